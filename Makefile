@@ -1,0 +1,43 @@
+# Every target does its own set-up: `make serve` works on a fresh machine.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+HOST ?= 127.0.0.1
+PORT ?= 8000
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+.venv/.ready: pyproject.toml constraints.txt scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup
+
+serve: .venv/.ready ## serve Open Responses on http://127.0.0.1:8000 (HOST=, PORT=)
+	@$(BIN)/antiphon serve --host $(HOST) --port $(PORT)
+
+test: .venv/.ready ## run every test (ARGS= goes to pytest)
+	$(BIN)/pytest $(ARGS)
+
+check: .venv/.ready ## format, lint, types, layers, file sizes, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/sizes.py
+	$(BIN)/codespell
+
+format: .venv/.ready ## rewrite the code the way `make check` wants it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/.ready ## measure; WHAT=micro|serve|imports for one
+	@$(BIN)/python -m bench $(WHAT)
+
+constraints: ## take the newest versions of everything, and pin them
+	rm -rf .venv && touch constraints.txt && UNPINNED=1 PYTHON="$(PYTHON)" scripts/setup
+	{ echo "# Exact versions of everything this project installs. Regenerate with: make constraints"; \
+	  $(BIN)/uv pip freeze --exclude-editable | grep -vE '^(pip|setuptools)=='; } > constraints.txt
+
+clean: ## remove what the other targets made
+	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .import_linter_cache
+
+.PHONY: help serve test check format bench constraints clean

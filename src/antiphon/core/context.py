@@ -1,0 +1,106 @@
+"""What the model reads: previous input, previous output, input; in that order, and whole.
+
+The specification: "The server MUST load prior input and output … order preserved." References are
+replaced by what they name, every output must answer a call that is there, and what does not fit
+the window is refused or cut, never in the middle of a call.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from antiphon.core import tokens
+from antiphon.core.errors import RequestError
+from antiphon.core.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    ItemReference,
+    Message,
+    Reasoning,
+)
+from antiphon.core.request import Truncation
+
+Find = Callable[[str], Item | None]
+
+
+def assemble(
+    history: Sequence[Item], input: Sequence[Item], find: Find | None = None
+) -> list[Item]:
+    """Join what was said before and what is said now, with references resolved.
+
+    `find` looks up items that are stored but not part of this history.
+    """
+    known = {item.id: item for item in history if isinstance(item.id, str)}
+    said = [_resolve(item, index, known, find) for index, item in enumerate(input)]
+    check_pairs(history, said)
+    return [*history, *said]
+
+
+def _resolve(item: Item, index: int, known: Mapping[str, Item], find: Find | None) -> Item:
+    if not isinstance(item, ItemReference):
+        return item
+    named = known.get(item.id) or (find(item.id) if find else None)
+    if named is None:
+        raise RequestError(
+            f"Item '{item.id}' not found. Send the item itself, or the id of a stored one.",
+            param=f"input[{index}].id",
+            code="item_not_found",
+        )
+    return named
+
+
+def check_pairs(history: Iterable[Item], input: Iterable[Item]) -> None:
+    """Refuse an output that answers no call."""
+    called = {item.call_id for item in history if isinstance(item, FunctionCall)}
+    for index, item in enumerate(input):
+        if isinstance(item, FunctionCall):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionCallOutput) and item.call_id not in called:
+            raise RequestError(
+                f"No function call with call_id '{item.call_id}' comes before this output. "
+                "Send the function_call item first, or continue the response that made the call.",
+                param=f"input[{index}].call_id",
+                code="function_call_not_found",
+            )
+
+
+def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> list[Item]:
+    """Return what fits a window of tokens: all of it, or under `auto` the latest of it.
+
+    Instructions inside the conversation stay. A cut never parts a call from its output, nor a
+    reasoning item from what it led to; the last stretch is never cut.
+    """
+    total = tokens.of_items(items)
+    if window is None or total <= window:
+        return list(items)
+    if truncation == "auto":
+        stretches = _stretches(items)
+        kept: list[Item] = []
+        while len(stretches) > 1 and total > window:
+            for item in stretches.pop(0):
+                if isinstance(item, Message) and item.role in ("system", "developer"):
+                    kept.append(item)
+                else:
+                    total -= tokens.of_item(item)
+        if total <= window:
+            return kept + [item for stretch in stretches for item in stretch]
+    advice = "Shorten it" if truncation == "auto" else "Shorten it, or set truncation to 'auto'"
+    raise RequestError(
+        f"The input is about {total} tokens; this model reads at most {window}. {advice}.",
+        param="input",
+        code="context_length_exceeded",
+    )
+
+
+def _stretches(items: Sequence[Item]) -> list[list[Item]]:
+    """Cut a conversation wherever nothing is left hanging."""
+    stretches: list[list[Item]] = [[]]
+    unanswered: set[str] = set()
+    for item in items:
+        if isinstance(item, FunctionCall):
+            unanswered.add(item.call_id)
+        elif isinstance(item, FunctionCallOutput):
+            unanswered.discard(item.call_id)
+        stretches[-1].append(item)
+        if not unanswered and not isinstance(item, Reasoning):
+            stretches.append([])
+    return [stretch for stretch in stretches if stretch]

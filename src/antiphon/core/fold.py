@@ -1,0 +1,244 @@
+"""Events in, response out: the only place where a response is made.
+
+Non-streaming answers, stored responses, terminal events and a client's snapshot all come from this
+fold, so they cannot disagree. Text is kept in pieces and joined when it is asked for, which makes
+the fold linear in the number of events.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from antiphon.core.content import (
+    Annotation,
+    Content,
+    LogProb,
+    OutputText,
+    ReasoningText,
+    Refusal,
+    SummaryText,
+    TextContent,
+    text_of,
+)
+from antiphon.core.errors import RemoteProtocolError
+from antiphon.core.events import (
+    ContentPartAdded,
+    ContentPartDone,
+    Event,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    Lifecycle,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextAnnotationAdded,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningSummaryPartAdded,
+    ReasoningSummaryPartDone,
+    ReasoningSummaryTextDelta,
+    ReasoningSummaryTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
+)
+from antiphon.core.items import FunctionCall, Item, Message, Reasoning
+from antiphon.core.response import Response
+
+
+def fold(events: Iterable[Event]) -> Response:
+    """Return the response that a stream of events tells of."""
+    state = Fold()
+    for event in events:
+        state.feed(event)
+    return state.response
+
+
+class PartDraft:
+    """A content part while it grows."""
+
+    __slots__ = ("annotations", "logprobs", "part", "pieces")
+
+    def __init__(self, part: Content) -> None:
+        self.part = part
+        self.pieces = [text] if (text := text_of(part)) else []
+        self.annotations: list[Annotation] = []
+        self.logprobs: list[LogProb] = []
+
+    def value(self) -> Content:
+        """Return the part with all that has come for it."""
+        if not (self.pieces or self.annotations):
+            return self.part
+        text = "".join(self.pieces)
+        match self.part:
+            case OutputText():
+                logprobs: list[LogProb] | UnsetType = self.logprobs or self.part.logprobs
+                notes = [*self.part.annotations, *self.annotations]
+                return replace(self.part, text=text, annotations=notes, logprobs=logprobs)
+            case Refusal():
+                return replace(self.part, refusal=text)
+            case TextContent() | SummaryText() | ReasoningText():
+                return replace(self.part, text=text)
+            case _:
+                return self.part
+
+
+class ItemDraft:
+    """An item while it grows."""
+
+    __slots__ = ("content", "done", "item", "pieces", "summary")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.done = False
+        self.pieces: list[str] = []
+        self.content: list[PartDraft] = []
+        self.summary: list[PartDraft] = []
+
+    def value(self) -> Item:
+        """Return the item with all that has come for it."""
+        if self.done:
+            return self.item
+        content = [draft.value() for draft in self.content]
+        match self.item:
+            case Message():
+                return replace(self.item, content=content) if content else self.item
+            case FunctionCall():
+                return (
+                    replace(self.item, arguments="".join(self.pieces)) if self.pieces else self.item
+                )
+            case Reasoning():
+                summary = [draft.value() for draft in self.summary]
+                seen = content or self.item.content
+                return replace(self.item, summary=summary or self.item.summary, content=seen)
+            case _:
+                return self.item
+
+
+class Fold:
+    """The state of one stream."""
+
+    def __init__(self) -> None:
+        self._response: Response | None = None
+        self._drafts: dict[int, ItemDraft] = {}
+
+    def feed(self, event: Event) -> None:
+        """Take in one event; events that say nothing about the response are passed over."""
+        if step := self.STEPS.get(type(event)):
+            try:
+                step(self, event)
+            except LookupError:
+                raise RemoteProtocolError(
+                    f"{event.type} names a part that was never added"
+                ) from None
+
+    @property
+    def response(self) -> Response:
+        """The response as far as it is known."""
+        if self._response is None:
+            raise RemoteProtocolError("the stream has not told of a response yet")
+        if not self._drafts:
+            return self._response
+        output = [self._drafts[index].value() for index in sorted(self._drafts)]
+        return replace(self._response, output=output)
+
+    def item(self, output_index: int) -> Item:
+        """Return one item as far as it is known."""
+        return self._drafts[output_index].value()
+
+    def content(self, output_index: int, index: int) -> Content:
+        """Return one content part as far as it is known."""
+        return self._drafts[output_index].content[index].value()
+
+    def summary(self, output_index: int, index: int) -> Content:
+        """Return one part of a summary as far as it is known."""
+        return self._drafts[output_index].summary[index].value()
+
+    # --- one step per kind of event ---
+
+    def _lifecycle(self, event: Lifecycle) -> None:
+        self._response = event.response
+
+    def _item_added(self, event: OutputItemAdded) -> None:
+        self._drafts[event.output_index] = ItemDraft(event.item)
+
+    def _item_done(self, event: OutputItemDone) -> None:
+        draft = self._drafts.get(event.output_index) or ItemDraft(event.item)
+        self._drafts[event.output_index] = draft
+        draft.item, draft.done = event.item, True
+        draft.pieces, draft.content, draft.summary = [], [], []
+
+    def _content_added(self, event: ContentPartAdded) -> None:
+        self._drafts[event.output_index].content.append(PartDraft(event.part))
+
+    def _content_done(self, event: ContentPartDone) -> None:
+        self._drafts[event.output_index].content[event.content_index] = PartDraft(event.part)
+
+    def _text_delta(self, event: OutputTextDelta) -> None:
+        draft = self._drafts[event.output_index].content[event.content_index]
+        draft.pieces.append(event.delta)
+        if event.logprobs is not UNSET:
+            draft.logprobs += event.logprobs
+
+    def _delta(self, event: RefusalDelta | ReasoningDelta) -> None:
+        self._drafts[event.output_index].content[event.content_index].pieces.append(event.delta)
+
+    def _text_done(self, event: OutputTextDone | ReasoningDone | RefusalDone) -> None:
+        text = event.refusal if isinstance(event, RefusalDone) else event.text
+        self._drafts[event.output_index].content[event.content_index].pieces = [text]
+
+    def _annotation(self, event: OutputTextAnnotationAdded) -> None:
+        draft = self._drafts[event.output_index].content[event.content_index]
+        draft.annotations.append(event.annotation)
+
+    def _summary_added(self, event: ReasoningSummaryPartAdded) -> None:
+        self._drafts[event.output_index].summary.append(PartDraft(event.part))
+
+    def _summary_done(self, event: ReasoningSummaryPartDone) -> None:
+        self._drafts[event.output_index].summary[event.summary_index] = PartDraft(event.part)
+
+    def _summary_delta(self, event: ReasoningSummaryTextDelta) -> None:
+        self._drafts[event.output_index].summary[event.summary_index].pieces.append(event.delta)
+
+    def _summary_text_done(self, event: ReasoningSummaryTextDone) -> None:
+        self._drafts[event.output_index].summary[event.summary_index].pieces = [event.text]
+
+    def _arguments_delta(self, event: FunctionCallArgumentsDelta) -> None:
+        self._drafts[event.output_index].pieces.append(event.delta)
+
+    def _arguments_done(self, event: FunctionCallArgumentsDone) -> None:
+        self._drafts[event.output_index].pieces = [event.arguments]
+
+    STEPS: ClassVar[dict[type, Callable[..., None]]] = {
+        ResponseCreated: _lifecycle,
+        ResponseQueued: _lifecycle,
+        ResponseInProgress: _lifecycle,
+        ResponseCompleted: _lifecycle,
+        ResponseFailed: _lifecycle,
+        ResponseIncomplete: _lifecycle,
+        OutputItemAdded: _item_added,
+        OutputItemDone: _item_done,
+        ContentPartAdded: _content_added,
+        ContentPartDone: _content_done,
+        OutputTextDelta: _text_delta,
+        OutputTextDone: _text_done,
+        OutputTextAnnotationAdded: _annotation,
+        RefusalDelta: _delta,
+        RefusalDone: _text_done,
+        ReasoningDelta: _delta,
+        ReasoningDone: _text_done,
+        ReasoningSummaryPartAdded: _summary_added,
+        ReasoningSummaryPartDone: _summary_done,
+        ReasoningSummaryTextDelta: _summary_delta,
+        ReasoningSummaryTextDone: _summary_text_done,
+        FunctionCallArgumentsDelta: _arguments_delta,
+        FunctionCallArgumentsDone: _arguments_done,
+    }

@@ -1,0 +1,160 @@
+"""The atoms of context: messages, calls, outputs, reasoning, and whatever an extension adds.
+
+One class per type serves as input and as output. An output item always has an `id`; a message or
+call always has a `status`. As input both may be missing.
+"""
+
+from typing import Annotated, ClassVar, Literal, cast
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from antiphon.core.content import Content, InputText, LongText, text_of
+from antiphon.core.value import ShapeError, Value, encode, is_extension_type, join
+
+Role = Literal["user", "assistant", "system", "developer"]
+Status = Literal["in_progress", "completed", "incomplete"]
+Phase = Literal["commentary", "final_answer"]
+
+CallId = Annotated[str, Meta(min_length=1, max_length=64)]
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
+
+_ASSISTANT_PARTS = frozenset({"output_text", "refusal", "text", "input_text"})
+_PROMPT_PARTS = frozenset({"input_text", "input_image", "input_file", "input_video", "text"})
+
+
+class Message(Value):
+    """Something said, by anyone."""
+
+    type: Literal["message"] = "message"
+    id: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    role: Role
+    content: list[Content]
+    phase: Phase | UnsetType = UNSET
+
+    @classmethod
+    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Turn string content into one part, and refuse parts that the role cannot say."""
+        assistant = raw.get("role") == "assistant"
+        content = raw.get("content")
+        if isinstance(content, str):
+            part = {"type": "output_text" if assistant else "input_text", "text": content}
+            return raw | {"content": [part]}
+        if isinstance(content, list):
+            allowed = _ASSISTANT_PARTS if assistant else _PROMPT_PARTS
+            for index, part in enumerate(cast("list[object]", content)):
+                name = cast("dict[str, object]", part).get("type") if isinstance(part, dict) else ""
+                if isinstance(name, str) and name and name not in allowed | _extension(name):
+                    known = ", ".join(f"'{value}'" for value in sorted(allowed))
+                    raise ShapeError(
+                        join(path, f"content[{index}].type"),
+                        f"a message of role '{raw.get('role')}' cannot hold '{name}'; use {known}",
+                    )
+        return raw
+
+    @property
+    def text(self) -> str:
+        """The message's words, joined."""
+        return "".join(map(text_of, self.content))
+
+
+def _extension(name: str) -> frozenset[str]:
+    return frozenset({name}) if is_extension_type(name) else frozenset()
+
+
+class FunctionCall(Value):
+    """The model's wish to have a function called; `arguments` is JSON in a string."""
+
+    type: Literal["function_call"] = "function_call"
+    id: str | UnsetType = UNSET
+    call_id: CallId
+    name: Name
+    arguments: str
+    status: Status | UnsetType = UNSET
+
+    @classmethod
+    def of(
+        cls, name: str, arguments: object, *, call_id: str, id: str | UnsetType = UNSET
+    ) -> "FunctionCall":
+        """Make a call that is still in progress; arguments may be any JSON value."""
+        text = arguments if isinstance(arguments, str) else encode(arguments).decode()
+        return cls(id=id, call_id=call_id, name=name, arguments=text, status="in_progress")
+
+
+class FunctionCallOutput(Value):
+    """What a called function gave back."""
+
+    type: Literal["function_call_output"] = "function_call_output"
+    id: str | UnsetType = UNSET
+    call_id: CallId
+    output: LongText | list[Content]
+    status: Status | UnsetType = UNSET
+
+    @property
+    def text(self) -> str:
+        """The output's words, joined."""
+        return self.output if isinstance(self.output, str) else "".join(map(text_of, self.output))
+
+
+class Reasoning(Value):
+    """The model's thinking: raw, summarised, sealed, or any mixture."""
+
+    type: Literal["reasoning"] = "reasoning"
+    id: str | UnsetType = UNSET
+    summary: list[Content] = field(default_factory=list[Content])
+    content: list[Content] | UnsetType = UNSET
+    encrypted_content: str | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+
+
+class Compaction(Value):
+    """A conversation made small, readable only by the server that sealed it."""
+
+    type: Literal["compaction"] = "compaction"
+    id: str | UnsetType = UNSET
+    encrypted_content: LongText
+    created_by: str | UnsetType = UNSET
+
+
+class ItemReference(Value):
+    """An item that the server already has, named by its id."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: str
+
+
+class ExtensionItem(Value):
+    """An item of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
+
+    fallback: ClassVar[bool] = True
+    type: str
+    id: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, slug: str, name: str, *, id: str, **data: object) -> "ExtensionItem":
+        """Make an extension item that is still in progress.
+
+        >>> ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py").type
+        'vtcode:file_change'
+        """
+        type = f"{slug}:{name}"
+        if not is_extension_type(type):
+            raise ShapeError("type", f"'{type}' is not of the form slug:name")
+        return cls(type=type, id=id, status="in_progress", extra=data)
+
+
+Item = (
+    Message
+    | FunctionCall
+    | FunctionCallOutput
+    | Reasoning
+    | Compaction
+    | ItemReference
+    | ExtensionItem
+)
+
+
+def user(text: str) -> Message:
+    """Make the message that a plain string of input stands for."""
+    return Message(role="user", content=[InputText(text=text)])

@@ -1,0 +1,175 @@
+"""What a client asks for: the body of `POST /responses`, and of its relatives.
+
+`None` means that the client did not say; what then applies is written in `response.py`, where the
+request is echoed.
+"""
+
+from typing import Annotated, Literal, cast
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from antiphon.core.content import LongText
+from antiphon.core.items import Item, user
+from antiphon.core.tools import Tool, ToolChoice
+from antiphon.core.value import ShapeError, Value, join, plain
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Summary = Literal["concise", "detailed", "auto"]
+Verbosity = Literal["low", "medium", "high"]
+Truncation = Literal["auto", "disabled"]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+Identifier = Annotated[str, Meta(max_length=64)]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+LOGPROBS = "message.output_text.logprobs"
+
+
+class TextFormat(Value):
+    """Free text."""
+
+    type: Literal["text"] = "text"
+
+
+class JsonObjectFormat(Value):
+    """Any JSON object."""
+
+    type: Literal["json_object"] = "json_object"
+
+
+class JsonSchemaFormat(Value):
+    """JSON that satisfies a schema."""
+
+    type: Literal["json_schema"] = "json_schema"
+    name: str = "response"
+    description: str | None = None
+    schema: dict[str, object] | None = None
+    strict: bool = False
+
+
+Format = TextFormat | JsonObjectFormat | JsonSchemaFormat
+
+
+class TextConfig(Value):
+    """What the text should look like."""
+
+    format: Format = field(default_factory=TextFormat)
+    verbosity: Verbosity | UnsetType = UNSET
+
+    @classmethod
+    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Accept a format without a type, which the schema allows."""
+        format = raw.get("format")
+        if isinstance(format, dict) and "type" not in format:
+            kind = "json_schema" if "schema" in format else "text"
+            return raw | {"format": cast("dict[str, object]", format) | {"type": kind}}
+        return raw
+
+
+class ReasoningConfig(Value):
+    """How hard to think, and how much of it to tell."""
+
+    effort: Effort | None = None
+    summary: Summary | None = None
+
+
+class StreamOptions(Value):
+    """Options that matter only to a stream."""
+
+    include_obfuscation: bool = False
+
+
+class Request(Value):
+    """A request for one response."""
+
+    model: str | None = None
+    input: list[Item] = field(default_factory=list[Item])
+    previous_response_id: str | None = None
+    include: list[str] = field(default_factory=list[str])
+    tools: list[Tool] = field(default_factory=list[Tool])
+    tool_choice: ToolChoice = "auto"
+    metadata: Metadata = field(default_factory=dict[str, str])
+    text: TextConfig = field(default_factory=TextConfig)
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    parallel_tool_calls: bool = True
+    stream: bool = False
+    stream_options: StreamOptions = field(default_factory=StreamOptions)
+    background: bool = False
+    max_output_tokens: Annotated[int, Meta(ge=16, le=2**53)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    reasoning: ReasoningConfig | None = None
+    safety_identifier: Identifier | None = None
+    prompt_cache_key: Identifier | None = None
+    truncation: Truncation = "disabled"
+    instructions: LongText | None = None
+    store: bool = True
+    service_tier: ServiceTier = "default"
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    user: str | None = None
+
+    @classmethod
+    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Turn string input into items, and give items their type where the shape tells it."""
+        raw = raw | {"input": prepare_input(raw.get("input"), join(path, "input"))}
+        include = raw.get("include")
+        if isinstance(include, list):
+            entries = cast("list[object]", include)
+            trimmed = [entry.strip() if isinstance(entry, str) else entry for entry in entries]
+            raw["include"] = [entry for entry in trimmed if entry != ""]
+        return raw
+
+    @classmethod
+    def from_message(cls, model: str, text: str, **options: object) -> "Request":
+        """Make the request that asks a model one thing."""
+        return cls(model=model, input=[user(text)], **options)  # pyright: ignore[reportArgumentType]
+
+
+class CompactRequest(Value):
+    """A request to make a conversation small."""
+
+    model: str
+    input: list[Item] = field(default_factory=list[Item])
+    previous_response_id: str | None = None
+    instructions: LongText | None = None
+    prompt_cache_key: Identifier | None = None
+
+    @classmethod
+    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Turn string input into items."""
+        return raw | {"input": prepare_input(raw.get("input"), join(path, "input"))}
+
+
+class WebSocketCreate(Request):
+    """The message that asks for a response on a WebSocket."""
+
+    type: Literal["response.create"] = "response.create"
+    generate: bool = True
+    stream_id: str | UnsetType = UNSET
+
+
+def prepare_input(raw: object, path: str) -> object:
+    """Bring the spellings that clients use for `input` into a list of typed items."""
+    if isinstance(raw, str):
+        if len(raw) > 10_485_760:
+            raise ShapeError(path, "expected at most 10485760 characters")
+        return [plain(user(raw))]
+    if isinstance(raw, list):
+        return [_typed(item) for item in cast("list[object]", raw)]
+    return raw
+
+
+def _typed(item: object) -> object:
+    if not isinstance(item, dict):
+        return item
+    fields = cast("dict[str, object]", item)
+    if fields.get("type") is not None:
+        return fields
+    if "role" in fields:
+        return fields | {"type": "message"}
+    return fields | {"type": "item_reference"} if fields.keys() <= {"id", "type"} else fields

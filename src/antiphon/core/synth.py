@@ -1,0 +1,178 @@
+"""Parts in, events out: the only place that hands out ids, indexes and sequence numbers.
+
+Adapters and agents say what the model produced; the synthesizer decides everything else. Here is
+the life of the response; `output.py` holds the life of its items.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
+
+from antiphon.core import parts
+from antiphon.core.errors import ErrorPayload, LocalProtocolError
+from antiphon.core.events import (
+    Event,
+    ExtensionEvent,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
+)
+from antiphon.core.output import Output, Stream
+from antiphon.core.parts import Part
+from antiphon.core.response import (
+    IncompleteDetails,
+    Response,
+    ResponseError,
+    ResponseWarning,
+    Usage,
+)
+from antiphon.core.value import is_extension_type
+
+INCOMPLETE = {
+    "length": "max_output_tokens",
+    "content_filter": "content_filter",
+    "cancelled": "cancelled",
+}
+
+
+class Synth:
+    """One response being made."""
+
+    def __init__(
+        self,
+        response: Response,
+        *,
+        ids: Callable[[str], str],
+        clock: Callable[[], float],
+        keep_empty: bool = False,
+        pad: Callable[[str], str] | None = None,
+    ) -> None:
+        self._begun = response
+        self._clock = clock
+        self._stream = Stream()
+        self._output = Output(self._stream, ids, keep_empty=keep_empty, pad=pad)
+        self._warnings: list[ResponseWarning] = []
+        self._reason: parts.Reason = "stop"
+        self.usage = parts.Usage()
+        self.ended = False
+        self._steps: dict[type, Callable[..., None]] = {
+            parts.Text: self._output.text,
+            parts.Refusal: self._output.refusal,
+            parts.Reasoning: self._output.reasoning,
+            parts.Annotation: self._output.annotation,
+            parts.Call: self._output.call,
+            parts.Whole: self._whole,
+            parts.Extension: self._extension,
+            parts.Usage: self._count,
+            parts.Warn: self._warn,
+            parts.Finish: self._finish,
+            parts.Failure: self._failure,
+        }
+
+    @property
+    def response(self) -> Response:
+        """The response as far as it has been made."""
+        return self._stream.fold.response
+
+    def start(self) -> list[Event]:
+        """Announce the response: created, then queued or in progress."""
+        self._stream.say(ResponseCreated, response=self._begun)
+        if self._begun.status != "queued":
+            return self.begin()
+        self._stream.say(ResponseQueued, response=self._begun)
+        return self._take()
+
+    def begin(self) -> list[Event]:
+        """Say that the response is being made."""
+        self._stream.say(ResponseInProgress, response=replace(self._begun, status="in_progress"))
+        return self._take()
+
+    def feed(self, part: Part) -> list[Event]:
+        """Turn one part into the events it causes, perhaps none."""
+        if self.ended:
+            raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
+        self._steps[type(part)](part)
+        return self._take()
+
+    def end(self) -> list[Event]:
+        """Close everything and say how the response ended."""
+        if self.ended:
+            return []
+        self.ended = True
+        if reason := INCOMPLETE.get(self._reason):
+            self._output.close("incomplete")
+            status = "cancelled" if reason == "cancelled" else "incomplete"
+            details = IncompleteDetails(reason=reason)
+            response = replace(self._final(), status=status, incomplete_details=details)
+            self._stream.say(ResponseIncomplete, response=response)
+        else:
+            self._output.close("completed")
+            if not self._output.count:
+                self._output.close_empty()
+            self._stream.say(ResponseCompleted, response=replace(self._final(), status="completed"))
+        return self._take()
+
+    def fail(self, error: ErrorPayload) -> list[Event]:
+        """Close everything as incomplete and say what broke."""
+        if self.ended:
+            return []
+        self.ended = True
+        self._output.close("incomplete")
+        code = error.code or error.type
+        failure = ResponseError(code=code, message=error.message, type=error.type)
+        response = replace(self._final(), status="failed", error=failure)
+        self._stream.say(ResponseFailed, response=response)
+        return self._take()
+
+    def _final(self) -> Response:
+        if self._output.nameless():
+            message = "Arguments came for a call that never got a name; they were left out."
+            self._warn(parts.Warn("nameless_call", message))
+        counts = self.usage
+        usage = Usage.of(
+            counts.input_tokens or 0,
+            counts.output_tokens or 0,
+            cached=counts.cached_tokens or 0,
+            reasoning=counts.reasoning_tokens or 0,
+        )
+        return replace(
+            self.response,
+            completed_at=int(self._clock()),
+            usage=None if counts == self.NOTHING else usage,
+            warnings=self._warnings or UNSET,
+        )
+
+    NOTHING: ClassVar = parts.Usage()
+
+    # --- the parts that make no item ---
+
+    def _whole(self, part: parts.Whole) -> None:
+        self._output.whole(part.item)
+
+    def _extension(self, part: parts.Extension) -> None:
+        if not is_extension_type(part.type):
+            raise LocalProtocolError(f"'{part.type}' is not of the form slug:name")
+        self._stream.say(ExtensionEvent, type=part.type, extra=part.data)
+
+    def _count(self, part: parts.Usage) -> None:
+        known = {name: value for name, value in asdict(part).items() if value is not None}
+        self.usage = replace(self.usage, **known)
+
+    def _warn(self, part: parts.Warn) -> None:
+        param = UNSET if part.param is None else part.param
+        self._warnings.append(ResponseWarning(code=part.code, message=part.message, param=param))
+
+    def _finish(self, part: parts.Finish) -> None:
+        self._reason = part.reason
+
+    def _failure(self, part: parts.Failure) -> None:
+        self._stream.said = self.fail(part.error)
+
+    def _take(self) -> list[Event]:
+        events, self._stream.said = self._stream.said, []
+        return events

@@ -1,0 +1,306 @@
+"""HTTP/1.1 among strangers: uvicorn's protocol, with an end to every wait.
+
+uvicorn alone waits for ever: for headers that never end, for a body that never comes, for a reader
+who never reads. Here each of them is refused in the specification's error shape, in its turn: after
+the answers to the requests before it on the same connection.
+"""
+
+import socket
+from asyncio import AbstractEventLoop, TimerHandle, Transport
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Any, cast
+
+from httptools import HttpRequestParser
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from antiphon.core.errors import RequestError
+from antiphon.server import head
+from antiphon.server.refusals import encode, malformed, too_large, too_slow
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a client may take, and how much it may send beside its bodies."""
+
+    header_seconds: float = 10
+    body_stall_seconds: float = 10
+    body_total_seconds: float = 60
+    write_stall_seconds: float = 30
+    keep_alive_seconds: float = 75
+    header_bytes: int = 65536
+    header_count: int = 100
+    write_buffer: int = 65536
+    pipelined: int = 16
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def hardened(limits: Limits = DEFAULT_LIMITS) -> type[HttpToolsProtocol]:
+    """Return the protocol for `uvicorn.Config(http=...)`."""
+    # A partial, because uvicorn pickles its configuration for its workers and a class made here
+    # could not be pickled. uvicorn only ever calls it.
+    return cast("type[HttpToolsProtocol]", partial(HardenedProtocol, limits=limits))
+
+
+class Phase(Enum):
+    """What the client has still to do."""
+
+    OPEN = auto()  # say anything at all
+    HEAD = auto()  # finish its headers
+    BODY = auto()  # finish its body
+    REST = auto()  # nothing; it may begin another request
+    OVER = auto()  # leave: it was refused, or has upgraded, or is gone
+
+
+class ClientClock(FlowControl):
+    """Flow control whose clock stands still while we, not the client, hold the reading up."""
+
+    def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
+        super().__init__(transport)
+        self._loop = loop
+        self._paused_at = self._behind = 0.0
+
+    def now(self) -> float:
+        """Return the time as the client has spent it."""
+        return (self._paused_at if self.read_paused else self._loop.time()) - self._behind
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self._paused_at = self._loop.time()
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self._behind += self._loop.time() - self._paused_at
+        super().resume_reading()
+
+
+class HardenedProtocol(HttpToolsProtocol):
+    """One connection to a client that is not trusted to be quick, brief or well-formed."""
+
+    parser: HttpRequestParser  # until the connection is lost
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: AbstractEventLoop | None = None,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.limits = limits
+        self.timeout_keep_alive = limits.keep_alive_seconds
+        self.phase = Phase.OPEN
+        self.begun = self.heard = 0.0  # this phase and the last bytes, on the client's clock
+        self.unframed = 0  # bytes since a message began or a piece of its body came
+        self.reading: TimerHandle | None = None
+        self.writing: TimerHandle | None = None
+        self.active: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest one
+        self.refusal: RequestError | None = None
+
+    def connection_made(self, transport: Transport) -> None:
+        super().connection_made(transport)
+        self.flow = self.clock = ClientClock(transport, self.loop)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.write_buffer)
+        transport.set_write_buffer_limits(high=self.limits.write_buffer)
+        self._enter(Phase.OPEN)
+        self._watch_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        if self.active is not None:
+            _hang_up(self.active)  # uvicorn tells only the newest request
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._leave()
+        super().handle_websocket_upgrade()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.active = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        last = not self.pipeline
+        super().on_response_complete()
+        self._watch_writing()
+        if last and self.refusal is not None:
+            self._close(self.refusal)
+
+    @property
+    def answering(self) -> bool:
+        """Tell whether a request is still without its whole answer."""
+        return self.active is not None and not self.active.response_complete
+
+    # --- what the client sends ---------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase is Phase.OVER:
+            return
+        self.heard = self.clock.now()
+        self.unframed += len(data)
+        super().data_received(data)
+        if self.phase is Phase.HEAD or self.phase is Phase.BODY:
+            if self.unframed > self.limits.header_bytes:
+                self._refuse(too_large(self.limits.header_bytes, self.limits.header_count))
+            elif self.reading is None:
+                self._watch_reading()
+        elif self.phase is Phase.REST and not self.answering:
+            # Blank lines, or the end of a body nobody read, have stopped uvicorn's own timer.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.unframed = 0
+        if self.phase is Phase.OPEN:
+            self.phase = Phase.HEAD  # whose time began with the connection
+        else:
+            self._enter(Phase.HEAD)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.phase is Phase.HEAD:  # else a trailer, which would change what the app has read
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        try:
+            self._check_head()
+        except RequestError as refusal:
+            self._refuse(refusal)
+            raise  # through the parser, so that it reads no further
+        super().on_headers_complete()
+        self._enter(Phase.BODY)
+        if self.expect_100_continue:
+            self.clock.pause_reading()  # the client waits for us, until `receive` reads on
+
+    def _check_head(self) -> None:
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.limits.header_bytes or len(self.headers) > self.limits.header_count:
+            raise too_large(self.limits.header_bytes, self.limits.header_count)
+        head.check(self.parser.get_http_version(), self.url, self.headers)
+        if self.parser.should_upgrade():
+            head.check_upgrade(self.headers)
+        allowed = 0 if self.parser.should_upgrade() else self.limits.pipelined
+        if self.answering and len(self.pipeline) >= allowed:
+            raise malformed("Too many requests are waiting here. Read their answers first.")
+
+    def on_body(self, body: bytes) -> None:
+        self.unframed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._enter(Phase.REST)
+
+    # --- time --------------------------------------------------------------------------------
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self.begun = self.heard = self.clock.now()
+        self.reading = _cancel(self.reading)
+
+    def _leave(self) -> None:
+        self._enter(Phase.OVER)
+        self.refusal = None
+        self.writing = _cancel(self.writing)
+
+    def _remaining(self) -> float:
+        """Return the seconds that the client has left in this phase."""
+        deadline = self.begun + self.limits.header_seconds
+        if self.phase is Phase.BODY:
+            stall = self.heard + self.limits.body_stall_seconds
+            deadline = min(stall, self.begun + self.limits.body_total_seconds)
+        return deadline - self.clock.now()
+
+    def _watch_reading(self) -> None:
+        # While the clock stands still, a look now and then is enough.
+        wait = self.limits.body_stall_seconds if self.clock.read_paused else self._remaining()
+        self.reading = self.loop.call_later(wait, self._check_reading)
+
+    def _check_reading(self) -> None:
+        self.reading = None
+        if self._remaining() > 0:
+            self._watch_reading()
+        elif self.phase is Phase.OPEN:
+            self._close()
+        elif self.phase is Phase.HEAD:
+            self._refuse(too_slow(f"headers took over {self.limits.header_seconds:g} seconds"))
+        elif self.cycle.response_started and not self.cycle.response_complete:
+            self.cycle.keep_alive = False  # an answer that did not need the body may finish
+        else:
+            stall, total = self.limits.body_stall_seconds, self.limits.body_total_seconds
+            self._refuse(too_slow(f"body paused for {stall:g} or took over {total:g} seconds"))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._watch_writing()
+
+    def _is_unread(self) -> bool:
+        """Tell whether only the client, by reading, can bring the connection on."""
+        ours = self.answering and not self.flow.write_paused and not self.transport.is_closing()
+        return not ours and self.transport.get_write_buffer_size() > 0
+
+    def _watch_writing(self) -> None:
+        self.writing = _cancel(self.writing)
+        if self._is_unread():
+            wait = self.limits.write_stall_seconds
+            self.writing = self.loop.call_later(wait, self._check_writing)
+
+    def _check_writing(self) -> None:
+        if self._is_unread():
+            self.transport.abort()
+
+    # --- refusals ----------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser could not read; called by uvicorn."""
+        advice = "Check its lines and its framing: one Content-Length, or chunks, never both."
+        self._refuse(malformed(f"This is not a valid HTTP/1.1 request. {advice}"))
+
+    def _refuse(self, refusal: RequestError) -> None:
+        """Listen no more; answer the refused request in its turn, and close."""
+        phase = self.phase
+        if phase is Phase.OVER:
+            return
+        self._enter(Phase.OVER)
+        if phase is Phase.BODY and self.cycle is self.active:
+            _hang_up(self.cycle)
+            self._close(None if self.cycle.response_started else refusal)
+            return
+        if phase is Phase.BODY:
+            self.pipeline.popleft()  # where uvicorn puts the newest
+        self.refusal = refusal
+        if not self.answering:
+            self._close(refusal)
+
+    def _close(self, refusal: RequestError | None = None) -> None:
+        if refusal is not None and not self.transport.is_closing():
+            self.transport.write(encode(refusal, self.server_state.default_headers))
+        self.transport.close()
+        self._watch_writing()
+
+
+def _hang_up(cycle: RequestResponseCycle) -> None:
+    """Show the app `http.disconnect`, and drop what it still sends."""
+    cycle.disconnected = True
+    cycle.message_event.set()
+
+
+def _cancel(timer: TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

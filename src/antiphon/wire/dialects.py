@@ -1,0 +1,282 @@
+"""One protocol, two ways to write it: the specification's, and OpenAI's.
+
+Inside the house everything has the specification's names, and whatever only OpenAI knows carries
+the slug `openai:`. Input in either dialect is understood at either door; output is written in the
+door's own. The differences, all of them here:
+
+- reasoning events: `response.reasoning.*`, OpenAI `response.reasoning_text.*`;
+- `text.format.schema` is echoed as null, by OpenAI as the schema;
+- a broken stream ends with `error` and `response.failed`, with OpenAI `response.failed` alone;
+- foreign tools, items, content and annotations carry the slug, with OpenAI not;
+- error types have other names, an unknown model is a 404, with OpenAI a 400 with a `detail`;
+- OpenAI's text events always have `logprobs`, its responses always a `user`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, cast
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.core.errors import ErrorPayload, RequestError
+from antiphon.core.events import (
+    Error,
+    Event,
+    Lifecycle,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseQueued,
+)
+from antiphon.core.items import Item, Reasoning
+from antiphon.core.request import ENCRYPTED_REASONING, JsonSchemaFormat, Request
+from antiphon.core.response import Response
+from antiphon.core.value import Value, decode, encode, plain
+
+SLUG = "openai:"
+ITEMS = frozenset(
+    """additional_tools apply_patch_call apply_patch_call_output code_interpreter_call
+    compaction_trigger computer_call computer_call_output configuration_update custom_tool_call
+    custom_tool_call_output file_search_call image_generation_call local_shell_call
+    local_shell_call_output mcp_approval_request mcp_approval_response mcp_call mcp_list_tools
+    program program_output shell_call shell_call_output tool_search_call tool_search_output
+    web_search_call""".split()
+)
+TOOLS = frozenset(
+    """apply_patch code_interpreter computer computer_use computer_use_preview custom file_search
+    image_generation local_shell mcp namespace programmatic_tool_calling shell tool_search
+    web_search web_search_2025_08_26 web_search_preview web_search_preview_2025_03_11""".split()
+)
+CONTENT = frozenset({"input_audio", "output_audio", "computer_screenshot"})
+ANNOTATIONS = frozenset({"file_citation", "container_file_citation", "file_path"})
+INCLUDES = frozenset(
+    """code_interpreter_call.outputs computer_call_output.output.image_url
+    file_search_call.results message.input_image.image_url message.output_text.logprobs
+    reasoning.encrypted_content web_search_call.action.sources web_search_call.results""".split()
+)
+"""What OpenAI's dialect knows beyond the specification."""
+
+ERROR_TYPES = {
+    "invalid_request": "invalid_request_error",
+    "not_found": "invalid_request_error",
+    "too_many_requests": "rate_limit_error",
+    "model_error": "server_error",
+    "permission_denied": "permission_error",
+}
+EFFORTS = {"minimal": "low", "max": "xhigh"}
+"""The specification's nearest word for an effort that only OpenAI has."""
+
+# --- reading, the same at both doors ---------------------------------------------------------
+
+
+def read_request(raw: object) -> Request:
+    """Read a request in either dialect; raises ShapeError, or RequestError naming the param."""
+    request = decode(Request, canonical(raw))
+    for index, name in enumerate(request.include):
+        if name not in INCLUDES:
+            known = ", ".join(f"'{value}'" for value in sorted(INCLUDES))
+            message = f"Unknown value '{name}' in include. Use one of {known}."
+            raise RequestError(message, param=f"include[{index}]", code="invalid_value")
+    return request
+
+
+def canonical(raw: object) -> object:
+    """Give OpenAI's own types their slug, wherever a request or an item may hold them."""
+    if not isinstance(raw, dict):
+        return raw
+    fields = dict(cast("dict[str, object]", raw))
+    for name, slugged in (("input", canonical_item), ("tools", _tool)):
+        if isinstance(fields.get(name), list):
+            fields[name] = [slugged(entry) for entry in cast("list[object]", fields[name])]
+    choice = fields.get("tool_choice")
+    if isinstance(choice, dict):
+        choice = cast("dict[str, object]", _tool(cast("object", choice)))
+        if isinstance(choice.get("tools"), list):
+            choice = choice | {"tools": [_tool(t) for t in cast("list[object]", choice["tools"])]}
+        fields["tool_choice"] = choice
+    return fields
+
+
+def canonical_item(raw: object) -> object:
+    """Give an item, its content and their annotations their slugs."""
+    return _inside(_slugged(raw, ITEMS), ("content", "output"), _content)
+
+
+def _content(raw: object) -> object:
+    return _inside(_slugged(raw, CONTENT), ("annotations",), lambda a: _slugged(a, ANNOTATIONS))
+
+
+def _tool(raw: object) -> object:
+    return _slugged(raw, TOOLS)
+
+
+def _inside(raw: object, names: tuple[str, ...], change: Callable[[object], object]) -> object:
+    if not isinstance(raw, dict):
+        return raw
+    fields = cast("dict[str, object]", raw)
+    lists = {n: cast("list[object]", fields[n]) for n in names if isinstance(fields.get(n), list)}
+    return fields | {name: [change(entry) for entry in entries] for name, entries in lists.items()}
+
+
+def _slugged(raw: object, known: frozenset[str]) -> object:
+    if not isinstance(raw, dict):
+        return raw
+    fields = cast("dict[str, object]", raw)
+    name = fields.get("type")
+    if isinstance(name, str) and name in known:
+        return fields | {"type": SLUG + name}
+    return fields
+
+
+# --- writing, door by door -------------------------------------------------------------------
+
+Frame = tuple[str, bytes]
+"""An event's type, and its JSON."""
+
+
+class Dialect:
+    """The specification's way of writing, to the letter."""
+
+    name = "specification"
+
+    def __init__(self, include: frozenset[str] = frozenset()) -> None:
+        self._sealed = ENCRYPTED_REASONING not in include
+
+    def event(self, event: Event) -> list[Frame]:
+        """Write one event: usually one frame, and two where a stream breaks."""
+        write = self.WRITERS.get(type(event))
+        return write(self, event) if write else [(event.type, encode(event))]
+
+    def response(self, response: Response) -> bytes:
+        """Write a response."""
+        return self.encode(self.shown(response))
+
+    def error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
+        """Write the body of an HTTP error."""
+        del detail
+        return encode({"error": plain(payload)})
+
+    def status(self, error: RequestError) -> int:
+        """Return the HTTP status of a caller's error."""
+        return error.status
+
+    def encode(self, value: Value) -> bytes:
+        """Write a value in this dialect's types."""
+        return encode(value)
+
+    def shown(self, response: Response) -> Response:
+        """Return a response as this door's clients may see it."""
+        changes: dict[str, object] = {}
+        if self._sealed and any(_is_sealed(item) for item in response.output):
+            changes["output"] = [_unsealed(item) for item in response.output]
+        return replace(self._echo(response), **changes) if changes else self._echo(response)
+
+    def _echo(self, response: Response) -> Response:
+        format, reasoning = response.text.format, response.reasoning
+        if isinstance(format, JsonSchemaFormat) and format.schema is not None:
+            text = replace(response.text, format=replace(format, schema=None))
+            response = replace(response, text=text)
+        if reasoning and reasoning.effort in EFFORTS:
+            effort = EFFORTS[reasoning.effort]
+            response = replace(response, reasoning=replace(reasoning, effort=effort))
+        return response
+
+    def _broken(self, event: ResponseFailed) -> list[Frame]:
+        # "Error while streaming: an error event … will be followed by a response.failed event."
+        payload = failure_of(event.response)
+        error = Error(sequence_number=event.sequence_number, error=payload)
+        shown = self.shown(event.response)
+        failed = replace(event, sequence_number=event.sequence_number + 1, response=shown)
+        return [(error.type, encode(error)), (failed.type, self.encode(failed))]
+
+    def _lifecycle(self, event: Lifecycle) -> list[Frame]:
+        return [(event.type, self.encode(replace(event, response=self.shown(event.response))))]
+
+    def _item(self, event: OutputItemAdded | OutputItemDone) -> list[Frame]:
+        if self._sealed and _is_sealed(event.item):
+            event = replace(event, item=_unsealed(event.item))
+        return [(event.type, self.encode(event))]
+
+    WRITERS: ClassVar[dict[type, Callable[..., list[Frame]]]] = {
+        ResponseCreated: _lifecycle,
+        ResponseQueued: _lifecycle,
+        ResponseInProgress: _lifecycle,
+        ResponseCompleted: _lifecycle,
+        ResponseIncomplete: _lifecycle,
+        ResponseFailed: _broken,
+        OutputItemAdded: _item,
+        OutputItemDone: _item,
+    }
+
+
+class OpenAIDialect(Dialect):
+    """OpenAI's way of writing, for clients built on its SDK."""
+
+    name = "openai"
+
+    def error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
+        """Write the body of an HTTP error, with the `detail` that S2's clients read."""
+        named = replace(payload, type=ERROR_TYPES.get(payload.type, payload.type))
+        return encode({"error": plain(named), "detail": detail or payload.message})
+
+    def status(self, error: RequestError) -> int:
+        """Return the HTTP status of a caller's error; here an unknown model is a bad request."""
+        return 400 if error.payload.code == "model_not_found" else error.status
+
+    def encode(self, value: Value) -> bytes:
+        """Write a value, with OpenAI's own types as OpenAI writes them."""
+        data = encode(value)
+        return encode(plain(value, _unslugged)) if b'"openai:' in data else data
+
+    def _echo(self, response: Response) -> Response:
+        return replace(response, user=None) if response.user is UNSET else response
+
+    def _text(self, event: OutputTextDelta | OutputTextDone) -> list[Frame]:
+        data = encode(event)
+        return [(event.type, data if event.logprobs else data[:-1] + b',"logprobs":[]}')]
+
+    def _reasoning(self, event: ReasoningDelta | ReasoningDone) -> list[Frame]:
+        name = event.type.replace("reasoning", "reasoning_text")
+        return [(name, encode(event).replace(event.type.encode(), name.encode(), 1))]
+
+    WRITERS: ClassVar[dict[type, Callable[..., list[Frame]]]] = Dialect.WRITERS | {
+        ResponseFailed: Dialect.WRITERS[ResponseCompleted],
+        OutputTextDelta: _text,
+        OutputTextDone: _text,
+        ReasoningDelta: _reasoning,
+        ReasoningDone: _reasoning,
+    }
+
+
+def failure_of(response: Response) -> ErrorPayload:
+    """Return a failed response's error as the protocol writes errors elsewhere."""
+    error = response.error
+    if error is None:
+        return ErrorPayload(
+            message="The response failed.", type="server_error", code="server_error"
+        )
+    kind = "server_error" if error.type is UNSET else error.type
+    return ErrorPayload(message=error.message, type=kind, code=error.code)
+
+
+def _unslugged(name: str) -> str:
+    return name.removeprefix(SLUG)
+
+
+def _is_sealed(item: Item) -> bool:
+    return isinstance(item, Reasoning) and item.encrypted_content is not UNSET
+
+
+def _unsealed(item: Item) -> Item:
+    return replace(item, encrypted_content=UNSET) if isinstance(item, Reasoning) else item
+
+
+DIALECTS: Mapping[str, type[Dialect]] = {"specification": Dialect, "openai": OpenAIDialect}

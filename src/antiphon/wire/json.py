@@ -1,0 +1,145 @@
+"""JSON bytes to plain values and back, refusing what RFC 8259 refuses.
+
+Structure is measured before anything is parsed, because a few megabytes of `[[],[],…]` keep any
+parser busy for a second. `\\u0000` is legal and accepted; of duplicate keys the last one wins.
+"""
+
+import json
+import math
+from itertools import accumulate
+
+import msgspec
+
+Buffer = bytes | bytearray | memoryview
+
+_BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b"[{,"))
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: +1 +1 -1 -1
+
+
+class JSONError(ValueError):
+    """Bytes that are not JSON, or a value that JSON cannot express."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How deep a text may nest, and how many of `[`, `{` and `,` it may hold outside strings."""
+
+    depth: int = 128
+    structure: int = 200_000
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def decode(data: Buffer, *, limits: Limits = DEFAULT_LIMITS) -> object:
+    """Parse exactly one JSON text, or raise JSONError."""
+    text = bytes(data)
+    _check(text, limits)
+    return _parse(text)
+
+
+def decode_lenient(data: Buffer) -> object:
+    """Parse a provider's chunk, which may hold one half of a surrogate pair.
+
+    Providers cut an emoji between two chunks; the lone half is kept for the caller to join.
+    """
+    try:
+        return _parse(data)
+    except JSONError as refusal:
+        text = bytes(data)
+        if b"\\ud" not in text.lower():
+            raise
+        try:
+            return _surrogate_decoder.decode(text.decode())
+        except (ValueError, RecursionError):
+            raise refusal from None
+
+
+def encode(value: object) -> bytes:
+    """Write a plain value as compact JSON; NaN and the infinities become null."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError as error:
+        raise JSONError(
+            f"Cannot write JSON: a string holds half of a surrogate pair at index {error.start}. "
+            "Join it with its other half, or drop it."
+        ) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JSONError(f"Cannot write JSON: {error}. Give plain JSON values.") from error
+
+
+def _check(text: bytes, limits: Limits) -> None:
+    """Refuse a text whose structure would cost too much to parse."""
+    # Nearly every text passes on this count, which brackets in strings can only make too high.
+    openings = text.count(b"[") + text.count(b"{")
+    if openings <= limits.depth and openings + text.count(b",") <= limits.structure:
+        return
+    bare = _without_strings(text, limits)
+    if bare is None or len(bare.translate(None, _NOT_STRUCTURE)) > limits.structure:
+        raise JSONError(
+            f"The JSON holds more than {limits.structure} brackets and commas. "
+            "Send fewer or larger values."
+        )
+    steps = memoryview(bare.translate(_STEPS, _NOT_BRACKETS)).cast("b")
+    if max(accumulate(steps), default=0) > limits.depth:
+        raise JSONError(f"The JSON nests deeper than {limits.depth} levels. Flatten it.")
+
+
+def _without_strings(text: bytes, limits: Limits) -> bytes | None:
+    """Cut every string out of a text, or give up at more strings than its limits leave room for.
+
+    True to the parser up to the first error, and what follows an error is never parsed.
+    """
+    unescaped = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    # Each bracket or comma makes room for one key and one value; each string has two quotes.
+    quotes = 2 * (2 * limits.structure + 1)
+    pieces = unescaped.split(b'"', quotes + 1)
+    return b"".join(pieces[::2]) if len(pieces) <= quotes + 1 else None
+
+
+def _parse(data: Buffer) -> object:
+    """Parse with msgspec; the one place where its errors become ours."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JSONError(
+            f"Invalid JSON: {_reason(bytes(data), error)}. Send exactly one JSON value in UTF-8."
+        ) from error
+
+
+def _reason(text: bytes, error: Exception) -> str:
+    """Say what is wrong with a text, and where if that is known."""
+    if not text.strip():
+        return "there is nothing in it"
+    if text.startswith(_BYTE_ORDER_MARKS):
+        return "it starts with a byte order mark"
+    if isinstance(error, RecursionError):
+        return "it nests too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return f"invalid UTF-8 (byte {_first_bad_byte(text)})"
+    reason = str(error).removeprefix("JSON is malformed: ")
+    if reason == "Input data was truncated":  # also said of half a pair near the end
+        return f"it ends too early, or inside a surrogate pair (byte {len(text)})"
+    return reason[0].lower() + reason[1:]
+
+
+def _first_bad_byte(text: bytes) -> int:
+    """Find where a text stops being UTF-8, since msgspec counts from the string's own start."""
+    try:
+        return len(text.decode())
+    except UnicodeDecodeError as error:
+        return error.start
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise JSONError(f"Number out of range: {number}.")
+    return value
+
+
+# "NaN" and "Infinity" reach `_finite` as constants, 1e999 as a float.
+_surrogate_decoder = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()

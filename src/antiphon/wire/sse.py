@@ -1,0 +1,154 @@
+"""Server-Sent Events, both ways, as the WHATWG HTML standard defines them."""
+
+from functools import lru_cache
+
+import msgspec
+
+from antiphon.wire.lines import Lines
+
+MAX_EVENT = 1024 * 1024
+DONE = b"[DONE]"
+DONE_FRAME = b"data: [DONE]\n\n"
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NUL, _LF, _CR = b"\0\n\r"  # integers, which `in` finds eight times faster than bytes
+_HEADS = 100  # how many heads a decoder remembers, and how long each may be
+
+
+class SSEError(ValueError):
+    """An event that is larger than we are willing to hold, or that cannot be written."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event as it was sent; `id` is the last one that the stream has named so far."""
+
+    event: str
+    data: bytes
+    id: str | None = None
+
+
+def is_done(event: Event) -> bool:
+    """Tell whether this is the `[DONE]` that ends a stream."""
+    return event.data == DONE
+
+
+class Decoder:
+    """Hears one stream of events; after an error it is of no further use."""
+
+    def __init__(self, max_event: int = MAX_EVENT) -> None:
+        self._max_event = max_event
+        self._lines = Lines(max_event, SSEError)
+        self._mark = _BYTE_ORDER_MARK
+        self._after_cr = False
+        self._event = ""
+        self._data: list[bytes] = []
+        self._size = 0
+        self._id: str | None = None
+        # What may stand before an event's only `data: `, and the event type it gives.
+        self._heads = {b"": "message"}
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that this chunk completes."""
+        if self._after_cr or _CR in chunk:
+            chunk = self._with_newlines(chunk)
+        inside = self._data or self._event or self._lines.rest or self._mark
+        if inside or len(chunk) > self._max_event:
+            return self._read(self._lines.feed(chunk))
+        return self._read_whole(chunk)
+
+    def close(self) -> list[Event]:
+        """Return the last event if its blank line never came.
+
+        The standard would discard it, but servers forget that line. An event that was cut short
+        is returned too: its JSON does not parse, which tells the reader more than silence.
+        """
+        return self._read([*self._lines.close(), b""])
+
+    def _with_newlines(self, chunk: bytes) -> bytes:
+        """Turn CRLF and CR into LF, also where a chunk ends between the two."""
+        if not chunk:
+            return chunk
+        if self._after_cr:
+            chunk = chunk.removeprefix(b"\n")
+        self._after_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _read_whole(self, chunk: bytes) -> list[Event]:
+        """Read a chunk that begins with an event, most events being one line of data."""
+        events: list[Event] = []
+        blocks = chunk.split(b"\n\n")
+        rest = blocks.pop()
+        for block in blocks:
+            head, _, data = block.partition(b"data: ")
+            name = self._heads.get(head)
+            if name and data and _LF not in data:
+                events.append(Event(name, data, self._id))
+            else:
+                events += self._read([*block.split(b"\n"), b""])
+        if rest:
+            events += self._read(self._lines.feed(rest))
+        return events
+
+    def _read(self, lines: list[bytes]) -> list[Event]:
+        """Read lines by the standard's own steps."""
+        events: list[Event] = []
+        if lines and self._mark:
+            lines[0] = lines[0].removeprefix(self._mark)
+            self._mark = b""
+        for line in lines:
+            if line:
+                self._read_field(line)
+                continue
+            # "If the data buffer is an empty string [...] return": no data line, no event.
+            if self._data:
+                events.append(Event(self._event or "message", b"\n".join(self._data), self._id))
+                self._data.clear()
+                self._size = 0
+            self._event = ""
+        return events
+
+    def _read_field(self, line: bytes) -> None:
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match field:
+            case b"data":
+                self._size += len(line)
+                if self._size > self._max_event:
+                    raise SSEError(
+                        f"An event has more than {self._max_event} bytes. "
+                        "Raise the limit if it should pass."
+                    )
+                self._data.append(value)
+            case b"event":
+                self._event = value.decode(errors="replace")
+                if len(line) <= _HEADS and len(self._heads) < _HEADS:
+                    self._heads[line + b"\n"] = self._event
+            case b"id" if _NUL not in value:
+                self._id = value.decode(errors="replace")
+            case _:
+                pass  # a comment, whose name is empty; `retry`; "Otherwise the field is ignored."
+
+
+def encode(event_type: str, data: bytes) -> bytes:
+    """Write one event."""
+    if _LF in data or _CR in data:
+        data = _with_prefix(data, b"data: ")
+    return _head(event_type) + data + b"\n\n"
+
+
+def comment(text: str = "") -> bytes:
+    """Write a comment, which readers ignore and which keeps an idle connection open."""
+    return b": " + _with_prefix(text.encode(), b": ") + b"\n\n"
+
+
+@lru_cache(maxsize=1024)
+def _head(event_type: str) -> bytes:
+    if "\n" in event_type or "\r" in event_type:
+        raise SSEError(f"The event type {event_type!r} holds a line break. Remove it.")
+    return b"event: " + event_type.encode() + b"\ndata: "
+
+
+def _with_prefix(text: bytes, prefix: bytes) -> bytes:
+    """Begin every line after the first with a prefix."""
+    lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return (b"\n" + prefix).join(lines)

@@ -1,0 +1,581 @@
+"""The hardened protocol, in a real server on a real socket, against clients that misbehave."""
+
+import asyncio
+import io
+import json
+import pickle
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPResponse
+from typing import Any, cast
+
+import pytest
+import uvicorn
+from websockets.sync.client import connect as connect_websocket
+
+from antiphon.server.protocol import Limits, hardened
+
+WAIT = 5.0  # for a client; the servers under test give up after SHORT
+SHORT = 0.3
+LONGER = 2 * SHORT
+SMALL = {"header_bytes": 8192, "header_count": 20, "pipelined": 4}
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+SLOW = b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"
+ENDLESS = b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n"
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+class App:
+    """An ASGI app which answers with the length of the body, after its path's peculiarity."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.disconnected = threading.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.paths.append(scope["path"])
+        match scope["type"], scope["path"]:
+            case "websocket", _:
+                await self.echo_messages(receive, send)
+            case _, "/endless":
+                await self.stream(receive, send)
+            case _, "/unread":
+                await answer(send, b"unread")
+            case _, "/early":
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                await asyncio.sleep(LONGER)
+                await send({"type": "http.response.body", "body": b"early"})
+            case _, "/sized":
+                await answer(send, b"x" * int(scope["query_string"]))
+            case _, path:
+                await asyncio.sleep(LONGER if path == "/slow" else 0)
+                await self.measure(scope, receive, send)
+
+    async def measure(self, scope: Any, receive: Any, send: Any) -> None:
+        length, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return self.disconnected.set()
+            length += len(message["body"])
+            more = message["more_body"]
+        self.headers = list(scope["headers"])
+        return await answer(send, b"%d" % length)
+
+    async def stream(self, receive: Any, send: Any) -> None:
+        async def until_disconnected() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        listening = asyncio.create_task(until_disconnected())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not listening.done():
+            await send({"type": "http.response.body", "body": b"x" * 4096, "more_body": True})
+            await asyncio.sleep(0)
+        self.disconnected.set()
+
+    async def echo_messages(self, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+
+
+async def answer(send: Any, body: bytes) -> None:
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class House:
+    """A running server, and what its app has seen."""
+
+    def __init__(self, limits: Limits, loop: Any) -> None:
+        self.app = App()
+        self.server = uvicorn.Server(
+            uvicorn.Config(
+                self.app,
+                http=hardened(limits),
+                ws="websockets-sansio",
+                loop=loop,
+                lifespan="off",
+                log_config=None,
+                log_level="critical",
+                port=0,
+                timeout_graceful_shutdown=1,
+            )
+        )
+
+    @property
+    def port(self) -> int:
+        return self.server.servers[0].sockets[0].getsockname()[1]
+
+    def is_empty(self) -> bool:
+        return not self.server.server_state.connections
+
+    @contextmanager
+    def visit(self, *pieces: bytes, buffer: int = 0) -> Iterator[socket.socket]:
+        """Open a connection and send the pieces."""
+        with socket.socket() as client:
+            client.settimeout(WAIT)
+            if buffer:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            client.connect(("127.0.0.1", self.port))
+            tell(client, *pieces)
+            yield client
+
+    def ask(self, *pieces: bytes, pause: float = 0) -> list[tuple[int, bytes]]:
+        """Return every answer that comes until the server closes the connection."""
+        with self.visit() as client:
+            tell(client, *pieces, pause=pause)
+            return answers(hear(client))
+
+
+def tell(client: socket.socket, *pieces: bytes, pause: float = 0) -> None:
+    """Send, even to a server that has hung up already."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        for piece in pieces:
+            client.sendall(piece)
+            time.sleep(pause)
+
+
+def hear(client: socket.socket, until: bytes | None = None) -> bytes:
+    """Read until the connection closes, or until these bytes have come."""
+    heard = b""
+    with suppress(ConnectionResetError):
+        while until is None or until not in heard:
+            piece = client.recv(65536)
+            if not piece:
+                break
+            heard += piece
+    return heard
+
+
+class Recorded(io.BytesIO):
+    """Bytes that pass for a socket; `HTTPResponse` closes it after each answer, in vain."""
+
+    def makefile(self, mode: str) -> "Recorded":
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+def answers(raw: bytes) -> list[tuple[int, bytes]]:
+    """Read all answers; a refusal, which must be the last, is reduced to its code."""
+    recorded, found = Recorded(raw), list[tuple[int, bytes]]()
+    while recorded.tell() < len(raw):
+        response = HTTPResponse(cast("socket.socket", recorded))
+        response.begin()
+        body = response.read()
+        if response.status >= 400:
+            assert recorded.tell() == len(raw)
+            assert response.headers["content-type"] == "application/json"
+            assert response.headers["connection"] == "close"
+            assert re.fullmatch("req_[0-9a-f]{32}", response.headers["x-request-id"])
+            error = json.loads(body)["error"]
+            message, code = error.pop("message"), error.pop("code")
+            assert error == {"type": "invalid_request", "param": None}
+            assert re.fullmatch(r"[A-Z].+\. [A-Z].+\.", message)
+            body = code.encode()
+        found.append((response.status, body))
+    return found
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+@contextmanager
+def running(limits: Limits, loop: str = "uvloop") -> Iterator[House]:
+    house = House(limits, loop)
+    thread = threading.Thread(target=house.server.run)
+    thread.start()
+    try:
+        assert eventually(lambda: house.server.started)
+        yield house
+    finally:
+        house.server.should_exit = True
+        thread.join(WAIT)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"], scope="module")
+def loop(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def patient(loop: str) -> Iterator[House]:
+    """A server with small sizes but ample time."""
+    with running(Limits(**SMALL), loop) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[House]:
+    """A server with hardly any time for a head, and ample time for all else."""
+    with running(Limits(header_seconds=SHORT)) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def stern() -> Iterator[House]:
+    """A server with hardly any patience for a pause in a body."""
+    with running(Limits(body_stall_seconds=SHORT)) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def brisk(loop: str) -> Iterator[House]:
+    """A server that soon gives up on readers who do not read and on idle connections."""
+    with running(Limits(write_stall_seconds=SHORT, keep_alive_seconds=SHORT), loop) as house:
+        yield house
+
+
+def post(length: int, body: bytes = b"", path: bytes = b"/", extra: bytes = b"") -> bytes:
+    head = b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%b\r\n" % (path, length, extra)
+    return head + body
+
+
+def chunked(body: bytes) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+
+
+# --- clients that behave -------------------------------------------------------------------------
+
+
+def test_a_kept_connection_serves_request_after_request(patient: House):
+    with patient.visit() as client:
+        for body in (b"", b"x", b"x" * 200_000):
+            tell(client, post(len(body), body))
+            assert answers(hear(client, b"\r\n\r\n%d" % len(body))) == [(200, b"%d" % len(body))]
+
+
+def test_pipelined_requests_are_answered_in_order(patient: House):
+    closing = post(3, b"xxx", extra=b"Connection: close\r\n")
+    assert patient.ask(GET + post(2, b"xx") + closing) == [(200, b"0"), (200, b"2"), (200, b"3")]
+
+
+def test_a_request_may_come_byte_by_byte(patient: House):
+    request = b"\r\n" + post(2, b"xx", extra=b"Connection: close\r\n")
+    assert patient.ask(*(bytes([byte]) for byte in request)) == [(200, b"2")]
+
+
+def test_a_body_that_keeps_coming_may_take_longer_than_a_stall():
+    with running(Limits(body_stall_seconds=2 * SHORT)) as house:
+        pieces = [post(6, extra=b"Connection: close\r\n"), *[b"x"] * 6]
+        assert house.ask(*pieces, pause=SHORT / 2) == [(200, b"6")]
+
+
+def test_a_client_is_not_blamed_for_the_slowness_of_the_app(stern: House):
+    body = b"x" * 500_000
+    request = post(len(body), body, path=b"/slow", extra=b"Connection: close\r\n")
+    assert stern.ask(request) == [(200, b"500000")]
+
+
+def test_a_client_that_expects_a_continue_has_its_time_from_then(stern: House):
+    extra = b"Expect: 100-continue\r\nConnection: close\r\n"
+    with stern.visit(post(2, path=b"/slow", extra=extra)) as client:
+        assert hear(client, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        tell(client, b"xx")
+        assert answers(hear(client)) == [(200, b"2")]
+
+
+def test_an_absolute_target_may_name_the_same_host(patient: House):
+    request = b"GET http://A:80/x HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n"
+    assert patient.ask(request) == [(200, b"0")]
+
+
+def test_http_1_0_needs_no_host(patient: House):
+    assert patient.ask(b"GET / HTTP/1.0\r\n\r\n") == [(200, b"0")]
+
+
+def test_a_websocket_outlives_the_limits_of_http(hasty: House):
+    with connect_websocket(f"ws://127.0.0.1:{hasty.port}/") as client:
+        time.sleep(LONGER)
+        client.send("still here")
+        assert client.recv(timeout=WAIT) == "still here"
+
+
+def test_a_kept_connection_can_become_a_websocket(brisk: House):
+    with brisk.visit(GET) as client:
+        hear(client, b"\r\n\r\n0")
+        tell(client, UPGRADE)
+        assert b" 101 " in hear(client, b"\r\n\r\n")
+        time.sleep(LONGER)
+        tell(client, b"\x81\x82\0\0\0\0hi")
+        assert hear(client, b"hi") == b"\x81\x02hi"
+
+
+def test_an_upgrade_we_do_not_know_is_ignored(patient: House):
+    request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+    assert patient.ask(request) == [(200, b"0")]
+
+
+# --- clients that are too slow -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("silence", [b"", b"\r\n"])
+def test_a_silent_connection_is_closed_without_a_word(hasty: House, silence: bytes):
+    assert hasty.ask(silence) == []
+
+
+def test_headers_that_do_not_end_in_time_are_refused(hasty: House):
+    assert hasty.ask(b"GET / HTTP/1.1\r\nHost: a\r\n") == [(408, b"request_timeout")]
+
+
+def test_dripping_headers_do_not_buy_time(hasty: House):
+    drops = [b"GET / HTTP/1.1\r\n", *[b"X: y\r\n"] * 20]
+    assert hasty.ask(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
+
+
+def test_the_headers_of_a_later_request_have_their_own_time(hasty: House):
+    with hasty.visit(GET) as client:
+        assert answers(hear(client, b"\r\n\r\n0")) == [(200, b"0")]
+        time.sleep(LONGER)
+        tell(client, b"GET /")
+        assert answers(hear(client)) == [(408, b"request_timeout")]
+
+
+def test_a_blank_line_during_an_answer_is_no_offence(hasty: House):
+    with hasty.visit(SLOW, b"\r\n") as client:
+        assert answers(hear(client, b"\r\n\r\n0")) == [(200, b"0")]
+
+
+def test_a_body_that_stalls_is_refused_and_its_app_told(stern: House):
+    stern.app.disconnected.clear()
+    assert stern.ask(post(5, b"xx")) == [(408, b"request_timeout")]
+    assert stern.app.disconnected.wait(WAIT)
+
+
+def test_a_body_that_drips_for_too_long_is_refused():
+    with running(Limits(body_total_seconds=SHORT)) as house:
+        drops = [post(100), *[b"x"] * 20]
+        assert house.ask(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
+
+
+def test_an_answer_that_needs_no_body_is_finished(stern: House):
+    assert stern.ask(post(5, b"xx", path=b"/early")) == [(200, b"early")]
+
+
+def test_a_body_that_stalls_after_its_answer_closes_the_connection(stern: House):
+    assert stern.ask(post(5, b"xx", path=b"/unread")) == [(200, b"unread")]
+
+
+def test_a_body_that_ends_after_its_answer_leaves_the_connection_usable(brisk: House):
+    with brisk.visit(post(5, b"xx", path=b"/unread")) as client:
+        assert answers(hear(client, b"unread")) == [(200, b"unread")]
+        tell(client, b"xxx")
+        tell(client, GET)
+        assert answers(hear(client)) == [(200, b"0")]
+
+
+@pytest.mark.parametrize("later", [b"", b"\r\n", b"xxx"])
+def test_an_idle_connection_is_closed(brisk: House, later: bytes):
+    with brisk.visit(post(3, b"" if later == b"xxx" else b"xxx", path=b"/unread")) as client:
+        hear(client, b"unread")
+        tell(client, later)
+        assert hear(client) == b""
+
+
+def test_a_reader_who_never_reads_is_cut_off_and_its_app_told(brisk: House):
+    brisk.app.disconnected.clear()
+    with brisk.visit(ENDLESS, buffer=4096):
+        assert brisk.app.disconnected.wait(WAIT)
+        assert eventually(brisk.is_empty)
+
+
+def test_a_reader_who_reads_is_not_cut_off(brisk: House):
+    with brisk.visit(ENDLESS) as client:
+        deadline = time.monotonic() + LONGER
+        while time.monotonic() < deadline:
+            assert client.recv(65536)
+
+
+def test_no_finished_answer_waits_for_ever_to_be_read(brisk: House):
+    with brisk.visit(buffer=4096) as client:
+        others = [socket.create_connection(client.getpeername(), timeout=WAIT) for _ in range(10)]
+        for number, other in enumerate(others):
+            size = 65536 + 32768 * number
+            tell(other, b"GET /sized?%d HTTP/1.1\r\nHost: a\r\n\r\n" % size)
+        client.close()
+        assert eventually(brisk.is_empty)
+        for other in others:
+            other.close()
+
+
+def test_what_waits_in_the_kernel_to_be_read_is_bounded(patient: House):
+    with patient.visit(GET) as client:
+        hear(client, b"\r\n\r\n0")
+        (protocol,) = patient.server.server_state.connections
+        transport = cast("Any", protocol).transport
+        held = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        assert held <= 2 * 65536  # Linux doubles what it is asked for
+        assert transport.get_write_buffer_limits() == (16384, 65536)
+
+
+# --- clients that are too large ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(
+            b"GET / HTTP/1.1\r\nHost: a\r\nX: %b\r\n\r\n" % (b"x" * 8192), id="one header"
+        ),
+        pytest.param(
+            b"GET / HTTP/1.1\r\nHost: a\r\n%b\r\n" % (b"X: y\r\n" * 20), id="many headers"
+        ),
+        pytest.param(b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"x" * 8192), id="long target"),
+    ],
+)
+def test_a_head_that_is_too_large_is_refused(patient: House, request_bytes: bytes):
+    assert patient.ask(request_bytes) == [(431, b"headers_too_large")]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nX: ", id="header"),
+        pytest.param(b"GET /", id="target"),
+        pytest.param(chunked(b"1;"), id="chunk extension"),
+        pytest.param(chunked(b"0\r\nX: "), id="trailer"),
+    ],
+)
+def test_what_never_ends_is_refused_before_it_fills_the_memory(patient: House, start: bytes):
+    assert patient.ask(start, *[b"x" * 4096] * 50, pause=0.001) == [(431, b"headers_too_large")]
+
+
+def test_too_many_waiting_requests_are_refused_after_the_others_are_answered(patient: House):
+    expected = [(200, b"0")] * 5 + [(400, b"invalid_http")]
+    assert patient.ask(GET * 20) == expected
+
+
+# --- clients that can be read in two ways --------------------------------------------------------
+
+HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def with_headers(headers: bytes) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: a\r\n%b\r\n0\r\n\r\n" % headers
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        # those that httptools refuses
+        pytest.param(
+            with_headers(b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), id="CL and TE"
+        ),
+        pytest.param(
+            with_headers(b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), id="TE and CL"
+        ),
+        pytest.param(with_headers(b"Content-Length: 5\r\nContent-Length: 6\r\n"), id="two CL"),
+        pytest.param(with_headers(b"Content-Length: 5\r\nContent-Length: 5\r\n"), id="CL twice"),
+        pytest.param(with_headers(b"Content-Length: 5, 5\r\n"), id="CL list"),
+        pytest.param(with_headers(b"Content-Length: +5\r\n"), id="CL plus"),
+        pytest.param(with_headers(b"Content-Length: -5\r\n"), id="CL minus"),
+        pytest.param(with_headers(b"Content-Length: 0x5\r\n"), id="CL hexadecimal"),
+        pytest.param(with_headers(b"Content-Length: 5 5\r\n"), id="CL space"),
+        pytest.param(with_headers(b"Content-Length:\r\n"), id="CL empty"),
+        pytest.param(with_headers(b"Content-Length: %d\r\n" % 10**20), id="CL overflow"),
+        pytest.param(with_headers(b"Transfer-Encoding: xchunked\r\n"), id="TE unknown"),
+        pytest.param(with_headers(b"Transfer-Encoding: chunked, identity\r\n"), id="TE not last"),
+        pytest.param(with_headers(b"Transfer-Encoding:\x0bchunked\r\n"), id="TE vertical tab"),
+        pytest.param(with_headers(b"Transfer-Encoding : chunked\r\n"), id="space before colon"),
+        pytest.param(with_headers(b"X: a\r\n b\r\n"), id="folded header"),
+        pytest.param(with_headers(b"X: a\nY: b\r\n"), id="bare LF"),
+        pytest.param(with_headers(b"X: a\rb\r\n"), id="bare CR"),
+        pytest.param(with_headers(b"X: a\0b\r\n"), id="NUL in value"),
+        pytest.param(with_headers(b"X\0: a\r\n"), id="NUL in name"),
+        pytest.param(with_headers(b"X\r\n"), id="no colon"),
+        pytest.param(GET.replace(b"\r\n", b"\n"), id="LF for CRLF"),
+        pytest.param(GET.replace(b"GET", b"GOT"), id="method"),
+        pytest.param(GET.replace(b"1.1", b"1.2"), id="version"),
+        pytest.param(GET.replace(b"/ ", b"/\x01 "), id="control in target"),
+        pytest.param(chunked(b"zz\r\n"), id="chunk size"),
+        pytest.param(chunked(b"-1\r\n"), id="chunk size minus"),
+        pytest.param(chunked(b"0x0\r\n\r\n"), id="chunk size hexadecimal"),
+        pytest.param(chunked(b"f" * 17 + b"\r\n"), id="chunk size overflow"),
+        pytest.param(chunked(b"5\nhello\n0\n\n"), id="chunk LF"),
+        pytest.param(chunked(b"5\r\nhello!\r\n0\r\n\r\n"), id="chunk too long"),
+        pytest.param(chunked(b"0\r\nContent-Length: 5\r\n\r\n"), id="CL in trailer"),
+        # those that we refuse
+        pytest.param(GET.replace(b"Host: a\r\n", b""), id="no Host"),
+        pytest.param(GET.replace(b"\r\n\r\n", b"\r\nHost: a\r\n\r\n"), id="two Hosts"),
+        pytest.param(GET.replace(b"Host: a", b"Host: a/b"), id="Host with path"),
+        pytest.param(GET.replace(b"Host: a", b"Host: b@a"), id="Host with user"),
+        pytest.param(GET.replace(b" / ", b" http://b/ "), id="other host in target"),
+        pytest.param(GET.replace(b" / ", b" http://b@a/ "), id="user in target"),
+        pytest.param(GET.replace(b" / ", b" http://a "), id="target without path"),
+        pytest.param(GET.replace(b"GET /", b"CONNECT a:443"), id="CONNECT"),
+        pytest.param(GET.replace(b"1.1", b"2.0"), id="HTTP/2.0"),
+        pytest.param(GET.replace(b" HTTP/1.1", b""), id="HTTP/0.9"),
+        pytest.param(chunked(b"0\r\n\r\n").replace(b"1.1", b"1.0"), id="TE on HTTP/1.0"),
+        pytest.param(
+            post(len(HIDDEN), extra=b"Connection: Upgrade\r\nUpgrade: h2c\r\n"), id="h2c with body"
+        ),
+        pytest.param(
+            UPGRADE.replace(b"Host", b"Content-Length: 30\r\nHost"), id="websocket with body"
+        ),
+    ],
+)
+@pytest.mark.parametrize("pause", [0, 0.02], ids=["at once", "apart"])
+def test_an_ambiguous_request_is_refused_and_hides_no_other(
+    patient: House, request_bytes: bytes, pause: float
+):
+    assert patient.ask(request_bytes, HIDDEN, pause=pause) == [(400, b"invalid_http")]
+    assert "/hidden" not in patient.app.paths
+
+
+def test_a_trailer_does_not_become_a_header(patient: House):
+    body = b"2\r\nxx\r\n0\r\nAuthorization: stolen\r\n\r\n"
+    with patient.visit(chunked(body)) as client:
+        assert answers(hear(client, b"\r\n\r\n2")) == [(200, b"2")]
+    assert patient.app.headers == [(b"host", b"a"), (b"transfer-encoding", b"chunked")]
+
+
+# --- refusals in their turn ----------------------------------------------------------------------
+
+
+def test_a_refusal_waits_for_the_answers_before_it(patient: House):
+    assert patient.ask(SLOW + GET + b"\0") == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
+
+
+def test_a_refused_body_behind_another_request_waits_its_turn(patient: House):
+    requests = SLOW + GET + chunked(b"zz\r\n")
+    assert patient.ask(requests) == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
+
+
+def test_no_refusal_is_written_into_an_answer_under_way(patient: House):
+    with patient.visit(chunked(b"").replace(b" / ", b" /early ")) as client:
+        head = hear(client, b"\r\n\r\n")
+        tell(client, b"zz\r\n")
+        assert head + hear(client) == head
+
+
+def test_an_upgrade_waits_for_no_answer(patient: House):
+    assert patient.ask(SLOW + UPGRADE) == [(200, b"0"), (400, b"invalid_http")]
+
+
+def test_a_disconnect_ends_the_answer_under_way_though_others_wait(patient: House):
+    patient.app.disconnected.clear()
+    with patient.visit(ENDLESS + GET) as client:
+        hear(client, b"xxx")
+    assert patient.app.disconnected.wait(WAIT)
+
+
+def test_the_protocol_can_be_sent_to_a_worker():
+    protocol = cast("Any", pickle.loads(pickle.dumps(hardened(Limits(header_seconds=1)))))
+    assert protocol.keywords == {"limits": Limits(header_seconds=1)}

@@ -1,0 +1,237 @@
+"""Strict JSON: what is refused and in which words, and how structure is counted."""
+
+import json as stdlib
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from antiphon.wire.json import JSONError, Limits, decode, decode_lenient, encode
+
+# Characters that mislead a counter which does not know where strings end.
+tricky = st.text('[]{},:"\\ \n\0aé😀')
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | tricky
+values: st.SearchStrategy[Any] = st.recursive(
+    scalars.filter(lambda value: value not in (float("inf"), float("-inf"))),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(tricky, inner, max_size=4),
+    max_leaves=20,
+)
+fragments = st.lists(
+    st.binary(max_size=2)
+    | st.sampled_from(
+        rb'[ ] { } , : " \ \" \ud83d \ude00 \u0000 "k": 1 - . e999 NaN Infinity null'.split()
+    )
+    | st.sampled_from([b" ", b"\n", b"\xef\xbb\xbf", b"\xed\xa0\x80", '"é"'.encode()])
+).map(b"".join)
+
+
+def depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(depth, value), default=0)
+    return 0
+
+
+def structure(value: Any) -> int:
+    if isinstance(value, dict | list):
+        inner = list(value.values()) if isinstance(value, dict) else value
+        return 1 + max(len(inner) - 1, 0) + sum(map(structure, inner))
+    return 0
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(JSONError) as caught:
+        decode(data)
+    return str(caught.value)
+
+
+REFUSED = {
+    b"": "there is nothing in it",
+    b" \n": "there is nothing in it",
+    b"NaN": "invalid character (byte 0)",
+    b"[Infinity]": "invalid character (byte 1)",
+    b"[-Infinity]": "invalid character (byte 2)",
+    b"1e999": "number out of range",
+    b"[-1e999]": "number out of range - at `$[0]`",
+    b"1" * 5_000: "integer value out of range",
+    rb'["\ud83d", "and more text"]': "unexpected end of escaped utf-16 surrogate pair (byte 8)",
+    rb'"\ude00"': "invalid utf-16 surrogate pair (byte 7)",
+    rb'"\ud83d\ud83d"': "invalid utf-16 surrogate pair (byte 13)",
+    rb'"\ud83d"': "it ends too early, or inside a surrogate pair (byte 8)",
+    b'{"a":': "it ends too early, or inside a surrogate pair (byte 5)",
+    b'["ok", "\xff"]': "invalid UTF-8 (byte 8)",
+    b'{"\xc0\x80": 1}': "invalid UTF-8 (byte 2)",
+    b'"\xed\xa0\x80"': "invalid UTF-8 (byte 1)",
+    b"\xef\xbb\xbf{}": "it starts with a byte order mark",
+    "{}".encode("utf-16"): "it starts with a byte order mark",
+    "{}".encode("utf-16-be"): "invalid character (byte 0)",
+    b"{} {}": "trailing characters (byte 4)",
+    b"[1,]": "trailing comma in array (byte 3)",
+    b"'a'": "invalid character (byte 0)",
+    b"01": "invalid number (byte 1)",
+    b'"a\nb"': "invalid character (byte 2)",
+    b'"\0"': "invalid character (byte 1)",
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), REFUSED.items())
+def test_what_is_not_json_is_refused_in_words_that_help(data: bytes, reason: str) -> None:
+    assert refusal(data) == f"Invalid JSON: {reason}. Send exactly one JSON value in UTF-8."
+
+
+def test_legal_json_that_others_stumble_over_is_accepted() -> None:
+    data = rb' {"\u0000": "\u0000", "a": 1, "a": 2, "emoji": "\ud83d\ude00", "tiny": 1e-999} '
+    assert decode(data) == {"\0": "\0", "a": 2, "emoji": "😀", "tiny": 0.0}
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_every_kind_of_bytes_is_accepted(kind: type) -> None:
+    assert decode(kind(b'{"a":[1]}')) == {"a": [1]}
+    assert decode_lenient(kind(b'{"a":[1]}')) == {"a": [1]}
+    with pytest.raises(JSONError):
+        decode(kind(b'{"a":[1]'))
+    assert decode_lenient(kind(rb'{"a":"\ud83d"}')) == {"a": "\ud83d"}
+
+
+def test_128_levels_are_accepted_and_129_refused() -> None:
+    nested: object = 1
+    for _ in range(64):
+        nested = {"]}": [nested]}
+    data = encode(nested)
+    assert decode(data) == nested
+    refused = "The JSON nests deeper than 128 levels. Flatten it."
+    assert refusal(b"[" + data + b"]") == refused
+    assert refusal(b"[" * 129) == refused
+    assert refusal(b"[" * 100_000) == refused
+
+
+def test_an_array_bomb_is_refused_before_it_is_parsed() -> None:
+    bomb = b"[" + b"[]," * 2_700_000 + b"[]]"
+    refused = "The JSON holds more than 200000 brackets and commas. Send fewer or larger values."
+    assert refusal(bomb) == refused
+    # A parser would stop at its first byte and complain of that.
+    assert refusal(b"!" + bomb) == refused
+    assert refusal(b'["' + b'","' * 2_000_000 + b'"]') == refused
+
+
+def test_exactly_the_allowed_structure_is_accepted() -> None:
+    assert decode(b"[" + b"1," * 199_999 + b"1]") == [1] * 200_000
+    pairs = b",".join(b'"%d":"%d"' % (n, n) for n in range(200_000))
+    assert decode(b"{" + pairs + b"}") == {str(n): str(n) for n in range(200_000)}
+    with pytest.raises(JSONError):
+        decode(b"[" + b"1," * 200_000 + b"1]")
+
+
+@pytest.mark.parametrize("text", ["[" * 300_000, "{,]" * 300_000, '"[\\' * 100_000, "\\" * 300_001])
+def test_brackets_in_strings_do_not_count(text: str) -> None:
+    value = {"key" + text: text, "list": [text]}
+    assert decode(encode(value)) == value
+
+
+def test_64_mib_of_base64_in_one_string_is_accepted() -> None:
+    text = "QUJD" * (16 * 1024 * 1024)
+    assert decode(b'"' + text.encode() + b'"') == text
+
+
+@given(values)
+def test_limits_are_counted_as_the_value_itself_would_be(value: Any) -> None:
+    data = stdlib.dumps(value, ensure_ascii=False).encode()
+    exact = Limits(depth=depth(value), structure=structure(value))
+    assert decode(data, limits=exact) == value
+    if exact.depth:
+        with pytest.raises(JSONError, match="nests deeper"):
+            decode(data, limits=Limits(depth=exact.depth - 1, structure=exact.structure))
+        with pytest.raises(JSONError, match="brackets and commas"):
+            decode(data, limits=Limits(depth=exact.depth, structure=exact.structure - 1))
+
+
+@given(values, st.booleans(), st.sampled_from([None, 1]))
+def test_what_the_standard_library_writes_is_read_back(
+    value: Any, ascii: bool, indent: int | None
+) -> None:
+    text = stdlib.dumps(value, ensure_ascii=ascii, indent=indent)
+    # Compared as text, which tells 1 from 1.0 and from true.
+    assert stdlib.dumps(decode(text.encode())) == stdlib.dumps(value)
+    assert stdlib.dumps(decode_lenient(text.encode())) == stdlib.dumps(value)
+
+
+@given(st.binary() | fragments)
+@example(b"[" * 100_000)
+@example(b'["\\ud83d' + b"[" * 100_000)
+def test_any_bytes_are_a_value_or_a_json_error(data: bytes) -> None:
+    try:
+        value = decode(data, limits=Limits(depth=10**9, structure=10**9))
+    except JSONError:
+        pass
+    else:
+        assert value == stdlib.loads(data)
+        assert stdlib.loads(encode(value)) == value
+    try:
+        value = decode_lenient(data)
+    except JSONError:
+        pass
+    else:
+        assert value == stdlib.loads(data)
+
+
+def test_an_emoji_cut_between_two_chunks_survives_in_halves() -> None:
+    first = decode_lenient(rb'{"text": "hi \ud83d"}')
+    second = decode_lenient(rb'{"text": "\ude00!"}')
+    assert (first, second) == ({"text": "hi \ud83d"}, {"text": "\ude00!"})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        rb'["\ud83d", NaN]',
+        rb'["\ud83d", -Infinity]',
+        rb'["\ud83d", 1e999]',
+        rb'["\ud83d"] 1',
+        rb'["\ud83d"',
+        b'["\\ud83d", "\xff"]',
+        b'\xef\xbb\xbf"\\ud83d"',
+        '"\\ud83d"'.encode("utf-16"),
+        rb'["\ud83d", ' + b"[" * 100_000 + b"]" * 100_000 + b"]",
+        b"[" * 100_000 + b"]" * 100_000,
+        b"NaN",
+        b"",
+    ],
+)
+def test_half_an_emoji_excuses_nothing_else(data: bytes) -> None:
+    with pytest.raises(
+        JSONError, match=r"^Invalid JSON: .* Send exactly one JSON value in UTF-8\.$"
+    ):
+        decode_lenient(data)
+
+
+def test_plain_values_are_written_compactly() -> None:
+    value = {"a": [1, 2.5, None, True], "é": "😀\n"}
+    assert encode(value) == '{"a":[1,2.5,null,true],"é":"😀\\n"}'.encode()
+    assert encode([float("nan"), float("inf")]) == b"[null,null]"
+
+
+@given(values)
+def test_what_we_write_is_read_back(value: Any) -> None:
+    assert stdlib.dumps(decode(encode(value))) == stdlib.dumps(value)
+
+
+def test_what_json_cannot_say_is_refused_when_writing() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    refusals: list[str] = []
+    for value in ({"a": "x\ud83d"}, object(), {None: 1}, endless):
+        with pytest.raises(JSONError) as caught:
+            encode(value)
+        refusals.append(str(caught.value))
+    assert refusals == [
+        "Cannot write JSON: a string holds half of a surrogate pair at index 1. "
+        "Join it with its other half, or drop it.",
+        "Cannot write JSON: Encoding objects of type object is unsupported. "
+        "Give plain JSON values.",
+        "Cannot write JSON: Only dicts with str-like or number-like keys are supported. "
+        "Give plain JSON values.",
+        "Cannot write JSON: maximum recursion depth exceeded while serializing an object. "
+        "Give plain JSON values.",
+    ]

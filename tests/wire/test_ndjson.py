@@ -1,0 +1,59 @@
+"""Newline-delimited JSON: any chunking gives the same texts, and none is held beyond its limit."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.wire import json
+from antiphon.wire.ndjson import Decoder, NDJSONError, encode
+
+STREAM = '{"a":1}\n\n  \r\n{"b": "é😀"}\r\n\t[1,\r2] \n"last"'.encode()
+TEXTS = [b'{"a":1}', '{"b": "é😀"}'.encode(), b"[1,\r2]", b'"last"']
+
+
+def read(chunks: Iterable[bytes], max_line: int = 1_000_000) -> list[bytes]:
+    decoder = Decoder(max_line)
+    texts = [text for chunk in chunks for text in decoder.feed(chunk)]
+    return texts + decoder.close()
+
+
+def test_every_cut_in_two_gives_the_same_texts() -> None:
+    for position in range(len(STREAM) + 1):
+        assert read([STREAM[:position], STREAM[position:]]) == TEXTS
+
+
+def test_byte_by_byte_gives_the_same_texts() -> None:
+    assert read(STREAM[n : n + 1] for n in range(len(STREAM))) == TEXTS
+
+
+def test_a_text_is_returned_as_soon_as_its_newline_comes() -> None:
+    decoder = Decoder()
+    assert decoder.feed(b'{"a"') == []
+    assert decoder.feed(b':1}\n{"b":2') == [b'{"a":1}']
+    assert decoder.close() == [b'{"b":2']
+    assert decoder.close() == []
+
+
+def test_a_line_may_be_as_long_as_the_limit_and_no_longer() -> None:
+    assert read([b"123456789\n" * 5, b"1234", b"56789"], 9) == [b"123456789"] * 6
+    for chunks in ([b"1\n1234567890\n"], [b"12345", b"67890"], [b"1\n", b"1234567890"]):
+        with pytest.raises(NDJSONError) as caught:
+            read(chunks, 9)
+        message = "A line has more than 9 bytes. Raise the limit if it should pass."
+        assert str(caught.value) == message
+
+
+def test_a_text_that_spans_lines_is_written_on_one() -> None:
+    assert encode(b'{"a":1}') == b'{"a":1}\n'
+    assert encode(b'{\r\n"a":\n1\r}') == b'{ "a": 1 }\n'
+
+
+@given(st.lists(st.dictionaries(st.text(), st.integers() | st.text())), st.data())
+def test_what_is_written_is_read_back(values: list[object], data: st.DataObject) -> None:
+    stream = b"".join(encode(json.encode(value)) for value in values)
+    edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(stream))))), len(stream)]
+    chunks = [stream[start:end] for start, end in pairwise(edges)]
+    assert [json.decode(text) for text in read(chunks)] == values

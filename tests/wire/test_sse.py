@@ -1,0 +1,227 @@
+"""Server-Sent Events: every form the standard allows, in every chunking, within limits."""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, repeat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.wire.sse import (
+    DONE,
+    DONE_FRAME,
+    Decoder,
+    Event,
+    SSEError,
+    comment,
+    encode,
+    is_done,
+)
+
+STREAM = (
+    "\ufeffevent: response.created\ndata: {}\n\n"
+    ": a comment\n\n"
+    "data: one\ndata:two\ndata:  three\ndata\n\n"
+    "id: 7\nevent: é😀\nretry: 10\ndata: ü\n\n"
+    "event: response.created\ndata: {}\n\n"
+    "event: dropped\n\n\n"
+    "data: [DONE]\n\n"
+    "data: cut"
+).encode()
+EVENTS = [
+    Event("response.created", b"{}"),
+    Event("message", b"one\ntwo\n three\n"),
+    Event("é😀", "ü".encode(), "7"),
+    Event("response.created", b"{}", "7"),
+    Event("message", b"[DONE]", "7"),
+    Event("message", b"cut", "7"),
+]
+
+pieces = st.sampled_from(
+    [b"data", b"event", b"id", b"retry", b":", b": ", b"x", b"\0", "é".encode(), b"\xef\xbb\xbf"]
+)
+breaks = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b": x\n\n", b"event: x\n"])
+streams = st.lists(pieces | breaks | st.binary(max_size=3), max_size=40).map(b"".join)
+
+
+def read(chunks: Iterable[bytes], max_event: int = 1000) -> list[Event] | str:
+    """Feed chunks to the end; the events, or the words of the refusal."""
+    decoder = Decoder(max_event)
+    try:
+        events = [event for chunk in chunks for event in decoder.feed(chunk)]
+        return events + decoder.close()
+    except SSEError as error:
+        return str(error)
+
+
+def cut(stream: bytes, positions: Iterable[int]) -> Iterator[bytes]:
+    edges = [0, *sorted(positions), len(stream)]
+    return (stream[start:end] for start, end in pairwise(edges))
+
+
+def reference(stream: bytes) -> list[Event]:
+    """The standard's algorithm, written for the eye and not for speed."""
+    events: list[Event] = []
+    event, data, id = b"", [], None
+    for line in [*re.split(rb"\r\n|\r|\n", stream.removeprefix(b"\xef\xbb\xbf")), b""]:
+        field, _, value = line.partition(b":")
+        value = value[1:] if value.startswith(b" ") else value
+        if field == b"data":
+            data.append(value)
+        elif field == b"event":
+            event = value
+        elif field == b"id" and b"\0" not in value:
+            id = value.decode(errors="replace")
+        elif line == b"":
+            if data:
+                name = event.decode(errors="replace") or "message"
+                events.append(Event(name, b"\n".join(data), id))
+            event, data = b"", []
+    return events
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n"])
+def test_every_cut_in_two_gives_the_same_events(ending: bytes) -> None:
+    stream = STREAM.replace(b"\n", ending)
+    for position in range(len(stream) + 1):
+        assert read(cut(stream, [position])) == EVENTS
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n"])
+def test_byte_by_byte_gives_the_same_events(ending: bytes) -> None:
+    stream = STREAM.replace(b"\n", ending)
+    assert read(cut(stream, range(1, len(stream)))) == EVENTS
+
+
+@given(streams, st.data())
+def test_any_bytes_in_any_chunking_are_read_as_the_standard_says(
+    stream: bytes, data: st.DataObject
+) -> None:
+    positions = data.draw(st.lists(st.integers(0, len(stream))))
+    assert read(cut(stream, positions)) == reference(stream)
+
+
+@given(streams, st.integers(1, 30), st.data())
+def test_any_chunking_meets_the_same_limit(
+    stream: bytes, max_event: int, data: st.DataObject
+) -> None:
+    positions = data.draw(st.lists(st.integers(0, len(stream))))
+    whole = read([stream], max_event)
+    parts = read(cut(stream, positions), max_event)
+    assert isinstance(whole, str) == isinstance(parts, str)
+    assert isinstance(whole, str) or whole == parts
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b"data: x\n\n", [Event("message", b"x")]),
+        (b"data:x\n\n", [Event("message", b"x")]),
+        (b"data:  x\n\n", [Event("message", b" x")]),
+        (b"data: a\ndata: b\n\n", [Event("message", b"a\nb")]),
+        (b"data\n\n", [Event("message", b"")]),
+        (b"data:\n\n", [Event("message", b"")]),
+        (b"data: \n\n", [Event("message", b"")]),
+        (b"data\ndata\n\n", [Event("message", b"\n")]),
+        (b"event: e\ndata: x\n\n", [Event("e", b"x")]),
+        (b"event: e\ndata: x\n\n" * 2, [Event("e", b"x")] * 2),
+        (b"event:\ndata: x\n\n" * 2, [Event("message", b"x")] * 2),
+        (b"data: x\nevent: e\n\n", [Event("e", b"x")]),
+        (b"event: e\n\ndata: x\n\n", [Event("message", b"x")]),
+        (b"event: \xff\ndata: \xff\n\n", [Event("\ufffd", b"\xff")]),
+        (b"event: data: e\ndata: x\n\n", [Event("data: e", b"x")]),
+        (
+            b"id: 1\ndata: x\n\ndata: y\n\n",
+            [Event("message", b"x", "1"), Event("message", b"y", "1")],
+        ),
+        (b"id: 1\n\ndata: x\n\n", [Event("message", b"x", "1")]),
+        (b"id: 1\nid\ndata: x\n\n", [Event("message", b"x", "")]),
+        (b"id: 1\0\ndata: x\n\n", [Event("message", b"x")]),
+        (b"retry: 5\nother: 6\n: 7\n::\nData: 8\n data: 9\n\n", []),
+        (b"\xef\xbb\xbfdata: x\n\n", [Event("message", b"x")]),
+        (b"\n\xef\xbb\xbfdata: x\n\n", []),
+        (b"\n\n\n\n", []),
+        (b"", []),
+        (b"data: x\n", [Event("message", b"x")]),
+        (b"data: x", [Event("message", b"x")]),
+        (b"data: x\r", [Event("message", b"x")]),
+        (b"event: e\n", []),
+    ],
+)
+def test_each_form_is_read_as_the_standard_says(stream: bytes, events: list[Event]) -> None:
+    assert read([stream]) == events == reference(stream)
+
+
+def test_an_event_is_returned_as_soon_as_its_blank_line_is_known() -> None:
+    decoder = Decoder()
+    assert decoder.feed(b"data: x\r") == []
+    assert decoder.feed(b"\r") == [Event("message", b"x")]
+    assert decoder.feed(b"\ndata: y\n") == []
+    assert decoder.feed(b"\n") == [Event("message", b"y")]
+    assert decoder.close() == []
+
+
+def test_an_event_may_be_as_large_as_the_limit_and_no_larger() -> None:
+    too_long = "A line has more than 20 bytes. Raise the limit if it should pass."
+    too_large = "An event has more than 20 bytes. Raise the limit if it should pass."
+    fits = b"data: " + b"x" * 14
+    assert read([fits + b"\n\n"], 20) == [Event("message", b"x" * 14)]
+    assert read([fits + b"\n\n"] * 5, 20) == [Event("message", b"x" * 14)] * 5
+    assert read([b"data: 1234\ndata: 1234\n\n"], 20) == [Event("message", b"1234\n1234")]
+    assert read([fits + b"x\n\n"], 20) == too_long
+    assert read([b"data: x\n\n", fits + b"x"], 20) == too_long
+    assert read([b"data: 1234\ndata: 12345\n\n"], 20) == too_large
+    assert read([b"data\n"] * 6, 20) == too_large
+
+
+def test_an_endless_line_is_refused_at_the_limit() -> None:
+    refused = "A line has more than 10000 bytes. Raise the limit if it should pass."
+    assert read(repeat(b"data: x"), 10_000) == refused
+    assert read(repeat(b":"), 10_000) == refused
+
+
+def test_endless_comments_and_event_types_take_no_memory() -> None:
+    decoder = Decoder(max_event=1000)
+    for number in range(2000):
+        assert decoder.feed(b": still here\n") == []
+        decoder.feed(b"event: %d\n" % number)
+    assert decoder.feed(b"data: x\n\n") == [Event("1999", b"x")]
+    assert len(decoder._heads) == 100
+
+
+def test_a_megabyte_that_comes_byte_by_byte_is_read_in_time() -> None:
+    data = b"x" * 1_000_000
+    stream = b"data: " + data + b"\n\n"
+    assert read(cut(stream, range(1, len(stream))), 2_000_000) == [Event("message", data)]
+
+
+def test_done_is_an_event_like_any_other() -> None:
+    assert read([DONE_FRAME]) == [Event("message", DONE)]
+    assert is_done(Event("message", b"[DONE]"))
+    assert not is_done(Event("message", b'"[DONE]"'))
+
+
+def test_events_and_comments_are_written_whole() -> None:
+    assert encode("error", b"{}") == b"event: error\ndata: {}\n\n"
+    assert encode("error", b"a\nb\r\nc\r") == b"event: error\ndata: a\ndata: b\ndata: c\ndata: \n\n"
+    assert comment() == b": \n\n"
+    assert comment("still\nhere") == b": still\n: here\n\n"
+
+
+@pytest.mark.parametrize("break_", ["\n", "\r", "\r\n"])
+def test_an_event_type_cannot_smuggle_in_a_line(break_: str) -> None:
+    with pytest.raises(SSEError, match="holds a line break"):
+        encode(f"error{break_}data: x", b"{}")
+
+
+names = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1)
+
+
+@given(st.lists(st.tuples(names, st.text("ab\n é") | names)), st.data())
+def test_what_is_written_is_read_back(sent: list[tuple[str, str]], data: st.DataObject) -> None:
+    frames = [comment(name) + encode(name, text.encode()) for name, text in sent]
+    stream = b"".join(frames)
+    positions = data.draw(st.lists(st.integers(0, len(stream))))
+    expected = [Event(name, text.encode()) for name, text in sent]
+    assert read(cut(stream, positions)) == expected
