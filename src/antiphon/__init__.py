@@ -1,1 +1,86 @@
-"""Antiphon."""
+"""Antiphon: one open protocol in front of every model and every agent.
+
+The map, from the lowest layer to the highest; each imports only what stands above it here:
+
+    core      the protocol: values, parts -> events (synth), events -> response (fold), rules
+    wire      bytes <-> values: JSON, Server-Sent Events, NDJSON, and the two dialects
+    agents    Python functions as models, and the built-in `demo` and `echo`
+    bridges   other event models into ours
+    engine    one response, from its request to its last event
+    server    the ASGI application
+    cli       the command line
+
+The names below are imported when they are first used, so `import antiphon` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon.agents.agent import Agent, agent
+    from antiphon.agents.turn import Turn
+    from antiphon.core.errors import AntiphonError, RequestError
+    from antiphon.core.parts import (
+        Annotation,
+        Call,
+        Extension,
+        Failure,
+        Finish,
+        Reasoning,
+        Refusal,
+        Text,
+        Usage,
+        Whole,
+    )
+    from antiphon.core.request import Request
+    from antiphon.core.response import Response
+    from antiphon.server.app import create_app
+    from antiphon.server.settings import Settings
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Agent",
+    "Annotation",
+    "AntiphonError",
+    "Call",
+    "Extension",
+    "Failure",
+    "Finish",
+    "Reasoning",
+    "Refusal",
+    "Request",
+    "RequestError",
+    "Response",
+    "Settings",
+    "Text",
+    "Turn",
+    "Usage",
+    "Whole",
+    "agent",
+    "create_app",
+]
+
+_HOME = {
+    "Agent": "antiphon.agents.agent",
+    "agent": "antiphon.agents.agent",
+    "Turn": "antiphon.agents.turn",
+    "AntiphonError": "antiphon.core.errors",
+    "RequestError": "antiphon.core.errors",
+    "Request": "antiphon.core.request",
+    "Response": "antiphon.core.response",
+    "create_app": "antiphon.server.app",
+    "Settings": "antiphon.server.settings",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'antiphon' has no attribute '{name}'")
+    value: object = getattr(import_module(_HOME.get(name, "antiphon.core.parts")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

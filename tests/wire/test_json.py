@@ -118,8 +118,8 @@ def test_an_array_bomb_is_refused_before_it_is_parsed() -> None:
 
 def test_exactly_the_allowed_structure_is_accepted() -> None:
     assert decode(b"[" + b"1," * 199_999 + b"1]") == [1] * 200_000
-    pairs = b",".join(b'"%d":"%d"' % (n, n) for n in range(200_000))
-    assert decode(b"{" + pairs + b"}") == {str(n): str(n) for n in range(200_000)}
+    pairs = b",".join(b'"%d":"[,"' % n for n in range(200_000))
+    assert decode(b"{" + pairs + b"}") == {str(n): "[," for n in range(200_000)}
     with pytest.raises(JSONError):
         decode(b"[" + b"1," * 200_000 + b"1]")
 
@@ -178,7 +178,7 @@ def test_any_bytes_are_a_value_or_a_json_error(data: bytes) -> None:
 
 def test_an_emoji_cut_between_two_chunks_survives_in_halves() -> None:
     first = decode_lenient(rb'{"text": "hi \ud83d"}')
-    second = decode_lenient(rb'{"text": "\ude00!"}')
+    second = decode_lenient(rb'{"text": "\uDE00!"}')
     assert (first, second) == ({"text": "hi \ud83d"}, {"text": "\ude00!"})
 
 

@@ -1,19 +1,22 @@
 """The smallest value that satisfies a JSON Schema.
 
-A schema is flattened: references, `allOf` and one choice of each `anyOf` and `oneOf` become one
-level of demands. Values are then proposed by its most telling keyword (`enum`, `default`,
-`examples`, `type`), and the first that keeps to its limits is taken. A reference met again inside
-itself ends that branch, so recursion stops at null, at an empty array, at an omitted property.
+A schema is flattened: behind its references, in `allOf` and in one choice of each `anyOf` and
+`oneOf` stand the demands on one value. Values are then proposed by the most telling keyword
+(`enum`, `default`, `examples`, `type`), and the first that keeps to every limit is taken. A
+reference met again inside itself ends that branch, so recursion stops at null, at an empty array,
+at an omitted property.
 
 What is named neither here nor in `core/schema.py` (`not`, `if`, `contains`) is not looked at.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any, ClassVar, NamedTuple
+from functools import reduce
+from itertools import chain
+from typing import Any, NamedTuple
 
 from antiphon.core.pattern import MAX_LENGTH, matching
-from antiphon.core.schema import Schema, combine, fits, is_array, is_object, read, resolve, same
+from antiphon.core.schema import Demands, Schema, common, is_array, is_object, resolve, same
 from antiphon.core.value import join
 
 MAX_DEPTH = 64
@@ -24,7 +27,7 @@ MAX_ITEMS = 100
 """How long an array may have to be, and how many values are proposed where any would do."""
 
 
-class Unsatisfiable(ValueError):  # noqa: N818 - it says of the schema what it is
+class Unsatisfiable(ValueError):
     """A schema for which no value was found; the path is the place in the value."""
 
     def __init__(
@@ -40,7 +43,7 @@ def example(schema: Mapping[str, object], *, hint: str = "") -> object:
     try:
         for visits in (1, 2, 3):  # a reference inside itself: not at all, then as little as needed
             search = _Search(dict(schema), hint, visits)
-            for value in search.values(search.root, _Place()):
+            for value in search.values([search.root], _Place()):
                 return value
             stuck = search.stuck or ""
     except (OverflowError, RecursionError) as error:
@@ -78,6 +81,7 @@ _FORMATS = {
     "date": "2025-01-{:02}",
     "date-time": "2025-01-{:02}T12:00:00Z",
     "time": "12:00:{:02}Z",
+    "duration": "P{}D",
     "email": "user{}@example.com",
     "uri": "https://example.com/{}",
     "uuid": "00000000-0000-4000-8000-{:012}",
@@ -115,7 +119,7 @@ class _Search:
 
     def __init__(self, root: Schema, hint: str, visits: int) -> None:
         self.root = root
-        self.topic = topic(hint)[:MAX_LENGTH]
+        self.topic = topic(hint[:MAX_LENGTH])
         self.visits = visits
         self.steps = 0
         self.stuck: str | None = None
@@ -126,28 +130,28 @@ class _Search:
         if self.steps > MAX_STEPS:
             raise Unsatisfiable(place.path, "the schema is too large to search")
 
-    def values(self, schema: object, place: _Place) -> Iterator[object]:
-        """Find values that a schema allows, or leave a note of where it got stuck."""
+    def values(self, schemas: list[object], place: _Place) -> Iterator[object]:
+        """Find values that several schemas allow, or leave a note of where it got stuck."""
         found = False
-        for flat, inner in self.flatten([schema], {}, place):
-            for value in self.proposals(flat, inner):
+        for demands, inner in self.flatten(schemas, Demands(), place):
+            for value in self.proposals(demands, inner):
                 self.step(place)
-                if fits(value, flat):
+                if demands.allow(value):
                     found, self.stuck = True, None
                     yield value
         if not found and self.stuck is None:
             self.stuck = place.path
 
     def flatten(
-        self, todo: list[Any], flat: Schema, place: _Place
-    ) -> Iterator[tuple[Schema, _Place]]:
-        """Join schemas that hold together, once for each choice among their alternatives."""
+        self, schemas: list[object], demands: Demands, place: _Place
+    ) -> Iterator[tuple[Demands, _Place]]:
+        """Gather the demands of schemas, once for each choice among their alternatives."""
         self.step(place)
-        if not todo:
-            yield flat, place
+        schemas = [schema for schema in schemas if schema is not True]
+        if not schemas:
+            yield demands, place
             return
-        schema, *rest = todo
-        schema = {} if schema is True else schema
+        schema, *rest = schemas
         if not is_object(schema) or place.depth >= MAX_DEPTH:
             return
         place = place._replace(depth=place.depth + 1)
@@ -158,83 +162,77 @@ class _Search:
             rest = [resolve(self.root, ref), *rest]
         if is_array(members := schema.get("allOf")):
             rest = [*members, *rest]
-        flat = combine(flat, read(schema))
         for any_of in _choices(schema.get("anyOf")):
             for one_of in _choices(schema.get("oneOf")):
-                yield from self.flatten([*any_of, *one_of, *rest], flat, place)
+                yield from self.flatten([*any_of, *one_of, *rest], demands & schema, place)
 
-    def proposals(self, flat: Schema, place: _Place) -> Iterator[object]:
+    def proposals(self, demands: Demands, place: _Place) -> Iterator[object]:
         """Propose values by the most telling keyword there is."""
-        if "enum" in flat:
-            yield from map(deepcopy, flat["enum"])
+        told = [*demands.every("default"), *chain(*demands.every("examples"))]
+        if "enum" in demands:
+            values = reduce(common, demands.every("enum"))
+            yield from map(deepcopy, (*common(told, values), *values))
             return
-        if "default" in flat:
-            yield deepcopy(flat["default"])
-        yield from map(deepcopy, flat.get("examples", ()))
-        for name in sorted(flat.get("type", [_spoken_of(flat)]), key="null".__eq__):
-            yield from self.PROPOSE[name](self, flat, place)
+        yield from map(deepcopy, told)
+        names = demands.types() if "type" in demands else [_spoken_of(demands)]
+        for name in sorted(names, key="null".__eq__):
+            yield from self.of_type(name, demands, place)
 
-    # --- one method per type ---
+    def of_type(self, name: str, demands: Demands, place: _Place) -> Iterator[object]:
+        """Propose values of one type."""
+        match name:
+            case "string":
+                yield from self._strings(demands, place)
+            case "number" | "integer":
+                yield from _numbers(demands)
+            case "boolean":
+                yield from (False, True)
+            case "array":
+                yield from self._arrays(demands, place)
+            case "object":
+                yield from self._objects(demands, place)
+            case _:
+                yield None
 
-    def _strings(self, flat: Schema, place: _Place) -> Iterator[object]:
-        least, most = flat.get("minLength", 0), flat.get("maxLength", MAX_LENGTH)
-        if "pattern" in flat:
-            self.step(place, len(flat["pattern"]))
-            yield from matching(flat["pattern"], least)
-        elif template := _FORMATS.get(flat.get("format", "")):
-            yield from map(template.format, range(1, 29))
-        elif least <= MAX_LENGTH:
+    def _strings(self, demands: Demands, place: _Place) -> Iterator[object]:
+        least = max(demands.every("minLength"), default=0)
+        most = min(demands.every("maxLength"), default=MAX_LENGTH)
+        patterns = set(demands.every("pattern"))
+        formats = [name for name in demands.every("format") if name in _FORMATS]
+        if len(patterns) == 1:
+            self.step(place, len(pattern := patterns.pop()))
+            yield from matching(pattern, least)
+        elif patterns or least > MAX_LENGTH:
+            return
+        elif formats:
+            yield from map(_FORMATS[formats[0]].format, range(1, 29))
+        else:
             text = self.topic or place.name
             for ending in ("", *map(str, range(2, MAX_ITEMS))):
                 yield (text[: max(0, most - len(ending))] + ending).ljust(least, ".")
 
-    def _numbers(self, flat: Schema, place: _Place) -> Iterator[object]:
-        del place
-        step = flat.get("multipleOf", 1)
-        least = [flat[key] for key in ("minimum", "exclusiveMinimum") if key in flat]
-        most = [flat[key] for key in ("maximum", "exclusiveMaximum") if key in flat]
-        nearest = min([max([0, *least]), *most])
-        rounds = nearest // step
-        for distance in range(MAX_ITEMS):
-            yield _whole((rounds + distance) * step)
-            yield _whole((rounds - distance) * step)
-        yield from least
-        yield from most
-        if least and most:
-            yield (max(least) + min(most)) / 2
-
-    def _booleans(self, flat: Schema, place: _Place) -> Iterator[object]:
-        del flat, place
-        yield from (False, True)
-
-    def _nulls(self, flat: Schema, place: _Place) -> Iterator[object]:
-        del flat, place
-        yield None
-
-    def _arrays(self, flat: Schema, place: _Place) -> Iterator[object]:
-        least, most = flat.get("minItems", 0), flat.get("maxItems", MAX_ITEMS)
-        prefix, items = flat.get("prefixItems", []), flat.get("items", True)
+    def _arrays(self, demands: Demands, place: _Place) -> Iterator[object]:
+        least = max(demands.every("minItems"), default=0)
+        most = min(demands.every("maxItems"), default=MAX_ITEMS)
+        unique = any(demands.every("uniqueItems"))
         array: list[object] = []
-        if least > MAX_ITEMS:
-            return
-        while len(array) <= min(most, MAX_ITEMS):
+        while least <= MAX_ITEMS and len(array) <= min(most, MAX_ITEMS):
             if len(array) >= least:
                 yield [*array]
-            schema = prefix[len(array)] if len(array) < len(prefix) else items
-            for value in self.values(schema, place.item(len(array))):
-                if not (flat.get("uniqueItems") and any(same(value, other) for other in array)):
+            index = len(array)
+            for value in self.values(demands.item(index), place.item(index)):
+                if not (unique and any(same(value, other) for other in array)):
                     array.append(value)
                     break
             else:
                 return
 
-    def _objects(self, flat: Schema, place: _Place) -> Iterator[object]:
-        properties, others = flat.get("properties", {}), flat.get("additionalProperties", True)
-        required = list(dict.fromkeys(flat.get("required", ())))
-        optional = (name for name in properties if name not in required)
-        names = [*required, *optional][: max(len(required), flat.get("minProperties", 0))]
+    def _objects(self, demands: Demands, place: _Place) -> Iterator[object]:
+        required = demands.names("required")
+        least = max(len(required), *demands.every("minProperties"), 0)
+        names = list(dict.fromkeys(required + demands.names("properties")))[:least]
+        streams = {n: self.values(demands.property(n), place.property(n)) for n in names}
         found: dict[str, object] = {}
-        streams = {n: self.values(properties.get(n, others), place.property(n)) for n in names}
         for name, values in streams.items():
             for value in values:
                 found[name] = value
@@ -245,15 +243,19 @@ class _Search:
         for name, values in streams.items():
             yield from ({**found, name: value} for value in values)
 
-    PROPOSE: ClassVar[dict[str, Callable[..., Iterator[object]]]] = {
-        "string": _strings,
-        "number": _numbers,
-        "integer": _numbers,
-        "boolean": _booleans,
-        "null": _nulls,
-        "array": _arrays,
-        "object": _objects,
-    }
+
+def _numbers(demands: Demands) -> Iterator[object]:
+    """Propose the whole steps around the allowed number nearest to 0, then what lies between."""
+    least = demands.every("minimum") + demands.every("exclusiveMinimum")
+    most = demands.every("maximum") + demands.every("exclusiveMaximum")
+    step = max(demands.every("multipleOf"), default=1)
+    nearest = min([max([0, *least]), *most]) // step
+    for distance in range(MAX_ITEMS):
+        yield _whole((nearest + distance) * step)
+        yield _whole((nearest - distance) * step)
+    yield from least + most
+    if least and most:
+        yield (max(least) + min(most)) / 2
 
 
 def _choices(members: object) -> list[list[Any]]:
@@ -261,8 +263,9 @@ def _choices(members: object) -> list[list[Any]]:
     return [[member] for member in members] if is_array(members) else [[]]
 
 
-def _spoken_of(flat: Schema) -> str:
-    return next((name for name, keys in _SPEAKING.items() if flat.keys() & set(keys)), "string")
+def _spoken_of(demands: Demands) -> str:
+    speaking = (name for name, keys in _SPEAKING.items() if any(key in demands for key in keys))
+    return next(speaking, "string")
 
 
 def _whole(number: float) -> float:

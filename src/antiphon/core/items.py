@@ -15,7 +15,8 @@ Role = Literal["user", "assistant", "system", "developer"]
 Status = Literal["in_progress", "completed", "incomplete"]
 Phase = Literal["commentary", "final_answer"]
 
-CallId = Annotated[str, Meta(min_length=1, max_length=64)]
+CALL_ID_LIMIT = 64
+CallId = Annotated[str, Meta(min_length=1, max_length=CALL_ID_LIMIT)]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
 
 _ASSISTANT_PARTS = frozenset({"output_text", "refusal", "text", "input_text"})
@@ -68,7 +69,7 @@ class FunctionCall(Value):
     type: Literal["function_call"] = "function_call"
     id: str | UnsetType = UNSET
     call_id: CallId
-    name: Name
+    name: Annotated[str, Meta(min_length=1)]  # a model may call what no tool can be named
     arguments: str
     status: Status | UnsetType = UNSET
 
@@ -141,7 +142,7 @@ class ExtensionItem(Value):
         type = f"{slug}:{name}"
         if not is_extension_type(type):
             raise ShapeError("type", f"'{type}' is not of the form slug:name")
-        return cls(type=type, id=id, status="in_progress", extra=data)
+        return cls(type=type, id=id, status="in_progress", extra=data or UNSET)
 
 
 Item = (

@@ -178,15 +178,10 @@ class Output:
             case Message():
                 self._whole_message(item, key)
             case Reasoning():
-                for index, piece in enumerate([] if item.content is UNSET else item.content):
-                    self.reasoning(parts.Reasoning(content.text_of(piece), key, index))
-                for index, piece in enumerate(item.summary):
-                    summary = content.text_of(piece)
-                    self.reasoning(parts.Reasoning(key=key, part=index, summary=summary))
-                self._sequential("reasoning", key).value = item
+                self._whole_reasoning(item, key)
             case FunctionCall():
-                arguments = item.arguments
-                self.call(parts.Call(key, item.name, arguments, item.call_id, complete=True))
+                complete = item.status != "incomplete"
+                self.call(parts.Call(key, item.name, item.arguments, item.call_id, complete))
             case items.ItemReference():
                 raise LocalProtocolError("an item reference is input only")
             case _:
@@ -196,29 +191,40 @@ class Output:
         phase = None if message.phase is UNSET else message.phase
         item = self._sequential("message", key, phase)
         for index, piece in enumerate(message.content):
-            if isinstance(piece, content.Refusal):
-                self._delta(self._strand(item, REFUSAL, index), piece.refusal)
-                continue
-            strand = self._strand(item, TEXT, index)
+            strand = self._strand(
+                item, REFUSAL if isinstance(piece, content.Refusal) else TEXT, index
+            )
             written = isinstance(piece, content.OutputText)
             if text := content.text_of(piece):
                 logprobs = piece.logprobs if written else UNSET
                 self._delta(strand, text, None if logprobs is UNSET else logprobs)
             for note in piece.annotations if written else []:
                 self.annotation(parts.Annotation(note, key, index))
+        if message.status != "incomplete":
+            self._seal(item)
+
+    def _whole_reasoning(self, reasoning: Reasoning, key: Key) -> None:
+        item = self._sequential("reasoning", key)
+        for index, piece in enumerate(reasoning.content or []):
+            self.reasoning(parts.Reasoning(content.text_of(piece), key, index))
+        for index, piece in enumerate(reasoning.summary):
+            self.reasoning(parts.Reasoning(key=key, part=index, summary=content.text_of(piece)))
+        item.value = reasoning
+        self._seal(item)
 
     def _whole_other(
         self, item: items.FunctionCallOutput | items.Compaction | items.ExtensionItem
     ) -> None:
         self._yield_to_next()
         id = self._ids(PREFIX.get(item.type, "item"))
-        begun = done = replace(item, id=id)
-        if not isinstance(done, items.Compaction):
-            begun = replace(done, status="in_progress")
-            if done.status in (UNSET, "in_progress"):
-                done = replace(done, status="completed")
-        opened = self._open("whole", id, begun)
-        opened.value = done
+        if isinstance(item, items.Compaction):
+            self._seal(self._open("whole", id, replace(item, id=id)))
+            return
+        opened = self._open("whole", id, replace(item, id=id, status="in_progress"))
+        if item.status == "incomplete":  # only the end can tell whether it may stay so
+            return
+        status = "failed" if item.status == "failed" else "completed"
+        opened.value = replace(item, id=id, status=status)
         self._seal(opened)
 
     # --- opening ---
@@ -241,8 +247,8 @@ class Output:
 
     def _open_call(self, part: parts.Call) -> Open:
         self._yield_to_next()
-        call_id = part.call_id or self._ids("call")
-        if call_id in self._call_ids:
+        call_id = part.call_id
+        if not 0 < len(call_id) <= items.CALL_ID_LIMIT or call_id in self._call_ids:
             call_id = self._ids("call")
         self._call_ids.add(call_id)
         id = self._ids(PREFIX["function_call"])
@@ -345,12 +351,12 @@ class Output:
 
     def _grown(self, item: Open, status: Status) -> Item:
         """Return an item as its events have made it."""
-        if item.kind == "whole":
+        if item.kind == "whole" and item.sealed:
             return item.value
         grown = self._stream.fold.item(item.index)
         if isinstance(grown, Reasoning) and isinstance(item.value, Reasoning):
             return replace(grown, encrypted_content=item.value.encrypted_content)
-        return replace(grown, status=status) if isinstance(grown, Message | FunctionCall) else grown
+        return grown if isinstance(grown, Reasoning) else replace(grown, status=status)
 
     def _close_strand(self, item: Open, strand: Strand) -> None:
         item.strand = None

@@ -27,7 +27,7 @@ _SIGNS = {"*": (0, MAX_LENGTH), "+": (1, MAX_LENGTH), "?": (0, 1)}
 _SET_OPERATORS = ("--", "&&", "~~", "||")
 
 
-class _UnreadableError(Exception):
+class _Unreadable(Exception):
     """An expression beyond this module."""
 
 
@@ -43,7 +43,7 @@ def matching(pattern: str, min_length: int = 0) -> Iterator[str]:
                 return
             yield text
             last = text
-    except _UnreadableError:
+    except _Unreadable:
         return
 
 
@@ -52,7 +52,7 @@ def _write(pattern: str, extra: int) -> str:
     reader = _Reader(pattern, extra)
     text = reader.alternatives(top=True)
     if reader.at < len(pattern):
-        raise _UnreadableError
+        raise _Unreadable
     return text
 
 
@@ -85,7 +85,7 @@ class _Reader:
         if self.match(_GROUP):
             text = self.alternatives()
             if not self.take(")"):
-                raise _UnreadableError
+                raise _Unreadable
         elif atom := self.match(_ATOM):
             text = _character(atom.group())
         else:
@@ -101,7 +101,7 @@ class _Reader:
         low, high = _SIGNS[sign] if sign else (int(least), int(most or unbounded))
         room = MAX_LENGTH // max(length, 1)
         if not low <= min(high, room):
-            raise _UnreadableError
+            raise _Unreadable
         return min(low + self.extra, high, room)
 
     def take(self, sign: str) -> bool:
@@ -121,8 +121,8 @@ class _Reader:
 def _character(atom: str) -> str:
     """Return a character that a literal, an escape or a class stands for."""
     if any(pair in atom for pair in _SET_OPERATORS):
-        raise _UnreadableError
+        raise _Unreadable
     try:
         return next(char for char in _CHARACTERS + atom if re.fullmatch(atom, char))
     except (re.error, StopIteration):
-        raise _UnreadableError from None
+        raise _Unreadable from None

@@ -1,8 +1,8 @@
 """A JSON Schema, read as what it demands of one value.
 
-Schemas come from strangers: a keyword of the wrong shape is not read, and no comparison here looks
-into the values that a schema describes. Only the keywords of one level are known; how levels and
-alternatives combine is for those who walk them.
+Schemas come from strangers, so a keyword of the wrong shape is not read. Only the demands of one
+level are known here: what a property or an item must be is handed out as a schema of its own, and
+references and alternatives are left to those who follow them.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,12 @@ from math import isfinite
 from typing import Any, TypeGuard
 from urllib.parse import unquote
 
+import msgspec
+
 Schema = dict[str, Any]
 
 MAX_CHOICES = 100
-"""How many values of an `enum` are looked at when two of them are joined."""
+"""How many values of a list are looked for in another."""
 
 
 # --- the types -------------------------------------------------------------------------------
@@ -48,6 +50,11 @@ def _is_string(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_any(value: object) -> bool:
+    del value
+    return True
+
+
 def _is_boolean(value: object) -> bool:
     return isinstance(value, bool)
 
@@ -67,27 +74,45 @@ TYPES: dict[str, Callable[[object], bool]] = {
 
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_SHAPES: dict[str, Callable[[Any], bool]] = {
-    "type": lambda names: is_array(names) and all(_is_string(n) and n in TYPES for n in names),
-    "required": lambda names: is_array(names) and all(map(_is_string, names)),
-    "multipleOf": lambda step: is_number(step) and step > 0,
-    "uniqueItems": _is_boolean,
-    "properties": is_object,
-    **dict.fromkeys(_COUNTS, _is_count),
-    **dict.fromkeys(_BOUNDS, is_number),
-    **dict.fromkeys(("format", "pattern"), _is_string),
-    **dict.fromkeys(("enum", "examples", "prefixItems"), is_array),
-    **dict.fromkeys(("default", "items", "additionalProperties"), lambda _: True),
+
+
+def listed(value: object) -> list[Any]:
+    """Return a value in a list, unless it is one."""
+    return value if is_array(value) else [value]
+
+
+def _are_types(value: object) -> bool:
+    return value != [] and all(_is_string(name) and name in TYPES for name in listed(value))
+
+
+def are_names(value: object) -> TypeGuard[list[str]]:
+    """Tell whether a value is an array of strings."""
+    return is_array(value) and all(map(_is_string, value))
+
+
+SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "type": (_are_types, f"one or more of {', '.join(TYPES)}"),
+    "required": (are_names, "an array of names"),
+    "properties": (is_object, "an object"),
+    "uniqueItems": (_is_boolean, "a boolean"),
+    "multipleOf": (lambda step: is_number(step) and step > 0, "a number above 0"),
+    **dict.fromkeys(_BOUNDS, (is_number, "a number")),
+    **dict.fromkeys(_COUNTS, (_is_count, "a whole number from 0")),
+    **dict.fromkeys(("title", "description", "format", "pattern"), (_is_string, "a string")),
+    **dict.fromkeys(("enum", "examples", "prefixItems"), (is_array, "an array")),
+    **dict.fromkeys(("const", "default", "items", "additionalProperties"), (_is_any, "anything")),
 }
+"""What the value of each keyword must be, and how to say it."""
 
 
 def read(schema: Schema) -> Schema:
-    """Keep the keywords that are known and well formed: `type` as a list, `const` as an `enum`."""
-    read = {key: value for key, value in schema.items() if key in _SHAPES}
-    if _is_string(name := schema.get("type")):
-        read["type"] = [name]
-    read = {key: value for key, value in read.items() if _SHAPES[key](value)}
-    return combine(read, {"enum": [schema["const"]]}) if "const" in schema else read
+    """Keep the keywords that are known and well formed; `type` as a list, `const` as an `enum`."""
+    known = {key: value for key, value in schema.items() if key in SHAPES and SHAPES[key][0](value)}
+    if "type" in known:
+        known["type"] = listed(known["type"])
+    if "const" in known:
+        known["enum"] = common([known["const"]], known.get("enum", [known["const"]]))
+    return known
 
 
 def resolve(root: Schema, ref: str) -> object:
@@ -100,51 +125,6 @@ def resolve(root: Schema, ref: str) -> object:
         name = token.replace("~1", "/").replace("~0", "~")
         node = node.get(name, False) if is_object(node) else False
     return node
-
-
-# --- joining ---------------------------------------------------------------------------------
-
-
-def same(one: object, other: object) -> bool:
-    """Tell whether two values are the same to JSON, where true is not 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
-
-
-def _common_values(some: list[Any], others: list[Any]) -> list[Any]:
-    return [value for value in some[:MAX_CHOICES] if any(same(value, o) for o in others)]
-
-
-def _common_types(some: list[str], others: list[str]) -> list[str]:
-    def allows(types: list[str], name: str) -> bool:
-        return name in types or (name == "integer" and "number" in types)
-
-    return [name for name in (*some, *others) if allows(some, name) and allows(others, name)]
-
-
-def _both(one: object, other: object) -> Schema:
-    return {"allOf": [one, other]}
-
-
-def _properties(some: Schema, others: Schema) -> Schema:
-    return some | {k: _both(some[k], v) if k in some else v for k, v in others.items()}
-
-
-_JOINED: dict[str, Callable[[Any, Any], Any]] = {
-    "type": _common_types,
-    "enum": _common_values,
-    "required": lambda some, others: some + others,
-    "properties": _properties,
-    "items": _both,
-    "additionalProperties": lambda one, other: one if one is False else other,
-    "uniqueItems": max,
-    **{key: max if "min" in key.lower() else min for key in (*_COUNTS, *_BOUNDS)},
-}
-
-
-def combine(one: Schema, other: Schema) -> Schema:
-    """Return what two schemas demand together; of keywords that cannot join, the first's."""
-    joined = {k: _JOINED[k](one[k], other[k]) for k in one if k in other and k in _JOINED}
-    return other | one | joined
 
 
 # --- judging ---------------------------------------------------------------------------------
@@ -173,9 +153,62 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool]]] = {
 """Whom each limit concerns, and what it asks of them."""
 
 
-def fits(value: object, schema: Schema) -> bool:
-    """Tell whether a value has a type that a read schema names and keeps to its limits."""
+def same(one: object, other: object) -> bool:
+    """Tell whether two values are the same to JSON, where true is not 1."""
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def common(some: list[Any], others: list[Any]) -> list[Any]:
+    """Return the values of a list that another one has too."""
+    return [value for value in some[:MAX_CHOICES] if any(same(value, other) for other in others)]
+
+
+def _fits(value: object, schema: Schema) -> bool:
     if "type" in schema and not any(TYPES[name](value) for name in schema["type"]):
         return False
     limits = ((schema[key], *_LIMITS[key]) for key in _LIMITS if key in schema)
     return all(keeps(value, limit) for limit, concerns, keeps in limits if concerns(value))
+
+
+class Demands(msgspec.Struct, frozen=True):
+    """What several schemas demand of one value together."""
+
+    schemas: tuple[Schema, ...] = ()
+
+    def __and__(self, schema: Schema) -> "Demands":
+        return Demands((*self.schemas, read(schema)))
+
+    def __contains__(self, key: str) -> bool:
+        return any(key in schema for schema in self.schemas)
+
+    def every(self, key: str) -> list[Any]:
+        """Return what each schema that has a keyword says by it."""
+        return [schema[key] for schema in self.schemas if key in schema]
+
+    def names(self, key: str) -> list[str]:
+        """Return the names that any schema lists under a keyword, each once."""
+        return list(dict.fromkeys(name for listing in self.every(key) for name in listing))
+
+    def types(self) -> list[str]:
+        """Return the types that every schema with a `type` allows."""
+        wide = [{*types, "integer"} if "number" in types else types for types in self.every("type")]
+        return [name for name in self.names("type") if all(name in types for types in wide)]
+
+    def allow(self, value: object) -> bool:
+        """Tell whether a value is of the types and keeps to the limits of every schema."""
+        return all(_fits(value, schema) for schema in self.schemas)
+
+    def property(self, name: str) -> list[object]:
+        """Return the schemas of a property."""
+        return [
+            schema.get("properties", {}).get(name, schema.get("additionalProperties", True))
+            for schema in self.schemas
+        ]
+
+    def item(self, index: int) -> list[object]:
+        """Return the schemas of an item."""
+        return [
+            prefix[index] if index < len(prefix) else schema.get("items", True)
+            for schema in self.schemas
+            for prefix in [schema.get("prefixItems", [])]
+        ]

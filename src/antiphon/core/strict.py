@@ -9,17 +9,15 @@ Paths are written `properties.address.anyOf[1]`; the root's is empty.
 """
 
 from collections.abc import Mapping
-from typing import TypeGuard
 from urllib.parse import unquote
 
 import msgspec
 
+from antiphon.core.schema import SHAPES, Schema, are_names, is_array, is_object, listed
 from antiphon.core.value import join
 
 MAX_DEPTH = 64
 """How deep a schema may nest; OpenAI stops far earlier, Python's stack a little later."""
-
-Schema = dict[str, object]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -65,22 +63,13 @@ def check(schema: Mapping[str, object]) -> Schema:
 
 # --- the vocabulary --------------------------------------------------------------------------
 
-_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 _NOTES = ("title", "description")
 _DEFINITIONS = ("$defs", "definitions")
 _STRUCTURE = ("$ref", "properties", "required", "additionalProperties", "items", "anyOf", "oneOf")
-_TYPED_BY = ("type", "enum", "const", "anyOf", "$ref", "allOf")
-
-_SHAPES: dict[str, tuple[tuple[type, ...], str]] = {
-    **dict.fromkeys((*_NOTES, "pattern", "format"), ((str,), "a string")),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), ((int,), "an integer")),
-    **dict.fromkeys(("minimum", "maximum", "multipleOf"), ((int, float), "a number")),
-    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), ((int, float), "a number")),
-    "type": ((str, list), "a string or an array"),
-    "enum": ((list,), "an array"),
-    "const": ((object,), "a value"),
-}
-"""The keywords that are kept as they are, and what each must be."""
+_TYPED_BY = ("type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf")
+_NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_SIZES = ("minLength", "maxLength", "minItems", "maxItems")
+_KEPT = (*_NOTES, *_NUMERIC, *_SIZES, "type", "enum", "const", "pattern", "format")
 
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 """OpenAI answers any other format with a 400; being an annotation, it can go."""
@@ -103,22 +92,10 @@ _ADVICE = {
 """The keywords that constrain a value in ways the subset cannot, and what to write instead."""
 
 
-def _is_object(value: object) -> TypeGuard[Schema]:
-    return isinstance(value, dict)
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
-
-
-def _listed(value: object) -> list[object]:
-    return value if _is_list(value) else [value]
-
-
 def _types(schema: Schema) -> list[object]:
     """Return the types a schema names, or the one that its keywords speak of."""
     if "type" in schema:
-        return _listed(schema["type"])
+        return listed(schema["type"])
     if "properties" in schema:
         return ["object"]
     return ["array"] if "items" in schema else []
@@ -127,7 +104,7 @@ def _types(schema: Schema) -> list[object]:
 def _constrained(schema: Schema, *apart: str) -> bool:
     """Tell whether a schema says anything about values, apart from some keywords."""
     keys = schema.keys() - {*apart, *_NOTES}
-    return any(key in _STRUCTURE or key in _SHAPES or key in _ADVICE for key in keys)
+    return any(key in _STRUCTURE or key in _KEPT or key in _ADVICE for key in keys)
 
 
 # --- optional becomes nullable ---------------------------------------------------------------
@@ -145,17 +122,17 @@ def _nullable(schema: Schema) -> Schema:
     if "$ref" in schema or schema.get("const") is not None:
         return _either(schema, {"type": "null"})
     wider = dict(schema)
-    if "type" in schema and "null" not in (names := _listed(schema["type"])):
+    if "type" in schema and "null" not in (names := listed(schema["type"])):
         wider["type"] = [*names, "null"]
-    if _is_list(values := schema.get("enum")) and None not in values:
+    if is_array(values := schema.get("enum")) and None not in values:
         wider["enum"] = [*values, None]
-    if _is_list(members := schema.get("anyOf")) and not any(map(_admits_null, members)):
+    if is_array(members := schema.get("anyOf")) and not any(map(_admits_null, members)):
         wider["anyOf"] = [*members, {"type": "null"}]
     return wider
 
 
 def _admits_null(schema: object) -> bool:
-    return _is_object(schema) and "null" in _types(schema) and None in _listed(schema.get("enum"))
+    return is_object(schema) and "null" in _types(schema) and None in listed(schema.get("enum"))
 
 
 # --- the walk --------------------------------------------------------------------------------
@@ -171,7 +148,7 @@ class _Walk:
         self.targets: dict[object, tuple[Schema, str]] = {"#": (self.schema, "")}
         for group in _DEFINITIONS:
             entries = self.schema.pop(group, None)
-            if _is_object(entries):
+            if is_object(entries):
                 self.groups[group] = entries
                 self.targets |= _targets(group, entries)
             elif entries is not None:
@@ -194,7 +171,7 @@ class _Walk:
 
     def visit(self, schema: object, path: str, depth: int) -> object:
         """Make a schema strict, if it is one."""
-        if not _is_object(schema):
+        if not is_object(schema):
             self.report(path, "strict mode needs a schema with a `type` here")
         elif depth > MAX_DEPTH:
             self.report(path, f"nested deeper than {MAX_DEPTH} levels; move it into `$defs`")
@@ -232,19 +209,14 @@ class _Walk:
         """Keep what the subset knows, and report what it cannot express."""
         made: Schema = {}
         for key, value in schema.items():
-            kinds, name = _SHAPES.get(key, ((), ""))
             if key in _ADVICE:
                 self.report(join(path, key), f"strict mode has no `{key}`; {_ADVICE[key]}")
-            elif key not in _SHAPES:
+            elif key not in _KEPT or (key == "format" and value not in _FORMATS):
                 continue
-            elif not isinstance(value, kinds) or (isinstance(value, bool) and key != "const"):
-                self.report(join(path, key), f"`{key}` must be {name}")
-            elif key == "format" and value not in _FORMATS:
-                continue
-            elif key == "type" and not all(kind in _TYPES for kind in _listed(value)):
-                self.report(join(path, key), f"`type` must be of {', '.join(_TYPES)}")
-            elif value == [] and key != "const":
-                self.report(join(path, key), f"`{key}` must not be empty")
+            elif not SHAPES[key][0](value):
+                self.report(join(path, key), f"`{key}` must be {SHAPES[key][1]}")
+            elif key == "enum" and not value:
+                self.report(join(path, key), "`enum` must not be empty")
             made[key] = value
         if types := _types(schema):
             made.setdefault("type", types[0])
@@ -265,7 +237,7 @@ class _Walk:
         stood = {key: schema[key] for key in ("anyOf", "oneOf") if key in schema}
         for key, members in stood.items():
             place = join(path, key)
-            if not _is_list(members) or not members:
+            if not is_array(members) or not members:
                 self.report(place, f"`{key}` must be an array of schemas")
             elif len(stood) > 1:
                 self.report(place, "strict mode knows one union at a time; merge the two")
@@ -282,18 +254,16 @@ class _Walk:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         extra = schema.get("additionalProperties", False)
         if extra is not False:
-            self.report(
-                join(path, "additionalProperties"), f"strict objects are closed; {_BY_PAIRS}"
-            )
-        if not _is_object(properties):
+            place = join(path, "additionalProperties")
+            self.report(place, f"a strict object is closed; {_BY_PAIRS}")
+        if not is_object(properties):
             self.report(join(path, "properties"), "`properties` must be an object")
-        elif not _is_list(required) or not _names_of(required) <= properties.keys():
+        elif not are_names(required) or not set(required) <= properties.keys():
             self.report(join(path, "required"), "`required` must list names that `properties` has")
         else:
             made = self._each(properties, join(path, "properties"), depth)
-            for name in made.keys() - _names_of(required):
-                if _is_object(value := made[name]):
-                    made[name] = _nullable(value)
+            for name in made.keys() - set(required):
+                made[name] = _nullable(made[name]) if is_object(made[name]) else made[name]
             properties, required = made, list(made)
         return {"properties": properties, "required": required, "additionalProperties": extra}
 
@@ -306,25 +276,20 @@ class _Walk:
         return {"items": self.visit(schema["items"], join(path, "items"), depth)}
 
 
-def _names_of(required: list[object]) -> set[object]:
-    """Return the names in a list, with None for what cannot be one."""
-    return {name if isinstance(name, str) else None for name in required}
-
-
 def _targets(group: str, entries: Schema) -> dict[object, tuple[Schema, str]]:
     """Return where a `$ref` may point, and what it finds there."""
     return {
         f"#/{group}/{name.replace('~', '~0').replace('/', '~1')}": (entry, join(group, name))
         for name, entry in entries.items()
-        if _is_object(entry)
+        if is_object(entry)
     }
 
 
 def _without_all_of(schema: Schema, path: str) -> tuple[Schema, str]:
     """Open an `allOf` with one member, when nothing beside it could change its meaning."""
-    while _is_list(members := schema.get("allOf")) and len(members) == 1:
+    while is_array(members := schema.get("allOf")) and len(members) == 1:
         member, beside = members[0], {key: schema[key] for key in schema if key != "allOf"}
-        if not _is_object(member):
+        if not is_object(member):
             break
         if isinstance(kind := beside.get("type"), str) and kind == member.get("type"):
             del beside["type"]

@@ -56,7 +56,7 @@ class Synth:
         self._clock = clock
         self._stream = Stream()
         self._output = Output(self._stream, ids, keep_empty=keep_empty, pad=pad)
-        self._warnings: list[ResponseWarning] = []
+        self._warnings: list[ResponseWarning] = list(response.warnings or ())
         self._reason: parts.Reason = "stop"
         self.usage = parts.Usage()
         self.ended = False
@@ -148,6 +148,7 @@ class Synth:
         )
 
     NOTHING: ClassVar = parts.Usage()
+    OURS: ClassVar = frozenset({"type", "sequence_number"})
 
     # --- the parts that make no item ---
 
@@ -157,7 +158,8 @@ class Synth:
     def _extension(self, part: parts.Extension) -> None:
         if not is_extension_type(part.type):
             raise LocalProtocolError(f"'{part.type}' is not of the form slug:name")
-        self._stream.say(ExtensionEvent, type=part.type, extra=part.data)
+        data = {name: part.data[name] for name in part.data if name not in self.OURS}
+        self._stream.say(ExtensionEvent, type=part.type, extra=data or UNSET)
 
     def _count(self, part: parts.Usage) -> None:
         known = {name: value for name, value in asdict(part).items() if value is not None}

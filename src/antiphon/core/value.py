@@ -111,7 +111,7 @@ def plain(value: object, retype: Callable[[str], str] | None = None) -> object:
             if (member := getattr(value, attribute)) is not UNSET
         }
         if value.extra is not UNSET:
-            out.update(value.extra)
+            out = {**out, **value.extra, **out}  # a field we know is never an unknown one
         if retype and value.fallback:
             out["type"] = retype(str(out["type"]))
         return out
@@ -244,8 +244,9 @@ def _kinds_reader(kinds: Sequence[type[Value]]) -> Reader:
     def read_kind(raw: object, path: str) -> object:
         if isinstance(raw, Value):
             return raw
-        source = cast("Mapping[str, object]", raw)
-        name = source.get("type")
+        if not isinstance(raw, dict):
+            raise ShapeError(path, f"expected an object, got {_name_of(raw)}")
+        name = cast("Mapping[str, object]", raw).get("type")
         if not isinstance(name, str):
             reason = "this field is required" if name is None else "expected a string"
             raise ShapeError(join(path, "type"), f"{reason}: one of {known}")
@@ -285,8 +286,8 @@ def _plain_reader(annotation: object) -> Reader:
         try:
             return msgspec.convert(raw, annotation)
         except msgspec.ValidationError as error:
-            reason, _, place = str(error).partition(" - at `")
-            place = place.rstrip("`").removeprefix("$").removeprefix("key in ")
+            reason, _, place = str(error).partition(" - at ")
+            place = place.replace("`", "").removeprefix("key in ").removeprefix("$")
             raise ShapeError(path + place, reason[0].lower() + reason[1:]) from None
 
     return read_plain

@@ -1,0 +1,1 @@
+"""One response, from its request to its last event."""

@@ -1,0 +1,110 @@
+"""CPU per event: a provider's chunk to the bytes of our event, beside bare msgspec."""
+
+import itertools
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from antiphon.core.events import OutputTextDelta
+from antiphon.core.parts import Text
+from antiphon.core.request import Request
+from antiphon.core.response import Response
+from antiphon.core.synth import Synth
+from antiphon.wire import sse
+from antiphon.wire.dialects import Dialect, OpenAIDialect
+from bench.table import show
+
+CHUNK = (
+    b'{"id":"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT","object":"chat.completion.chunk","created":'
+    b'1741569952,"model":"gpt-4.1-2025-04-14","choices":[{"index":0,"delta":{"content":" hello"},'
+    b'"logprobs":null,"finish_reason":null}]}'
+)
+ROUNDS, COUNT = 7, 20_000
+
+
+class Delta(msgspec.Struct):
+    """What a chunk adds."""
+
+    content: str | None = None
+
+
+class Choice(msgspec.Struct):
+    """One choice of a chunk."""
+
+    delta: Delta
+    finish_reason: str | None = None
+
+
+class Chunk(msgspec.Struct):
+    """A chat completion chunk, as an adapter reads it."""
+
+    choices: list[Choice]
+
+
+def per_call(function: Callable[[], object]) -> float:
+    """Return the least CPU microseconds that one call took in several rounds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        for _ in range(COUNT):
+            function()
+        best = min(best, time.process_time() - begin)
+    return best / COUNT * 1e6
+
+
+def new_synth() -> Synth:
+    """Make a synthesizer in the middle of a text."""
+    counter = itertools.count()
+    response = Response.new(Request(model="m"), id="resp_" + "0" * 48, created_at=0)
+    synth = Synth(response, ids=lambda prefix: f"{prefix}_{next(counter):048}", clock=time.time)
+    synth.start()
+    synth.feed(Text("Once"))
+    return synth
+
+
+def main() -> None:
+    """Measure."""
+    decode = msgspec.json.Decoder(Chunk).decode
+    encode = msgspec.json.Encoder().encode
+    frame = b"data: " + CHUNK + b"\n\n"
+    event = new_synth().feed(Text(" hello"))[0]
+    assert isinstance(event, OutputTextDelta)
+
+    def bare() -> bytes:
+        decode(CHUNK)
+        return encode(event)
+
+    def whole(dialect: Dialect) -> Callable[[], object]:
+        parser, synth = sse.Decoder(), new_synth()
+
+        def run() -> list[bytes]:
+            out: list[bytes] = []
+            for received in parser.feed(frame):
+                text = decode(received.data).choices[0].delta.content or ""
+                for made in synth.feed(Text(text)):
+                    out += [sse.encode(name, data) for name, data in dialect.event(made)]
+            return out
+
+        return run
+
+    parser, synth, dialect = sse.Decoder(), new_synth(), Dialect()
+    part = Text(" hello")
+    figures = {
+        "bare_us": per_call(bare),
+        "chain_us": per_call(whole(Dialect())),
+        "chain_openai_us": per_call(whole(OpenAIDialect())),
+        "sse_decode_us": per_call(lambda: parser.feed(frame)),
+        "json_decode_us": per_call(lambda: decode(CHUNK)),
+        "synth_us": per_call(lambda: synth.feed(part)),
+        "dialect_us": per_call(lambda: dialect.event(event)),
+        "sse_encode_us": per_call(lambda: sse.encode(event.type, CHUNK)),
+    }
+    figures["chain_over_bare"] = figures["chain_us"] / figures["bare_us"]
+    rows = [(name.removesuffix("_us"), value, "µs") for name, value in figures.items()]
+    rows[-1] = ("chain over bare", figures["chain_over_bare"], "× (aim: ≤ 4)")
+    show("micro: CPU per event, chunk bytes to event bytes", rows, figures)
+
+
+if __name__ == "__main__":
+    main()

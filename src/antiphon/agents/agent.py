@@ -1,0 +1,119 @@
+"""Python functions as models.
+
+An agent is an async generator that yields strings or parts, a coroutine or a plain function that
+returns them, or a plain generator. Plain functions run in a thread, so that they may block.
+
+    @agent("my-agent")
+    async def my_agent(turn: Turn):
+        yield "You said: "
+        yield turn.text
+
+    @my_agent.entry("loud")
+    async def loud(turn: Turn):
+        yield turn.text.upper()
+
+`my-agent` is then a model, and so is `my-agent/loud`.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
+from typing import cast
+
+from antiphon.agents.turn import Turn
+from antiphon.core import parts
+from antiphon.core.items import Item
+from antiphon.core.parts import Part
+
+Function = Callable[..., object]
+
+DEFAULT = "__entry__"
+"""The entry that a model's name without one means; it may also be written out."""
+
+
+class Agent:
+    """A named model made of Python functions, one per entry."""
+
+    def __init__(self, name: str, function: Function, *, window: int | None = None) -> None:
+        if not name or "/" in name or not name.isprintable() or " " in name:
+            raise ValueError(f"an agent's name is one word without slashes, not {name!r}")
+        self.name = name
+        self.window = window
+        self.entries: dict[str, Function] = {DEFAULT: function}
+        self.__doc__ = function.__doc__
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name}: {', '.join(self.models)}>"
+
+    def __call__(self, *args: object) -> object:
+        """Call the function itself, as a test may want to."""
+        return self.entries[DEFAULT](*args)
+
+    @property
+    def models(self) -> list[str]:
+        """The model names this agent answers to."""
+        others = [f"{self.name}/{entry}" for entry in self.entries if entry != DEFAULT]
+        return [self.name, *others]
+
+    def entry(self, name: str) -> Callable[[Function], Function]:
+        """Add another entry: the model `agent/name`."""
+
+        def add(function: Function) -> Function:
+            self.entries[name] = function
+            return function
+
+        return add
+
+    def stream(self, turn: Turn) -> AsyncGenerator[Part]:
+        """Answer a turn, as parts."""
+        return _stream(self.entries[turn.entry or DEFAULT], turn)
+
+
+def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent]:
+    """Make a function a model; `window` is how many tokens it can read."""
+    return lambda function: Agent(name, function, window=window)
+
+
+async def _stream(function: Function, turn: Turn) -> AsyncGenerator[Part]:
+    arguments = (turn,) if inspect.signature(function).parameters else ()
+    if inspect.isasyncgenfunction(function):
+        async with aclosing(cast("AsyncGenerator[object]", function(*arguments))) as values:
+            async for value in values:
+                if (part := as_part(value)) is not None:
+                    yield part
+    elif inspect.iscoroutinefunction(function):
+        for part in _parts(await function(*arguments)):
+            yield part
+    elif inspect.isgeneratorfunction(function):
+        iterator = cast("Iterator[object]", function(*arguments))
+        while (value := await asyncio.to_thread(next, iterator, turn)) is not turn:
+            if (part := as_part(value)) is not None:
+                yield part
+    else:
+        result = await asyncio.to_thread(function, *arguments)
+        if inspect.isawaitable(result):
+            result = await result
+        for part in _parts(cast("object", result)):
+            yield part
+
+
+def _parts(result: object) -> Iterator[Part]:
+    """Return the parts of a function's result: one value, or several."""
+    values: Iterable[object] = (result,)
+    if isinstance(result, Iterable) and not isinstance(result, str):
+        values = cast("Iterable[object]", result)
+    return (part for value in values if (part := as_part(value)) is not None)
+
+
+def as_part(value: object) -> Part | None:
+    """Return the part that a yielded value means; nothing means nothing."""
+    if isinstance(value, str):
+        return parts.Text(value)
+    if isinstance(value, Part):
+        return value
+    if isinstance(value, Item):
+        return parts.Whole(value)
+    if value is None:
+        return None
+    raise TypeError(f"an agent yields strings, parts or items, not {type(value).__name__}")

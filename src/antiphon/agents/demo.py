@@ -1,0 +1,246 @@
+"""Two models that need no key: for trying things, and for testing clients.
+
+`demo` follows a script, not a mind, so that everything in the protocol can be reached at will:
+
+    anything                        text, word by word
+    reasoning asked for             reasoning first, with a summary if asked for
+    a word of a tool's name,        a call of that tool, its arguments valid by its schema;
+      USE_TOOL, or tool_choice        after the output has come, an answer that quotes it
+    USE_TOOLS                       one call of each tool, in parallel
+    text.format                     JSON that satisfies it
+    story                           at least sixty words
+    SLOW                            thirty words, one every 100 ms
+    REFUSE, FAIL                    a refusal; a failure in mid-answer
+    max_output_tokens               obeyed; a token is a word, in and out
+
+`echo` says what it was told.
+"""
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+
+from antiphon.agents.agent import agent
+from antiphon.agents.turn import Turn
+from antiphon.core import parts
+from antiphon.core.content import InputFile, InputImage, LogProb, TopLogProb
+from antiphon.core.errors import RequestError
+from antiphon.core.example import Unsatisfiable, example
+from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message
+from antiphon.core.parts import Part
+from antiphon.core.request import (
+    ENCRYPTED_REASONING,
+    LOGPROBS,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+)
+from antiphon.core.tools import ExtensionTool, ExtensionToolChoice, FunctionTool, must_call
+from antiphon.core.value import encode
+
+STORY = (
+    "Once upon a time a small server stood at the edge of a large network. Every day it was asked "
+    "the same questions, and every day it answered them a little better. One evening a stranger "
+    "came with a question nobody had asked before. The server thought about it word by word, and "
+    "sent each word as soon as it had one, so that the stranger never had to wait in the dark. "
+    "When the answer was whole, they both knew it by heart, and neither of them ever forgot it."
+)
+SLOW = (
+    "This answer takes its time on purpose: it is thirty words or more, and it sends one of them "
+    "every tenth of a second, so that there is time to cancel it, to leave, or to look."
+)
+SMALL_WORDS = frozenset("get set the and for with from into list make find call run do new".split())
+
+
+WORD = re.compile(r"\s*\S+|\s+$")
+JSON_PIECE = re.compile(r".{1,8}", re.DOTALL)
+
+
+class Meter:
+    """Counts the tokens of an answer, and cuts it at its limit.
+
+    A token is a word; in the arguments of a call it is eight characters.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self.limit = turn.request.max_output_tokens
+        prompt = [turn.instructions or "", encode(list(turn.tools)).decode()]
+        self.input = sum(map(count, [*prompt, *map(words_of, turn.items)]))
+        self.output = 0
+        self.reasoning = 0
+        self.cut = False
+
+    def pieces(self, text: str, pattern: re.Pattern[str] = WORD) -> Iterator[str]:
+        """Give a text piece by piece, as far as the limit allows."""
+        for piece in pattern.findall(text):
+            if self.output == self.limit:
+                self.cut = True
+                return
+            self.output += 1
+            yield piece
+
+    def finish(self) -> Iterator[Part]:
+        """Say what has been read and said, and whether that was all."""
+        yield parts.Usage(self.input, self.output, 0, self.reasoning)
+        if self.cut:
+            yield parts.Finish("length")
+
+
+def count(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+def words_of(item: Item) -> str:
+    """Return the words of an item."""
+    match item:
+        case Message() | FunctionCallOutput():
+            return item.text
+        case FunctionCall():
+            return f"{item.name} {item.arguments}"
+        case _:
+            return item.type
+
+
+@agent("demo")
+async def demo(turn: Turn) -> AsyncIterator[Part]:
+    """A scripted model that makes the whole protocol reachable without a key."""
+    meter, calls = Meter(turn), choose_calls(turn)
+    for part in [*unused_tools(turn), *think(turn, meter)]:
+        yield part
+    if calls:
+        yield parts.Finish("tool_calls")
+        for key, tool in enumerate(calls):
+            for part in call(tool, key, turn, meter):
+                yield part
+    elif "REFUSE" in turn.text:
+        for word in meter.pieces("I was asked to refuse, and so I do."):
+            yield parts.Refusal(word)
+    else:
+        for word in meter.pieces(answer(turn)):
+            if "SLOW" in turn.text:
+                await asyncio.sleep(0.1)
+            yield say(word, turn)
+            if "FAIL" in turn.text and meter.output >= 4:
+                raise RuntimeError("the demo model was asked to fail")
+    for part in meter.finish():
+        yield part
+
+
+@agent("echo")
+async def echo(turn: Turn) -> AsyncIterator[Part]:
+    """Says what it was told."""
+    meter = Meter(turn)
+    for word in meter.pieces(turn.text):
+        yield parts.Text(word)
+    for part in meter.finish():
+        yield part
+
+
+def unused_tools(turn: Turn) -> Iterator[Part]:
+    """Say which tools were offered in vain."""
+    for index, tool in enumerate(turn.tools):
+        if isinstance(tool, ExtensionTool):
+            message = f"This model has no tool '{tool.type}'; it was left out."
+            yield parts.Warn("unsupported_tool", message, f"tools[{index}]")
+
+
+def think(turn: Turn, meter: Meter) -> Iterator[Part]:
+    """Reason, if asked to."""
+    wanted = turn.request.reasoning
+    if wanted is None or wanted.effort == "none" or not (wanted.effort or wanted.summary):
+        return
+    thought = f"The user said {count(turn.text)} words. I have a script, so I will follow it."
+    for word in meter.pieces(thought):
+        yield parts.Reasoning(word)
+    if wanted.summary:
+        for word in meter.pieces("Followed the script."):
+            yield parts.Reasoning(summary=word)
+    if ENCRYPTED_REASONING in turn.request.include:
+        yield parts.Reasoning(encrypted_content=base64.b64encode(thought.encode()).decode())
+    meter.reasoning = meter.output
+
+
+def choose_calls(turn: Turn) -> list[FunctionTool]:
+    """Decide which tools to call, if any."""
+    if isinstance(turn.tool_choice, ExtensionToolChoice):
+        message = f"This model has no tool '{turn.tool_choice.type}'. Use a function, or 'auto'."
+        raise RequestError(message, param="tool_choice", code="unsupported_value")
+    tools = turn.functions
+    if not tools or turn.tool_outputs:
+        return []
+    if "USE_TOOLS" in turn.text:
+        return tools if turn.request.parallel_tool_calls else tools[:1]
+    words = set(re.findall(r"[a-z0-9]+", turn.text.lower()))
+    named = [tool for tool in tools if words & name_words(tool.name)]
+    if "USE_TOOL" in turn.text or must_call(turn.tool_choice):
+        return (named or tools)[:1]
+    return named[:1]
+
+
+def name_words(name: str) -> set[str]:
+    """Return the telling words of a tool's name."""
+    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    words = re.findall(r"[a-z0-9]+", spaced.lower())
+    return {word for word in words if len(word) > 2 and word not in SMALL_WORDS}
+
+
+def call(tool: FunctionTool, key: int, turn: Turn, meter: Meter) -> Iterator[Part]:
+    """Call a tool with arguments that its schema accepts."""
+    try:
+        arguments = encode(example(tool.parameters or {"type": "object"}, hint=turn.text)).decode()
+    except Unsatisfiable as error:
+        place = f"tools[{turn.request.tools.index(tool)}].parameters"
+        raise RequestError(f"No arguments satisfy this schema: {error}", param=place) from None
+    yield parts.Call(key, name=tool.name)
+    for piece in meter.pieces(arguments, JSON_PIECE):
+        yield parts.Call(key, arguments=piece)
+
+
+def answer(turn: Turn) -> str:
+    """Write the answer to a turn."""
+    if isinstance(format := turn.request.text.format, JsonSchemaFormat):
+        try:
+            return encode(example(format.schema or {}, hint=turn.text)).decode()
+        except Unsatisfiable as error:
+            message = f"Nothing satisfies this schema: {error}"
+            raise RequestError(message, param="text.format.schema") from None
+    if isinstance(format, JsonObjectFormat):
+        return json.dumps({"answer": turn.text})
+    if outputs := turn.tool_outputs:
+        names = {c.call_id: c.name for c in turn.items if isinstance(c, FunctionCall)}
+        said = [
+            f"{names.get(output.call_id, 'The tool')} says: {output.text}" for output in outputs
+        ]
+        return "\n".join(said)
+    if "SLOW" in turn.text:
+        return SLOW
+    if "story" in turn.text.lower():
+        return STORY
+    return small_talk(turn)
+
+
+def small_talk(turn: Turn) -> str:
+    """Answer anything else: say back what was understood."""
+    messages = [item for item in turn.items if isinstance(item, Message)]
+    content = [part for message in messages for part in message.content]
+    seen = [f"You said: {turn.text}"]
+    if images := sum(isinstance(part, InputImage) for part in content):
+        seen.append(f"I was shown {images} image{'s' * (images > 1)}.")
+    if files := sum(isinstance(part, InputFile) for part in content):
+        seen.append(f"I was given {files} file{'s' * (files > 1)}.")
+    if len(messages) > 1:
+        seen.append(f"This conversation has {len(messages)} messages.")
+    return " ".join(["Hello from Antiphon's demo model.", *seen])
+
+
+def say(word: str, turn: Turn) -> parts.Text:
+    """Say a word; a script is certain of its words, so each has the probability one."""
+    if LOGPROBS not in turn.request.include:
+        return parts.Text(word)
+    chosen = list(word.encode())
+    top = [TopLogProb(token=word, logprob=0.0, bytes=chosen)] if turn.request.top_logprobs else []
+    return parts.Text(
+        word, logprobs=[LogProb(token=word, logprob=0.0, bytes=chosen, top_logprobs=top)]
+    )

@@ -1,0 +1,60 @@
+"""`antiphon`: the command line."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="antiphon",
+    help="One open protocol in front of every model and every agent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
+) -> None:
+    """One open protocol in front of every model and every agent."""
+    if version:
+        from antiphon import __version__
+
+        typer.echo(f"antiphon {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    agents: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI app."),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="ANTIPHON_API_KEY", help="What callers must send as bearer token."),
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Serve beyond this machine without a key.")
+    ] = False,
+) -> None:
+    """Serve Open Responses over HTTP.
+
+    Models are `demo`, `echo` and the agents of --app: MODULE:ATTR names an agent, a list of them,
+    Settings, or an ASGI application; MODULE alone means every agent in the module.
+    """
+    from antiphon.cli.serve import Refused, serve
+
+    try:
+        serve(host=host, port=port, target=agents, api_key=api_key, no_auth=no_auth)
+    except Refused as refusal:
+        typer.echo(f"antiphon: {refusal}", err=True)
+        raise typer.Exit(2) from None
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,112 @@
+"""The application: which path leads where.
+
+`create_app` makes a Starlette application that can be served as it is, or mounted under a prefix
+in anyone's Starlette or FastAPI application. It needs no lifespan.
+"""
+
+import time
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from antiphon.agents.registry import Agents
+from antiphon.core.errors import RequestError
+from antiphon.engine.engine import Engine
+from antiphon.server.edge import Edge
+from antiphon.server.responses import CreateResponse
+from antiphon.server.settings import Settings
+from antiphon.wire import json
+from antiphon.wire.dialects import Dialect, OpenAIDialect
+
+DOORS: dict[str, type[Dialect]] = {
+    "/v1": Dialect,
+    "/openai/v1": OpenAIDialect,
+    "/openai": OpenAIDialect,
+}
+"""Each prefix, and the dialect that is spoken there."""
+
+
+def create_app(settings: Settings | None = None) -> Starlette:
+    """Make the application."""
+    settings = settings or Settings()
+    engine = Engine(Agents(settings.all_agents))
+    routes: list[BaseRoute] = [Route("/healthz", healthy), Route("/readyz", ready)]
+    for prefix, dialect in DOORS.items():
+        models = Models(engine.agents)
+        create = CreateResponse(engine, settings, dialect)
+        routes += [
+            Route(f"{prefix}/responses", create, methods=["POST"]),
+            Route(f"{prefix}/models", models.list, methods=["GET"]),
+            Route(f"{prefix}/models/{{id:path}}", models.one, methods=["GET"]),
+        ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Edge, settings=settings)],
+        exception_handlers={HTTPException: refuse},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class Models:
+    """The models there are, as OpenAI's clients ask for them."""
+
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+        self._created = int(time.time())
+
+    async def list(self, request: Request) -> Response:
+        """List every model."""
+        del request
+        data = [self._describe(name) for name in self._agents.models]
+        return _json({"object": "list", "data": data})
+
+    async def one(self, request: Request) -> Response:
+        """Describe one model; its name may have slashes."""
+        name = str(request.path_params["id"])
+        if self._agents.find(name) is None:
+            raise RequestError(
+                f"The model '{name}' does not exist. GET /v1/models lists those that do.",
+                type="not_found",
+                param="model",
+                code="model_not_found",
+            )
+        return _json(self._describe(name))
+
+    def _describe(self, name: str) -> dict[str, object]:
+        return {"id": name, "object": "model", "created": self._created, "owned_by": "antiphon"}
+
+
+async def healthy(request: Request) -> Response:
+    """Say that the process is alive."""
+    del request
+    return _json({"status": "ok"})
+
+
+async def ready(request: Request) -> Response:
+    """Say that requests are welcome."""
+    del request
+    return _json({"status": "ready"})
+
+
+async def refuse(request: Request, error: Exception) -> Response:
+    """Turn the router's refusals into ours: an unknown path, a wrong method."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - what this handler is registered for
+    method, path = request.method, request.url.path
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"{method} is not possible here. Use {allowed}."
+        refused = RequestError(message, code="method_not_allowed", status=405)
+        refused.headers = {"allow": allowed}
+    else:
+        message = f"There is nothing at {path}. Responses are made by POST /v1/responses."
+        refused = RequestError(message, type="not_found", code="not_found")
+    raise refused
+
+
+def _json(value: object) -> Response:
+    return Response(json.encode(value), media_type="application/json")

@@ -1,0 +1,70 @@
+"""Requests and answers at the level of ASGI: reading a body, sending JSON, noticing a departure."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, cast
+
+from antiphon.core.errors import RequestError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class ClientGone(Exception):
+    """The client left before it was answered."""
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """Return the value of a request header."""
+    headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
+    return next((value.decode("latin-1") for key, value in headers if key == name), None)
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """Read a JSON body; refuses other types, and more than the limit."""
+    kind = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RequestError(
+            f"The body must be JSON. Send 'Content-Type: application/json', not '{kind}'.",
+            code="unsupported_media_type",
+            status=415,
+        )
+    too_large = RequestError(
+        f"The body is larger than {limit} bytes. Send less, or files by URL.",
+        code="request_too_large",
+        status=413,
+    )
+    length = header(scope, b"content-length")
+    if length and length.isdigit() and int(length) > limit:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise too_large
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def send_json(
+    send: Send, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+) -> None:
+    """Send a whole JSON answer."""
+    lines = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": lines})
+    await send({"type": "http.response.body", "body": body})

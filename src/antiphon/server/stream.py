@@ -1,0 +1,105 @@
+"""A run's events as Server-Sent Events.
+
+The model's side calls `write`, which encodes at once and never waits; the client's side sends what
+has gathered. Whatever was written between two sends leaves in one write, and an event is never
+split. A reader that is too slow makes the model wait, not the memory grow.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from antiphon.core.events import Event
+from antiphon.server.http import Send
+from antiphon.wire import sse
+from antiphon.wire.dialects import Dialect
+
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+HEARTBEAT = sse.comment("keep-alive")
+
+
+class EventStream:
+    """The outlet of a run that is streamed."""
+
+    def __init__(self, dialect: Dialect, limit: int) -> None:
+        self._dialect = dialect
+        self._limit = limit
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._quiet = True
+        self.closed = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the reader is so far behind that the model has to wait."""
+        return self._size > self._limit
+
+    def write(self, events: list[Event]) -> None:
+        """Encode events, and have them sent."""
+        for event in events:
+            for name, data in self._dialect.event(event):
+                self._put(sse.encode(name, data))
+        self._wake.set()
+
+    async def drained(self) -> None:
+        """Return when the reader has caught up."""
+        while self.full and not self.closed:
+            self._room.clear()
+            await self._room.wait()
+
+    def close(self) -> None:
+        """Say that nothing more will be written."""
+        self.closed = True
+        self._wake.set()
+        self._room.set()
+
+    def _put(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+
+    async def send(self, send: Send, heartbeat: float) -> None:
+        """Send everything that is written until the stream is closed, then `[DONE]`."""
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        stop = self._beat(heartbeat)
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if chunk := self._take():
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                elif self.closed:
+                    break
+        finally:
+            stop()
+        await send({"type": "http.response.body", "body": sse.DONE_FRAME})
+
+    def _take(self) -> bytes:
+        chunk = b"".join(self._chunks)
+        self._chunks.clear()
+        self._size = 0
+        self._quiet = False
+        self._room.set()
+        if self.closed:
+            self._wake.set()
+        return chunk
+
+    def _beat(self, seconds: float) -> Callable[[], None]:
+        """Write a comment whenever a whole interval was silent; return what stops it."""
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def beat() -> None:
+            nonlocal timer
+            if self._quiet and not self._chunks:
+                self._put(HEARTBEAT)
+                self._wake.set()
+            self._quiet = True
+            timer = loop.call_later(seconds, beat)
+
+        timer = loop.call_later(seconds, beat)
+        return lambda: timer.cancel()

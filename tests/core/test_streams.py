@@ -1,0 +1,90 @@
+"""The heart: whatever a source says, its stream is legal, folds to its own ending, and can be read."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.core.events import TERMINAL, Event, decode_event
+from antiphon.core.fold import fold
+from antiphon.core.judge import judge
+from antiphon.core.parts import Part
+from antiphon.core.response import Response
+from antiphon.core.value import decode, encode
+from tests.core.making import begun, jsoned, stream, synth
+from tests.core.strategies import part_lists
+from tests.spec.oracle import check_event, check_response
+
+slow = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=300)
+
+
+def ending(events: list[Event]) -> Response:
+    """Return the response that a stream ends with."""
+    last = events[-1]
+    assert isinstance(last, TERMINAL)
+    return last.response
+
+
+@quick
+@given(part_lists(), st.booleans())
+def test_any_parts_become_a_legal_stream(parts: list[Part], keep_empty: bool):
+    assert judge(stream(*parts, keep_empty=keep_empty)) == []
+
+
+@quick
+@given(part_lists())
+def test_any_stream_folds_to_the_response_it_ends_with(parts: list[Part]):
+    events = stream(*parts)
+    assert fold(events) == ending(events)
+
+
+@quick
+@given(part_lists())
+def test_any_stream_is_numbered_from_zero_without_a_gap(parts: list[Part]):
+    events = stream(*parts)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+@quick
+@given(part_lists())
+def test_any_event_survives_being_written_and_read(parts: list[Part]):
+    events = stream(*parts)
+    assert [decode_event(msgspec.json.decode(encode(event))) for event in events] == events
+
+
+@quick
+@given(part_lists())
+def test_any_response_survives_being_stored(parts: list[Part]):
+    response = ending(stream(*parts))
+    assert decode(Response, jsoned(response)) == response
+
+
+@quick
+@given(part_lists())
+def test_any_prefix_of_a_stream_folds_to_what_the_synthesizer_has_so_far(parts: list[Part]):
+    made = synth()
+    events = made.start()
+    for part in parts:
+        if not made.ended:
+            events += made.feed(part)
+            assert fold(events) == made.response
+
+
+@slow
+@given(part_lists(max_size=6))
+def test_any_stream_is_the_specifications(parts: list[Part]):
+    events = stream(*parts, pad=lambda text: "x" * (3 - len(text) % 3))
+    for event in events:
+        check_event(jsoned(event))
+    check_response(jsoned(ending(events)))
+
+
+@quick
+@given(part_lists())
+def test_any_queued_response_is_announced_begun_and_ended(parts: list[Part]):
+    made = synth(begun(status="queued", background=True))
+    events = made.start() + made.begin()
+    for part in parts:
+        if not made.ended:
+            events += made.feed(part)
+    assert judge(events + made.end()) == []

@@ -1,0 +1,67 @@
+"""A real server on a real socket, for tests: in a thread of this process, or as a process."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from antiphon.cli.serve import config
+from antiphon.server.app import create_app
+from antiphon.server.http import App
+from antiphon.server.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@contextmanager
+def serving(served: Settings | App | None = None) -> Iterator[str]:
+    """Serve an application, or settings, on a free port; give its address."""
+    app = create_app(served) if served is None or isinstance(served, Settings) else served
+    server = uvicorn.Server(config(app, "127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        assert time.monotonic() < deadline, "the server did not start in time"
+        time.sleep(0.01)
+    try:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@contextmanager
+def command(
+    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run `antiphon serve` on a free port as a user would; give its address and its process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "antiphon", "serve", "--port", str(port), *arguments],
+        cwd=cwd,
+        env=os.environ | (env or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    try:
+        assert "Antiphon serves" in first, first + process.stdout.read()
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
