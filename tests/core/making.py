@@ -2,12 +2,38 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
-from antiphon.core.events import Event
+from antiphon.core.content import Content, OutputText, ReasoningText, Refusal, SummaryText
+from antiphon.core.events import (
+    TERMINAL,
+    ContentPartAdded,
+    ContentPartDone,
+    Event,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningSummaryPartAdded,
+    ReasoningSummaryPartDone,
+    ReasoningSummaryTextDelta,
+    ReasoningSummaryTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseIncomplete,
+    ResponseInProgress,
+)
+from antiphon.core.items import FunctionCall, Item, Message, Status
 from antiphon.core.parts import Part
-from antiphon.core.response import Response
+from antiphon.core.response import IncompleteDetails, Response
 from antiphon.core.synth import Synth
 from antiphon.core.value import encode
 
@@ -57,6 +83,13 @@ def stream_of(parts: Iterable[Part], made: Synth) -> list[Event]:
     return events + made.end()
 
 
+def ending(events: list[Event]) -> Response:
+    """Return the response that a whole stream ends with."""
+    last = events[-1]
+    assert isinstance(last, TERMINAL)
+    return last.response
+
+
 def jsoned(value: object) -> object:
     """Return a value as a client reads it."""
     return msgspec.json.decode(encode(value))
@@ -65,3 +98,136 @@ def jsoned(value: object) -> object:
 def types(events: Iterable[Event]) -> list[str]:
     """Return only the names of some events."""
     return [event.type for event in events]
+
+
+# --- streams as they should be ----------------------------------------------------------------
+
+Step = Callable[..., Event]
+"""An event that lacks only its number."""
+
+
+def numbered(*steps: Step | list[Step]) -> list[Event]:
+    """Give each step its place."""
+    flat = [step for entry in steps for step in (entry if isinstance(entry, list) else [entry])]
+    return [step(sequence_number=number) for number, step in enumerate(flat)]
+
+
+def beginning(**changes: object) -> list[Step]:
+    """Return how every response here begins."""
+    response = begun(**changes)
+    return [
+        partial(ResponseCreated, response=response),
+        partial(ResponseInProgress, response=response),
+    ]
+
+
+def ended(*output: Item, status: str = "completed", **changes: object) -> Response:
+    """Return the response that a stream here ends with."""
+    return begun(output=list(output), status=status, completed_at=LATER, **changes)
+
+
+def completed(*output: Item, **changes: object) -> Step:
+    """Return how a good response ends."""
+    response = begun(output=list(output), status="completed", completed_at=LATER, **changes)
+    return partial(ResponseCompleted, response=response)
+
+
+def incomplete(reason: str, *output: Item, status: str = "incomplete") -> Step:
+    """Return how a response ends that was stopped."""
+    details = IncompleteDetails(reason=reason)
+    response = ended(*output, status=status, incomplete_details=details)
+    return partial(ResponseIncomplete, response=response)
+
+
+def message(id: str, *texts: str, status: str = "completed", **changes: object) -> Message:
+    """Make a message of the model's."""
+    content: list[Content] = [OutputText(text=text) for text in texts]
+    return Message(id=id, role="assistant", status=status, content=content, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def call(
+    id: str, name: str, arguments: str, call_id: str, status: Status = "completed"
+) -> FunctionCall:
+    """Make a call of the model's."""
+    return FunctionCall(id=id, call_id=call_id, name=name, arguments=arguments, status=status)
+
+
+def added(index: int, item: Item) -> Step:
+    """Return an item's first event."""
+    return partial(OutputItemAdded, output_index=index, item=item)
+
+
+def done(index: int, item: Item) -> Step:
+    """Return an item's last event."""
+    return partial(OutputItemDone, output_index=index, item=item)
+
+
+def text_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
+    """Return the events of a message's text, from part added to part done."""
+    place = {"item_id": id, "output_index": index, "content_index": part}
+    text = "".join(deltas)
+    return [
+        partial(ContentPartAdded, **place, part=OutputText(text="")),
+        *(partial(OutputTextDelta, **place, delta=delta) for delta in deltas),
+        partial(OutputTextDone, **place, text=text),
+        partial(ContentPartDone, **place, part=OutputText(text=text)),
+    ]
+
+
+def refusal_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
+    """Return the events of a refusal, from part added to part done."""
+    place = {"item_id": id, "output_index": index, "content_index": part}
+    text = "".join(deltas)
+    return [
+        partial(ContentPartAdded, **place, part=Refusal(refusal="")),
+        *(partial(RefusalDelta, **place, delta=delta) for delta in deltas),
+        partial(RefusalDone, **place, refusal=text),
+        partial(ContentPartDone, **place, part=Refusal(refusal=text)),
+    ]
+
+
+def raw_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
+    """Return the events of raw reasoning, from part added to part done."""
+    place = {"item_id": id, "output_index": index, "content_index": part}
+    text = "".join(deltas)
+    return [
+        partial(ContentPartAdded, **place, part=ReasoningText(text="")),
+        *(partial(ReasoningDelta, **place, delta=delta) for delta in deltas),
+        partial(ReasoningDone, **place, text=text),
+        partial(ContentPartDone, **place, part=ReasoningText(text=text)),
+    ]
+
+
+def summary_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
+    """Return the events of a summary's part, from part added to part done."""
+    place = {"item_id": id, "output_index": index, "summary_index": part}
+    text = "".join(deltas)
+    return [
+        partial(ReasoningSummaryPartAdded, **place, part=SummaryText(text="")),
+        *(partial(ReasoningSummaryTextDelta, **place, delta=delta) for delta in deltas),
+        partial(ReasoningSummaryTextDone, **place, text=text),
+        partial(ReasoningSummaryPartDone, **place, part=SummaryText(text=text)),
+    ]
+
+
+def said(id: str, index: int, *deltas: str, status: str = "completed") -> list[Step]:
+    """Return the whole life of a message with one text."""
+    return [
+        added(index, message(id, status="in_progress")),
+        *text_part(id, index, 0, *deltas),
+        done(index, message(id, "".join(deltas), status=status)),
+    ]
+
+
+def argument(id: str, index: int, delta: str) -> Step:
+    """Return one delta of a call's arguments."""
+    return partial(FunctionCallArgumentsDelta, item_id=id, output_index=index, delta=delta)
+
+
+def called(index: int, item: FunctionCall) -> list[Step]:
+    """Return the end of a call."""
+    place = {"item_id": str(item.id), "output_index": index}
+    return [
+        partial(FunctionCallArgumentsDone, **place, arguments=item.arguments),
+        done(index, item),
+    ]

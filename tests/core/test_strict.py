@@ -181,6 +181,11 @@ def test_a_root_that_is_a_reference_is_opened():
     assert strict(schema) == Strict(expected, [])
 
 
+def test_a_root_reference_with_more_beside_it_is_a_problem():
+    schema = {"$ref": "#/$defs/A", "type": "object", "$defs": {"A": {"type": "object"}}}
+    assert paths(schema) == ["$ref"]
+
+
 # --- problems --------------------------------------------------------------------------------
 
 

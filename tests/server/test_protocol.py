@@ -1,28 +1,28 @@
 """The hardened protocol, in a real server on a real socket, against clients that misbehave."""
 
-import asyncio
-import io
-import json
 import pickle
-import re
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from http.client import HTTPResponse
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
-import uvicorn
 from websockets.sync.client import connect as connect_websocket
 
 from antiphon.server.protocol import Limits, hardened
+from tests.server.visiting import (
+    LONGER,
+    SHORT,
+    WAIT,
+    House,
+    answers,
+    eventually,
+    hear,
+    running,
+    tell,
+)
 
-WAIT = 5.0  # for a client; the servers under test give up after SHORT
-SHORT = 0.3
-LONGER = 2 * SHORT
-SMALL = {"header_bytes": 8192, "header_count": 20, "pipelined": 4}
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"
 SOON = b"GET /soon HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -33,182 +33,13 @@ UPGRADE = (
 )
 
 
-class App:
-    """An ASGI app which answers with the length of the body, after its path's peculiarity."""
-
-    def __init__(self) -> None:
-        self.paths: list[str] = []
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.disconnected = threading.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.paths.append(scope["path"])
-        match scope["type"], scope["path"]:
-            case "websocket", _:
-                await self.echo_messages(receive, send)
-            case _, "/endless":
-                await self.stream(receive, send)
-            case _, "/unread":
-                await answer(send, b"unread")
-            case _, "/early":
-                await send({"type": "http.response.start", "status": 200, "headers": []})
-                await asyncio.sleep(LONGER)
-                await send({"type": "http.response.body", "body": b"early"})
-            case _, "/sized":
-                await answer(send, b"x" * int(scope["query_string"]))
-            case _, path:
-                await asyncio.sleep({"/slow": LONGER, "/soon": SHORT / 6}.get(path, 0))
-                await self.measure(scope, receive, send)
-
-    async def measure(self, scope: Any, receive: Any, send: Any) -> None:
-        length, more = 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return self.disconnected.set()
-            length += len(message["body"])
-            more = message["more_body"]
-        self.headers = list(scope["headers"])
-        return await answer(send, b"%d" % length)
-
-    async def stream(self, receive: Any, send: Any) -> None:
-        async def until_disconnected() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
-        listening = asyncio.create_task(until_disconnected())
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        while not listening.done():
-            await send({"type": "http.response.body", "body": b"x" * 4096, "more_body": True})
-            await asyncio.sleep(0)
-        self.disconnected.set()
-
-    async def echo_messages(self, receive: Any, send: Any) -> None:
-        await receive()
-        await send({"type": "websocket.accept"})
-        while (message := await receive())["type"] == "websocket.receive":
-            await send({"type": "websocket.send", "text": message["text"]})
+def post(length: int, body: bytes = b"", path: bytes = b"/", extra: bytes = b"") -> bytes:
+    head = b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%b\r\n" % (path, length, extra)
+    return head + body
 
 
-async def answer(send: Any, body: bytes) -> None:
-    headers = [(b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-class House:
-    """A running server, and what its app has seen."""
-
-    def __init__(self, limits: Limits, loop: Any) -> None:
-        self.app = App()
-        self.server = uvicorn.Server(
-            uvicorn.Config(
-                self.app,
-                http=hardened(limits),
-                ws="websockets-sansio",
-                loop=loop,
-                lifespan="off",
-                log_config=None,
-                log_level="critical",
-                port=0,
-                timeout_graceful_shutdown=1,
-            )
-        )
-
-    @property
-    def port(self) -> int:
-        return self.server.servers[0].sockets[0].getsockname()[1]
-
-    def is_empty(self) -> bool:
-        return not self.server.server_state.connections
-
-    @contextmanager
-    def visit(self, *pieces: bytes, buffer: int = 0) -> Iterator[socket.socket]:
-        """Open a connection and send the pieces."""
-        with socket.socket() as client:
-            client.settimeout(WAIT)
-            if buffer:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-            client.connect(("127.0.0.1", self.port))
-            tell(client, *pieces)
-            yield client
-
-    def ask(self, *pieces: bytes, pause: float = 0) -> list[tuple[int, bytes]]:
-        """Return every answer that comes until the server closes the connection."""
-        with self.visit() as client:
-            tell(client, *pieces, pause=pause)
-            return answers(hear(client))
-
-
-def tell(client: socket.socket, *pieces: bytes, pause: float = 0) -> None:
-    """Send, even to a server that has hung up already."""
-    with suppress(BrokenPipeError, ConnectionResetError):
-        for piece in pieces:
-            client.sendall(piece)
-            time.sleep(pause)
-
-
-def hear(client: socket.socket, until: bytes | None = None) -> bytes:
-    """Read until the connection closes, or until these bytes have come."""
-    heard = b""
-    with suppress(ConnectionResetError):
-        while until is None or until not in heard:
-            piece = client.recv(65536)
-            if not piece:
-                break
-            heard += piece
-    return heard
-
-
-class Recorded(io.BytesIO):
-    """Bytes that pass for a socket; `HTTPResponse` closes it after each answer, in vain."""
-
-    def makefile(self, mode: str) -> "Recorded":
-        return self
-
-    def close(self) -> None:
-        pass
-
-
-def answers(raw: bytes) -> list[tuple[int, bytes]]:
-    """Read all answers; a refusal, which must be the last, is reduced to its code."""
-    recorded, found = Recorded(raw), list[tuple[int, bytes]]()
-    while recorded.tell() < len(raw):
-        response = HTTPResponse(cast("socket.socket", recorded))
-        response.begin()
-        body = response.read()
-        if response.status >= 400:
-            assert recorded.tell() == len(raw)
-            assert response.headers["content-type"] == "application/json"
-            assert response.headers["connection"] == "close"
-            assert re.fullmatch("req_[0-9a-f]{32}", response.headers["x-request-id"])
-            error = json.loads(body)["error"]
-            message, code = error.pop("message"), error.pop("code")
-            assert error == {"type": "invalid_request", "param": None}
-            assert re.fullmatch(r"[A-Z].+\. [A-Z].+\.", message)
-            body = code.encode()
-        found.append((response.status, body))
-    return found
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
-
-
-@contextmanager
-def running(limits: Limits, loop: str = "uvloop") -> Iterator[House]:
-    house = House(limits, loop)
-    thread = threading.Thread(target=house.server.run)
-    thread.start()
-    try:
-        assert eventually(lambda: house.server.started)
-        yield house
-    finally:
-        house.server.should_exit = True
-        thread.join(WAIT)
+def chunked(body: bytes) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + body
 
 
 @pytest.fixture(params=["asyncio", "uvloop"], scope="module")
@@ -219,7 +50,7 @@ def loop(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def patient(loop: str) -> Iterator[House]:
     """A server with small sizes but ample time."""
-    with running(Limits(**SMALL), loop) as house:
+    with running(Limits(header_bytes=8192, header_count=20, pipelined=4), loop) as house:
         yield house
 
 
@@ -242,15 +73,6 @@ def brisk(loop: str) -> Iterator[House]:
     """A server that soon gives up on readers who do not read and on idle connections."""
     with running(Limits(write_stall_seconds=SHORT, keep_alive_seconds=SHORT), loop) as house:
         yield house
-
-
-def post(length: int, body: bytes = b"", path: bytes = b"/", extra: bytes = b"") -> bytes:
-    head = b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%b\r\n" % (path, length, extra)
-    return head + body
-
-
-def chunked(body: bytes) -> bytes:
-    return b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + body
 
 
 # --- clients that behave -------------------------------------------------------------------------
@@ -287,12 +109,13 @@ def test_a_client_is_not_blamed_for_the_slowness_of_the_app(stern: House):
 
 def test_a_client_that_expects_a_continue_has_its_whole_time_from_then():
     extra = b"Expect: 100-continue\r\nConnection: close\r\n"
-    with running(Limits(body_stall_seconds=LONGER * 1.1)) as house:
-        with house.visit(post(2, path=b"/slow", extra=extra)) as client:
-            assert hear(client, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-            time.sleep(SHORT / 2)
-            tell(client, b"xx")
-            assert answers(hear(client)) == [(200, b"2")]
+    request = post(2, path=b"/slow", extra=extra)
+    limits = Limits(body_stall_seconds=LONGER * 1.1)
+    with running(limits) as house, house.visit(request) as client:
+        assert hear(client, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        time.sleep(SHORT / 2)
+        tell(client, b"xx")
+        assert answers(hear(client)) == [(200, b"2")]
 
 
 def test_an_absolute_target_may_name_the_same_host(patient: House):
@@ -351,6 +174,11 @@ def test_the_headers_of_a_later_request_have_their_own_time(hasty: House):
         assert answers(hear(client)) == [(408, b"request_timeout")]
 
 
+def test_the_first_headers_have_their_time_from_the_connection():
+    with running(Limits(header_seconds=0.8)) as house:
+        assert house.ask(b"", b"GET / HTTP/1.1\r\n", GET, pause=0.5) == [(408, b"request_timeout")]
+
+
 def test_a_blank_line_during_an_answer_is_no_offence(hasty: House):
     with hasty.visit(SLOW, b"\r\n") as client:
         assert answers(hear(client, b"\r\n\r\n0")) == [(200, b"0")]
@@ -369,7 +197,7 @@ def test_a_body_that_drips_for_too_long_is_refused():
 
 
 def test_an_answer_that_needs_no_body_is_finished(stern: House):
-    assert stern.ask(post(5, b"xx", path=b"/early")) == [(200, b"early")]
+    assert stern.ask(post(5, b"xx", path=b"/early?1")) == [(200, b"earlylate")]
 
 
 def test_a_body_that_stalls_after_its_answer_closes_the_connection(stern: House):
@@ -384,12 +212,13 @@ def test_a_body_that_ends_after_its_answer_leaves_the_connection_usable(brisk: H
         assert answers(hear(client)) == [(200, b"0")]
 
 
-@pytest.mark.parametrize("later", [b"", b"\r\n", b"xxx"])
-def test_an_idle_connection_is_closed(brisk: House, later: bytes):
-    with brisk.visit(post(3, b"" if later == b"xxx" else b"xxx", path=b"/unread")) as client:
-        hear(client, b"unread")
-        tell(client, later)
-        assert hear(client) == b""
+def test_an_idle_connection_is_closed_even_if_it_sent_a_little_more(brisk: House):
+    whole, half = post(3, b"xxx", path=b"/unread"), post(3, path=b"/unread")
+    with brisk.visit(whole) as mute, brisk.visit(whole) as blank, brisk.visit(half) as late:
+        for client, more in ((mute, b""), (blank, b"\r\n"), (late, b"xxx")):
+            assert answers(hear(client, b"unread")) == [(200, b"unread")]
+            tell(client, more)
+        assert [hear(client) for client in (mute, blank, late)] == [b"", b"", b""]
 
 
 def test_a_reader_who_never_reads_is_cut_off_and_its_app_told(brisk: House):
@@ -411,6 +240,16 @@ def test_no_finished_answer_waits_for_ever_to_be_read(brisk: House):
         for size in range(65536, 400_000, 32768):
             request = b"GET /sized?%d HTTP/1.1\r\nHost: a\r\n\r\n" % size
             visits.enter_context(brisk.visit(request, buffer=4096))
+        assert eventually(brisk.is_empty)
+
+
+def test_no_broken_off_answer_waits_for_ever_to_be_read(brisk: House):
+    with ExitStack() as visits:
+        for size in range(65536, 400_000, 32768):
+            request = chunked(b"").replace(b" / ", b" /early?%d " % (size // 5))
+            client = visits.enter_context(brisk.visit(request, buffer=4096))
+            time.sleep(0.02)
+            tell(client, b"this is not a chunk")
         assert eventually(brisk.is_empty)
 
 
@@ -555,6 +394,13 @@ def test_a_refusal_waits_for_the_answers_before_it(patient: House):
 def test_a_refused_body_behind_another_request_waits_its_turn(patient: House):
     requests = SOON + GET + chunked(b"zz\r\n")
     assert patient.ask(requests) == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
+
+
+def test_what_comes_after_a_refusal_is_not_heard(hasty: House):
+    with hasty.visit(SLOW + GET[:-2] + b"X: y\r\n") as client:
+        time.sleep(SHORT * 1.5)
+        tell(client, b"\r\n" + GET)
+        assert answers(hear(client)) == [(200, b"0"), (408, b"request_timeout")]
 
 
 def test_no_refusal_is_written_into_an_answer_under_way(patient: House):

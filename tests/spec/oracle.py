@@ -68,7 +68,7 @@ def _check(kind: object, name: str, value: object) -> None:
     nulls = _nulls(read, name)
     assert not nulls, f"null where the field should be left out: {', '.join(nulls)}\n{text}"
     if SCHEMA.exists():
-        problems = [_told(error) for error in _validator(name).iter_errors(cast("Any", value))]
+        problems = [_told(error) for error in validator(name).iter_errors(cast("Any", value))]
         assert not problems, f"{name}: {'; '.join(problems)}\n{text}"
 
 
@@ -105,7 +105,7 @@ def _told(error: Any) -> str:
 
 
 @cache
-def _adapter(kind: object) -> TypeAdapter[object]:
+def _adapter(kind: Any) -> TypeAdapter[object]:
     return TypeAdapter(kind)
 
 
@@ -122,6 +122,7 @@ def _document() -> dict[str, Any]:
 
 
 @cache
-def _validator(name: str) -> Draft202012Validator:
+def validator(name: str) -> Draft202012Validator:
+    """Return the OpenAPI file's own reader of one of its schemas."""
     reference = {"$ref": f"#/components/schemas/{name}", "components": _document()["components"]}
     return Draft202012Validator(reference)

@@ -17,9 +17,9 @@ returns them, or a plain generator. Plain functions run in a thread, so that the
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from typing import cast
+from typing import TypeVar, cast
 
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
@@ -27,6 +27,7 @@ from antiphon.core.items import Item
 from antiphon.core.parts import Part
 
 Function = Callable[..., object]
+F = TypeVar("F", bound=Function)
 
 DEFAULT = "__entry__"
 """The entry that a model's name without one means; it may also be written out."""
@@ -56,10 +57,10 @@ class Agent:
         others = [f"{self.name}/{entry}" for entry in self.entries if entry != DEFAULT]
         return [self.name, *others]
 
-    def entry(self, name: str) -> Callable[[Function], Function]:
+    def entry(self, name: str) -> Callable[[F], F]:
         """Add another entry: the model `agent/name`."""
 
-        def add(function: Function) -> Function:
+        def add(function: F) -> F:
             self.entries[name] = function
             return function
 
@@ -76,34 +77,39 @@ def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent
 
 
 async def _stream(function: Function, turn: Turn) -> AsyncGenerator[Part]:
-    arguments = (turn,) if inspect.signature(function).parameters else ()
-    if inspect.isasyncgenfunction(function):
-        async with aclosing(cast("AsyncGenerator[object]", function(*arguments))) as values:
+    result = await _begin(function, (turn,) if inspect.signature(function).parameters else ())
+    if isinstance(result, AsyncGenerator):
+        async with aclosing(cast("AsyncGenerator[object]", result)) as values:
             async for value in values:
                 if (part := as_part(value)) is not None:
                     yield part
-    elif inspect.iscoroutinefunction(function):
-        for part in _parts(await function(*arguments)):
-            yield part
-    elif inspect.isgeneratorfunction(function):
-        iterator = cast("Iterator[object]", function(*arguments))
+    elif isinstance(result, Iterator):
+        iterator = cast("Iterator[object]", result)
         while (value := await asyncio.to_thread(next, iterator, turn)) is not turn:
             if (part := as_part(value)) is not None:
                 yield part
     else:
-        result = await asyncio.to_thread(function, *arguments)
-        if inspect.isawaitable(result):
-            result = await result
-        for part in _parts(cast("object", result)):
-            yield part
+        several = cast("list[object]", result if isinstance(result, list | tuple) else [result])
+        for value in several:
+            if (part := as_part(value)) is not None:
+                yield part
 
 
-def _parts(result: object) -> Iterator[Part]:
-    """Return the parts of a function's result: one value, or several."""
-    values: Iterable[object] = (result,)
-    if isinstance(result, Iterable) and not isinstance(result, str):
-        values = cast("Iterable[object]", result)
-    return (part for value in values if (part := as_part(value)) is not None)
+async def _begin(function: Function, arguments: tuple[object, ...]) -> object:
+    """Call a function: at once if it promises not to block, or else in a thread."""
+    if inspect.isasyncgenfunction(function) or inspect.iscoroutinefunction(function):
+        result = function(*arguments)
+    else:
+        result = await asyncio.to_thread(_call, function, arguments)
+    return cast("object", await result) if inspect.isawaitable(result) else result
+
+
+def _call(function: Function, arguments: tuple[object, ...]) -> object:
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        # Python 3.11 cannot carry it out of a thread, and would wait for ever.
+        raise RuntimeError("the agent raised StopIteration") from error
 
 
 def as_part(value: object) -> Part | None:

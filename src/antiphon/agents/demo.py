@@ -65,7 +65,7 @@ class Meter:
 
     def __init__(self, turn: Turn) -> None:
         self.limit = turn.request.max_output_tokens
-        prompt = [turn.instructions or "", encode(list(turn.tools)).decode()]
+        prompt = [turn.instructions or "", *(encode(tool).decode() for tool in turn.tools)]
         self.input = sum(map(count, [*prompt, *map(words_of, turn.items)]))
         self.output = 0
         self.reasoning = 0
@@ -106,24 +106,20 @@ def words_of(item: Item) -> str:
 @agent("demo")
 async def demo(turn: Turn) -> AsyncIterator[Part]:
     """A scripted model that makes the whole protocol reachable without a key."""
-    meter, calls = Meter(turn), choose_calls(turn)
+    # All is written before the first word is said, so that what cannot be met is refused in time.
+    meter = Meter(turn)
+    calls = [(tool.name, arguments(tool, turn)) for tool in choose_calls(turn)]
+    text = "" if calls else answer(turn)
     for part in [*unused_tools(turn), *think(turn, meter)]:
         yield part
-    if calls:
-        yield parts.Finish("tool_calls")
-        for key, tool in enumerate(calls):
-            for part in call(tool, key, turn, meter):
-                yield part
-    elif "REFUSE" in turn.text:
-        for word in meter.pieces("I was asked to refuse, and so I do."):
-            yield parts.Refusal(word)
-    else:
-        for word in meter.pieces(answer(turn)):
-            if "SLOW" in turn.text:
-                await asyncio.sleep(0.1)
-            yield say(word, turn)
-            if "FAIL" in turn.text and meter.output >= 4:
-                raise RuntimeError("the demo model was asked to fail")
+    for part in call(calls, meter) if calls else speak(text, turn, meter):
+        if "SLOW" in turn.text:
+            await asyncio.sleep(0.1)
+        yield part
+        if "FAIL" in turn.text and meter.output >= 4:
+            break
+    if "FAIL" in turn.text:
+        raise RuntimeError("the demo model was asked to fail")
     for part in meter.finish():
         yield part
 
@@ -168,6 +164,9 @@ def choose_calls(turn: Turn) -> list[FunctionTool]:
         message = f"This model has no tool '{turn.tool_choice.type}'. Use a function, or 'auto'."
         raise RequestError(message, param="tool_choice", code="unsupported_value")
     tools = turn.functions
+    if must_call(turn.tool_choice) and not tools:
+        message = "tool_choice asks for a call, but this model has none of these tools."
+        raise RequestError(message, param="tool_choice", code="unsupported_value")
     if not tools or turn.tool_outputs:
         return []
     if "USE_TOOLS" in turn.text:
@@ -186,16 +185,29 @@ def name_words(name: str) -> set[str]:
     return {word for word in words if len(word) > 2 and word not in SMALL_WORDS}
 
 
-def call(tool: FunctionTool, key: int, turn: Turn, meter: Meter) -> Iterator[Part]:
-    """Call a tool with arguments that its schema accepts."""
+def arguments(tool: FunctionTool, turn: Turn) -> str:
+    """Write arguments that a tool's schema accepts."""
     try:
-        arguments = encode(example(tool.parameters or {"type": "object"}, hint=turn.text)).decode()
+        return encode(example(tool.parameters or {"type": "object"}, hint=turn.text)).decode()
     except Unsatisfiable as error:
         place = f"tools[{turn.request.tools.index(tool)}].parameters"
         raise RequestError(f"No arguments satisfy this schema: {error}", param=place) from None
-    yield parts.Call(key, name=tool.name)
-    for piece in meter.pieces(arguments, JSON_PIECE):
-        yield parts.Call(key, arguments=piece)
+
+
+def call(calls: list[tuple[str, str]], meter: Meter) -> Iterator[Part]:
+    """Call some tools, as far as the limit allows."""
+    for key, (name, arguments) in enumerate(calls):
+        for index, piece in enumerate(meter.pieces(arguments, JSON_PIECE)):
+            yield parts.Call(key, name="" if index else name, arguments=piece)
+    yield parts.Finish("tool_calls")
+
+
+def speak(text: str, turn: Turn, meter: Meter) -> Iterator[Part]:
+    """Say a text word by word, or refuse to."""
+    if "REFUSE" in turn.text:
+        yield from map(parts.Refusal, meter.pieces("I was asked to refuse, and so I do."))
+    else:
+        yield from (say(word, turn) for word in meter.pieces(text))
 
 
 def answer(turn: Turn) -> str:

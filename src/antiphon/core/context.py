@@ -5,7 +5,7 @@ replaced by what they name, every output must answer a call that is there, and w
 the window is refused or cut, never in the middle of a call.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from antiphon.core import tokens
 from antiphon.core.errors import RequestError
@@ -29,16 +29,16 @@ def assemble(
 
     `find` looks up items that are stored but not part of this history.
     """
-    known = {item.id: item for item in history if isinstance(item.id, str)}
-    said = [_resolve(item, index, known, find) for index, item in enumerate(input)]
+    said = [_resolve(item, index, history, find) for index, item in enumerate(input)]
     check_pairs(history, said)
     return [*history, *said]
 
 
-def _resolve(item: Item, index: int, known: Mapping[str, Item], find: Find | None) -> Item:
+def _resolve(item: Item, index: int, history: Sequence[Item], find: Find | None) -> Item:
     if not isinstance(item, ItemReference):
         return item
-    named = known.get(item.id) or (find(item.id) if find else None)
+    known = (earlier for earlier in history if earlier.id == item.id)
+    named = next(known, None) or (find(item.id) if find else None)
     if named is None:
         raise RequestError(
             f"Item '{item.id}' not found. Send the item itself, or the id of a stored one.",
@@ -48,8 +48,10 @@ def _resolve(item: Item, index: int, known: Mapping[str, Item], find: Find | Non
     return named
 
 
-def check_pairs(history: Iterable[Item], input: Iterable[Item]) -> None:
+def check_pairs(history: Iterable[Item], input: Sequence[Item]) -> None:
     """Refuse an output that answers no call."""
+    if not any(isinstance(item, FunctionCallOutput) for item in input):
+        return
     called = {item.call_id for item in history if isinstance(item, FunctionCall)}
     for index, item in enumerate(input):
         if isinstance(item, FunctionCall):
@@ -94,9 +96,10 @@ def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> li
 def _stretches(items: Sequence[Item]) -> list[list[Item]]:
     """Cut a conversation wherever nothing is left hanging."""
     stretches: list[list[Item]] = [[]]
+    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
     unanswered: set[str] = set()
     for item in items:
-        if isinstance(item, FunctionCall):
+        if isinstance(item, FunctionCall) and item.call_id in answered:
             unanswered.add(item.call_id)
         elif isinstance(item, FunctionCallOutput):
             unanswered.discard(item.call_id)

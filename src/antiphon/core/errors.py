@@ -99,7 +99,8 @@ class RequestError(AntiphonError):
         """Blame the field that has the wrong shape."""
         missing = error.reason.startswith("this field is required")
         code = "missing_required_parameter" if missing else "invalid_value"
-        return cls(f"Invalid '{error.path}': {error.reason}.", param=error.path or None, code=code)
+        place = f"'{error.path}'" if error.path else "body"
+        return cls(f"Invalid {place}: {error.reason}.", param=error.path or None, code=code)
 
 
 class UpstreamError(AntiphonError):

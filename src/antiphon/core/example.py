@@ -6,22 +6,26 @@ A schema is flattened: behind its references, in `allOf` and in one choice of ea
 reference met again inside itself ends that branch, so recursion stops at null, at an empty array,
 at an omitted property.
 
-What is named neither here nor in `core/schema.py` (`not`, `if`, `contains`) is not looked at.
+Values that the schema itself tells are held against its type and limits only: what they contain,
+and whether they match a `pattern`, is trusted. What is named neither here nor in `core/schema.py`
+(`not`, `if`, `contains`) is not looked at.
 """
 
+import json
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
-from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
 from antiphon.core.pattern import MAX_LENGTH, matching
-from antiphon.core.schema import Demands, Schema, common, is_array, is_object, resolve, same
+from antiphon.core.schema import Demands, Schema, is_array, is_object, resolve
 from antiphon.core.value import join
 
 MAX_DEPTH = 64
-MAX_STEPS = 10_000
-"""How many schemas may be opened and values proposed before the search gives up."""
+MAX_NAME = 64
+"""How much of a property's name a path shows."""
+
+MAX_STEPS = 30_000
+"""How much may be opened, proposed and compared before the search gives up."""
 
 MAX_ITEMS = 100
 """How long an array may have to be, and how many values are proposed where any would do."""
@@ -46,7 +50,11 @@ def example(schema: Mapping[str, object], *, hint: str = "") -> object:
             for value in search.values([search.root], _Place()):
                 return value
             stuck = search.stuck or ""
-    except (OverflowError, RecursionError) as error:
+            if not search.cut:
+                break
+    except Unsatisfiable:
+        raise
+    except (ArithmeticError, RecursionError, ValueError) as error:  # numbers and values without end
         raise Unsatisfiable(stuck, "the schema holds a number or a value out of reach") from error
     raise Unsatisfiable(stuck)
 
@@ -108,7 +116,7 @@ class _Place(NamedTuple):
     depth: int = 0
 
     def property(self, name: str) -> "_Place":
-        return self._replace(path=join(self.path, name), name=name)
+        return self._replace(path=join(self.path, name[:MAX_NAME]), name=name)
 
     def item(self, index: int) -> "_Place":
         return self._replace(path=f"{self.path}[{index}]")
@@ -122,7 +130,10 @@ class _Search:
         self.topic = topic(hint[:MAX_LENGTH])
         self.visits = visits
         self.steps = 0
+        self.cut = False
+        """Whether a reference was not followed for the sake of `visits`."""
         self.stuck: str | None = None
+        """The innermost place for which nothing was found, until something is."""
 
     def step(self, place: _Place, count: int = 1) -> None:
         """Count some work, and stop when it has been too much."""
@@ -146,7 +157,7 @@ class _Search:
         self, schemas: list[object], demands: Demands, place: _Place
     ) -> Iterator[tuple[Demands, _Place]]:
         """Gather the demands of schemas, once for each choice among their alternatives."""
-        self.step(place)
+        self.step(place, 1 + len(schemas))
         schemas = [schema for schema in schemas if schema is not True]
         if not schemas:
             yield demands, place
@@ -154,9 +165,11 @@ class _Search:
         schema, *rest = schemas
         if not is_object(schema) or place.depth >= MAX_DEPTH:
             return
+        self.step(place, _size(schema) // 100)  # what is behind a reference is read every time
         place = place._replace(depth=place.depth + 1)
         if isinstance(ref := schema.get("$ref"), str):
             if place.refs.count(ref) >= self.visits:
+                self.cut = True
                 return
             place = place._replace(refs=(*place.refs, ref))
             rest = [resolve(self.root, ref), *rest]
@@ -169,14 +182,36 @@ class _Search:
     def proposals(self, demands: Demands, place: _Place) -> Iterator[object]:
         """Propose values by the most telling keyword there is."""
         told = [*demands.every("default"), *chain(*demands.every("examples"))]
-        if "enum" in demands:
-            values = reduce(common, demands.every("enum"))
-            yield from map(deepcopy, (*common(told, values), *values))
+        lists = [*demands.every("enum"), *([value] for value in demands.every("const"))]
+        if lists:
+            several = told or lists[1:]
+            told = self.common([*told, *lists[0]], lists, place) if several else lists[0]
+        yield from (self.copy(value, place) for value in told)
+        if lists:
             return
-        yield from map(deepcopy, told)
         names = demands.types() if "type" in demands else [_spoken_of(demands)]
         for name in sorted(names, key="null".__eq__):
             yield from self.of_type(name, demands, place)
+
+    def common(self, values: list[Any], lists: list[list[Any]], place: _Place) -> list[Any]:
+        """Return the values that all lists have too."""
+        for others in lists:
+            known = {self.text(other, place) for other in others}
+            values = [value for value in values if self.text(value, place) in known]
+        return values
+
+    def text(self, value: object, place: _Place) -> str:
+        """Write a value in the one way that makes equal values equal: true is not 1."""
+        text = json.dumps(value, sort_keys=True)
+        self.step(place, 1 + len(text) // 100)
+        return text
+
+    def copy(self, value: object, place: _Place) -> object:
+        """Copy a value out of the schema, which stays the caller's."""
+        self.step(place, 1 + len(value) // 100 if isinstance(value, str) else 1)
+        if is_object(value):
+            return {name: self.copy(member, place) for name, member in value.items()}
+        return [self.copy(member, place) for member in value] if is_array(value) else value
 
     def of_type(self, name: str, demands: Demands, place: _Place) -> Iterator[object]:
         """Propose values of one type."""
@@ -215,14 +250,15 @@ class _Search:
         least = max(demands.every("minItems"), default=0)
         most = min(demands.every("maxItems"), default=MAX_ITEMS)
         unique = any(demands.every("uniqueItems"))
-        array: list[object] = []
+        array: dict[str, object] = {}
         while least <= MAX_ITEMS and len(array) <= min(most, MAX_ITEMS):
             if len(array) >= least:
-                yield [*array]
+                yield [*array.values()]
             index = len(array)
             for value in self.values(demands.item(index), place.item(index)):
-                if not (unique and any(same(value, other) for other in array)):
-                    array.append(value)
+                key = self.text(value, place) if unique else str(index)
+                if key not in array:
+                    array[key] = value
                     break
             else:
                 return
@@ -258,9 +294,16 @@ def _numbers(demands: Demands) -> Iterator[object]:
         yield (max(least) + min(most)) / 2
 
 
-def _choices(members: object) -> list[list[Any]]:
-    """Return the alternatives of a union, each as a list; a missing one has one that is empty."""
-    return [[member] for member in members] if is_array(members) else [[]]
+def _choices(members: object) -> Iterator[list[object]]:
+    """Return the alternatives of a union, each as a list; without a union there is an empty one."""
+    if is_array(members):
+        yield from ([member] for member in members)
+    else:
+        yield []
+
+
+def _size(schema: Schema) -> int:
+    return sum(len(v) for v in schema.values() if isinstance(v, str) or is_array(v) or is_object(v))
 
 
 def _spoken_of(demands: Demands) -> str:

@@ -100,14 +100,14 @@ class ItemDraft:
         self.item = item
         self.done = False
         self.pieces: list[str] = []
-        self.content: list[PartDraft] = []
-        self.summary: list[PartDraft] = []
+        self.content: dict[int, PartDraft] = {}
+        self.summary: dict[int, PartDraft] = {}
 
     def value(self) -> Item:
         """Return the item with all that has come for it."""
         if self.done:
             return self.item
-        content = [draft.value() for draft in self.content]
+        content = _values(self.content)
         match self.item:
             case Message():
                 return replace(self.item, content=content) if content else self.item
@@ -116,11 +116,15 @@ class ItemDraft:
                     replace(self.item, arguments="".join(self.pieces)) if self.pieces else self.item
                 )
             case Reasoning():
-                summary = [draft.value() for draft in self.summary]
+                summary = _values(self.summary) or self.item.summary
                 seen = content or self.item.content
-                return replace(self.item, summary=summary or self.item.summary, content=seen)
+                return replace(self.item, summary=summary, content=seen)
             case _:
                 return self.item
+
+
+def _values(drafts: dict[int, PartDraft]) -> list[Content]:
+    return [drafts[index].value() for index in sorted(drafts)]
 
 
 class Fold:
@@ -174,12 +178,9 @@ class Fold:
         draft = self._drafts.get(event.output_index) or ItemDraft(event.item)
         self._drafts[event.output_index] = draft
         draft.item, draft.done = event.item, True
-        draft.pieces, draft.content, draft.summary = [], [], []
+        draft.pieces, draft.content, draft.summary = [], {}, {}
 
-    def _content_added(self, event: ContentPartAdded) -> None:
-        self._drafts[event.output_index].content.append(PartDraft(event.part))
-
-    def _content_done(self, event: ContentPartDone) -> None:
+    def _content_part(self, event: ContentPartAdded | ContentPartDone) -> None:
         self._drafts[event.output_index].content[event.content_index] = PartDraft(event.part)
 
     def _text_delta(self, event: OutputTextDelta) -> None:
@@ -199,10 +200,7 @@ class Fold:
         draft = self._drafts[event.output_index].content[event.content_index]
         draft.annotations.append(event.annotation)
 
-    def _summary_added(self, event: ReasoningSummaryPartAdded) -> None:
-        self._drafts[event.output_index].summary.append(PartDraft(event.part))
-
-    def _summary_done(self, event: ReasoningSummaryPartDone) -> None:
+    def _summary_part(self, event: ReasoningSummaryPartAdded | ReasoningSummaryPartDone) -> None:
         self._drafts[event.output_index].summary[event.summary_index] = PartDraft(event.part)
 
     def _summary_delta(self, event: ReasoningSummaryTextDelta) -> None:
@@ -226,8 +224,8 @@ class Fold:
         ResponseIncomplete: _lifecycle,
         OutputItemAdded: _item_added,
         OutputItemDone: _item_done,
-        ContentPartAdded: _content_added,
-        ContentPartDone: _content_done,
+        ContentPartAdded: _content_part,
+        ContentPartDone: _content_part,
         OutputTextDelta: _text_delta,
         OutputTextDone: _text_done,
         OutputTextAnnotationAdded: _annotation,
@@ -235,8 +233,8 @@ class Fold:
         RefusalDone: _text_done,
         ReasoningDelta: _delta,
         ReasoningDone: _text_done,
-        ReasoningSummaryPartAdded: _summary_added,
-        ReasoningSummaryPartDone: _summary_done,
+        ReasoningSummaryPartAdded: _summary_part,
+        ReasoningSummaryPartDone: _summary_part,
         ReasoningSummaryTextDelta: _summary_delta,
         ReasoningSummaryTextDone: _summary_text_done,
         FunctionCallArgumentsDelta: _arguments_delta,

@@ -193,6 +193,8 @@ class Rulebook:
             self._break("item-identity", f"{_identity(item)} was {_identity(state.item)}.")
         if _status(item) not in ("completed", "incomplete", "failed", None):
             self._break("item-status", f"Item {event.output_index} is done as {_status(item)}.")
+        if any(earlier.done is None for earlier in self._items[: event.output_index]):
+            self._break("done-in-order", f"Item {event.output_index} is done too early.")
         for part in [*state.content, *state.summary]:
             if part.state != "closed":
                 self._break("part-done", f"A part of item {event.output_index} is still open.")

@@ -53,10 +53,18 @@ class Stream:
 
     def say(self, kind: Callable[..., Event], **fields: object) -> None:
         """Append an event, with the next number."""
-        event = kind(sequence_number=self.number, **fields)
+        self.put(kind(sequence_number=self.number, **fields))
+
+    def put(self, event: Event) -> None:
+        """Append an event that was given the next number."""
         self.number += 1
         self.fold.feed(event)
         self.said.append(event)
+
+    def take(self) -> list[Event]:
+        """Return what was said since the last time."""
+        said, self.said = self.said, []
+        return said
 
 
 class Strand:
@@ -287,15 +295,16 @@ class Output:
     ) -> None:
         if not text.isascii() or strand.joiner.held:
             text = strand.joiner.feed(text)
-            if not text:
+            if not (text or logprobs):
                 return
+        stream, make = self._stream, strand.face.delta
         if logprobs:
-            self._stream.say(strand.face.delta, delta=text, logprobs=logprobs, **strand.place)
+            stream.say(make, delta=text, logprobs=logprobs, **strand.place)
         elif self._pad and strand.face.padded:
-            padding = self._pad(text)
-            self._stream.say(strand.face.delta, delta=text, obfuscation=padding, **strand.place)
+            stream.say(make, delta=text, obfuscation=self._pad(text), **strand.place)
         else:
-            self._stream.say(strand.face.delta, delta=text, **strand.place)
+            # The hot path: no keywords are packed twice.
+            stream.put(make(sequence_number=stream.number, delta=text, **strand.place))
 
     # --- closing ---
 

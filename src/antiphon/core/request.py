@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from antiphon.core.content import LongText
+from antiphon.core.content import TEXT_LIMIT, LongText
 from antiphon.core.items import Item, user
 from antiphon.core.tools import Tool, ToolChoice
 from antiphon.core.value import ShapeError, Value, join, plain
@@ -156,8 +156,8 @@ class WebSocketCreate(Request):
 def prepare_input(raw: object, path: str) -> object:
     """Bring the spellings that clients use for `input` into a list of typed items."""
     if isinstance(raw, str):
-        if len(raw) > 10_485_760:
-            raise ShapeError(path, "expected at most 10485760 characters")
+        if len(raw) > TEXT_LIMIT:
+            raise ShapeError(path, f"expected at most {TEXT_LIMIT} characters")
         return [plain(user(raw))]
     if isinstance(raw, list):
         return [_typed(item) for item in cast("list[object]", raw)]

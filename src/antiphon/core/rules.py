@@ -85,6 +85,7 @@ RULES: dict[str, str] = {
     "item-identity": "An item keeps its type, id, call_id and name from added to done.",
     "item-status": "An item is added in progress and done in a status that ends it.",
     "item-done": "Every item that was added is done before the response ends.",
+    "done-in-order": "Items are done in the order of their output_index.",
     "item-content": "A finished item holds exactly what its events said.",
     "id-stable": "Every event inside an item names the item's own id.",
     "part-index": "Each new part takes the next content_index or summary_index.",

@@ -14,9 +14,6 @@ import msgspec
 
 Schema = dict[str, Any]
 
-MAX_CHOICES = 100
-"""How many values of a list are looked for in another."""
-
 
 # --- the types -------------------------------------------------------------------------------
 
@@ -106,13 +103,9 @@ SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def read(schema: Schema) -> Schema:
-    """Keep the keywords that are known and well formed; `type` as a list, `const` as an `enum`."""
+    """Keep the keywords that are known and well formed, `type` as a list."""
     known = {key: value for key, value in schema.items() if key in SHAPES and SHAPES[key][0](value)}
-    if "type" in known:
-        known["type"] = listed(known["type"])
-    if "const" in known:
-        known["enum"] = common([known["const"]], known.get("enum", [known["const"]]))
-    return known
+    return known | {"type": listed(known["type"])} if "type" in known else known
 
 
 def resolve(root: Schema, ref: str) -> object:
@@ -120,10 +113,11 @@ def resolve(root: Schema, ref: str) -> object:
     start, *tokens = unquote(ref).split("/")
     node: object = root if start == "#" else False
     for token in tokens:
-        if is_array(node):
-            node = {str(index): member for index, member in enumerate(node)}
-        name = token.replace("~1", "/").replace("~0", "~")
-        node = node.get(name, False) if is_object(node) else False
+        if is_array(node) and token.isdecimal() and len(token) < 10:
+            node = node[int(token)] if int(token) < len(node) else False
+        else:
+            name = token.replace("~1", "/").replace("~0", "~")
+            node = node.get(name, False) if is_object(node) else False
     return node
 
 
@@ -151,16 +145,6 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool]]] = {
     "required": (is_object, lambda value, names: all(name in value for name in names)),
 }
 """Whom each limit concerns, and what it asks of them."""
-
-
-def same(one: object, other: object) -> bool:
-    """Tell whether two values are the same to JSON, where true is not 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
-
-
-def common(some: list[Any], others: list[Any]) -> list[Any]:
-    """Return the values of a list that another one has too."""
-    return [value for value in some[:MAX_CHOICES] if any(same(value, other) for other in others)]
 
 
 def _fits(value: object, schema: Schema) -> bool:

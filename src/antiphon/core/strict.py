@@ -19,6 +19,9 @@ from antiphon.core.value import join
 MAX_DEPTH = 64
 """How deep a schema may nest; OpenAI stops far earlier, Python's stack a little later."""
 
+MAX_NAME = 64
+"""How much of a property's name a path shows."""
+
 
 class Problem(msgspec.Struct, frozen=True):
     """What strict mode cannot express: where it stands, and what to do about it."""
@@ -180,7 +183,7 @@ class _Walk:
         return schema
 
     def _each(self, schemas: Schema, path: str, depth: int) -> Schema:
-        return {name: self.visit(schemas[name], join(path, name), depth) for name in schemas}
+        return {n: self.visit(schemas[n], join(path, n[:MAX_NAME]), depth) for n in schemas}
 
     def _behind_reference(self) -> tuple[Schema, str]:
         """Open a root that is only a reference, as pydantic writes a recursive model."""

@@ -85,19 +85,19 @@ class Synth:
         if self._begun.status != "queued":
             return self.begin()
         self._stream.say(ResponseQueued, response=self._begun)
-        return self._take()
+        return self._stream.take()
 
     def begin(self) -> list[Event]:
         """Say that the response is being made."""
         self._stream.say(ResponseInProgress, response=replace(self._begun, status="in_progress"))
-        return self._take()
+        return self._stream.take()
 
     def feed(self, part: Part) -> list[Event]:
         """Turn one part into the events it causes, perhaps none."""
         if self.ended:
             raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
         self._steps[type(part)](part)
-        return self._take()
+        return self._stream.take()
 
     def end(self) -> list[Event]:
         """Close everything and say how the response ended."""
@@ -115,7 +115,7 @@ class Synth:
             if not self._output.count:
                 self._output.close_empty()
             self._stream.say(ResponseCompleted, response=replace(self._final(), status="completed"))
-        return self._take()
+        return self._stream.take()
 
     def fail(self, error: ErrorPayload) -> list[Event]:
         """Close everything as incomplete and say what broke."""
@@ -127,7 +127,7 @@ class Synth:
         failure = ResponseError(code=code, message=error.message, type=error.type)
         response = replace(self._final(), status="failed", error=failure)
         self._stream.say(ResponseFailed, response=response)
-        return self._take()
+        return self._stream.take()
 
     def _final(self) -> Response:
         if self._output.nameless():
@@ -174,7 +174,3 @@ class Synth:
 
     def _failure(self, part: parts.Failure) -> None:
         self._stream.said = self.fail(part.error)
-
-    def _take(self) -> list[Event]:
-        events, self._stream.said = self._stream.said, []
-        return events

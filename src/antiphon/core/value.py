@@ -8,7 +8,7 @@ last resort, and whatever has no field of its own is kept in `extra`.
 A field whose default is `UNSET` is optional: null is accepted for it and never written.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -96,7 +96,7 @@ _encoder = msgspec.json.Encoder()
 def encode(value: object) -> bytes:
     """Write a value as JSON; only objects that really carry unknown fields pay for them."""
     data = _encoder.encode(value)
-    return _encoder.encode(plain(value)) if _EXTRA_KEY in data else data
+    return data if data.find(_EXTRA_KEY) < 0 else _encoder.encode(plain(value))
 
 
 def plain(value: object, retype: Callable[[str], str] | None = None) -> object:
@@ -246,12 +246,13 @@ def _kinds_reader(kinds: Sequence[type[Value]]) -> Reader:
             return raw
         if not isinstance(raw, dict):
             raise ShapeError(path, f"expected an object, got {_name_of(raw)}")
-        name = cast("Mapping[str, object]", raw).get("type")
+        source = cast("dict[str, object]", raw)
+        name = source.get("type")
         if not isinstance(name, str):
             reason = "this field is required" if name is None else "expected a string"
             raise ShapeError(join(path, "type"), f"{reason}: one of {known}")
         if choose := table.get(name) or (rest if is_extension_type(name) else None):
-            return choose(raw, path)
+            return choose(source, path)
         hint = f"; extensions are written 'slug:{name}'" if rest else ""
         raise ShapeError(join(path, "type"), f"unknown type '{name}'; known: {known}{hint}")
 

@@ -2,6 +2,8 @@
 
 import secrets
 
+from antiphon.core.value import encode
+
 BYTES = 24
 
 
@@ -11,6 +13,6 @@ def new_id(prefix: str) -> str:
 
 
 def padding(text: str) -> str:
-    """Return noise that hides how long a delta is: together they fill a multiple of 16."""
-    missing = 16 - len(text.encode()) % 16
+    """Return noise that hides how long a delta is: together they fill a multiple of 16 bytes."""
+    missing = 16 - len(encode(text)) % 16
     return secrets.token_urlsafe(missing)[:missing]

@@ -68,19 +68,16 @@ class Run:
         try:
             await self._answer()
         except asyncio.CancelledError:
-            self._turn.cancelled.set()
-            self._synth.feed(parts.Finish("cancelled"))
-            self._end()
-            raise
+            if is_cancelled():
+                self._cancel()
+                raise
+            self._break()  # a cancellation of the model's own, which it let escape
         except (RequestError, UpstreamError) as error:
             if not self.answering:
                 raise
             self._fail(error.payload)
-        except Exception:
-            # A process boundary: whatever a model raises becomes a failed response.
-            logger.exception("model %s failed in %s", self._turn.model, self._turn.response_id)
-            message = f"The model '{self._turn.model}' failed while answering."
-            self._fail(ErrorPayload(message=message, type="server_error", code="server_error"))
+        except (Exception, SystemExit):  # noqa: BLE001 - a process boundary: models raise anything
+            self._break()
         else:
             self._end()
         finally:
@@ -110,6 +107,20 @@ class Run:
         self._account()
         self._write(self._synth.end())
 
+    def _cancel(self) -> None:
+        """End as cancelled, unless the response has ended already."""
+        self._turn.cancelled.set()
+        if not self._synth.ended:
+            self._synth.feed(parts.Finish("cancelled"))
+        self._end()
+
+    def _break(self) -> None:
+        """Fail for a reason that only the log may know."""
+        model = self._turn.model
+        logger.exception("model %s failed in %s", model, self._turn.response_id)
+        message = f"The model '{model}' failed while answering."
+        self._fail(ErrorPayload(message=message, type="server_error", code="server_error"))
+
     def _fail(self, error: ErrorPayload) -> None:
         self._account()
         self._write(self._synth.fail(error))
@@ -131,3 +142,9 @@ class Run:
     def _write(self, events: list[Event]) -> None:
         if self._outlet and events:
             self._outlet.write(events)
+
+
+def is_cancelled() -> bool:
+    """Tell whether this task was asked to stop, and not only something it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -95,7 +95,10 @@ class Answer:
             message = {**message, "headers": [*message.get("headers", ()), line]}
         else:
             self._size += len(message.get("body", b""))
-        await self._send(message)
+        try:
+            await self._send(message)
+        except OSError as error:
+            raise ClientGone from error
 
     async def refuse(
         self, payload: ErrorPayload, status: int, headers: Mapping[str, str] | None = None

@@ -241,7 +241,8 @@ class OpenAIDialect(Dialect):
 
     def _text(self, event: OutputTextDelta | OutputTextDone) -> list[Frame]:
         data = encode(event)
-        return [(event.type, data if event.logprobs else data[:-1] + b',"logprobs":[]}')]
+        has_logprobs = event.logprobs is not UNSET
+        return [(event.type, data if has_logprobs else data[:-1] + b',"logprobs":[]}')]
 
     def _reasoning(self, event: ReasoningDelta | ReasoningDone) -> list[Frame]:
         name = event.type.replace("reasoning", "reasoning_text")

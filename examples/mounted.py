@@ -1,0 +1,18 @@
+"""Antiphon inside another application: the doors are then `/ai/v1` and `/ai/openai/v1`.
+
+Serve it, from this folder, with `uvicorn mounted:app`.
+"""
+
+from fastapi import FastAPI
+
+from antiphon import Settings, Turn, agent, create_app
+
+
+@agent("parrot")
+def parrot(turn: Turn) -> str:
+    """Repeats everything, twice."""
+    return f"{turn.text} {turn.text}"
+
+
+app = FastAPI()
+app.mount("/ai", create_app(Settings(agents=[parrot])))

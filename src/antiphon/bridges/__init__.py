@@ -1,0 +1,1 @@
+"""Other event models into ours."""

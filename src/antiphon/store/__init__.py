@@ -1,0 +1,1 @@
+"""Where responses rest, and how their events travel."""

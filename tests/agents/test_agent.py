@@ -1,0 +1,351 @@
+"""Python functions of every kind, as models."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+
+import pytest
+
+from antiphon.agents.agent import Agent, Function, agent, as_part
+from antiphon.agents.turn import Turn
+from antiphon.core import parts
+from antiphon.core.content import OutputText
+from antiphon.core.items import Message
+from antiphon.core.parts import Part
+from antiphon.core.request import Request
+
+pytestmark = pytest.mark.anyio
+
+SAID = [parts.Text("You said: "), parts.Text("hello")]
+NOTE = Message(role="assistant", status="completed", content=[OutputText(text="whole")])
+
+
+async def answered(function: Function, entry: str = "") -> list[Part]:
+    """Return the parts with which a function answers `hello`."""
+    return [part async for part in Agent("a", function).stream(turn(entry))]
+
+
+def turn(entry: str = "") -> Turn:
+    """Make the turn that says `hello`."""
+    request = Request.from_message("a", "hello")
+    return Turn(request=request, input=request.input, entry=entry)
+
+
+async def test_an_async_generator_answers_with_what_it_yields() -> None:
+    async def function(turn: Turn) -> AsyncIterator[str]:
+        yield "You said: "
+        yield turn.text
+
+    assert await answered(function) == SAID
+
+
+async def test_a_coroutine_answers_with_one_value() -> None:
+    async def function(turn: Turn) -> str:
+        await asyncio.sleep(0)
+        return f"You said: {turn.text}"
+
+    assert await answered(function) == [parts.Text("You said: hello")]
+
+
+async def test_a_coroutine_answers_with_each_value_of_a_list() -> None:
+    async def function(turn: Turn) -> list[object]:
+        return ["You said: ", parts.Text(turn.text)]
+
+    assert await answered(function) == SAID
+
+
+async def test_a_plain_function_answers_from_a_thread() -> None:
+    def function(turn: Turn) -> list[str]:
+        return [turn.text, str(threading.current_thread() is threading.main_thread())]
+
+    assert await answered(function) == [parts.Text("hello"), parts.Text("False")]
+
+
+async def test_a_plain_generator_answers_from_a_thread() -> None:
+    def function(turn: Turn) -> Iterator[str]:
+        yield "You said: "
+        yield turn.text
+        assert threading.current_thread() is not threading.main_thread()
+
+    assert await answered(function) == SAID
+
+
+async def test_a_function_that_blocks_does_not_hold_up_the_others() -> None:
+    released = threading.Event()
+
+    def blocking() -> str:
+        assert released.wait(20)
+        return "at last"
+
+    async def quick() -> str:
+        released.set()
+        return "at once"
+
+    slow, fast = await asyncio.gather(answered(blocking), answered(quick))
+    assert (slow, fast) == ([parts.Text("at last")], [parts.Text("at once")])
+
+
+async def test_a_plain_generator_that_blocks_does_not_hold_up_the_others() -> None:
+    released = threading.Event()
+
+    def blocking() -> Iterator[str]:
+        yield "first"
+        assert released.wait(20)
+        yield "second"
+
+    async def quick() -> str:
+        released.set()
+        return "at once"
+
+    slow, fast = await asyncio.gather(answered(blocking), answered(quick))
+    assert slow == [parts.Text("first"), parts.Text("second")]
+    assert fast == [parts.Text("at once")]
+
+
+async def test_a_plain_function_may_return_what_is_still_to_be_awaited() -> None:
+    async def later() -> str:
+        return "later"
+
+    assert await answered(lambda turn: later()) == [parts.Text("later")]
+
+
+async def test_a_plain_function_may_return_what_is_still_to_be_iterated() -> None:
+    async def words(turn: Turn) -> AsyncIterator[str]:
+        yield "You said: "
+        yield turn.text
+
+    assert await answered(lambda turn: words(turn)) == SAID
+
+
+async def test_an_object_that_can_be_called_is_a_function_too() -> None:
+    class Greeter:
+        """Says what it was told."""
+
+        async def __call__(self, turn: Turn) -> AsyncIterator[str]:
+            yield "You said: "
+            yield turn.text
+
+    assert await answered(Greeter()) == SAID
+
+
+async def test_a_function_with_some_arguments_given_is_a_function_too() -> None:
+    async def function(greeting: str, turn: Turn) -> AsyncIterator[str]:
+        yield greeting
+        yield turn.text
+
+    assert await answered(partial(function, "You said: ")) == SAID
+
+
+async def test_a_function_that_needs_no_turn_is_given_none() -> None:
+    async def generator() -> AsyncIterator[str]:
+        yield "alone"
+
+    async def coroutine() -> str:
+        return "alone"
+
+    def plain_generator() -> Iterator[str]:
+        yield "alone"
+
+    def plain() -> str:
+        return "alone"
+
+    for function in (generator, coroutine, plain_generator, plain):
+        assert await answered(function) == [parts.Text("alone")]
+
+
+async def test_parts_pass_as_they_are_items_become_wholes_and_nothing_is_left_out() -> None:
+    async def function() -> AsyncIterator[object]:
+        yield "text"
+        yield parts.Usage(1, 2)
+        yield None
+        yield NOTE
+        yield parts.Finish("stop")
+
+    assert await answered(function) == [
+        parts.Text("text"),
+        parts.Usage(1, 2),
+        parts.Whole(NOTE),
+        parts.Finish("stop"),
+    ]
+
+
+async def test_a_function_that_returns_nothing_says_nothing() -> None:
+    async def coroutine() -> None: ...
+
+    def plain() -> None: ...
+
+    assert [await answered(function) for function in (coroutine, plain)] == [[], []]
+
+
+@pytest.mark.parametrize("value", [1, b"bytes", {"type": "message"}, object, ["a"]])
+def test_any_other_value_is_refused_by_the_name_of_its_type(value: object) -> None:
+    with pytest.raises(TypeError) as caught:
+        as_part(value)
+    kind = type(value).__name__
+    assert str(caught.value) == f"an agent yields strings, parts or items, not {kind}"
+
+
+@pytest.mark.parametrize("result", [1, b"bytes", {"role": "assistant"}])
+async def test_a_result_of_any_other_type_is_refused_whole(result: object) -> None:
+    with pytest.raises(TypeError, match=f"not {type(result).__name__}$"):
+        await answered(lambda: result)
+
+
+async def test_a_function_that_runs_out_of_its_own_iterator_fails() -> None:
+    empty: Iterator[str] = iter(())
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await asyncio.wait_for(answered(lambda: next(empty)), 20)
+
+
+async def test_what_a_function_raises_is_raised() -> None:
+    def function() -> str:
+        raise KeyError("lost")
+
+    with pytest.raises(KeyError, match="lost"):
+        await answered(function)
+
+
+async def test_closing_the_answer_closes_an_async_generator_at_once() -> None:
+    closed: list[str] = []
+
+    async def function() -> AsyncIterator[str]:
+        try:
+            yield "one"
+            yield "two"
+        finally:
+            await asyncio.sleep(0)
+            closed.append("closed")
+
+    answer = Agent("a", function).stream(turn())
+    assert await anext(answer) == parts.Text("one")
+    await answer.aclose()
+    assert closed == ["closed"]
+
+
+async def test_closing_the_answer_closes_a_plain_generator() -> None:
+    closed: list[str] = []
+
+    def function() -> Iterator[str]:
+        try:
+            yield "one"
+            yield "two"
+        finally:
+            closed.append("closed")
+
+    answer = Agent("a", function).stream(turn())
+    assert await anext(answer) == parts.Text("one")
+    await answer.aclose()
+    assert closed == ["closed"]
+
+
+async def test_cancelling_the_answer_cancels_what_an_async_generator_waits_for() -> None:
+    seen: list[str] = []
+
+    async def function() -> AsyncIterator[str]:
+        try:
+            yield "one"
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    task = asyncio.create_task(answered(function))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
+
+
+async def test_a_plain_generator_is_closed_when_the_step_it_was_cancelled_in_is_over() -> None:
+    inside, released, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def function() -> Iterator[str]:
+        try:
+            inside.set()
+            assert released.wait(20)
+            yield "late"
+        finally:
+            closed.set()
+
+    task = asyncio.create_task(answered(function))
+    assert await asyncio.to_thread(inside.wait, 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    released.set()
+    assert await asyncio.to_thread(closed.wait, 20)
+
+
+async def test_a_thread_can_see_that_nobody_waits_any_more() -> None:
+    asked = turn()
+    seen = threading.Event()
+
+    def function(turn: Turn) -> None:
+        deadline = time.monotonic() + 20
+        while not turn.cancelled.is_set() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if turn.cancelled.is_set():
+            seen.set()
+
+    answer = Agent("a", function).stream(asked)
+    task = asyncio.ensure_future(anext(answer, None))
+    await asyncio.sleep(0.05)
+    asked.cancelled.set()
+    assert await task is None
+    assert seen.is_set()
+
+
+# --- names and entries ------------------------------------------------------------------------
+
+
+def test_the_decorator_makes_an_agent_of_a_function_and_keeps_its_words() -> None:
+    @agent("my-agent", window=1000)
+    async def my_agent(turn: Turn) -> str:
+        """Says what it was told."""
+        return turn.text
+
+    assert isinstance(my_agent, Agent)
+    assert (my_agent.name, my_agent.window) == ("my-agent", 1000)
+    assert my_agent.models == ["my-agent"]
+    assert my_agent.__doc__ == "Says what it was told."
+    assert repr(my_agent) == "<Agent my-agent: my-agent>"
+
+
+def test_an_agent_can_still_be_called_as_the_function_it_was() -> None:
+    @agent("adder")
+    def add(first: int, second: int) -> int:
+        return first + second
+
+    assert add(1, 2) == 3
+
+
+async def test_each_entry_is_a_model_of_its_own() -> None:
+    @agent("my-agent")
+    async def my_agent(turn: Turn) -> str:
+        return turn.text
+
+    @my_agent.entry("loud")
+    async def loud(turn: Turn) -> str:
+        return turn.text.upper()
+
+    assert my_agent.models == ["my-agent", "my-agent/loud"]
+    said = [
+        [part async for part in my_agent.stream(turn(entry))] for entry in ("", "__entry__", "loud")
+    ]
+    assert said == [[parts.Text("hello")], [parts.Text("hello")], [parts.Text("HELLO")]]
+    assert await loud(turn()) == "HELLO"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "two words", "line\nbreak", "tab\t", " "])
+def test_a_name_is_one_word_without_slashes(name: str) -> None:
+    with pytest.raises(ValueError, match="one word without slashes") as caught:
+        agent(name)(lambda: "never")
+    assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["gpt-4.1", "agent_1", "Ünïcode", "a:b"])
+def test_a_name_may_be_any_other_word(name: str) -> None:
+    assert agent(name)(lambda: "hello").models == [name]

@@ -1,0 +1,159 @@
+"""What an agent is given."""
+
+from typing import Any
+
+import pytest
+
+from antiphon.agents.agent import agent
+from antiphon.agents.registry import Agents
+from antiphon.agents.turn import Turn
+from antiphon.core.content import InputFile, InputImage, InputText, OutputText
+from antiphon.core.items import (
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Reasoning,
+    user,
+)
+from antiphon.core.request import Request
+from antiphon.core.tools import AllowedTools, ExtensionTool, FunctionTool, FunctionToolChoice
+from antiphon.engine.engine import Engine
+from antiphon.wire.dialects import read_request
+
+IMAGE = "data:image/jpeg;base64,/9j/4AAQ"
+CALL = FunctionCall(call_id="c1", name="get_weather", arguments="{}")
+OUTPUT = FunctionCallOutput(call_id="c1", output="sunny")
+WEATHER = FunctionTool(name="get_weather")
+TIME = FunctionTool(name="get_time")
+
+
+def turn(*input: Item, history: tuple[Item, ...] = (), **options: Any) -> Turn:
+    """Make a turn of some items."""
+    request = Request(model="m", input=list(input), **options)
+    return Turn(request=request, input=input, history=history)
+
+
+@pytest.mark.anyio
+async def test_an_agent_is_given_all_that_the_client_said() -> None:
+    seen: list[Turn] = []
+
+    @agent("spy")
+    async def spy(turn: Turn) -> str:
+        seen.append(turn)
+        return "seen"
+
+    @spy.entry("other")
+    async def other(turn: Turn) -> str:
+        return await spy(turn)  # pyright: ignore[reportGeneralTypeIssues]
+
+    body = {
+        "model": "spy/other",
+        "instructions": "Be brief.",
+        "metadata": {"who": "me"},
+        "tools": [{"type": "function", "name": "get_weather"}, {"type": "web_search"}],
+        "tool_choice": {"type": "function", "name": "get_weather"},
+        "temperature": 0.5,
+        "input": [
+            {"role": "system", "content": "Be kind."},
+            {"role": "developer", "content": [{"type": "input_text", "text": "Be quick."}]},
+            {"role": "user", "content": "What is this?"},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": []},
+            {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+            {"role": "assistant", "content": [{"type": "output_text", "text": "A cat."}]},
+            {
+                "type": "message",
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "And this?"},
+                    {"type": "input_image", "image_url": IMAGE},
+                    {"type": "input_file", "filename": "a.txt", "file_data": "aGk="},
+                ],
+            },
+        ],
+    }
+    request = read_request(body)
+    run = Engine(Agents([spy])).open(request)
+    await run.drive()
+
+    items = [
+        Message(role="system", content=[InputText(text="Be kind.")]),
+        Message(role="developer", content=[InputText(text="Be quick.")]),
+        Message(role="user", content=[InputText(text="What is this?")]),
+        Reasoning(id="rs_1", content=[]),
+        CALL,
+        OUTPUT,
+        ExtensionItem(type="openai:web_search_call", id="ws_1", status="completed"),
+        Message(role="assistant", content=[OutputText(text="A cat.")]),
+        Message(
+            role="user",
+            content=[
+                InputText(text="And this?"),
+                InputImage(image_url=IMAGE),
+                InputFile(filename="a.txt", file_data="aGk="),
+            ],
+        ),
+    ]
+    [given] = seen
+    assert given == Turn(
+        request=request,
+        input=items,
+        entry="other",
+        response_id=run.response.id,
+        cancelled=given.cancelled,
+    )
+    assert given.model == "spy/other"
+    assert given.instructions == "Be brief."
+    assert given.metadata == {"who": "me"}
+    assert given.items == items
+    assert given.text == "And this?"
+    assert given.tools == [WEATHER, ExtensionTool(type="openai:web_search")]
+    assert given.tool_choice == FunctionToolChoice(name="get_weather")
+    assert given.functions == [WEATHER]
+    assert given.request.temperature == 0.5
+
+
+def test_the_conversation_is_what_came_before_and_what_comes_now() -> None:
+    given = turn(user("now"), history=(user("before"),))
+    assert given.items == [user("before"), user("now")]
+    assert given.text == "now"
+
+
+def test_the_text_is_what_the_user_said_last_even_if_others_spoke_since() -> None:
+    answer = Message(role="assistant", content=[OutputText(text="It is.")])
+    assert turn(user("Is it?"), answer, CALL, OUTPUT).text == "Is it?"
+    assert turn(OUTPUT, history=(user("Is it?"), CALL)).text == "Is it?"
+
+
+def test_the_text_of_a_turn_in_which_no_user_spoke_is_empty() -> None:
+    assert turn(Message(role="system", content=[InputText(text="Be kind.")])).text == ""
+    assert turn().text == ""
+
+
+def test_the_tool_outputs_are_those_since_the_user_last_spoke() -> None:
+    other = FunctionCallOutput(call_id="c2", output="late")
+    assert turn(user("a"), CALL, OUTPUT, CALL, other).tool_outputs == [OUTPUT, other]
+    assert turn(user("a"), CALL, OUTPUT, user("b")).tool_outputs == []
+    assert turn(OUTPUT, history=(user("a"), CALL)).tool_outputs == [OUTPUT]
+
+
+@pytest.mark.parametrize(
+    ("choice", "functions"),
+    [
+        ("auto", [WEATHER, TIME]),
+        ("required", [WEATHER, TIME]),
+        ("none", []),
+        (FunctionToolChoice(name="get_time"), [TIME]),
+        (AllowedTools(tools=[FunctionToolChoice(name="get_time")]), [TIME]),
+        (AllowedTools(tools=[FunctionToolChoice(name="get_time")], mode="none"), []),
+    ],
+)
+def test_the_functions_are_those_that_the_tool_choice_allows(
+    choice: Any, functions: list[FunctionTool]
+) -> None:
+    given = turn(user("a"), tools=[WEATHER, TIME], tool_choice=choice)
+    assert given.functions == functions
+    assert given.tools == [WEATHER, TIME]

@@ -1,0 +1,82 @@
+"""The mission's two examples of creation, typed into a real `curl`."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.core.events import decode_event
+from antiphon.core.judge import judge
+from tests.asking import events_of
+from tests.serving import command
+
+MY_AGENTS = """
+from antiphon import agent
+
+@agent("my-agent")
+async def my_agent(turn):
+    for word in ["You", " asked:", " ", turn.text]:
+        yield word
+"""
+
+BASIC = """\
+curl -X POST http://localhost:8000/openai/responses \\
+  -H "Content-Type: application/json" \\
+  -d '{
+    "input": "What is the capital of France?",
+    "model": "my-agent"
+  }'
+"""
+STREAMING = """\
+curl -X POST http://localhost:8000/openai/responses \\
+  -H "Content-Type: application/json" \\
+  -d '{
+    "input": "Tell me a story",
+    "model": "my-agent",
+    "stream": true
+  }'
+"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve `my-agent` from a folder of its own, as its user would."""
+    folder: Path = tmp_path_factory.mktemp("agents")
+    (folder / "my_agents.py").write_text(MY_AGENTS)
+    with command("--app", "my_agents:my_agent", cwd=folder) as (address, _):
+        yield address
+
+
+def run(example: str, address: str) -> str:
+    """Run an example as written, but for its port."""
+    assert shutil.which("curl"), "these tests need curl: install it (apt-get install curl)"
+    line = example.replace("http://localhost:8000", address).replace("curl", "curl -sS", 1)
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_basic_creation(address: str) -> None:
+    response = json.loads(run(BASIC, address))
+    assert (response["object"], response["status"]) == ("response", "completed")
+    assert response["model"] == "my-agent"
+    (message,) = response["output"]
+    assert message["content"] == [
+        {
+            "type": "output_text",
+            "text": "You asked: What is the capital of France?",
+            "annotations": [],
+        }
+    ]
+
+
+def test_streaming(address: str) -> None:
+    events = events_of(run(STREAMING, address))
+    assert judge(map(decode_event, events)) == []
+    deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+    assert deltas == ["You", " asked:", " ", "Tell me a story"]

@@ -1,0 +1,424 @@
+import pytest
+from msgspec.structs import replace
+
+from antiphon.core import content, parts
+from antiphon.core.content import LogProb, OutputText, ReasoningText, SummaryText, UrlCitation
+from antiphon.core.errors import ErrorPayload, LocalProtocolError
+from antiphon.core.events import (
+    ResponseCompleted,
+)
+from antiphon.core.items import (
+    Compaction,
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    ItemReference,
+    Message,
+    Reasoning,
+)
+from antiphon.core.parts import Call, Finish, Text, Whole
+from antiphon.core.response import ResponseWarning
+from tests.core.making import (
+    added,
+    argument,
+    beginning,
+    call,
+    called,
+    completed,
+    done,
+    ended,
+    ending,
+    message,
+    numbered,
+    raw_part,
+    said,
+    stream,
+    summary_part,
+    synth,
+    text_part,
+    types,
+)
+
+MISHAP = ErrorPayload(message="It broke.", type="server_error", code="overloaded")
+NOTE = UrlCitation(url="https://a.example", start_index=0, end_index=2, title="A")
+CHANCE = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
+
+
+# --- halves of characters ---
+
+
+def test_a_surrogate_pair_split_over_two_deltas_is_joined():
+    assert stream(Text("a\ud83c"), Text("\udfb5b")) == numbered(
+        beginning(), said("msg_0", 0, "a", "🎵b"), completed(message("msg_0", "a🎵b"))
+    )
+
+
+def test_a_delta_of_half_a_character_alone_waits():
+    assert stream(Text("\ud83c"), Text("\udfb5")) == numbered(
+        beginning(), said("msg_0", 0, "🎵"), completed(message("msg_0", "🎵"))
+    )
+
+
+def test_half_a_character_that_is_never_completed_becomes_a_replacement_character():
+    assert stream(Text("a\ud83c")) == numbered(
+        beginning(), said("msg_0", 0, "a", "\ufffd"), completed(message("msg_0", "a\ufffd"))
+    )
+
+
+def test_half_a_character_never_meets_a_half_from_another_part():
+    assert stream(Text("\ud83c", part=0), Text("\udfb5", part=1)) == numbered(
+        beginning(),
+        added(0, message("msg_0", status="in_progress")),
+        text_part("msg_0", 0, 0, "\ufffd"),
+        text_part("msg_0", 0, 1, "\ufffd"),
+        done(0, message("msg_0", "\ufffd", "\ufffd")),
+        completed(message("msg_0", "\ufffd", "\ufffd")),
+    )
+
+
+def test_half_a_character_in_arguments_is_joined_too():
+    whole = call("fc_0", "f", '{"a":"🎵"}', "c")
+    assert stream(Call(0, "f", '{"a":"\ud83c', "c"), Call(0, arguments='\udfb5"}')) == numbered(
+        beginning(),
+        added(0, call("fc_0", "f", "", "c", "in_progress")),
+        argument("fc_0", 0, '{"a":"'),
+        argument("fc_0", 0, '🎵"}'),
+        called(0, whole),
+        completed(whole),
+    )
+
+
+def test_the_logprobs_of_half_a_character_are_not_lost():
+    last = stream(Text("\ud83c", logprobs=[CHANCE]), Text("\udfb5", logprobs=[CHANCE]))[-1]
+    weighed = OutputText(text="🎵", logprobs=[CHANCE, CHANCE])
+    assert isinstance(last, ResponseCompleted)
+    assert last.response.output == [replace(message("msg_0"), content=[weighed])]
+
+
+# --- reasoning ---
+
+
+def test_reasoning_has_raw_text_a_summary_and_a_seal():
+    whole = Reasoning(
+        id="rs_0",
+        content=[ReasoningText(text="Hmm, so")],
+        summary=[SummaryText(text="Thought.")],
+        encrypted_content="sealed",
+    )
+    events = stream(
+        parts.Reasoning("Hmm, "),
+        parts.Reasoning("so"),
+        parts.Reasoning(summary="Thought."),
+        parts.Reasoning(encrypted_content="sealed"),
+        Text("Hi"),
+    )
+    assert events == numbered(
+        beginning(),
+        added(0, Reasoning(id="rs_0")),
+        raw_part("rs_0", 0, 0, "Hmm, ", "so"),
+        summary_part("rs_0", 0, 0, "Thought."),
+        done(0, whole),
+        said("msg_0", 1, "Hi"),
+        completed(whole, message("msg_0", "Hi")),
+    )
+
+
+def test_a_seal_alone_is_a_reasoning_item_without_words():
+    whole = Reasoning(id="rs_0", encrypted_content="sealed")
+    assert stream(parts.Reasoning(encrypted_content="sealed")) == numbered(
+        beginning(), added(0, Reasoning(id="rs_0")), done(0, whole), completed(whole)
+    )
+
+
+def test_a_summary_may_have_several_parts():
+    whole = Reasoning(id="rs_0", summary=[SummaryText(text="One."), SummaryText(text="Two.")])
+    events = stream(parts.Reasoning(summary="One."), parts.Reasoning(summary="Two.", part=1))
+    assert events == numbered(
+        beginning(),
+        added(0, Reasoning(id="rs_0")),
+        summary_part("rs_0", 0, 0, "One."),
+        summary_part("rs_0", 0, 1, "Two."),
+        done(0, whole),
+        completed(whole),
+    )
+
+
+def test_reasoning_text_and_a_call_in_one_turn_are_three_items_in_order():
+    thought = Reasoning(id="rs_0", content=[ReasoningText(text="Hmm")])
+    asked = call("fc_0", "f", '{"a":1}', "c")
+    assert stream(parts.Reasoning("Hmm"), Text("Hi"), Call(0, "f", '{"a":1}', "c")) == numbered(
+        beginning(),
+        added(0, Reasoning(id="rs_0")),
+        raw_part("rs_0", 0, 0, "Hmm"),
+        done(0, thought),
+        said("msg_0", 1, "Hi"),
+        added(2, call("fc_0", "f", "", "c", "in_progress")),
+        argument("fc_0", 2, '{"a":1}'),
+        called(2, asked),
+        completed(thought, message("msg_0", "Hi"), asked),
+    )
+
+
+def test_empty_reasoning_is_no_item():
+    assert stream(parts.Reasoning(""), Text("a")) == stream(Text("a"))
+
+
+# --- calls ---
+
+
+def test_interleaved_calls_keep_their_own_arguments_and_close_in_order():
+    first, second = call("fc_0", "f", '{"a":1}', "x"), call("fc_1", "g", '{"b":2}', "y")
+    events = stream(
+        Call(0, "f", '{"a"', "x"),
+        Call(1, "g", '{"b"', "y"),
+        Call(0, arguments=":1}"),
+        Call(1, arguments=":2}"),
+    )
+    assert events == numbered(
+        beginning(),
+        added(0, replace(first, status="in_progress", arguments="")),
+        argument("fc_0", 0, '{"a"'),
+        added(1, replace(second, status="in_progress", arguments="")),
+        argument("fc_1", 1, '{"b"'),
+        argument("fc_0", 0, ":1}"),
+        argument("fc_1", 1, ":2}"),
+        called(0, first),
+        called(1, second),
+        completed(first, second),
+    )
+
+
+def test_three_calls_at_once_are_three_items():
+    calls = [call(f"fc_{n}", "f", f'{{"n":{n}}}', f"c{n}") for n in range(3)]
+    events = stream(*(Call(n, "f", f'{{"n":{n}}}', f"c{n}") for n in range(3)))
+    assert events == numbered(
+        beginning(),
+        *(
+            [
+                added(n, replace(item, status="in_progress", arguments="")),
+                argument(f"fc_{n}", n, f'{{"n":{n}}}'),
+                *called(n, item),
+            ]
+            for n, item in enumerate(calls)
+        ),
+        completed(*calls),
+    )
+
+
+def test_a_new_call_id_on_a_known_key_is_a_new_call():
+    first, second = call("fc_0", "f", '{"a":', "x"), call("fc_1", "f", '{"a":2}', "y")
+    assert stream(Call(0, "f", '{"a":', "x"), Call(0, "f", '{"a":2}', "y")) == numbered(
+        beginning(),
+        added(0, replace(first, status="in_progress", arguments="")),
+        argument("fc_0", 0, '{"a":'),
+        called(0, first),
+        added(1, replace(second, status="in_progress", arguments="")),
+        argument("fc_1", 1, '{"a":2}'),
+        called(1, second),
+        completed(first, second),
+    )
+
+
+def test_the_same_call_id_and_name_said_again_is_the_same_call():
+    events = stream(Call(0, "f", "{", "x"), Call(0, "f", "}", "x"))
+    assert ending(events) == ended(call("fc_0", "f", "{}", "x"))
+
+
+def test_a_tool_index_that_starts_at_one_leaves_no_gap():
+    whole = call("fc_0", "f", "{}", "x")
+    assert stream(Call(1, "f", "{}", "x")) == numbered(
+        beginning(),
+        added(0, call("fc_0", "f", "", "x", "in_progress")),
+        argument("fc_0", 0, "{}"),
+        called(0, whole),
+        completed(whole),
+    )
+
+
+def test_a_call_without_arguments_has_an_empty_object():
+    assert stream(Call(0, "f", call_id="x")) == stream(Call(0, "f", "{}", "x"))
+
+
+def test_a_call_without_an_id_gets_one():
+    assert stream(Call(0, "f", "{}")) == stream(Call(0, "f", "{}", "call_0"))
+
+
+def test_a_call_waits_for_its_name():
+    events = stream(Call(0, arguments='{"a"', call_id="x"), Call(0, "f", ":1}"))
+    assert events == stream(Call(0, "f", '{"a":1}', "x"))
+
+
+def test_arguments_of_a_call_that_never_gets_a_name_are_left_out_with_a_warning():
+    warning = ResponseWarning(
+        code="nameless_call",
+        message="Arguments came for a call that never got a name; they were left out.",
+    )
+    assert stream(Call(0, arguments='{"a":1}'), Text("Hi")) == numbered(
+        beginning(),
+        said("msg_0", 0, "Hi"),
+        completed(message("msg_0", "Hi"), warnings=[warning]),
+    )
+
+
+@pytest.mark.parametrize("repeated", ["x", "x" * 65])
+def test_a_call_id_that_is_taken_or_too_long_is_made_new(repeated: str):
+    events = stream(Call(0, "f", "{}", "x"), Call(1, "f", "{}", repeated))
+    assert ending(events) == ended(call("fc_0", "f", "{}", "x"), call("fc_1", "f", "{}", "call_0"))
+
+
+def test_text_after_whole_calls_closes_them():
+    asked = call("fc_0", "f", "{}", "x")
+    assert stream(Call(0, "f", "{}", "x"), Text("Hi")) == numbered(
+        beginning(),
+        added(0, replace(asked, status="in_progress", arguments="")),
+        argument("fc_0", 0, "{}"),
+        called(0, asked),
+        said("msg_0", 1, "Hi"),
+        completed(asked, message("msg_0", "Hi")),
+    )
+
+
+def test_text_between_the_halves_of_a_call_waits_to_be_closed():
+    asked = call("fc_0", "f", '{"a":1}', "x")
+    events = stream(Call(0, "f", '{"a"', "x"), Text("Hi"), Call(0, arguments=":1}"), Text("!"))
+    opened, closed = text_part("msg_0", 1, 0, "Hi", "!")[:2], text_part("msg_0", 1, 0, "Hi", "!")
+    assert events == numbered(
+        beginning(),
+        added(0, replace(asked, status="in_progress", arguments="")),
+        argument("fc_0", 0, '{"a"'),
+        added(1, message("msg_0", status="in_progress")),
+        opened,
+        argument("fc_0", 0, ":1}"),
+        closed[2],
+        called(0, asked),
+        closed[3:],
+        done(1, message("msg_0", "Hi!")),
+        completed(asked, message("msg_0", "Hi!")),
+    )
+
+
+def test_a_complete_call_is_closed_at_once():
+    made = synth()
+    made.start()
+    assert types(made.feed(Call(0, "f", "{}", "x", complete=True))) == [
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+    ]
+
+
+# --- whole items ---
+
+THEIRS: dict[str, tuple[Item, Item]] = {
+    "a message": (
+        Message(
+            id="theirs",
+            status="completed",
+            role="assistant",
+            content=[
+                OutputText(text="Hi", annotations=[NOTE], logprobs=[CHANCE]),
+                content.Refusal(refusal="No."),
+            ],
+            phase="final_answer",
+        ),
+        Message(
+            id="msg_0",
+            status="completed",
+            role="assistant",
+            content=[
+                OutputText(text="Hi", annotations=[NOTE], logprobs=[CHANCE]),
+                content.Refusal(refusal="No."),
+            ],
+            phase="final_answer",
+        ),
+    ),
+    "reasoning": (
+        Reasoning(
+            id="theirs",
+            content=[ReasoningText(text="Hmm"), ReasoningText(text="so")],
+            summary=[SummaryText(text="One."), SummaryText(text="Two.")],
+            encrypted_content="sealed",
+        ),
+        Reasoning(
+            id="rs_0",
+            content=[ReasoningText(text="Hmm"), ReasoningText(text="so")],
+            summary=[SummaryText(text="One."), SummaryText(text="Two.")],
+            encrypted_content="sealed",
+        ),
+    ),
+    "a call": (
+        FunctionCall(id="theirs", call_id="x", name="f", arguments='{"a":1}'),
+        call("fc_0", "f", '{"a":1}', "x"),
+    ),
+    "an output": (
+        FunctionCallOutput(call_id="x", output="42"),
+        FunctionCallOutput(id="fco_0", call_id="x", output="42", status="completed"),
+    ),
+    "a compaction": (
+        Compaction(id="theirs", encrypted_content="sealed"),
+        Compaction(id="cmp_0", encrypted_content="sealed"),
+    ),
+    "an extension's": (
+        ExtensionItem(type="acme:search_call", status="searching", extra={"query": "q"}),
+        ExtensionItem(
+            type="acme:search_call", id="item_0", status="completed", extra={"query": "q"}
+        ),
+    ),
+    "a failed extension's": (
+        ExtensionItem(type="acme:search_call", id="theirs", status="failed"),
+        ExtensionItem(type="acme:search_call", id="item_0", status="failed"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_whole_item_arrives_as_it_is_but_for_its_id(name: str):
+    theirs, ours = THEIRS[name]
+    last = stream(Whole(theirs))[-1]
+    assert last == ResponseCompleted(sequence_number=last.sequence_number, response=ended(ours))
+
+
+@pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.parametrize("reason", ["length", "cancelled"])
+def test_a_whole_item_stays_whole_when_the_response_does_not(name: str, reason: parts.Reason):
+    theirs, ours = THEIRS[name]
+    output = ending(stream(Whole(theirs), Finish(reason))).output
+    assert output == [ours]
+
+
+UNFINISHED: list[Item] = [
+    message("theirs", "Hi", status="incomplete"),
+    call("theirs", "f", '{"a"', "x", "incomplete"),
+    FunctionCallOutput(call_id="x", output="4", status="incomplete"),
+    ExtensionItem(type="acme:search_call", status="incomplete"),
+]
+
+
+@pytest.mark.parametrize("item", UNFINISHED, ids=lambda item: item.type)
+@pytest.mark.parametrize(("reason", "status"), [("stop", "completed"), ("length", "incomplete")])
+def test_an_unfinished_item_is_incomplete_only_in_a_response_that_is(
+    item: Message | FunctionCall, reason: parts.Reason, status: str
+):
+    output = ending(stream(Whole(item), Finish(reason))).output
+    [shown] = output
+    assert shown == replace(item, id=shown.id, status=status)
+
+
+def test_a_whole_item_closes_what_came_before_it():
+    output = FunctionCallOutput(id="fco_0", call_id="x", output="42", status="completed")
+    assert stream(Text("Hi"), Whole(FunctionCallOutput(call_id="x", output="42"))) == numbered(
+        beginning(),
+        said("msg_0", 0, "Hi"),
+        added(1, replace(output, status="in_progress")),
+        done(1, output),
+        completed(message("msg_0", "Hi"), output),
+    )
+
+
+def test_an_item_reference_is_no_output():
+    made = synth()
+    made.start()
+    with pytest.raises(LocalProtocolError, match="an item reference is input only"):
+        made.feed(Whole(ItemReference(id="msg_0")))

@@ -1,0 +1,71 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.core.surrogates import Joiner, mend
+
+EMOJI = st.text(
+    st.sampled_from("aé🎵🏳️‍🌈\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=8
+)
+
+
+def halves(text: str) -> str:
+    """Write every character beyond the basic plane as its two surrogates."""
+    units = text.encode("utf-16-le")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(chr(low | high << 8) for low, high in pairs)
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    """Cut a text at some places."""
+    places = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+def joined(texts: list[str]) -> str:
+    """Send texts through a joiner."""
+    joiner = Joiner()
+    return "".join([joiner.feed(text) for text in texts]) + joiner.close()
+
+
+@settings(deadline=None)
+@given(EMOJI, st.lists(st.integers(0, 30)))
+def test_any_text_cut_anywhere_is_joined_again(text: str, cuts: list[int]):
+    assert joined(pieces(halves(text), cuts)) == text
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(), max_size=4)))
+def test_whatever_comes_can_be_written(texts: list[str]):
+    assert joined(texts) == joined(texts).encode().decode()
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.sampled_from("a\ud83c\udfb5"), max_size=4)))
+def test_where_a_text_is_cut_makes_no_difference(texts: list[str]):
+    assert joined(texts) == mend("".join(texts))
+
+
+@pytest.mark.parametrize(
+    ("texts", "whole"),
+    [
+        (["\ud83c"], "\ufffd"),
+        (["\udfb5a"], "\ufffda"),
+        (["a\ud83c", "b"], "a\ufffdb"),
+        (["\ud83c\ud83c", "\udfb5"], "\ufffd🎵"),
+        (["\udfb5\ud83c"], "\ufffd\ufffd"),
+        (["\ud83c", "", "\udfb5"], "🎵"),
+        (["\ufeff\ud83c"], "\ufeff\ufffd"),
+    ],
+)
+def test_a_lone_half_becomes_a_replacement_character(texts: list[str], whole: str):
+    assert joined(texts) == whole
+
+
+def test_a_half_is_held_and_the_rest_is_not():
+    joiner = Joiner()
+    assert (joiner.feed("ab\ud83c"), joiner.held) == ("ab", "\ud83c")
+    assert (joiner.feed("\udfb5c"), joiner.held) == ("🎵c", "")
+    assert joiner.close() == ""

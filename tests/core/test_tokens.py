@@ -1,0 +1,75 @@
+import pytest
+
+from antiphon.core import tokens
+from antiphon.core.content import (
+    Content,
+    InputFile,
+    InputImage,
+    InputText,
+    InputVideo,
+    OutputText,
+    ReasoningText,
+    SummaryText,
+)
+from antiphon.core.items import (
+    Compaction,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Reasoning,
+)
+from antiphon.core.tools import FunctionTool
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("a", 1),
+        ("abcd", 1),
+        ("abcde", 2),
+        ("ü", 1),
+        ("abcdü", 2),
+        ("日本語", 3),
+        ("🎵", 1),
+    ],
+)
+def test_four_letters_are_a_token_and_so_is_any_other_character(text: str, count: int):
+    assert tokens.of_text(text) == count
+
+
+def prompt(*content: Content) -> Message:
+    """Make a message of the user's."""
+    return Message(role="user", content=list(content))
+
+
+@pytest.mark.parametrize(
+    ("item", "count"),
+    [
+        (prompt(), 4),
+        (prompt(InputText(text="abcd"), OutputText(text="abcd")), 6),
+        (prompt(InputImage(image_url="u")), 769),
+        (prompt(InputVideo(video_url="u")), 5004),
+        (prompt(InputFile(file_url="u")), 769),
+        (prompt(InputFile(file_data="x" * 80)), 779),
+        (FunctionCall(call_id="c", name="abcd", arguments="abcdefgh"), 7),
+        (FunctionCallOutput(call_id="c", output="abcd"), 5),
+        (FunctionCallOutput(call_id="c", output=[InputText(text="abcd")]), 5),
+        (Reasoning(summary=[SummaryText(text="abcd")]), 5),
+        (Reasoning(content=[ReasoningText(text="abcdefgh")]), 6),
+        (Compaction(encrypted_content="abcd"), 16),
+    ],
+    ids=lambda value: value.type if isinstance(value, Message) else None,
+)
+def test_every_item_has_a_size(item: Item, count: int):
+    assert tokens.of_item(item) == count
+
+
+def test_a_prompt_is_its_instructions_its_tools_and_its_items():
+    items: list[Item] = [prompt(InputText(text="abcd"))]
+    tools = [FunctionTool(name="f")]
+    assert tokens.of_items(items * 3) == 15
+    assert tokens.of_prompt(None, [], items) == 5
+    assert tokens.of_prompt("abcd", [], items) == 6
+    assert tokens.of_prompt("abcd", tools, items) > tokens.of_prompt("abcd", [], items)

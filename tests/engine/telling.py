@@ -1,0 +1,19 @@
+"""An outlet that keeps what it is told."""
+
+from antiphon.core.events import Event
+
+
+class Told:
+    """Keeps every event; there is always room."""
+
+    full = False
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def write(self, events: list[Event]) -> None:
+        """Keep some events."""
+        self.events += events
+
+    async def drained(self) -> None:
+        """Return at once."""

@@ -1,0 +1,276 @@
+"""What must hold before a response is begun, and what a response says of its request."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from antiphon.agents.agent import agent
+from antiphon.agents.demo import demo
+from antiphon.agents.registry import Agents
+from antiphon.agents.turn import Turn
+from antiphon.core.errors import ErrorPayload, RequestError
+from antiphon.core.events import OutputTextDelta
+from antiphon.core.items import Message
+from antiphon.core.response import Response, ResponseWarning
+from antiphon.core.value import encode
+from antiphon.engine.engine import Engine
+from antiphon.wire.dialects import read_request
+from tests.core.making import counting_ids
+from tests.engine.telling import Told
+
+pytestmark = pytest.mark.anyio
+
+NOW = 1_700_000_000
+PING = {"type": "function", "name": "ping"}
+
+
+@agent("small", window=50)
+async def small(turn: Turn) -> AsyncIterator[str]:
+    """Says how much it was given to read."""
+    yield " | ".join(item.text for item in turn.items if isinstance(item, Message))
+
+
+ENGINE = Engine(Agents([demo, small]), ids=counting_ids(), clock=lambda: NOW)
+
+
+async def answered(**body: object) -> Response:
+    """Return the response to a request."""
+    return await ENGINE.open(read_request({"model": "demo", "input": "Hi!", **body})).drive()
+
+
+def refusal(**body: object) -> ErrorPayload:
+    """Return why a request is refused."""
+    with pytest.raises(RequestError) as caught:
+        ENGINE.open(read_request(body))
+    return caught.value.payload
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "model"),
+        ({"input": "Hi!"}, "model"),
+        ({"model": "", "input": "Hi!"}, "model"),
+        ({"model": None, "input": "Hi!"}, "model"),
+        ({"model": "demo"}, "input"),
+        ({"model": "demo", "input": None}, "input"),
+        ({"model": "demo", "input": []}, "input"),
+    ],
+)
+def test_a_request_needs_a_model_and_an_input(body: dict[str, object], param: str) -> None:
+    assert refusal(**body) == ErrorPayload(
+        message="A request needs 'model' and 'input'. GET /v1/models lists the models.",
+        type="invalid_request",
+        param=param,
+        code="missing_required_parameter",
+    )
+
+
+async def test_an_empty_string_is_an_input() -> None:
+    assert (await answered(input="")).status == "completed"
+
+
+@pytest.mark.parametrize("model", ["gpt-9", "demo/", "demo/none", "DEMO"])
+def test_an_unknown_model_is_not_found(model: str) -> None:
+    assert refusal(model=model, input="Hi!") == ErrorPayload(
+        message=f"The model '{model}' does not exist. GET /v1/models lists those that do.",
+        type="not_found",
+        param="model",
+        code="model_not_found",
+    )
+
+
+def test_an_unknown_previous_response_is_an_error_with_or_without_input() -> None:
+    expected = ErrorPayload(
+        message="Previous response with id 'resp_x' not found.",
+        type="invalid_request",
+        param="previous_response_id",
+        code="previous_response_not_found",
+    )
+    assert refusal(model="demo", input="Hi!", previous_response_id="resp_x") == expected
+    assert refusal(model="demo", previous_response_id="resp_x") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("background", True),
+        ("conversation", "conv_1"),
+        ("conversation", {"id": "conv_1"}),
+        ("prompt", {"id": "pmpt_1"}),
+    ],
+)
+def test_what_would_change_the_answer_and_cannot_be_done_is_refused_by_name(
+    name: str, value: object
+) -> None:
+    payload = refusal(model="demo", input="Hi!", **{name: value})
+    assert (payload.type, payload.param, payload.code) == (
+        "invalid_request",
+        name,
+        "unsupported_parameter",
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"background": False}, {"background": None}, {"conversation": None}, {"prompt": None}],
+)
+async def test_what_is_not_asked_for_is_not_refused(body: dict[str, object]) -> None:
+    response = await answered(**body)
+    assert (response.status, response.warnings) == ("completed", UNSET)
+
+
+# --- tool choice ------------------------------------------------------------------------------
+
+OTHER = {"type": "function", "name": "pong"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "message"),
+    [
+        (
+            [PING],
+            OTHER,
+            "tool_choice names 'pong', which is not offered. Add it to 'tools'.",
+        ),
+        (
+            [PING],
+            {"type": "allowed_tools", "tools": [PING, OTHER]},
+            "tool_choice names 'pong', which is not offered. Add it to 'tools'.",
+        ),
+        (
+            [],
+            "required",
+            "tool_choice asks for a call, but there are no tools. Add some, or use 'auto'.",
+        ),
+    ],
+)
+def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
+    tools: list[object], choice: object, message: str
+) -> None:
+    assert refusal(model="demo", input="Hi!", tools=tools, tool_choice=choice) == ErrorPayload(
+        message=message, type="invalid_request", param="tool_choice", code="invalid_value"
+    )
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", None])
+async def test_any_other_tool_choice_needs_no_tools(choice: object) -> None:
+    assert (await answered(tools=[], tool_choice=choice)).status == "completed"
+
+
+# --- what the context allows ------------------------------------------------------------------
+
+
+def test_an_output_without_its_call_is_refused_by_its_call_id() -> None:
+    output = {"type": "function_call_output", "call_id": "call_7", "output": "x"}
+    payload = refusal(model="demo", input=[output])
+    assert (payload.param, payload.code) == ("input[0].call_id", "function_call_not_found")
+    assert "'call_7'" in payload.message
+
+
+def test_a_reference_to_an_item_that_is_not_kept_is_refused() -> None:
+    payload = refusal(model="demo", input=[{"type": "item_reference", "id": "msg_7"}])
+    assert (payload.param, payload.code) == ("input[0].id", "item_not_found")
+
+
+LONG = [{"role": "user", "content": f"message {number} " * 4} for number in range(9)]
+
+
+async def test_a_conversation_longer_than_the_models_window_is_cut_if_it_may_be() -> None:
+    response = await answered(model="small", input=LONG, truncation="auto")
+    assert response.output_text == " | ".join("message %d " % n * 4 for n in (7, 8))
+
+
+def test_a_conversation_longer_than_the_models_window_is_refused_if_it_may_not_be_cut() -> None:
+    payload = refusal(model="small", input=LONG)
+    assert (payload.param, payload.code) == ("input", "context_length_exceeded")
+
+
+# --- warnings ---------------------------------------------------------------------------------
+
+
+async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
+    response = await answered(
+        max_tokens=16,
+        messages=[],
+        temprature=0.5,
+        seed=None,
+        **{"acme:trace": "on"},
+    )
+    unused = "The field '{}' is not used by this server."
+    assert response.warnings == [
+        ResponseWarning(
+            code="unused_parameter",
+            message=unused.format("max_tokens") + " Did you mean 'max_output_tokens'?",
+            param="max_tokens",
+        ),
+        ResponseWarning(
+            code="unused_parameter", message=unused.format("messages"), param="messages"
+        ),
+        ResponseWarning(
+            code="unused_parameter",
+            message=unused.format("temprature") + " Did you mean 'temperature'?",
+            param="temprature",
+        ),
+    ]
+
+
+async def test_a_request_without_oddities_has_no_warnings() -> None:
+    assert (await answered(temperature=0.5, user="me")).warnings is UNSET
+
+
+# --- the response -----------------------------------------------------------------------------
+
+
+async def test_a_response_echoes_its_request() -> None:
+    body: dict[str, Any] = {
+        "instructions": "Be brief.",
+        "max_output_tokens": 100,
+        "max_tool_calls": 3,
+        "metadata": {"a": "b"},
+        "parallel_tool_calls": False,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "prompt_cache_key": "key",
+        "reasoning": {"effort": "low", "summary": None},
+        "safety_identifier": "me",
+        "service_tier": "flex",
+        "store": False,
+        "temperature": 0.0,
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "tool_choice": "none",
+        "tools": [PING | {"description": None, "parameters": None, "strict": True}],
+        "top_logprobs": 2,
+        "top_p": 0.25,
+        "truncation": "auto",
+        "user": "u",
+    }
+    response = await answered(**body)
+    echoed = {name: getattr(response, name) for name in body}
+    assert echoed == {name: getattr(read_request(body), name) for name in body}
+    assert (response.created_at, response.completed_at) == (NOW, NOW)
+    assert re.fullmatch(r"resp_\d+", response.id)
+
+
+async def deltas(**body: object) -> list[OutputTextDelta]:
+    """Return the text deltas of a stream."""
+    outlet = Told()
+    request = read_request({"model": "demo", "input": "A b ccc", "stream": True, **body})
+    await ENGINE.open(request, outlet).drive()
+    return [event for event in outlet.events if isinstance(event, OutputTextDelta)]
+
+
+@pytest.mark.parametrize("options", [None, {}, {"include_obfuscation": False}])
+async def test_nothing_is_obfuscated_unless_it_is_asked_for(options: object) -> None:
+    assert {delta.obfuscation for delta in await deltas(stream_options=options)} == {UNSET}
+
+
+async def test_obfuscation_hides_how_long_a_delta_is() -> None:
+    said = await deltas(stream_options={"include_obfuscation": True})
+    assert len({len(delta.delta) for delta in said}) > 3
+    numbered = [delta for delta in said if delta.sequence_number < 10]
+    assert len({len(encode(delta)) for delta in numbered}) == 1
+    assert len({delta.obfuscation for delta in said}) == len(said)

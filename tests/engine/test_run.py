@@ -1,0 +1,352 @@
+"""One response being made, whatever its model does."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from antiphon.agents.agent import Agent, Function
+from antiphon.agents.registry import Agents
+from antiphon.agents.turn import Turn
+from antiphon.core import parts
+from antiphon.core.content import OutputText
+from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.core.events import Event, ResponseIncomplete
+from antiphon.core.fold import fold
+from antiphon.core.items import Message
+from antiphon.core.judge import judge
+from antiphon.core.request import Request
+from antiphon.core.response import (
+    IncompleteDetails,
+    Response,
+    ResponseError,
+    ResponseWarning,
+    Usage,
+)
+from antiphon.engine.engine import Engine
+from antiphon.engine.run import Outlet, Run
+from tests.core.making import counting_ids
+from tests.engine.telling import Told
+
+pytestmark = pytest.mark.anyio
+
+NOW = 1_700_000_000
+BROKEN = ResponseError(
+    code="server_error", message="The model 'm' failed while answering.", type="server_error"
+)
+ESTIMATED = ResponseWarning(
+    code="usage_estimated",
+    message="The model did not count its tokens; these are estimates.",
+    param="usage",
+)
+
+
+def opened(function: Function, outlet: Outlet | None = None, **options: Any) -> Run:
+    """Begin a response of a model that is one function."""
+    engine = Engine(Agents([Agent("m", function)]), ids=counting_ids(), clock=lambda: NOW)
+    return engine.open(Request.from_message("m", "hello", **options), outlet)
+
+
+async def driven(function: Function) -> tuple[Response, list[Event]]:
+    """Return the whole response of a function, and its lawful events."""
+    outlet = Told()
+    response = await opened(function, outlet).drive()
+    assert judge(outlet.events) == []
+    assert fold(outlet.events) == response
+    return response, outlet.events
+
+
+def ended(*output: Message, **changes: Any) -> Response:
+    """Return the response that a test expects."""
+    fields = {"status": "completed", "warnings": [ESTIMATED], **changes}
+    return Response(
+        id="resp_0",
+        created_at=NOW,
+        completed_at=NOW,
+        model="m",
+        output=list(output),
+        **fields,
+    )
+
+
+def message(text: str, status: str = "completed") -> Message:
+    """Return the one message that a model here writes."""
+    return Message(id="msg_0", status=status, role="assistant", content=[OutputText(text=text)])
+
+
+async def test_the_parts_of_a_model_become_a_response() -> None:
+    async def model() -> AsyncIterator[object]:
+        yield "Hello"
+        yield parts.Usage(3, 1)
+
+    response, events = await driven(model)
+    assert response == ended(message("Hello"), usage=Usage.of(3, 1), warnings=UNSET)
+    assert events[0].type == "response.created"
+
+
+async def test_tokens_that_a_model_did_not_count_are_estimated_and_said_to_be() -> None:
+    async def model() -> str:
+        return "Four tokens, or so"
+
+    response, _ = await driven(model)
+    assert response == ended(message("Four tokens, or so"), usage=Usage.of(6, 9))
+
+
+async def test_what_a_model_did_count_is_kept_beside_the_estimate() -> None:
+    async def model() -> list[object]:
+        return ["Hello", parts.Usage(output_tokens=100)]
+
+    response, _ = await driven(model)
+    assert response == ended(message("Hello"), usage=Usage.of(6, 100))
+
+
+async def test_a_silent_model_has_answered_with_no_words() -> None:
+    response, _ = await driven(lambda: None)
+    assert response == ended(message(""), usage=Usage.of(6, 0))
+
+
+async def test_nothing_is_made_after_a_model_has_said_that_it_failed() -> None:
+    async def model() -> AsyncIterator[object]:
+        yield "Hel"
+        yield parts.Failure(ErrorPayload(message="No more.", type="model_error", code="gone"))
+        yield "lo"
+
+    response, _ = await driven(model)
+    assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
+    assert response.output == [message("Hel", "incomplete")]
+
+
+# --- models that raise ------------------------------------------------------------------------
+
+
+def raising(error: BaseException, *said: str) -> Function:
+    """Make a model that says something, and then raises."""
+
+    async def model() -> AsyncIterator[str]:
+        for word in said:
+            yield word
+        raise error
+
+    return model
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("secret"),
+        KeyError("secret"),
+        TimeoutError("secret"),
+        StopAsyncIteration("secret"),
+        asyncio.CancelledError("secret"),
+        SystemExit("secret"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("said", [(), ("Hel", "lo")])
+async def test_whatever_a_model_raises_becomes_a_failed_response_and_a_line_in_the_log(
+    error: BaseException, said: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "antiphon.engine"):
+        response, _ = await driven(raising(error, *said))
+    assert response.status == "failed"
+    assert response.error == BROKEN
+    assert response.output == ([message("Hello", "incomplete")] if said else [])
+    assert response.warnings == [ESTIMATED]
+    [record] = caplog.records
+    assert record.getMessage() == "model m failed in resp_0"
+    assert record.exc_info
+
+
+async def test_a_value_that_is_no_part_fails_the_response() -> None:
+    async def model() -> AsyncIterator[object]:
+        yield "Hello"
+        yield 42
+
+    response, _ = await driven(model)
+    assert (response.status, response.error) == ("failed", BROKEN)
+    assert response.output == [message("Hello", "incomplete")]
+
+
+async def test_a_model_that_leaves_the_process_does_not() -> None:
+    def model() -> None:
+        sys.exit(1)
+
+    response, _ = await driven(model)
+    assert (response.status, response.error) == ("failed", BROKEN)
+
+
+REFUSALS = [
+    RequestError("Not that.", param="input", code="nope"),
+    UpstreamError("Slow down.", status=429, type="too_many_requests", code="rate_limit_exceeded"),
+]
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+async def test_an_error_with_a_status_is_raised_before_the_first_part(
+    error: RequestError | UpstreamError,
+) -> None:
+    run = opened(raising(error))
+    with pytest.raises(type(error)) as caught:
+        await run.drive()
+    assert caught.value is error
+    assert run.begun.is_set()
+    assert not run.answering
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+async def test_an_error_with_a_status_fails_the_response_after_the_first_part(
+    error: RequestError | UpstreamError,
+) -> None:
+    response, _ = await driven(raising(error, "Hello"))
+    said = error.payload
+    assert response.error == ResponseError(
+        code=said.code or "", message=said.message, type=said.type
+    )
+    assert response.output == [message("Hello", "incomplete")]
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+async def test_an_error_with_a_status_fails_a_response_that_was_promised_a_stream(
+    error: RequestError | UpstreamError,
+) -> None:
+    outlet = Told()
+    run = opened(raising(error), outlet)
+    run.answering = True
+    response = await run.drive()
+    assert response.status == "failed"
+    assert fold(outlet.events) == response
+
+
+async def test_a_warning_or_a_count_is_not_yet_an_answer() -> None:
+    async def model() -> AsyncIterator[object]:
+        yield parts.Warn("odd", "Something is odd.")
+        yield parts.Usage(1)
+        raise UpstreamError("Slow down.", status=429)
+
+    with pytest.raises(UpstreamError, match="Slow down"):
+        await opened(model).drive()
+
+
+# --- cancellation -----------------------------------------------------------------------------
+
+
+async def test_a_cancelled_response_keeps_what_was_made_and_estimates_what_it_took() -> None:
+    seen: list[str] = []
+    turns: list[Turn] = []
+    outlet = Told()
+
+    async def model(turn: Turn) -> AsyncIterator[str]:
+        turns.append(turn)
+        try:
+            yield "Hello"
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            seen.append("closed")
+
+    run = opened(model, outlet)
+    task = asyncio.create_task(run.drive())
+    await run.begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert run.response == ended(
+        message("Hello", "incomplete"),
+        status="cancelled",
+        incomplete_details=IncompleteDetails(reason="cancelled"),
+        usage=Usage.of(6, 6),
+    )
+    assert isinstance(outlet.events[-1], ResponseIncomplete)
+    assert judge(outlet.events) == []
+    assert seen == ["closed"]
+    assert turns[0].cancelled.is_set()
+
+
+async def test_a_response_can_be_cancelled_before_its_model_has_said_anything() -> None:
+    async def model() -> None:
+        await asyncio.sleep(60)
+
+    run = opened(model)
+    task = asyncio.create_task(run.drive())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (run.response.status, run.response.output) == ("cancelled", [])
+    assert run.begun.is_set()
+
+
+async def test_a_response_that_has_failed_stays_failed_when_it_is_cancelled() -> None:
+    async def model() -> AsyncIterator[object]:
+        try:
+            yield parts.Failure(ErrorPayload(message="No more.", type="model_error"))
+        finally:
+            await asyncio.sleep(60)
+
+    run = opened(model)
+    task = asyncio.create_task(run.drive())
+    await run.begun.wait()
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert run.response.status == "failed"
+
+
+# --- sharing ----------------------------------------------------------------------------------
+
+
+async def test_a_model_that_never_waits_lets_the_others_have_their_turn() -> None:
+    answered = asyncio.Event()
+
+    async def greedy() -> AsyncIterator[str]:
+        for _ in range(1_000_000):
+            if answered.is_set():
+                return
+            yield "more "
+        raise AssertionError("nobody else had a turn")
+
+    async def modest() -> AsyncIterator[str]:
+        yield "Hello"
+        answered.set()
+
+    first, second = await asyncio.gather(opened(greedy).drive(), opened(modest).drive())
+    assert (first.status, second.status) == ("completed", "completed")
+
+
+async def test_a_model_waits_while_its_outlet_is_full() -> None:
+    class Narrow(Told):
+        """Has room for a few events, until it is told that there is room for all."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.room = asyncio.Event()
+
+        @property
+        def full(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+            """Whether there is no more room."""
+            return len(self.events) > 10 and not self.room.is_set()
+
+        async def drained(self) -> None:
+            """Return when there is room."""
+            await self.room.wait()
+
+    said: list[int] = []
+
+    async def model() -> AsyncIterator[str]:
+        for number in range(1000):
+            said.append(number)
+            yield f"{number} "
+
+    outlet = Narrow()
+    task = asyncio.create_task(opened(model, outlet).drive())
+    await asyncio.sleep(0.05)
+    assert (len(said), len(outlet.events)) == (7, 11)
+    outlet.room.set()
+    assert (await task).status == "completed"
+    assert len(said) == 1000

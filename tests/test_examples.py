@@ -1,0 +1,74 @@
+"""Every example, run by a real server and asked by a real client."""
+
+import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from openai import OpenAI
+from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall, ResponseInputParam
+
+from tests.clients.saying import said_again
+from tests.serving import ROOT, command, serving
+
+EXAMPLES = ROOT / "examples"
+
+WEATHER = FunctionToolParam(
+    type="function",
+    name="get_weather",
+    parameters={
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    strict=True,
+)
+
+
+@contextmanager
+def example(name: str) -> Iterator[OpenAI]:
+    """Serve an example as its first lines say, and give a client of it."""
+    with (
+        command("--app", name, cwd=EXAMPLES) as (address, _),
+        OpenAI(base_url=f"{address}/openai/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
+
+
+def test_my_agent_has_two_entries() -> None:
+    with example("my_agent") as client:
+        models = [model.id for model in client.models.list()]
+        said = client.responses.create(model="my-agent", input="Good morning to you")
+        with client.responses.stream(model="my-agent/echo", input="Hear me out") as stream:
+            heard = [event.delta for event in stream if event.type == "response.output_text.delta"]
+    assert models[-2:] == ["my-agent", "my-agent/echo"]
+    assert said.output_text == "You said “Good morning to you”, and that is 4 words."
+    assert heard == ["Hear me out … ", "me out … ", "out … "]
+
+
+def test_a_traveller_calls_its_tool_for_every_city_and_then_answers() -> None:
+    asked: ResponseInputParam = [{"role": "user", "content": "From Oslo to Quito!"}]
+    with example("tools") as client:
+        helpless = client.responses.create(model="traveller", input=asked)
+        calling = client.responses.create(model="traveller", input=asked, tools=[WEATHER])
+        calls = [item for item in calling.output if isinstance(item, ResponseFunctionToolCall)]
+        outputs: ResponseInputParam = [
+            {"type": "function_call_output", "call_id": call.call_id, "output": call.arguments}
+            for call in calls
+        ]
+        said = [*asked, *said_again(calling), *outputs]
+        answer = client.responses.create(model="traveller", input=said, tools=[WEATHER])
+    offer = "Offer me the tool get_weather, and name some of Lisbon, Oslo, Quito."
+    assert (helpless.output_text, len(helpless.output)) == (offer, 1)
+    assert answer.output_text == 'Pack for this: {"city": "Oslo"}; {"city": "Quito"}'
+
+
+def test_a_mounted_antiphon_answers_under_its_prefix() -> None:
+    app = runpy.run_path(str(EXAMPLES / "mounted.py"))["app"]
+    with serving(app) as address:
+        for door in ("/ai/v1", "/ai/openai/v1"):
+            with OpenAI(base_url=address + door, api_key="none", max_retries=0) as client:
+                said = client.responses.create(model="parrot", input="Hi!")
+                with client.responses.stream(model="parrot", input="Hi!") as stream:
+                    final = stream.get_final_response()
+            assert said.output_text == final.output_text == "Hi! Hi!"
