@@ -30,7 +30,7 @@ def ask(address: str, door: str = "/v1", **body: object) -> httpx.Response:
 
 def hear(address: str, door: str = "/v1", **body: object) -> list[dict[str, Any]]:
     """Ask for a stream, and return its events."""
-    return events_of(ask(address, door, stream=True, **body).text)
+    return events_of(ask(address, door, **(body | {"stream": True})).text)
 
 
 def events_of(text: str) -> list[dict[str, Any]]:

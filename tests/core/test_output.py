@@ -298,6 +298,26 @@ def test_text_between_the_halves_of_a_call_waits_to_be_closed():
     )
 
 
+def test_a_complete_call_waits_for_the_one_before_it():
+    first, second = call("fc_0", "f", '{"a":1}', "x"), call("fc_1", "g", "{}", "y")
+    events = stream(
+        Call(0, "f", '{"a"', "x"),
+        Call(1, "g", "{}", "y", complete=True),
+        Call(0, arguments=":1}", complete=True),
+    )
+    assert events == numbered(
+        beginning(),
+        added(0, replace(first, status="in_progress", arguments="")),
+        argument("fc_0", 0, '{"a"'),
+        added(1, replace(second, status="in_progress", arguments="")),
+        argument("fc_1", 1, "{}"),
+        argument("fc_0", 0, ":1}"),
+        called(0, first),
+        called(1, second),
+        completed(first, second),
+    )
+
+
 def test_a_complete_call_is_closed_at_once():
     made = synth()
     made.start()

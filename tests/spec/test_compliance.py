@@ -50,7 +50,7 @@ def red_square() -> str:
 
 
 WEATHER: Json = {
-    "input": [message("user", "What's the weather like in San Francisco?")],
+    "input": [message("user", "Will the weather in Lisbon hold until Friday?")],
     "tools": [
         {
             "type": "function",
@@ -77,7 +77,7 @@ CASES: dict[str, Json] = {
     },
     "streaming-response": {"input": [message("user", "Count from 1 to 5.")], "stream": True},
     "system-prompt": {
-        "input": [message("system", "You are a ship's cook."), message("user", "Say hello.")]
+        "input": [message("system", "You are a ship's cook."), message("user", "Greet the crew.")]
     },
     "tool-calling": WEATHER,
     "tool-calling-streaming": WEATHER | {"stream": True},
@@ -86,7 +86,7 @@ CASES: dict[str, Json] = {
             message(
                 "user",
                 [
-                    {"type": "input_text", "text": "What do you see in this image?"},
+                    {"type": "input_text", "text": "Which colour is this?"},
                     {"type": "input_image", "image_url": red_square()},
                 ],
             )
@@ -94,9 +94,9 @@ CASES: dict[str, Json] = {
     },
     "multi-turn": {
         "input": [
-            message("user", "My name is Alice."),
-            message("assistant", "Hello Alice!"),
-            message("user", "What is my name?"),
+            message("user", "Our ship is called the Aurora."),
+            message("assistant", "A fine name for a ship."),
+            message("user", "How is our ship called?"),
         ]
     },
 }

@@ -22,6 +22,7 @@ from antiphon.core.parts import (
 )
 from antiphon.core.request import ENCRYPTED_REASONING
 from antiphon.core.response import Response
+from antiphon.core.response import Usage as Counted
 from antiphon.core.value import ShapeError
 from antiphon.wire.dialects import (
     DIALECTS,
@@ -136,6 +137,13 @@ def test_openais_responses_always_have_a_user():
     assert written(OPENAI, begun())["user"] is None
     for door in DOORS:
         assert written(door, asked(user="u"))["user"] == "u"
+
+
+def test_openais_usage_always_counts_what_was_written_to_the_cache():
+    response = begun(usage=Counted.of(3, 4, cached=2))
+    spec, openai = (written(door, response)["usage"]["input_tokens_details"] for door in DOORS)
+    assert spec == {"cached_tokens": 2}
+    assert openai == {"cached_tokens": 2, "cache_write_tokens": 0}
 
 
 def test_openais_text_events_always_have_logprobs():
@@ -398,10 +406,20 @@ def test_every_type_of_error_has_openais_name(ours: str, theirs: str):
 
 
 def test_an_unknown_model_is_not_found_or_a_bad_request():
-    error = RequestError("No such model.", type="not_found", code="model_not_found")
+    error = RequestError("?", type="not_found", code="model_not_found", param="model")
     assert (SPECIFICATION.status(error), OPENAI.status(error)) == (404, 400)
-    other = RequestError("No such response.", type="not_found")
-    assert (SPECIFICATION.status(other), OPENAI.status(other)) == (404, 404)
+    for other in (
+        RequestError("No such response.", type="not_found"),
+        RequestError("The upstream has none.", type="not_found", code="model_not_found"),
+    ):
+        assert (SPECIFICATION.status(other), OPENAI.status(other)) == (404, 404)
+
+
+def test_an_error_names_foreign_things_as_the_door_does():
+    error = ErrorPayload.invalid_param("tools[0]", "Cannot carry 'openai:mcp'.")
+    assert json.loads(SPECIFICATION.error(error))["error"]["message"] == error.message
+    told = json.loads(OPENAI.error(error))
+    assert told["error"]["message"] == told["detail"] == "Cannot carry 'mcp'."
 
 
 # --- whole streams ---
@@ -423,6 +441,7 @@ def test_everything_the_specifications_door_writes_is_the_specifications():
 def test_everything_openais_door_writes_is_read_by_openais_sdk():
     reader: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
     for name, frame in frames(OPENAI, everything(**ODD_REQUEST)):
+        assert frame["type"] == name
         assert reader.validate_json(json.dumps(frame)).type == name
 
 

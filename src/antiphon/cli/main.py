@@ -28,7 +28,9 @@ def root(
 @app.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
     agents: Annotated[
         str | None,
         typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI app."),

@@ -4,7 +4,6 @@ import importlib
 import ipaddress
 import logging
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -39,10 +38,10 @@ def serve(*, host: str, port: int, target: str | None, api_key: str | None, no_a
             raise Refused(f"{target} is an application of its own: give the key in its Settings.")
         app, has_key, models = loaded, False, []
     if not (has_key or no_auth or is_loopback(host)):
-        raise Refused(
-            f"{host} can be reached from other machines. Set --api-key or ANTIPHON_API_KEY, "
-            "or say --no-auth if everyone may use this server."
-        )
+        key = "Set --api-key or ANTIPHON_API_KEY, or say --no-auth if everyone may use this server."
+        own = "Say --no-auth if your application asks for keys itself, or everyone may use it."
+        advice = key if isinstance(loaded, Settings) else own
+        raise Refused(f"{host} can be reached from other machines. {advice}")
     _log_to_stderr()
     Announced(config(app, host, port), models).run()
 
@@ -50,11 +49,16 @@ def serve(*, host: str, port: int, target: str | None, api_key: str | None, no_a
 def load(target: str) -> Settings | App:
     """Import what `module:attr` names, as settings or as an application."""
     name, _, attribute = target.partition(":")
+    name = name.removesuffix(".py")
+    if not all(map(str.isidentifier, name.split("."))):
+        raise Refused(f"'{name}' is no module's name. Write it as in an import: package.module.")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise Refused(f"no module '{error.name}'. Is {name}.py in this folder?") from None
+        if f"{name}.".startswith(f"{error.name}."):
+            raise Refused(f"no module '{error.name}'. Is {name}.py in this folder?") from None
+        raise Refused(f"{name} needs '{error.name}', which is not installed.") from None
     if not attribute:
         found = [value for value in vars(module).values() if isinstance(value, Agent)]
         if not found:
@@ -68,8 +72,8 @@ def load(target: str) -> Settings | App:
             return Settings(agents=[value])
         case Settings():
             return value
-        case Iterable() if all(isinstance(a, Agent) for a in cast("Iterable[object]", value)):
-            return Settings(agents=list(cast("Iterable[Agent]", value)))
+        case list() | tuple() if all(isinstance(a, Agent) for a in cast("list[object]", value)):
+            return Settings(agents=list(cast("list[Agent]", value)))
         case _ if callable(value):
             return cast("App", value)
         case _:
@@ -89,7 +93,7 @@ def is_loopback(host: str) -> bool:
 
 TRY = """\
 try:    curl -N {url}/v1/responses -H 'Content-Type: application/json' \\
-          -d '{{"model": "demo", "input": "Hello!", "stream": true}}'"""
+          -d '{{"model": "{model}", "input": "Hello!", "stream": true}}'"""
 
 
 class Announced(uvicorn.Server):
@@ -108,7 +112,10 @@ class Announced(uvicorn.Server):
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         lines = [f"Antiphon serves Open Responses on {url}"]
         if self._models:
-            lines += [f"models: {', '.join(self._models)}", TRY.format(url=url)]
+            lines += [
+                f"models: {', '.join(self._models)}",
+                TRY.format(url=url, model=self._models[0]),
+            ]
         print("\n".join(lines), flush=True)
 
 

@@ -70,3 +70,6 @@ SUMMARY = Face(
     lambda: SummaryText(text=""),
 )
 ARGUMENTS = Face("", FunctionCallArgumentsDelta)
+
+FACES = {"output_text": TEXT, "refusal": REFUSAL, "reasoning_text": RAW, "summary_text": SUMMARY}
+"""The face of each type of content part."""

@@ -9,7 +9,6 @@
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import msgspec
 from msgspec import UNSET
@@ -18,19 +17,15 @@ from msgspec.structs import replace
 from antiphon.core import content, items, parts
 from antiphon.core.errors import LocalProtocolError
 from antiphon.core.events import (
-    Event,
     FunctionCallArgumentsDone,
     OutputItemAdded,
     OutputItemDone,
     OutputTextAnnotationAdded,
 )
 from antiphon.core.faces import ARGUMENTS, RAW, REFUSAL, SUMMARY, TEXT, Face
-from antiphon.core.fold import Fold
 from antiphon.core.items import FunctionCall, Item, Message, Phase, Reasoning, Status
+from antiphon.core.opened import Kind, Open, Strand, Stream
 from antiphon.core.parts import Key
-from antiphon.core.surrogates import Joiner
-
-Kind = Literal["message", "reasoning", "call", "whole"]
 
 PREFIX = {
     "message": "msg",
@@ -39,63 +34,6 @@ PREFIX = {
     "function_call_output": "fco",
     "compaction": "cmp",
 }
-
-
-class Stream:
-    """Where events get their number and are folded."""
-
-    __slots__ = ("fold", "number", "said")
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.fold = Fold()
-        self.said: list[Event] = []
-
-    def say(self, kind: Callable[..., Event], **fields: object) -> None:
-        """Append an event, with the next number."""
-        self.put(kind(sequence_number=self.number, **fields))
-
-    def put(self, event: Event) -> None:
-        """Append an event that was given the next number."""
-        self.number += 1
-        self.fold.feed(event)
-        self.said.append(event)
-
-    def take(self) -> list[Event]:
-        """Return what was said since the last time."""
-        said, self.said = self.said, []
-        return said
-
-
-class Strand:
-    """One piece of an item's text while it is open."""
-
-    __slots__ = ("annotations", "face", "index", "joiner", "part", "place")
-
-    def __init__(self, face: Face, part: int, index: int, place: dict[str, object]) -> None:
-        self.face = face
-        self.part = part
-        self.index = index
-        self.place = place
-        self.joiner = Joiner()
-        self.annotations = 0
-
-
-class Open:
-    """An item that has been added and is not done."""
-
-    __slots__ = ("counts", "id", "index", "key", "kind", "sealed", "source_id", "strand", "value")
-
-    def __init__(self, kind: Kind, key: Key, index: int, item: Item) -> None:
-        self.kind: Kind = kind
-        self.key = key
-        self.index = index
-        self.value = item
-        self.id = str(item.id)
-        self.source_id = ""
-        self.strand: Strand | None = None
-        self.counts: dict[str, int] = {}
-        self.sealed = False
 
 
 class Output:
@@ -305,6 +243,10 @@ class Output:
         else:
             # The hot path: no keywords are packed twice.
             stream.put(make(sequence_number=stream.number, delta=text, **strand.place))
+
+    def adopt(self, undone: list[Open], count: int) -> None:
+        """Take over items that an earlier synthesizer left open."""
+        self._undone, self.count = undone, count
 
     # --- closing ---
 

@@ -4,7 +4,7 @@ Adapters and agents say what the model produced; the synthesizer decides everyth
 the life of the response; `output.py` holds the life of its items.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from msgspec import UNSET
@@ -22,7 +22,8 @@ from antiphon.core.events import (
     ResponseInProgress,
     ResponseQueued,
 )
-from antiphon.core.output import Output, Stream
+from antiphon.core.opened import Stream, still_open
+from antiphon.core.output import Output
 from antiphon.core.parts import Part
 from antiphon.core.response import (
     IncompleteDetails,
@@ -73,6 +74,13 @@ class Synth:
             parts.Finish: self._finish,
             parts.Failure: self._failure,
         }
+
+    def resume(self, events: Sequence[Event]) -> None:
+        """Go on where an earlier synthesizer stopped, as its events tell."""
+        for event in events:
+            self._stream.fold.feed(event)
+            self._stream.number = event.sequence_number + 1
+        self._output.adopt(*still_open(events))
 
     @property
     def response(self) -> Response:
@@ -125,9 +133,15 @@ class Synth:
         self._output.close("incomplete")
         code = error.code or error.type
         failure = ResponseError(code=code, message=error.message, type=error.type)
-        response = replace(self._final(), status="failed", error=failure)
+        response = replace(self._final(), status="failed", error=failure, incomplete_details=None)
         self._stream.say(ResponseFailed, response=response)
         return self._stream.take()
+
+    def retract(self, error: ErrorPayload) -> list[Event]:
+        """Fail after all: the end that was said last has been heard by nobody."""
+        self.ended = False
+        self._stream.number -= 1
+        return self.fail(error)
 
     def _final(self) -> Response:
         if self._output.nameless():

@@ -288,10 +288,29 @@ def _plain_reader(annotation: object) -> Reader:
             return msgspec.convert(raw, annotation)
         except msgspec.ValidationError as error:
             reason, _, place = str(error).partition(" - at ")
-            place = place.replace("`", "").removeprefix("key in ").removeprefix("$")
-            raise ShapeError(path + place, reason[0].lower() + reason[1:]) from None
+            inner = _entry(raw, annotation) if place else ""
+            raise ShapeError(path + inner, reason[0].lower() + reason[1:]) from None
 
     return read_plain
+
+
+def _entry(raw: object, annotation: object) -> str:
+    """Name the entry of an object or array that does not fit; msgspec does not."""
+    if isinstance(raw, dict):
+        entries = cast("dict[str, object]", raw).items()
+        return next((f".{name}" for name, v in entries if not _fits({name: v}, annotation)), "")
+    if isinstance(raw, list):
+        members = enumerate(cast("list[object]", raw))
+        return next((f"[{index}]" for index, v in members if not _fits([v], annotation)), "")
+    return ""
+
+
+def _fits(raw: object, annotation: object) -> bool:
+    try:
+        msgspec.convert(raw, annotation)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _name_of(raw: object) -> str:

@@ -15,15 +15,17 @@ from antiphon.core.value import encode
 
 
 class Context(Struct, frozen=True):
-    """Everything said up to the end of one response, and how many bytes that is."""
+    """Everything said up to the end of one response, in which responses, and how many bytes."""
 
     items: tuple[Item, ...] = ()
+    responses: tuple[str, ...] = ()
     size: int = 0
 
-    def then(self, said: Iterable[Item]) -> "Context":
-        """Return the context after more was said."""
+    def then(self, said: Iterable[Item], id: str) -> "Context":
+        """Return the context after a response said more."""
         more = tuple(said)
-        return Context((*self.items, *more), self.size + sum(len(encode(item)) for item in more))
+        size = self.size + sum(len(encode(item)) for item in more)
+        return Context((*self.items, *more), (*self.responses, id), size)
 
 
 class Recent:
@@ -69,6 +71,12 @@ class Recent:
         """Forget a context."""
         if (tenant, id) in self._contexts:
             self._drop((tenant, id))
+
+    def forget(self, id: str, *, tenant: str = "") -> None:
+        """Forget every context that a response is part of."""
+        for key, (context, _) in list(self._contexts.items()):
+            if key[0] == tenant and id in context.responses:
+                self._drop(key)
 
     def sweep(self) -> None:
         """Forget every context that is too old."""

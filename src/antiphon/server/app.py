@@ -72,7 +72,6 @@ class Models:
             raise RequestError(
                 f"The model '{name}' does not exist. GET /v1/models lists those that do.",
                 type="not_found",
-                param="model",
                 code="model_not_found",
             )
         return _json(self._describe(name))

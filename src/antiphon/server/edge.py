@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.engine.ids import new_id
@@ -110,7 +111,7 @@ class Answer:
         """Write the request's line: never any content, nor the query."""
         took = (time.perf_counter() - self._begun) * 1000
         line = "%s %s %d %.1fms %dB %s"
-        method, path = self._scope["method"], self._scope["path"]
+        method, path = self._scope["method"], quote(self._scope["path"])
         access.info(line, method, path, self.status, took, self._size, self.request_id)
 
 

@@ -115,7 +115,7 @@ class Making:
             async with asyncio.timeout(seconds):
                 await run.begun.wait()
         except TimeoutError:
-            run.answering = True
+            run.answering = run.answering or not run.begun.is_set()
         return run.answering or not self._refused()
 
     def _refused(self) -> bool:

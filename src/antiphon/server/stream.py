@@ -42,8 +42,7 @@ class EventStream:
     def write(self, events: list[Event]) -> None:
         """Encode events, and have them sent."""
         for event in events:
-            for name, data in self._dialect.event(event):
-                self._put(sse.encode(name, data))
+            self._put(self._dialect.sse(event))
         self._wake.set()
 
     async def drained(self) -> None:

@@ -9,7 +9,8 @@ door's own. The differences, all of them here:
 - a broken stream ends with `error` and `response.failed`, with OpenAI `response.failed` alone;
 - foreign tools, items, content and annotations carry the slug, with OpenAI not;
 - error types have other names, an unknown model is a 404, with OpenAI a 400 with a `detail`;
-- OpenAI's text events always have `logprobs`, its responses always a `user`.
+- OpenAI's text events always have `logprobs`, its responses always a `user`, its usage always
+  `cache_write_tokens`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,11 +21,14 @@ from msgspec.structs import replace
 
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.core.events import (
+    ContentPartAdded,
+    ContentPartDone,
     Error,
     Event,
     Lifecycle,
     OutputItemAdded,
     OutputItemDone,
+    OutputTextAnnotationAdded,
     OutputTextDelta,
     OutputTextDone,
     ReasoningDelta,
@@ -38,8 +42,9 @@ from antiphon.core.events import (
 )
 from antiphon.core.items import Item, Reasoning
 from antiphon.core.request import ENCRYPTED_REASONING, JsonSchemaFormat, Request
-from antiphon.core.response import Response
+from antiphon.core.response import Response, Usage
 from antiphon.core.value import Value, decode, encode, plain
+from antiphon.wire import sse
 
 SLUG = "openai:"
 ITEMS = frozenset(
@@ -155,6 +160,12 @@ class Dialect:
         write = self.WRITERS.get(type(event))
         return write(self, event) if write else [(event.type, encode(event))]
 
+    def sse(self, event: Event) -> bytes:
+        """Write one event as Server-Sent Events; the hot path of every stream."""
+        if type(event) in self.WRITERS:
+            return b"".join([sse.encode(name, data) for name, data in self.event(event)])
+        return sse.head(event.type) + encode(event) + b"\n\n"
+
     def response(self, response: Response) -> bytes:
         """Write a response."""
         return self.encode(self.shown(response))
@@ -222,14 +233,23 @@ class OpenAIDialect(Dialect):
 
     name = "openai"
 
+    def sse(self, event: Event) -> bytes:
+        """Write one event as Server-Sent Events."""
+        if isinstance(event, OutputTextDelta) and not event.logprobs:
+            return sse.head(event.type) + encode(event)[:-1] + b',"logprobs":[]}\n\n'
+        return super().sse(event)
+
     def error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
         """Write the body of an HTTP error, with the `detail` that S2's clients read."""
-        named = replace(payload, type=ERROR_TYPES.get(payload.type, payload.type))
-        return encode({"error": plain(named), "detail": detail or payload.message})
+        name, message = ERROR_TYPES.get(payload.type, payload.type), _unslugged(payload.message)
+        named = replace(payload, type=name, message=message)
+        return encode({"error": plain(named), "detail": detail or message})
 
     def status(self, error: RequestError) -> int:
-        """Return the HTTP status of a caller's error; here an unknown model is a bad request."""
-        return 400 if error.payload.code == "model_not_found" else error.status
+        """Return the HTTP status of a caller's error; here naming no model is a bad request."""
+        payload = error.payload
+        unknown = payload.code == "model_not_found" and payload.param == "model"
+        return 400 if unknown else error.status
 
     def encode(self, value: Value) -> bytes:
         """Write a value, with OpenAI's own types as OpenAI writes them."""
@@ -237,12 +257,19 @@ class OpenAIDialect(Dialect):
         return encode(plain(value, _unslugged)) if b'"openai:' in data else data
 
     def _echo(self, response: Response) -> Response:
-        return replace(response, user=None) if response.user is UNSET else response
+        if response.user is UNSET:
+            response = replace(response, user=None)
+        return replace(response, usage=_counted(response.usage)) if response.usage else response
 
     def _text(self, event: OutputTextDelta | OutputTextDone) -> list[Frame]:
         data = encode(event)
         has_logprobs = event.logprobs is not UNSET
         return [(event.type, data if has_logprobs else data[:-1] + b',"logprobs":[]}')]
+
+    def _part(
+        self, event: ContentPartAdded | ContentPartDone | OutputTextAnnotationAdded
+    ) -> list[Frame]:
+        return [(event.type, self.encode(event))]
 
     def _reasoning(self, event: ReasoningDelta | ReasoningDone) -> list[Frame]:
         name = event.type.replace("reasoning", "reasoning_text")
@@ -250,6 +277,9 @@ class OpenAIDialect(Dialect):
 
     WRITERS: ClassVar[dict[type, Callable[..., list[Frame]]]] = Dialect.WRITERS | {
         ResponseFailed: Dialect.WRITERS[ResponseCompleted],
+        ContentPartAdded: _part,
+        ContentPartDone: _part,
+        OutputTextAnnotationAdded: _part,
         OutputTextDelta: _text,
         OutputTextDone: _text,
         ReasoningDelta: _reasoning,
@@ -268,8 +298,14 @@ def failure_of(response: Response) -> ErrorPayload:
     return ErrorPayload(message=error.message, type=kind, code=error.code)
 
 
-def _unslugged(name: str) -> str:
-    return name.removeprefix(SLUG)
+def _counted(usage: Usage) -> Usage:
+    details = usage.input_tokens_details
+    extra = {"cache_write_tokens": 0} | (details.extra or {})
+    return replace(usage, input_tokens_details=replace(details, extra=extra))
+
+
+def _unslugged(text: str) -> str:
+    return text.replace(SLUG, "")
 
 
 def _is_sealed(item: Item) -> bool:

@@ -133,7 +133,7 @@ def encode(event_type: str, data: bytes) -> bytes:
     """Write one event."""
     if _LF in data or _CR in data:
         data = _with_prefix(data, b"data: ")
-    return _head(event_type) + data + b"\n\n"
+    return head(event_type) + data + b"\n\n"
 
 
 def comment(text: str = "") -> bytes:
@@ -142,7 +142,8 @@ def comment(text: str = "") -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _head(event_type: str) -> bytes:
+def head(event_type: str) -> bytes:
+    """Write what stands before an event's data, for data that is known to be one line."""
     if "\n" in event_type or "\r" in event_type:
         raise SSEError(f"The event type {event_type!r} holds a line break. Remove it.")
     return b"event: " + event_type.encode() + b"\ndata: "

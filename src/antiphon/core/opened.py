@@ -1,0 +1,118 @@
+"""What is open while a response is made: its stream, its items, their strands of text."""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from antiphon.core.events import (
+    ContentPartAdded,
+    ContentPartDone,
+    Event,
+    FunctionCallArgumentsDelta,
+    InItem,
+    OutputItemAdded,
+    OutputItemDone,
+    ReasoningSummaryPartAdded,
+    ReasoningSummaryPartDone,
+)
+from antiphon.core.faces import ARGUMENTS, FACES, Face
+from antiphon.core.fold import Fold
+from antiphon.core.items import Item
+from antiphon.core.parts import Key
+from antiphon.core.surrogates import Joiner
+
+Kind = Literal["message", "reasoning", "call", "whole"]
+
+KINDS: dict[str, Kind] = {
+    "message": "message",
+    "reasoning": "reasoning",
+    "function_call": "call",
+}
+
+
+class Stream:
+    """Where events get their number and are folded."""
+
+    __slots__ = ("_feed", "fold", "number", "said")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.fold = Fold()
+        self._feed = self.fold.feed
+        self.said: list[Event] = []
+
+    def say(self, kind: Callable[..., Event], **fields: object) -> None:
+        """Append an event, with the next number."""
+        self.put(kind(sequence_number=self.number, **fields))
+
+    def put(self, event: Event) -> None:
+        """Append an event that was given the next number."""
+        self.number += 1
+        self._feed(event)
+        self.said.append(event)
+
+    def take(self) -> list[Event]:
+        """Return what was said since the last time."""
+        said, self.said = self.said, []
+        return said
+
+
+class Strand:
+    """One piece of an item's text while it is open."""
+
+    __slots__ = ("annotations", "face", "index", "joiner", "part", "place")
+
+    def __init__(self, face: Face, part: int, index: int, place: dict[str, object]) -> None:
+        self.face = face
+        self.part = part
+        self.index = index
+        self.place = place
+        self.joiner = Joiner()
+        self.annotations = 0
+
+
+class Open:
+    """An item that has been added and is not done."""
+
+    __slots__ = ("counts", "id", "index", "key", "kind", "sealed", "source_id", "strand", "value")
+
+    def __init__(self, kind: Kind, key: Key, index: int, item: Item) -> None:
+        self.kind: Kind = kind
+        self.key = key
+        self.index = index
+        self.value = item
+        self.id = str(item.id)
+        self.source_id = ""
+        self.strand: Strand | None = None
+        self.counts: dict[str, int] = {}
+        self.sealed = False
+
+
+def still_open(events: Iterable[Event]) -> tuple[list[Open], int]:
+    """Return the items that a stream has left open, and how many it has begun."""
+    items: dict[int, Open] = {}
+    count = 0
+    for event in events:
+        match event:
+            case OutputItemAdded(output_index=index, item=item):
+                items[index] = Open(KINDS.get(item.type, "whole"), f"item {index}", index, item)
+                count = index + 1
+            case OutputItemDone(output_index=index):
+                del items[index]
+            case ContentPartAdded() | ReasoningSummaryPartAdded():
+                summary = isinstance(event, ReasoningSummaryPartAdded)
+                part = event.summary_index if summary else event.content_index
+                items[event.output_index].strand = _strand(event, FACES[event.part.type], part)
+            case ContentPartDone(output_index=index) | ReasoningSummaryPartDone(output_index=index):
+                items[index].strand = None
+            case FunctionCallArgumentsDelta(output_index=index):
+                items[index].strand = _strand(event, ARGUMENTS, 0)
+            case _:
+                pass
+    return list(items.values()), count
+
+
+def _strand(event: InItem, face: Face, index: int) -> Strand:
+    place: dict[str, object] = {"item_id": event.item_id, "output_index": event.output_index}
+    if face.added:
+        place[face.index] = index
+    return Strand(face, 0, index, place)

@@ -1,0 +1,244 @@
+"""A store in dictionaries: for tests, and for serving where nothing may touch a disk."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, field
+
+from antiphon.core.errors import StoreError
+from antiphon.core.items import Item
+from antiphon.core.response import Response
+from antiphon.store.base import (
+    TERMINAL,
+    Claim,
+    ConversationBusy,
+    Cursor,
+    Logged,
+    Page,
+    Stored,
+)
+from antiphon.store.bells import Bells, heard
+from antiphon.store.pages import page_of
+from antiphon.store.talks import Key, MemoryConversations
+
+
+class _Record(Struct):
+    """A response, and everything of it."""
+
+    tenant: str
+    response: Response
+    input: list[Item]
+    request: bytes
+    conversation: str | None
+    key: str | None
+    continues: bool
+    """Whether the parent was here when the response began."""
+    ended_at: int | None = None
+    epoch: int = 0
+    events: list[bytes] = field(default_factory=list[bytes])
+    swept: int = 0
+
+    @property
+    def stored(self) -> Stored:
+        """The response as the store gives it out."""
+        last = self.swept + len(self.events) - 1
+        return Stored(self.response, self.request, self.conversation, self.epoch, last)
+
+
+class MemoryStore(MemoryConversations):
+    """Responses, events and conversations, for as long as the process lives."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__()
+        self._clock = clock
+        self._records: dict[str, _Record] = {}
+        self._unfinished: dict[str, _Record] = {}
+        self._claims: dict[Key, Claim] = {}
+        self._busy: dict[Key, str] = {}
+        self.bells = Bells()
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore of {len(self._records)} responses>"
+
+    # --- responses ---------------------------------------------------------------------------
+
+    async def begin(
+        self,
+        response: Response,
+        input: Sequence[Item],
+        *,
+        tenant: str = "",
+        request: bytes = b"",
+        conversation: str | None = None,
+        key: tuple[str, str] | None = None,
+    ) -> Claim | None:
+        """Keep a response that has just begun."""
+        if key and (claim := self._claims.get((tenant, key[0]))):
+            return claim
+        if conversation is not None and (tenant, conversation) in self._busy:
+            raise ConversationBusy(f"Conversation '{conversation}' has a response in progress.")
+        if response.id in self._records:
+            raise StoreError(f"There is a response '{response.id}' already.")
+        record = _Record(
+            tenant=tenant,
+            response=response,
+            input=list(input),
+            request=request,
+            conversation=conversation,
+            key=key[0] if key else None,
+            continues=self._record(response.previous_response_id or "", tenant) is not None,
+        )
+        self._records[response.id] = self._unfinished[response.id] = record
+        self.index(tenant, record.input)
+        if conversation is not None:
+            self._busy[tenant, conversation] = response.id
+        if key:
+            self._claims[tenant, key[0]] = Claim(key[1], response.id)
+        if response.status in TERMINAL:
+            self._finish(record, response)
+        return None
+
+    async def end(self, response: Response, *, tenant: str = "") -> Response | None:
+        """Keep how a response ended."""
+        record = self._record(response.id, tenant)
+        if record and record.ended_at is None:
+            self._finish(record, response)
+        return record and record.response
+
+    def _finish(self, record: _Record, response: Response) -> None:
+        now = int(self._clock())
+        record.response = response
+        record.ended_at = now if response.completed_at is None else response.completed_at
+        self.index(record.tenant, response.output)
+        self._release(record)
+        talk = self.talks.get((record.tenant, record.conversation or ""))
+        if talk and response.status in ("completed", "incomplete"):
+            self.extend(record.tenant, talk, [*record.input, *response.output])
+        self.bells.ring(response.id)
+
+    def _release(self, record: _Record) -> None:
+        self._unfinished.pop(record.response.id, None)
+        place = (record.tenant, record.conversation or "")
+        if self._busy.get(place) == record.response.id:
+            del self._busy[place]
+
+    async def find(self, id: str, *, tenant: str = "") -> Stored | None:
+        """Return a response."""
+        record = self._record(id, tenant)
+        return record and record.stored
+
+    async def history(self, id: str, *, tenant: str = "") -> tuple[list[Item], str | None] | None:
+        """Return the items of a chain, oldest first."""
+        turns: list[list[Item]] = []
+        record = self._record(id, tenant)
+        while record:
+            turns += [record.response.output, record.input]
+            if not record.continues:
+                items = [item for turn in reversed(turns) for item in turn]
+                return items, record.response.previous_response_id
+            record = self._record(record.response.previous_response_id or "", tenant)
+        return None
+
+    async def input_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
+        """Return a page of a response's own input."""
+        record = self._record(id, tenant)
+        return record and page_of(record.input, cursor)
+
+    async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
+        """Return one item."""
+        return self.known(id, tenant)
+
+    async def delete(self, id: str, *, tenant: str = "") -> bool:
+        """Remove a response and everything of it."""
+        record = self._record(id, tenant)
+        if record:
+            self._remove(record)
+        return record is not None
+
+    def _remove(self, record: _Record) -> None:
+        del self._records[record.response.id]
+        self._release(record)
+        if record.key is not None:
+            del self._claims[record.tenant, record.key]
+        self.forget(record.tenant, [*record.input, *record.response.output])
+        self.bells.ring(record.response.id)
+
+    async def unfinished(self) -> list[tuple[str, Stored]]:
+        """Return every response that has not ended."""
+        oldest = sorted(self._unfinished.values(), key=lambda record: record.response.created_at)
+        return [(record.tenant, record.stored) for record in oldest]
+
+    async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
+        """Remove what ended before given times, a chunk at a time."""
+        went = 0
+        ended = [record for record in self._records.values() if record.ended_at is not None]
+        for record in sorted(ended, key=lambda record: record.ended_at or 0):
+            when = record.ended_at or 0
+            if record.events and when < max(events_before, responses_before):
+                count = len(record.events[: limit - went])
+                del record.events[:count]
+                record.swept += count
+                went += count
+            if not record.events and when < responses_before and went < limit:
+                self._remove(record)
+                went += 1
+        return went
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+    # --- the feed ----------------------------------------------------------------------------
+
+    async def claim(self, id: str, *, tenant: str = "") -> int | None:
+        """Become the one who makes a response."""
+        record = self._record(id, tenant)
+        if record is None or record.ended_at is not None:
+            return None
+        record.epoch += 1
+        return record.epoch
+
+    async def append(
+        self,
+        id: str,
+        epoch: int,
+        after: int,
+        events: Sequence[bytes],
+        *,
+        final: Response | None = None,
+        tenant: str = "",
+    ) -> bool:
+        """Add events, if it is the caller's turn."""
+        record = self._record(id, tenant)
+        if record is None or record.ended_at is not None:
+            return False
+        if (epoch, after) != (record.epoch, len(record.events) - 1):
+            return False
+        record.events += events
+        if final:
+            self._finish(record, final)
+        self.bells.ring(id)
+        return True
+
+    async def read(
+        self, id: str, after: int, *, limit: int = 512, tenant: str = ""
+    ) -> Logged | None:
+        """Return events of the log."""
+        record = self._record(id, tenant)
+        if record is None or record.swept:
+            return None
+        end = max(after + 1, 0) + limit
+        ended = record.ended_at is not None and end >= len(record.events)
+        return Logged(record.events[max(after + 1, 0) : end], ended)
+
+    async def wait(self, id: str, after: int) -> None:
+        """Return when there may be something new."""
+        with self.bells.listen(id) as listener:
+            record = self._unfinished.get(id)
+            if record and len(record.events) - 1 <= after:
+                await heard(listener)
+
+    # --- what they share ---------------------------------------------------------------------
+
+    def _record(self, id: str, tenant: str) -> _Record | None:
+        record = self._records.get(id)
+        return record if record and record.tenant == tenant else None

@@ -1,0 +1,126 @@
+"""Values as rows of the SQLite store, and rows as values again; every field survives.
+
+What has a column of its own goes there, as JSON where it is structured. Everything else, unknown
+fields included, is the JSON object in `rest`.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from antiphon.core.items import Item
+from antiphon.core.response import Response
+from antiphon.core.value import decode, encode, plain, read
+from antiphon.store.base import TERMINAL, Conversation, Stored
+
+Row = dict[str, object]
+
+_SCALARS = (
+    "id object created_at status instructions max_output_tokens model previous_response_id "
+    "temperature top_p truncation"
+).split()
+_FLAGS = ("parallel_tool_calls", "store", "background")
+_JSON = ("error incomplete_details output reasoning text tool_choice tools usage metadata").split()
+
+
+def response_row(response: Response, now: int) -> Row:
+    """Write a response as the columns that it fills; `now` is when it ended, if it says nothing."""
+    fields = _fields(response)
+    row: Row = {name: fields.pop(name) for name in (*_SCALARS, *_FLAGS)}
+    row |= {name: _json(fields.pop(name)) for name in _JSON}
+    row["user_id"] = fields.pop("user", None)
+    row["rest"] = _json(fields)
+    row["ended_at"] = ended_at(response, now)
+    return row
+
+
+def ended_at(response: Response, now: int) -> int | None:
+    """Tell when a response ended, None if it has not."""
+    if response.status not in TERMINAL:
+        return None
+    return now if response.completed_at is None else response.completed_at
+
+
+def response_of(row: sqlite3.Row) -> Response:
+    """Read the response that a row holds."""
+    fields: Row = {name: row[name] for name in _SCALARS}
+    fields |= {name: bool(row[name]) for name in _FLAGS}
+    fields |= {name: _value(row[name]) for name in _JSON}
+    fields["user"] = row["user_id"]
+    return decode(Response, fields | cast("Row", _value(row["rest"])))
+
+
+def stored_of(row: sqlite3.Row) -> Stored:
+    """Read a response and what the store knows about it."""
+    return Stored(
+        response=response_of(row),
+        request=row["request"],
+        conversation=row["conversation"],
+        epoch=row["epoch"],
+        last=row["last_seq"],
+    )
+
+
+def item_row(item: Item) -> Row:
+    """Write an item as the columns that it fills."""
+    fields = _fields(item)
+    named = isinstance(fields.get("role"), str)  # an extension's role may be anything
+    return {
+        "id": fields.pop("id", None),
+        "type": fields.pop("type"),
+        "role": fields.pop("role") if named else None,
+        "content": encode(fields.pop("content")).decode() if "content" in fields else None,
+        "rest": _json(fields),
+    }
+
+
+def item_of(row: sqlite3.Row) -> Item:
+    """Read the item that a row holds."""
+    fields = cast("Row", _value(row["rest"]))
+    fields["type"] = row["type"]
+    for name in ("id", "role"):
+        if row[name] is not None:
+            fields[name] = row[name]
+    if row["content"] is not None:
+        fields["content"] = _value(row["content"])
+    return cast("Item", read(Item, fields))
+
+
+def input_rows(response: Response, input: Sequence[Item]) -> list[Row]:
+    """Write a response's input as rows, in order."""
+    place: Row = {"response_id": response.id, "created_at": response.created_at}
+    return [place | item_row(item) | {"position": n} for n, item in enumerate(input)]
+
+
+def output_rows(response: Response) -> list[Row]:
+    """Write where each item of a response's output is found."""
+    return [
+        {"id": item.id, "response_id": response.id, "position": position}
+        for position, item in enumerate(response.output)
+        if isinstance(item.id, str)
+    ]
+
+
+def output_of(text: str) -> list[Item]:
+    """Read the items of an `output` column."""
+    return cast("list[Item]", read(list[Item], _value(text)))
+
+
+def conversation_of(row: sqlite3.Row) -> Conversation:
+    """Read a conversation."""
+    metadata = msgspec.json.decode(row["metadata"], type=dict[str, str])
+    return Conversation(id=row["id"], created_at=row["created_at"], metadata=metadata)
+
+
+def _fields(value: Response | Item) -> Row:
+    return cast("Row", plain(value))
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else encode(value).decode()
+
+
+def _value(text: str | None) -> object:
+    return None if text is None else msgspec.json.decode(text)

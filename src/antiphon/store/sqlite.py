@@ -1,0 +1,180 @@
+"""A store in one SQLite file: nothing to install, nothing to set up, nothing acknowledged lost.
+
+The verbs are here. What they look up is in `looks.py`, what they change in `changes.py`, the SQL
+of both in `queries.py`, and the threads that run it behind `database.py`.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from antiphon.core.items import Item
+from antiphon.core.response import Response
+from antiphon.core.value import encode
+from antiphon.store import changes, looks, queries
+from antiphon.store.base import Claim, Conversation, Cursor, Logged, Page, Stored
+from antiphon.store.bells import Bells, heard
+from antiphon.store.database import Database
+from antiphon.store.rows import Row, input_rows, item_row, response_row
+
+FILE = "responses.db"
+
+
+class SqliteStore:
+    """Responses, events and conversations in `{folder}/responses.db`."""
+
+    def __init__(self, folder: Path | str, clock: Callable[[], float] = time.time) -> None:
+        self.database = Database(Path(folder) / FILE)
+        self.bells = Bells()
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<SqliteStore at {self.database.path}>"
+
+    # --- responses ---------------------------------------------------------------------------
+
+    async def begin(
+        self,
+        response: Response,
+        input: Sequence[Item],
+        *,
+        tenant: str = "",
+        request: bytes = b"",
+        conversation: str | None = None,
+        key: tuple[str, str] | None = None,
+    ) -> Claim | None:
+        """Keep a response that has just begun, and its own input."""
+        start = changes.Beginning(
+            response=response,
+            row=response_row(response, int(self._clock())),
+            input=input_rows(response, input),
+            tenant=tenant,
+            request=request,
+            conversation=conversation,
+            key=key,
+        )
+        return await self.database.write(partial(changes.begin, start=start))
+
+    async def end(self, response: Response, *, tenant: str = "") -> Response | None:
+        """Keep how a response ended, unless it had ended before; return what is kept."""
+        change = partial(changes.end, ending=self._ending(response, tenant))
+        return await self.database.write(change, partial(self.bells.ring, response.id))
+
+    async def find(self, id: str, *, tenant: str = "") -> Stored | None:
+        """Return a response."""
+        return await self.database.read(partial(looks.response, id=id, tenant=tenant))
+
+    async def history(self, id: str, *, tenant: str = "") -> tuple[list[Item], str | None] | None:
+        """Return the items of a chain, oldest first."""
+        return await self.database.read(partial(looks.history, id=id, tenant=tenant))
+
+    async def input_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
+        """Return a page of a response's own input."""
+        look = partial(looks.items, listing=looks.INPUT, id=id, tenant=tenant, cursor=cursor)
+        return await self.database.read(look)
+
+    async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
+        """Return one item, of any response or conversation."""
+        return await self.database.read(partial(looks.item, id=id, tenant=tenant))
+
+    async def delete(self, id: str, *, tenant: str = "") -> bool:
+        """Remove a response and everything of it."""
+        change = _one(queries.DELETE_RESPONSE, {"id": id, "tenant": tenant})
+        return await self.database.write(change, partial(self.bells.ring, id))
+
+    async def unfinished(self) -> list[tuple[str, Stored]]:
+        """Return every response that has not ended, oldest first."""
+        return await self.database.read(looks.unfinished)
+
+    async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
+        """Remove what ended before given times, a chunk at a time."""
+        before = {"responses_before": responses_before, "events_before": events_before}
+        return await self.database.write(partial(changes.sweep, **before, limit=limit))
+
+    async def close(self) -> None:
+        """Finish what was begun, and let go of everything."""
+        await self.database.close()
+
+    # --- the feed ----------------------------------------------------------------------------
+
+    async def claim(self, id: str, *, tenant: str = "") -> int | None:
+        """Become the one who makes a response."""
+        return await self.database.write(partial(changes.claim, id=id, tenant=tenant))
+
+    async def append(
+        self,
+        id: str,
+        epoch: int,
+        after: int,
+        events: Sequence[bytes],
+        *,
+        final: Response | None = None,
+        tenant: str = "",
+    ) -> bool:
+        """Add events after number `after`, durably, all or none; wake the readers."""
+        change = partial(
+            changes.append,
+            fence=changes.Fence(id, tenant, epoch, after),
+            events=events,
+            final=self._ending(final, tenant) if final else None,
+        )
+        return await self.database.write(change, partial(self.bells.ring, id))
+
+    async def read(
+        self, id: str, after: int, *, limit: int = 512, tenant: str = ""
+    ) -> Logged | None:
+        """Return events with numbers greater than `after`."""
+        look = partial(looks.events, id=id, tenant=tenant, after=after, limit=limit)
+        return await self.database.read(look)
+
+    async def wait(self, id: str, after: int) -> None:
+        """Return when there may be events after a number, or the response may have ended."""
+        with self.bells.listen(id) as listener:  # before looking, so that no ring is missed
+            if not await self.database.read(partial(looks.news, id=id, after=after)):
+                await heard(listener)
+
+    # --- conversations -----------------------------------------------------------------------
+
+    async def save_conversation(self, conversation: Conversation, *, tenant: str = "") -> None:
+        """Keep a conversation, new or changed."""
+        row: Row = {"tenant": tenant, "id": conversation.id, "created_at": conversation.created_at}
+        row["metadata"] = encode(conversation.metadata).decode()
+        await self.database.write(_one(queries.SAVE_CONVERSATION, row))
+
+    async def conversation(self, id: str, *, tenant: str = "") -> Conversation | None:
+        """Return a conversation."""
+        return await self.database.read(partial(looks.conversation, id=id, tenant=tenant))
+
+    async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
+        """Remove a conversation and its items."""
+        change = _one(queries.DELETE_CONVERSATION, {"id": id, "tenant": tenant})
+        return await self.database.write(change)
+
+    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
+        """Append items to a conversation, all or none."""
+        list: Row = {"id": id, "list": id, "tenant": tenant}
+        rows = [item_row(item) for item in items]
+        return await self.database.write(partial(changes.add_items, list=list, items=rows))
+
+    async def list_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
+        """Return a page of a conversation's items."""
+        place = {"id": id, "tenant": tenant}
+        look = partial(looks.items, listing=looks.CONVERSATION, **place, cursor=cursor)
+        return await self.database.read(look)
+
+    async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
+        """Remove one item of a conversation."""
+        place: Row = {"list": id, "id": item_id, "tenant": tenant}
+        return await self.database.write(_one(queries.DELETE_ITEM, place))
+
+    # --- what they share ---------------------------------------------------------------------
+
+    def _ending(self, response: Response, tenant: str) -> changes.Ending:
+        return changes.Ending(response, response_row(response, int(self._clock())), tenant)
+
+
+def _one(statement: str, values: Row) -> Callable[[sqlite3.Connection], bool]:
+    """Make the change of one statement, which tells whether there was anything to change."""
+    return lambda connection: connection.execute(statement, values).rowcount > 0

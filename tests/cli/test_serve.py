@@ -1,0 +1,351 @@
+"""`antiphon serve`, run as a user would."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from antiphon import __version__
+from antiphon.cli.serve import Refused, is_loopback, load, serve
+from antiphon.server.settings import Settings
+from tests.asking import ask, client
+from tests.serving import command
+
+AGENTS = """
+from antiphon import Settings, Turn, agent, create_app
+
+
+@agent("my-agent")
+async def my_agent(turn: Turn):
+    yield "You said: "
+    yield turn.text
+
+
+@my_agent.entry("loud")
+async def loud(turn: Turn):
+    yield turn.text.upper()
+
+
+@agent("other")
+def other():
+    return "other"
+
+
+both = [my_agent, other]
+settings = Settings(agents=[my_agent], demo=False)
+locked = Settings(agents=[my_agent], api_key="in-settings")
+app = create_app(Settings(agents=[other], demo=False))
+number = 5
+words = ["my-agent"]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a user's folder: agents, and modules that are of no use."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "mine.py").write_text(AGENTS)
+    (folder / "empty.py").write_text("")
+    (folder / "broken.py").write_text("import surely_not_installed")
+    return folder
+
+
+def run(
+    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a command that should end by itself; return its exit code and all that it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "antiphon", *arguments],
+        cwd=cwd,
+        env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | (env or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def models(address: str) -> list[str]:
+    """Return the names of a server's models."""
+    with client(address) as http:
+        return [model["id"] for model in http.get("/v1/models").json()["data"]]
+
+
+# --- what it says of itself -------------------------------------------------------------------
+
+
+def test_it_knows_its_version() -> None:
+    assert run("--version") == (0, f"antiphon {__version__}\n")
+
+
+def test_help_shows_every_option() -> None:
+    code, said = run("serve", "--help")
+    assert code == 0
+    for option in ("--host", "--port", "--app", "--api-key", "--no-auth", "ANTIPHON_API_KEY"):
+        assert option in said
+
+
+def test_without_a_command_there_is_help() -> None:
+    _, said = run()
+    assert "serve" in said
+    assert "Usage" in said
+
+
+# --- what it serves ---------------------------------------------------------------------------
+
+
+def test_it_serves_demo_and_echo_and_says_where_and_what_to_try() -> None:
+    with command() as (address, process):
+        assert process.stdout
+        assert [process.stdout.readline().rstrip() for _ in range(3)] == [
+            "models: demo, echo",
+            f"try:    curl -N {address}/v1/responses -H 'Content-Type: application/json' \\",
+            """          -d '{"model": "demo", "input": "Hello!", "stream": true}'""",
+        ]
+        assert models(address) == ["demo", "echo"]
+        assert ask(address).status_code == 200
+
+
+def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
+    with command("--app", "mine:my_agent", cwd=folder) as (address, _):
+        assert models(address) == ["demo", "echo", "my-agent", "my-agent/loud"]
+        plain = ask(address, "/openai", model="my-agent", input="Hello!").json()
+        loud = ask(address, "/openai", model="my-agent/loud", input="Hello!").json()
+    said = [answer["output"][0]["content"][0]["text"] for answer in (plain, loud)]
+    assert said == ["You said: Hello!", "HELLO!"]
+
+
+def test_settings_are_served_as_they_are_and_one_of_their_models_is_to_be_tried(
+    folder: Path,
+) -> None:
+    with command("--app", "mine:settings", cwd=folder) as (address, process):
+        assert process.stdout
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert models(address) == ["my-agent", "my-agent/loud"]
+    assert '"model": "my-agent"' in lines[-1]
+
+
+def test_an_application_of_the_users_own_is_served_as_it_is(folder: Path) -> None:
+    with command("--app", "mine:app", cwd=folder) as (address, _):
+        assert models(address) == ["other"]
+        assert ask(address, model="other").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("mine:my_agent", ["my-agent"]),
+        ("mine:both", ["my-agent", "other"]),
+        ("mine", ["my-agent", "other"]),
+        ("mine.py", ["my-agent", "other"]),
+    ],
+)
+def test_a_target_is_an_agent_or_several(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, names: list[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    loaded = load(target)
+    assert isinstance(loaded, Settings)
+    assert [agent.name for agent in loaded.agents] == names
+
+
+NO_NAME = "is no module's name. Write it as in an import: package.module."
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nowhere", "no module 'nowhere'. Is nowhere.py in this folder?"),
+        ("nowhere.py:app", "no module 'nowhere'. Is nowhere.py in this folder?"),
+        ("nowhere.inside", "no module 'nowhere'. Is nowhere.inside.py in this folder?"),
+        ("broken", "broken needs 'surely_not_installed', which is not installed."),
+        ("mine:missing", "mine has no 'missing'."),
+        ("empty", "empty has no agents. Make one with @agent('name')."),
+        ("mine:number", "mine:number is a int, not an agent, a list of agents or an app."),
+        ("mine:words", "mine:words is a list, not an agent, a list of agents or an app."),
+        (":app", f"'' {NO_NAME}"),
+        ("./mine", f"'./mine' {NO_NAME}"),
+    ],
+)
+def test_what_cannot_be_served_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(Refused) as caught:
+        load(target)
+    assert str(caught.value) == message
+
+
+def test_a_refusal_is_one_line_without_a_traceback(folder: Path) -> None:
+    said = "antiphon: no module 'nowhere'. Is nowhere.py in this folder?\n"
+    assert run("serve", "--port", "0", "--app", "nowhere", cwd=folder) == (2, said)
+
+
+def test_a_port_that_is_none_is_refused() -> None:
+    code, said = run("serve", "--port", "65536")
+    assert code == 2
+    assert "--port" in said
+    assert "Traceback" not in said
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, said = run("serve", "--port", str(port))
+    assert code != 0
+    assert f"'127.0.0.1', {port}" in said
+    assert "Traceback" not in said
+
+
+# --- who may use it ---------------------------------------------------------------------------
+
+
+def refusal(host: str, target: str | None = None, api_key: str | None = None) -> str:
+    """Return why a server is not started."""
+    with pytest.raises(Refused) as caught:
+        serve(host=host, port=0, target=target, api_key=api_key, no_auth=False)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
+def test_beyond_this_machine_it_needs_a_key(host: str) -> None:
+    assert refusal(host) == (
+        f"{host} can be reached from other machines. Set --api-key or ANTIPHON_API_KEY, "
+        "or say --no-auth if everyone may use this server."
+    )
+
+
+def test_without_a_key_the_command_ends_at_once_and_says_what_to_do() -> None:
+    code, said = run("serve", "--host", "0.0.0.0", "--port", "0")
+    assert (code, said) == (2, f"antiphon: {refusal('0.0.0.0')}\n")
+
+
+def test_an_application_of_the_users_own_has_its_own_keys(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert refusal("0.0.0.0", "mine:app") == (
+        "0.0.0.0 can be reached from other machines. Say --no-auth if your application "
+        "asks for keys itself, or everyone may use it."
+    )
+    given = "mine:app is an application of its own: give the key in its Settings."
+    assert refusal("127.0.0.1", "mine:app", "key") == given
+
+
+def test_an_empty_key_is_refused() -> None:
+    empty = "the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it."
+    assert refusal("127.0.0.1", api_key="") == empty
+
+
+def asked_with(address: str, key: str | None) -> httpx.Response:
+    """Ask for the models, with or without a key."""
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    with client(address) as http:
+        return http.get("/v1/models", headers=headers)
+
+
+KEYED: list[tuple[list[str], dict[str, str], str]] = [
+    (["--host", "0.0.0.0", "--api-key", "by-option"], {}, "by-option"),
+    (["--host", "0.0.0.0"], {"ANTIPHON_API_KEY": "by-env"}, "by-env"),
+    (["--host", "0.0.0.0", "--app", "mine:locked"], {}, "in-settings"),
+    (["--app", "mine:locked", "--api-key", "by-option"], {"ANTIPHON_API_KEY": "e"}, "by-option"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "env", "key"), KEYED)
+def test_a_key_is_asked_for_wherever_it_was_set(
+    folder: Path, arguments: list[str], env: dict[str, str], key: str
+) -> None:
+    with command(*arguments, cwd=folder, env=env) as (address, _):
+        given = [None, "wrong", key]
+        assert [asked_with(address, one).status_code for one in given] == [401, 401, 200]
+
+
+def test_no_auth_opens_the_server_to_everyone() -> None:
+    with command("--host", "0.0.0.0", "--no-auth") as (address, _):
+        assert asked_with(address, None).status_code == 200
+
+
+def test_the_key_and_the_content_are_never_logged() -> None:
+    with command("--api-key", "sk-hidden") as (address, process):
+        asked_with(address, "sk-hidden")
+        asked_with(address, "sk-hidden-too")
+        with client(address) as http:
+            http.post(
+                "/v1/responses?private=1",
+                json={"model": "demo", "input": "the secret FAIL"},
+                headers={"authorization": "Bearer sk-hidden"},
+            )
+        process.terminate()
+        assert process.stdout
+        said = process.stdout.read()
+    assert len(re.findall(r"antiphon.access (GET|POST) /v1/\w+ (200|401|500) ", said)) == 3
+    assert not [word for word in ("sk-hidden", "secret", "private") if word in said]
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("10.0.0.1", False),
+        ("localhost.example.com", False),
+    ],
+)
+def test_only_this_machine_is_this_machine(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+# --- how it ends ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_soon_when_it_is_told_to(number: signal.Signals) -> None:
+    with command() as (address, process):
+        assert ask(address).status_code == 200
+        begun = time.monotonic()
+        process.send_signal(number)
+        process.wait(20)
+        assert time.monotonic() - begun < 5
+
+
+def words(address: str) -> Iterator[str]:
+    """Give a slow stream, chunk by chunk."""
+    with (
+        client(address) as http,
+        http.stream(
+            "POST", "/v1/responses", json={"model": "demo", "input": "SLOW", "stream": True}
+        ) as answer,
+    ):
+        yield from answer.iter_text()
+
+
+def test_it_finishes_what_it_has_begun_before_it_ends() -> None:
+    with command() as (address, process):
+        stream = words(address)
+        text = next(stream)
+        process.terminate()
+        text += "".join(stream)
+        process.wait(20)
+    assert "event: response.completed" in text
+    assert text.endswith("data: [DONE]\n\n")

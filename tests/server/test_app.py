@@ -1,0 +1,257 @@
+"""The application's paths, served alone or inside someone else's application."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi import Request as FastAPIRequest
+from fastapi import Response as FastAPIResponse
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from antiphon.agents.agent import agent
+from antiphon.agents.turn import Turn
+from antiphon.server.app import create_app
+from antiphon.server.settings import Settings
+from tests.asking import DOORS, ask, client, hear, types
+from tests.serving import serving
+
+
+@agent("my-agent")
+async def my_agent(turn: Turn) -> AsyncIterator[str]:
+    """Says what it was told."""
+    yield turn.text
+
+
+@my_agent.entry("loud")
+async def loud(turn: Turn) -> AsyncIterator[str]:
+    """Says it louder."""
+    yield turn.text.upper()
+
+
+@my_agent.entry("deep/er")
+async def deeper(turn: Turn) -> AsyncIterator[str]:
+    """Has a slash in its name."""
+    yield f"deeper {turn.text}"
+
+
+MODELS = ["demo", "echo", "my-agent", "my-agent/loud", "my-agent/deep/er"]
+SETTINGS = Settings(agents=[my_agent])
+
+
+def in_fastapi() -> Any:
+    """Mount the application in a FastAPI application that has middleware of its own."""
+    outer = FastAPI()
+
+    @outer.middleware("http")
+    async def sign(
+        request: FastAPIRequest, call_next: Callable[[FastAPIRequest], Awaitable[FastAPIResponse]]
+    ) -> FastAPIResponse:
+        answer = await call_next(request)
+        answer.headers["x-outer"] = "yes"
+        return answer
+
+    @outer.get("/own")
+    async def own() -> dict[str, bool]:
+        return {"own": True}
+
+    outer.mount("/ai/models", create_app(SETTINGS))
+    return outer
+
+
+def in_starlette() -> Any:
+    """Mount the application in a Starlette application."""
+    return Starlette(routes=[Mount("/ai/models", create_app(SETTINGS))])
+
+
+PLACES = {
+    "alone": (lambda: create_app(SETTINGS), ""),
+    "in FastAPI": (in_fastapi, "/ai/models"),
+    "in Starlette": (in_starlette, "/ai/models"),
+}
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Give the address of the application, wherever it is."""
+    make, prefix = PLACES[request.param]
+    with serving(make()) as address:
+        yield address + prefix
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_model_is_listed(place: str, door: str) -> None:
+    with client(place) as http:
+        answer = http.get(f"{door}/models")
+    assert answer.headers["content-type"] == "application/json"
+    body = answer.json()
+    created = body["data"][0]["created"]
+    assert created > 1_700_000_000
+    assert body == {
+        "object": "list",
+        "data": [
+            {"id": name, "object": "model", "created": created, "owned_by": "antiphon"}
+            for name in MODELS
+        ],
+    }
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", MODELS)
+def test_each_model_can_be_looked_up_and_asked(place: str, door: str, name: str) -> None:
+    with client(place) as http:
+        body = http.get(f"{door}/models/{name}").json()
+        quoted = http.get(f"{door}/models/{name.replace('/', '%2F')}").json()
+    assert body == quoted
+    assert body == {
+        "id": name,
+        "object": "model",
+        "created": body["created"],
+        "owned_by": "antiphon",
+    }
+    assert ask(place, door, model=name).status_code == 200
+
+
+def test_an_entry_is_asked_by_its_name(place: str) -> None:
+    said = {name: _text(ask(place, model=name).json()) for name in MODELS if "agent" in name}
+    assert said == {"my-agent": "Hi!", "my-agent/loud": "HI!", "my-agent/deep/er": "deeper Hi!"}
+
+
+def _text(response: dict[str, Any]) -> str:
+    return response["output"][0]["content"][0]["text"]
+
+
+@pytest.mark.parametrize("name", ["gpt-9", "demo/none", "my-agent/", ""])
+def test_a_model_that_does_not_exist_is_not_found(place: str, name: str) -> None:
+    message = f"The model '{name}' does not exist. GET /v1/models lists those that do."
+    error = {"message": message, "param": None, "code": "model_not_found"}
+    with client(place) as http:
+        spec, openai = (http.get(f"{door}/models/{name}") for door in ("/v1", "/openai/v1"))
+    assert (spec.status_code, spec.json()) == (404, {"error": error | {"type": "not_found"}})
+    body = {"error": error | {"type": "invalid_request_error"}, "detail": "model not found"}
+    assert (openai.status_code, openai.json()) == (404, body)
+
+
+def test_the_server_says_that_it_is_well(place: str) -> None:
+    with client(place) as http:
+        answers = [http.get(path) for path in ("/healthz", "/readyz")]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [answer.json() for answer in answers] == [{"status": "ok"}, {"status": "ready"}]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/models", "/openai/models/demo"])
+def test_a_head_is_an_answer_without_its_body(place: str, path: str) -> None:
+    with client(place) as http:
+        head, whole = http.head(path), http.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(whole.content))
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/nothing", "/v1/responses/", "/healthz/"])
+def test_an_unknown_path_is_not_found(place: str, path: str) -> None:
+    with client(place) as http:
+        answer = http.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+    error = answer.json()["error"]
+    assert error == {
+        "message": error["message"],
+        "type": "not_found",
+        "param": None,
+        "code": "not_found",
+    }
+    assert error["message"].endswith(f"{path}. Responses are made by POST /v1/responses.")
+
+
+@pytest.mark.parametrize("path", ["/openai/nothing", "/openai/v1/nothing"])
+def test_an_unknown_path_behind_openais_door_is_told_in_its_words(place: str, path: str) -> None:
+    with client(place) as http:
+        answer = http.get(path)
+    error = answer.json()["error"]
+    assert answer.status_code == 404
+    assert answer.json() == {"error": error, "detail": error["message"]}
+    assert (error["type"], error["code"]) == ("invalid_request_error", "not_found")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/responses", {"POST"}),
+        ("HEAD", "/responses", {"POST"}),
+        ("OPTIONS", "/responses", {"POST"}),
+        ("PUT", "/responses", {"POST"}),
+        ("POST", "/models", {"GET", "HEAD"}),
+        ("DELETE", "/models/demo", {"GET", "HEAD"}),
+    ],
+)
+def test_a_wrong_method_is_told_the_right_ones(
+    place: str, door: str, method: str, path: str, allowed: set[str]
+) -> None:
+    with client(place) as http:
+        answer = http.request(method, f"{door}{path}")
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) == allowed
+    if method != "HEAD":
+        error = answer.json()["error"]
+        assert (error["code"], error["param"]) == ("method_not_allowed", None)
+        assert error["message"].startswith(f"{method} is not possible here. Use ")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_responses_are_made_and_streamed_and_refused_wherever_the_application_is(
+    place: str, door: str
+) -> None:
+    assert _text(ask(place, door, model="my-agent").json()) == "Hi!"
+    assert types(hear(place, door))[-1] == "response.completed"
+    refused = ask(place, door, model="gpt-9", stream=True)
+    assert refused.status_code == (404 if door == "/v1" else 400)
+    assert ("detail" in refused.json()) == (door != "/v1")
+    assert ask(place, door, temperature="hot").json()["error"]["param"] == "temperature"
+    failed = types(hear(place, door, input="FAIL"))
+    assert failed[-1] == "response.failed"
+    assert ("error" in failed) == (door == "/v1")
+
+
+def test_the_applications_around_it_keep_their_own_paths() -> None:
+    with serving(in_fastapi()) as address, client(address) as http:
+        assert http.get("/own").json() == {"own": True}
+        assert http.get("/ai/models/v1/models").headers["x-outer"] == "yes"
+        assert http.get("/v1/models").json() == {"detail": "Not Found"}
+
+
+def test_only_our_own_agents_are_served_when_that_is_asked_for() -> None:
+    with serving(Settings(agents=[my_agent], demo=False)) as address, client(address) as http:
+        names = [model["id"] for model in http.get("/v1/models").json()["data"]]
+        assert names == MODELS[2:]
+        assert ask(address, model="demo").status_code == 404
+
+
+def test_an_agent_of_the_users_takes_the_place_of_ours_of_the_same_name() -> None:
+    @agent("demo")
+    async def other() -> str:
+        return "mine"
+
+    with serving(Settings(agents=[other])) as address:
+        assert _text(ask(address, model="demo").json()) == "mine"
+
+
+@pytest.mark.anyio
+async def test_the_application_needs_no_lifespan() -> None:
+    sent: list[Any] = []
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/healthz",
+        "query_string": b"",
+        "headers": [],
+    }
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await create_app()(scope, receive, send)
+    assert (sent[0]["status"], sent[1]["body"]) == (200, b'{"status":"ok"}')

@@ -1,0 +1,6 @@
+"""Explain a failing assertion of the contract as well as one in a test module."""
+
+import pytest
+
+for name in ("responses", "keeping", "feeds", "conversations"):
+    pytest.register_assert_rewrite(f"tests.store.{name}")

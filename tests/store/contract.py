@@ -1,0 +1,13 @@
+"""What every store must do, one sentence of `store/base.py` after another.
+
+A test module gives its store with a fixture named `store`, and inherits all of this.
+"""
+
+from tests.store.conversations import ConversationsContract
+from tests.store.feeds import FeedContract
+from tests.store.keeping import KeepingContract
+from tests.store.responses import ResponsesContract
+
+
+class StoreContract(ResponsesContract, KeepingContract, FeedContract, ConversationsContract):
+    """All of it."""
