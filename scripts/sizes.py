@@ -15,9 +15,8 @@ def main() -> int:
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     for path, length in sorted(lengths.items()):
         if length > LIMIT:
-            print(
-                f"{path.relative_to(ROOT)}: {length} lines, over {LIMIT}: which two ideas does it hold?"
-            )
+            name = path.relative_to(ROOT)
+            print(f"{name}: {length} lines, over {LIMIT}: which two ideas does it hold?")
     longest = max(lengths.values(), default=0)
     source = sum(length for path, length in lengths.items() if ROOT / "src" in path.parents)
     print(f"{len(files)} files, the longest {longest} lines; {source} lines of source")

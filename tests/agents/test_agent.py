@@ -225,19 +225,19 @@ async def test_closing_the_answer_closes_an_async_generator_at_once() -> None:
 
 
 async def test_closing_the_answer_closes_a_plain_generator() -> None:
-    closed: list[str] = []
+    closed = threading.Event()
 
     def function() -> Iterator[str]:
         try:
             yield "one"
             yield "two"
         finally:
-            closed.append("closed")
+            closed.set()
 
     answer = Agent("a", function).stream(turn())
     assert await anext(answer) == parts.Text("one")
     await answer.aclose()
-    assert closed == ["closed"]
+    assert await asyncio.to_thread(closed.wait, 20)
 
 
 async def test_cancelling_the_answer_cancels_what_an_async_generator_waits_for() -> None:

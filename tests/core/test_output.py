@@ -7,6 +7,7 @@ from antiphon.core.errors import ErrorPayload, LocalProtocolError
 from antiphon.core.events import (
     ResponseCompleted,
 )
+from antiphon.core.fold import fold
 from antiphon.core.items import (
     Compaction,
     ExtensionItem,
@@ -249,10 +250,20 @@ def test_a_call_waits_for_its_name():
     assert events == stream(Call(0, "f", '{"a":1}', "x"))
 
 
+def test_a_tail_of_a_call_that_is_over_is_not_taken_for_the_next_call():
+    late = stream(
+        Call(0, "f", "{}", "x"), Text("Hi"), Call(0, arguments="!"), Call(0, "g", "{}", "y")
+    )
+    response = fold(late)
+    assert [item.type for item in response.output] == ["function_call", "message", "function_call"]
+    assert response.output[2] == call("fc_1", "g", "{}", "y")
+    assert [warning.code for warning in response.warnings or []] == ["nameless_call"]
+
+
 def test_arguments_of_a_call_that_never_gets_a_name_are_left_out_with_a_warning():
     warning = ResponseWarning(
         code="nameless_call",
-        message="Arguments came for a call that never got a name; they were left out.",
+        message="Arguments came that belong to no call; they were left out.",
     )
     assert stream(Call(0, arguments='{"a":1}'), Text("Hi")) == numbered(
         beginning(),

@@ -26,7 +26,7 @@ SEARCH = ExtensionToolChoice(type="acme:search")
         ("none", [], False),
         (CHOOSE_G, [G], True),
         (FunctionToolChoice(name="missing"), [], True),
-        (SEARCH, [], False),
+        (SEARCH, [], True),
         (AllowedTools(tools=[CHOOSE_G, CHOOSE_F]), [F, G], False),
         (AllowedTools(tools=[CHOOSE_G], mode="required"), [G], True),
         (AllowedTools(tools=[CHOOSE_G], mode="none"), [], False),

@@ -196,7 +196,7 @@ async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
     response = await answered(
         max_tokens=16,
         messages=[],
-        temprature=0.5,
+        instruction="x",
         seed=None,
         **{"acme:trace": "on"},
     )
@@ -212,8 +212,8 @@ async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
         ),
         ResponseWarning(
             code="unused_parameter",
-            message=unused.format("temprature") + " Did you mean 'temperature'?",
-            param="temprature",
+            message=unused.format("instruction") + " Did you mean 'instructions'?",
+            param="instruction",
         ),
     ]
 

@@ -1,12 +1,18 @@
-"""The contract, kept in a file."""
+"""The contract, kept in a file; and what the file is like."""
 
+import asyncio
+import json
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from antiphon.core.errors import StoreError
+from antiphon.store.base import Conversation, Cursor, Logged, Page, Stored
 from antiphon.store.sqlite import SqliteStore
 from tests.store.contract import StoreContract
+from tests.store.making import FULL, ITEMS, answered, begun, done, events, said
 
 pytestmark = pytest.mark.anyio
 
@@ -21,3 +27,151 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 class TestSqlite(StoreContract):
     """Everything that every store must do."""
+
+
+async def test_the_folder_is_made_where_it_is_missing(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "a" / "b"))
+    assert (tmp_path / "a" / "b" / "responses.db").is_file()
+    assert repr(store) == f"<SqliteStore at {tmp_path}/a/b/responses.db>"
+    await store.close()
+
+
+async def test_a_folder_that_cannot_be_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file"):
+        SqliteStore(tmp_path / "file" / "folder")
+    (tmp_path / "responses.db").write_text("this is no database, and never was one" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        SqliteStore(tmp_path)
+
+
+async def test_a_store_opened_again_has_everything(tmp_path: Path) -> None:
+    talk = Conversation(id="conv_1", created_at=1, metadata={"a": "b"})
+    store = SqliteStore(tmp_path)
+    await store.save_conversation(talk)
+    await store.begin(FULL, ITEMS, request=b"body", key=("key", "print"))
+    await store.begin(begun("r"), [said("in")], conversation="conv_1")
+    await store.claim("r")
+    await store.append("r", 1, -1, events(0, 3))
+    await store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["responses.db"]
+    store = SqliteStore(tmp_path)
+    assert await store.find(FULL.id) == Stored(FULL, b"body")
+    assert await store.unfinished() == [("", Stored(begun("r"), b"", "conv_1", 1, 2))]
+    assert await store.read("r", -1) == Logged(events(0, 3), ended=False)
+    assert await store.append("r", 1, 2, [], final=done(begun("r"), answered("out")))
+    joined = Page([said("in"), answered("out")], has_more=False)
+    assert await store.list_items("conv_1", Cursor(order="asc")) == joined
+    assert await store.conversation("conv_1") == talk
+    claim = await store.begin(begun("other"), [], key=("key", "print"))
+    assert claim is not None
+    await store.close()
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    pending = asyncio.gather(*(store.begin(begun(f"r{n}"), []) for n in range(20)))
+    await asyncio.sleep(0)
+    await store.close()
+    assert await pending == [None] * 20  # what was begun is finished
+    with pytest.raises(StoreError, match="closed"):
+        await store.find("r1")
+    with pytest.raises(StoreError, match="closed"):
+        await store.begin(begun("r"), [])
+    await store.close()
+    store = SqliteStore(tmp_path)
+    assert len(await store.unfinished()) == 20
+    await store.close()
+
+
+async def test_one_process_sees_what_another_writes(store: SqliteStore, tmp_path: Path) -> None:
+    other = SqliteStore(tmp_path / "responses")
+    await store.begin(begun("r"), [])
+    waiting = asyncio.create_task(store.wait("r", -1))
+    await other.append("r", 0, -1, events(0, 1))
+    await waiting
+    assert await store.read("r", -1) == Logged(events(0, 1), ended=False)
+    assert await store.append("r", 0, 0, events(1, 1))
+    assert not await other.append("r", 0, 0, events(1, 1))
+    await other.close()
+
+
+async def test_bells_do_not_pile_up(store: SqliteStore) -> None:
+    await store.begin(begun("r"), [])
+    readers = [asyncio.create_task(store.wait("r", -1)) for _ in range(10)]
+    await asyncio.sleep(0.05)
+    assert len(store.bells) == 1
+    readers[0].cancel()
+    await store.append("r", 0, -1, events(0, 1))
+    await asyncio.gather(*readers, return_exceptions=True)
+    assert len(store.bells) == 0
+
+
+async def test_an_append_counts_even_if_nobody_waits_for_it(store: SqliteStore) -> None:
+    await store.begin(begun("r"), [])
+    reader = asyncio.create_task(store.wait("r", -1))
+    writing = asyncio.create_task(store.append("r", 0, -1, events(0, 1)))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.wait_for(reader, 0.9)
+    assert await store.read("r", -1) == Logged(events(0, 1), ended=False)
+
+
+async def test_what_sqlite_cannot_take_is_a_store_error(store: SqliteStore) -> None:
+    with pytest.raises(StoreError):
+        await store.find("\ud800")
+    with pytest.raises(StoreError):
+        await store.begin(begun("r", created_at=2**70), [])
+    assert await store.find("r") is None
+    await store.begin(begun("r"), [])
+    with pytest.raises(StoreError):
+        await store.read("r", 2**70)
+
+
+async def test_a_row_that_cannot_be_read_is_a_store_error(store: SqliteStore) -> None:
+    await store.begin(begun("r"), [])
+    with sqlite3.connect(store.database.path) as connection:
+        connection.execute("UPDATE responses SET status = 'unheard of'")
+    connection.close()
+    with pytest.raises(StoreError, match="status"):
+        await store.find("r")
+
+
+async def test_the_history_of_a_response_can_be_seen_in_a_view(store: SqliteStore) -> None:
+    await store.begin(begun("a"), [said("1", "hello"), *ITEMS[4:]])
+    await store.end(done(begun("a"), answered("2", "hi")))
+    await store.begin(begun("b", "a"), [said("3", "and?")])
+    await store.end(done(begun("b", "a"), answered("4", "so")))
+    connection = sqlite3.connect(store.database.path)
+    rows = connection.execute("SELECT * FROM conversation_history ORDER BY id").fetchall()
+    connection.close()
+    messages = [
+        {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "hi", "annotations": []}],
+        },
+        {"role": "user", "content": [{"type": "input_text", "text": "and?"}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "so", "annotations": []}],
+        },
+    ]
+    assert [row[:3] for row in rows] == [("a", "a", None), ("b", "b", "a")]
+    assert [json.loads(row[3]) for row in rows] == [
+        {"messages": messages[:2]},
+        {"messages": messages},
+    ]
+
+
+async def test_a_deleted_response_is_in_no_table(store: SqliteStore) -> None:
+    await store.begin(begun("r"), ITEMS, key=("key", "print"))
+    await store.append("r", 0, -1, events(0, 3), final=done(begun("r"), answered("out")))
+    await store.delete("r")
+    await store.close()
+    connection = sqlite3.connect(store.database.path)
+    tables = "responses input_items output_items events idempotency conversation_history".split()
+    counts = [connection.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables]
+    connection.close()
+    assert counts == [0] * 6
+    assert b"DROP TABLE" not in store.database.path.read_bytes()  # nor anywhere in the file

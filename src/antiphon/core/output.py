@@ -55,6 +55,9 @@ class Output:
         self._current: Open | None = None
         self._calls: dict[Key, Open] = {}
         self._nameless: dict[Key, parts.Call] = {}
+        self._named: set[Key] = set()
+        self.lost = False
+        """Whether arguments came that belong to no call."""
         self._call_ids: set[str] = set()
         self._touched: Open | None = None
         self.count = 0
@@ -108,7 +111,10 @@ class Output:
             if earlier := self._nameless.pop(part.key, None):
                 part = _joined(earlier, part)
             if not part.name:
-                self._nameless[part.key] = part
+                if part.key in self._named:  # a tail of a call that is over
+                    self.lost = True
+                else:
+                    self._nameless[part.key] = part
                 return
             item = self._open_call(part)
         self._touched = item
@@ -193,6 +199,7 @@ class Output:
 
     def _open_call(self, part: parts.Call) -> Open:
         self._yield_to_next()
+        self._named.add(part.key)
         call_id = part.call_id
         if not 0 < len(call_id) <= items.CALL_ID_LIMIT or call_id in self._call_ids:
             call_id = self._ids("call")
@@ -252,6 +259,7 @@ class Output:
 
     def close(self, status: Status) -> None:
         """Close every item; what was still growing gets the status."""
+        self.lost = self.lost or any(call.arguments for call in self._nameless.values())
         self._current = None
         self._calls.clear()
         while self._undone:
@@ -263,10 +271,6 @@ class Output:
         """Answer with no words, which is what a model that said nothing has done."""
         self._strand(self._sequential("message", 0), TEXT, 0)
         self.close("completed")
-
-    def nameless(self) -> bool:
-        """Tell whether arguments came for a call that never got a name."""
-        return any(call.arguments for call in self._nameless.values())
 
     def _yield_to_next(self) -> None:
         """Seal what cannot grow any more because another item begins."""

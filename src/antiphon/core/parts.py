@@ -49,8 +49,8 @@ class Reasoning(Struct, frozen=True, gc=False):
 class Call(Struct, frozen=True, gc=False):
     """A function call, or more of its arguments.
 
-    A new `call_id` on a known key begins another call. `complete` says that nothing more will
-    come for this call.
+    A name with a new `call_id` on a known key begins another call. `complete` says that nothing
+    more will come for this call.
     """
 
     key: Key = 0

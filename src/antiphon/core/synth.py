@@ -32,6 +32,7 @@ from antiphon.core.response import (
     ResponseWarning,
     Usage,
 )
+from antiphon.core.surrogates import mend
 from antiphon.core.value import is_extension_type
 
 INCOMPLETE = {
@@ -132,7 +133,7 @@ class Synth:
         self.ended = True
         self._output.close("incomplete")
         code = error.code or error.type
-        failure = ResponseError(code=code, message=error.message, type=error.type)
+        failure = ResponseError(code=code, message=mend(error.message), type=error.type)
         response = replace(self._final(), status="failed", error=failure, incomplete_details=None)
         self._stream.say(ResponseFailed, response=response)
         return self._stream.take()
@@ -144,8 +145,8 @@ class Synth:
         return self.fail(error)
 
     def _final(self) -> Response:
-        if self._output.nameless():
-            message = "Arguments came for a call that never got a name; they were left out."
+        if self._output.lost:
+            message = "Arguments came that belong to no call; they were left out."
             self._warn(parts.Warn("nameless_call", message))
         counts = self.usage
         usage = Usage.of(
@@ -181,7 +182,9 @@ class Synth:
 
     def _warn(self, part: parts.Warn) -> None:
         param = UNSET if part.param is None else part.param
-        self._warnings.append(ResponseWarning(code=part.code, message=part.message, param=param))
+        self._warnings.append(
+            ResponseWarning(code=part.code, message=mend(part.message), param=param)
+        )
 
     def _finish(self, part: parts.Finish) -> None:
         self._reason = part.reason

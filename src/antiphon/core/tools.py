@@ -76,7 +76,9 @@ def callable_tools(tools: list[Tool], choice: ToolChoice) -> list[FunctionTool]:
 def must_call(choice: ToolChoice) -> bool:
     """Tell whether a tool choice leaves the model no way to answer without a call."""
     match choice:
-        case "required" | FunctionToolChoice() | AllowedTools(mode="required"):
+        case "required" | FunctionToolChoice() | ExtensionToolChoice():
+            return True
+        case AllowedTools(mode="required"):
             return True
         case _:
             return False

@@ -253,8 +253,8 @@ def _kinds_reader(kinds: Sequence[type[Value]]) -> Reader:
             raise ShapeError(join(path, "type"), f"{reason}: one of {known}")
         if choose := table.get(name) or (rest if is_extension_type(name) else None):
             return choose(source, path)
-        hint = f"; extensions are written 'slug:{name}'" if rest else ""
-        raise ShapeError(join(path, "type"), f"unknown type '{name}'; known: {known}{hint}")
+        hint = f"; extensions are written 'slug:{name[:64]}'" if rest else ""
+        raise ShapeError(join(path, "type"), f"unknown type '{name[:64]}'; known: {known}{hint}")
 
     return read_kind
 
@@ -298,7 +298,9 @@ def _entry(raw: object, annotation: object) -> str:
     """Name the entry of an object or array that does not fit; msgspec does not."""
     if isinstance(raw, dict):
         entries = cast("dict[str, object]", raw).items()
-        return next((f".{name}" for name, v in entries if not _fits({name: v}, annotation)), "")
+        return next(
+            (f".{name[:80]}" for name, v in entries if not _fits({name: v}, annotation)), ""
+        )
     if isinstance(raw, list):
         members = enumerate(cast("list[object]", raw))
         return next((f"[{index}]" for index, v in members if not _fits([v], annotation)), "")

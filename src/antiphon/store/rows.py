@@ -17,19 +17,19 @@ from antiphon.store.base import TERMINAL, Conversation, Stored
 
 Row = dict[str, object]
 
-_SCALARS = (
+SCALARS = (
     "id object created_at status instructions max_output_tokens model previous_response_id "
     "temperature top_p truncation"
 ).split()
-_FLAGS = ("parallel_tool_calls", "store", "background")
-_JSON = ("error incomplete_details output reasoning text tool_choice tools usage metadata").split()
+FLAGS = ("parallel_tool_calls", "store", "background")
+JSON = ("error incomplete_details output reasoning text tool_choice tools usage metadata").split()
 
 
 def response_row(response: Response, now: int) -> Row:
     """Write a response as the columns that it fills; `now` is when it ended, if it says nothing."""
     fields = _fields(response)
-    row: Row = {name: fields.pop(name) for name in (*_SCALARS, *_FLAGS)}
-    row |= {name: _json(fields.pop(name)) for name in _JSON}
+    row: Row = {name: fields.pop(name) for name in (*SCALARS, *FLAGS)}
+    row |= {name: _json(fields.pop(name)) for name in JSON}
     row["user_id"] = fields.pop("user", None)
     row["rest"] = _json(fields)
     row["ended_at"] = ended_at(response, now)
@@ -45,9 +45,9 @@ def ended_at(response: Response, now: int) -> int | None:
 
 def response_of(row: sqlite3.Row) -> Response:
     """Read the response that a row holds."""
-    fields: Row = {name: row[name] for name in _SCALARS}
-    fields |= {name: bool(row[name]) for name in _FLAGS}
-    fields |= {name: _value(row[name]) for name in _JSON}
+    fields: Row = {name: row[name] for name in SCALARS}
+    fields |= {name: bool(row[name]) for name in FLAGS}
+    fields |= {name: _value(row[name]) for name in JSON}
     fields["user"] = row["user_id"]
     return decode(Response, fields | cast("Row", _value(row["rest"])))
 

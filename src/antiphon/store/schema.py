@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from antiphon.core.errors import StoreError
+from antiphon.store import legacy
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -126,25 +127,26 @@ SELECT
     r.id AS response_id,
     r.previous_response_id AS previous_response_id,
     (
-        WITH RECURSIVE chain (id, previous, output, depth) AS (
-            SELECT r.id, r.previous_response_id, r.output, 0
+        WITH RECURSIVE chain (id, previous, output, turn) AS (
+            SELECT r.id, r.previous_response_id, r.output, r.turn
             UNION ALL
-            SELECT p.id, p.previous_response_id, p.output, chain.depth + 1
-            FROM chain JOIN responses p ON p.id = chain.previous AND p.tenant = r.tenant
+            SELECT p.id, p.previous_response_id, p.output, p.turn
+            FROM chain JOIN responses p
+                ON p.id = chain.previous AND p.tenant = r.tenant AND p.turn = chain.turn - 1
         ),
-        said (depth, half, position, role, content) AS (
-            SELECT chain.depth, 0, i.position, i.role, i.content
+        said (turn, half, position, role, content) AS (
+            SELECT chain.turn, 0, i.position, i.role, i.content
             FROM chain JOIN input_items i ON i.response_id = chain.id
             WHERE i.type = 'message'
             UNION ALL
-            SELECT chain.depth, 1, o.key, o.value ->> 'role', o.value -> 'content'
+            SELECT chain.turn, 1, o.key, o.value ->> 'role', o.value -> 'content'
             FROM chain, json_each(chain.output) o
             WHERE o.value ->> 'type' = 'message'
         )
         SELECT json_object('messages', json_group_array(
             json_object('role', role, 'content', json(content))
         ))
-        FROM (SELECT role, content FROM said ORDER BY depth DESC, half, position)
+        FROM (SELECT role, content FROM said ORDER BY turn, half, position)
     ) AS conversation_data,
     r.created_at AS created_at
 FROM responses r"""
@@ -172,8 +174,11 @@ _TABLES = (
 
 
 def _begin(connection: sqlite3.Connection) -> None:
+    older = legacy.set_aside(connection)
     for statement in _TABLES:
         connection.execute(statement)
+    if older:
+        legacy.adopt(connection)
 
 
 MIGRATIONS: Sequence[Migration] = (_begin,)

@@ -1,0 +1,150 @@
+"""The writing thread: few transactions for many changes, and no failure that outlasts its cause."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.core.errors import StoreError
+from antiphon.store.base import Logged, Stored
+from antiphon.store.sqlite import SqliteStore
+from tests.store.making import answered, begun, done, events, said
+
+pytestmark = pytest.mark.anyio
+
+BIG = "x" * 100_000
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """Give an empty store."""
+    store = SqliteStore(tmp_path)
+    yield store
+    await store.close()
+
+
+async def limit_pages(store: SqliteStore, room: int | None) -> None:
+    """Let the database have so many pages more, or as many as it likes."""
+
+    def limit(connection: sqlite3.Connection) -> None:
+        used = connection.execute("PRAGMA page_count").fetchone()[0]
+        most = 2**30 if room is None else used + room
+        connection.execute(f"PRAGMA max_page_count = {most}")
+
+    await store.database.write(limit)
+
+
+async def check(store: SqliteStore) -> None:
+    """Let SQLite look for anything wrong in the file."""
+
+    def look(connection: sqlite3.Connection) -> list[str]:
+        problems = connection.execute("PRAGMA foreign_key_check").fetchall()
+        return [*map(str, problems), connection.execute("PRAGMA integrity_check").fetchone()[0]]
+
+    assert await store.database.read(look) == ["ok"]
+
+
+async def test_many_changes_share_a_transaction(store: SqliteStore) -> None:
+    before = store.database.writer.commits
+    for number in range(10):
+        await asyncio.gather(*(store.begin(begun(f"r{number}_{n}"), []) for n in range(100)))
+    assert len(await store.unfinished()) == 1000
+    assert store.database.writer.commits - before <= 100
+
+
+async def test_a_change_that_fails_harms_no_other(store: SqliteStore) -> None:
+    def broken(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO conversations VALUES ('', 'half', 0, '{}')")
+        raise ZeroDivisionError
+
+    before = store.database.writer.commits
+    results = await asyncio.gather(
+        store.begin(begun("a"), []),
+        store.database.write(broken),
+        store.begin(begun("a"), []),
+        store.begin(begun("b"), []),
+        return_exceptions=True,
+    )
+    kinds = [type(result) for result in results]
+    assert kinds == [type(None), ZeroDivisionError, StoreError, type(None)]
+    assert store.database.writer.commits - before <= 2
+    assert await store.unfinished() == [("", Stored(begun("a"))), ("", Stored(begun("b")))]
+    assert await store.conversation("half") is None
+
+
+async def test_a_full_disk_is_a_store_error_and_passes(store: SqliteStore) -> None:
+    await store.begin(begun("r"), [said("in")])
+    assert await store.append("r", 0, -1, events(0, 5))
+    await limit_pages(store, 0)
+    for change in (
+        lambda: store.begin(begun("s"), [said("s", BIG)]),
+        lambda: store.append("r", 0, 4, [BIG.encode()]),
+        lambda: store.end(done(begun("r"), answered("out", BIG))),
+    ):
+        with pytest.raises(StoreError, match="full"):
+            await change()
+    assert await store.find("r") == Stored(begun("r"), last=4)  # reading goes on
+    assert await store.find("s") is None
+    await limit_pages(store, None)
+    assert await store.append("r", 0, 4, events(5, 1), final=done(begun("r")))
+    assert await store.read("r", -1) == Logged(events(0, 6), ended=True)
+    await check(store)
+
+
+async def test_nothing_acknowledged_is_lost_while_the_disk_fills_again_and_again(
+    store: SqliteStore,
+) -> None:
+    body = b"x" * 2000
+    kept = {f"r{n}": -1 for n in range(5)}
+    for id in kept:
+        await store.begin(begun(id), [])
+
+    async def stream(id: str) -> int:
+        failures = 0
+        for _ in range(30):
+            try:
+                assert await store.append(id, 0, kept[id], [body])
+                kept[id] += 1
+            except StoreError:
+                failures += 1
+        return failures
+
+    for room in (3, 1, 0, 7, 20):
+        await limit_pages(store, room)
+        assert sum(await asyncio.gather(*map(stream, kept))) > 0
+        await limit_pages(store, None)
+        for id, last in kept.items():
+            log = await store.read(id, -1)
+            assert log == Logged([body] * (last + 1), ended=False)
+    await check(store)
+
+
+async def test_a_broken_connection_is_replaced(store: SqliteStore) -> None:
+    await store.begin(begun("a"), [])
+    with pytest.raises(StoreError):
+        await store.database.write(lambda connection: connection.close())
+    await store.begin(begun("b"), [])
+    assert [stored.response.id for _, stored in await store.unfinished()] == ["a", "b"]
+
+
+async def test_a_broken_reader_is_replaced(store: SqliteStore) -> None:
+    await store.begin(begun("a"), [])
+    for _ in range(10):
+        with pytest.raises(StoreError):
+            await store.database.read(lambda connection: connection.execute("nonsense"))
+    assert await store.find("a") == Stored(begun("a"))
+
+
+async def test_a_database_locked_for_too_long_is_a_store_error_and_passes(
+    store: SqliteStore,
+) -> None:
+    await store.database.write(lambda connection: connection.execute("PRAGMA busy_timeout = 20"))
+    other = sqlite3.connect(store.database.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked"):
+        await store.begin(begun("a"), [])
+    other.execute("ROLLBACK")
+    other.close()
+    assert await store.begin(begun("a"), []) is None
