@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -20,10 +21,17 @@ from antiphon.server.settings import Settings
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def forgetful(settings: Settings | None) -> Settings:
+    """Store nothing on disk, unless a test says where."""
+    settings = settings or Settings()
+    default = settings.responses_dir == Settings().responses_dir
+    return replace(settings, responses_dir=None) if default else settings
+
+
 @contextmanager
 def serving(served: Settings | App | None = None) -> Iterator[str]:
     """Serve an application, or settings, on a free port; give its address."""
-    app = create_app(served) if served is None or isinstance(served, Settings) else served
+    app = create_app(forgetful(served)) if not callable(served) else served
     server = uvicorn.Server(config(app, "127.0.0.1", 0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

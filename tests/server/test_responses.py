@@ -333,7 +333,12 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     ({"tool_choice": "perhaps"}, "tool_choice", "invalid_value"),
     ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
     ({"tool_choice": {"type": "function", "name": "x"}}, "tool_choice", "invalid_value"),
-    ({"tool_choice": {"type": "web_search"}}, "tool_choice", "unsupported_value"),
+    ({"tool_choice": {"type": "web_search"}}, "tool_choice", "invalid_value"),
+    (
+        {"tool_choice": {"type": "web_search"}, "tools": [{"type": "web_search"}]},
+        "tool_choice",
+        "unsupported_value",
+    ),
     ({"background": True}, "background", "unsupported_parameter"),
     ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
     ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),

@@ -172,19 +172,19 @@ class Agreement(RuleBasedStateMachine):
         """Compare everything that can be seen."""
         self.both(lambda store: store.unfinished())
         for id in RESPONSES:
-            self.both(partial(self.seen, id, tenant, cursor))
+            self.both(partial(self.seen, id, tenant))
+            self.both(lambda store, r=id: store.input_items(r, cursor, tenant=tenant))
         for talk in CONVERSATIONS:
             self.both(lambda store, talk=talk: store.conversation(talk, tenant=tenant))
             self.both(lambda store, talk=talk: store.list_items(talk, cursor, tenant=tenant))
 
-    async def seen(self, id: str, tenant: str, cursor: Cursor, store: Store) -> object:
+    async def seen(self, id: str, tenant: str, store: Store) -> object:
         """Return everything that can be seen of a response."""
         return [
             await store.find(id, tenant=tenant),
             await store.history(id, tenant=tenant),
             await store.read(id, -1, tenant=tenant),
             await store.read(id, 1, limit=2, tenant=tenant),
-            await store.input_items(id, cursor, tenant=tenant),
         ]
 
 

@@ -25,15 +25,34 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-async def limit_pages(store: SqliteStore, room: int | None) -> None:
-    """Let the database have so many pages more, or as many as it likes."""
+class Disk:
+    """What a store writes to: with room for so many pages more, or for as many as it likes."""
 
-    def limit(connection: sqlite3.Connection) -> None:
-        used = connection.execute("PRAGMA page_count").fetchone()[0]
-        most = 2**30 if room is None else used + room
-        connection.execute(f"PRAGMA max_page_count = {most}")
+    def __init__(self, store: SqliteStore) -> None:
+        self.writer = store.database.writer
+        self.connect = self.writer._connect
+        self.writer._connect = self.connected
+        self.most = 2**30
 
-    await store.database.write(limit)
+    async def limit(self, room: int | None) -> None:
+        """Let the database grow by so much, whichever connection it grows through."""
+
+        def measure(connection: sqlite3.Connection) -> None:
+            used = connection.execute("PRAGMA page_count").fetchone()[0]
+            self.most = 2**30 if room is None else used + room
+            self.confine(connection)
+
+        await self.writer.submit(measure)
+
+    def connected(self) -> sqlite3.Connection:
+        """Open a connection that is as limited as the disk."""
+        connection = self.connect()
+        self.confine(connection)
+        return connection
+
+    def confine(self, connection: sqlite3.Connection) -> None:
+        """Limit a connection."""
+        connection.execute(f"PRAGMA max_page_count = {self.most}")
 
 
 async def check(store: SqliteStore) -> None:
@@ -75,9 +94,10 @@ async def test_a_change_that_fails_harms_no_other(store: SqliteStore) -> None:
 
 
 async def test_a_full_disk_is_a_store_error_and_passes(store: SqliteStore) -> None:
+    disk = Disk(store)
     await store.begin(begun("r"), [said("in")])
     assert await store.append("r", 0, -1, events(0, 5))
-    await limit_pages(store, 0)
+    await disk.limit(0)
     for change in (
         lambda: store.begin(begun("s"), [said("s", BIG)]),
         lambda: store.append("r", 0, 4, [BIG.encode()]),
@@ -87,7 +107,7 @@ async def test_a_full_disk_is_a_store_error_and_passes(store: SqliteStore) -> No
             await change()
     assert await store.find("r") == Stored(begun("r"), last=4)  # reading goes on
     assert await store.find("s") is None
-    await limit_pages(store, None)
+    await disk.limit(None)
     assert await store.append("r", 0, 4, events(5, 1), final=done(begun("r")))
     assert await store.read("r", -1) == Logged(events(0, 6), ended=True)
     await check(store)
@@ -96,7 +116,7 @@ async def test_a_full_disk_is_a_store_error_and_passes(store: SqliteStore) -> No
 async def test_nothing_acknowledged_is_lost_while_the_disk_fills_again_and_again(
     store: SqliteStore,
 ) -> None:
-    body = b"x" * 2000
+    disk, body = Disk(store), b"x" * 2000
     kept = {f"r{n}": -1 for n in range(5)}
     for id in kept:
         await store.begin(begun(id), [])
@@ -112,9 +132,9 @@ async def test_nothing_acknowledged_is_lost_while_the_disk_fills_again_and_again
         return failures
 
     for room in (3, 1, 0, 7, 20):
-        await limit_pages(store, room)
-        assert sum(await asyncio.gather(*map(stream, kept))) > 0
-        await limit_pages(store, None)
+        await disk.limit(room)
+        assert sum(await asyncio.gather(*map(stream, kept))) > 50
+        await disk.limit(None)
         for id, last in kept.items():
             log = await store.read(id, -1)
             assert log == Logged([body] * (last + 1), ended=False)

@@ -82,6 +82,12 @@ class StreamOptions(Value):
     include_obfuscation: bool = False
 
 
+class ConversationParam(Value):
+    """The conversation that a response belongs to."""
+
+    id: str
+
+
 class Request(Value):
     """A request for one response."""
 
@@ -112,10 +118,13 @@ class Request(Value):
     service_tier: ServiceTier = "default"
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     user: str | None = None
+    conversation: ConversationParam | None = None
 
     @classmethod
     def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Turn string input into items, and give items their type where the shape tells it."""
+        if isinstance(raw.get("conversation"), str):
+            raw = raw | {"conversation": {"id": raw["conversation"]}}
         raw = raw | {"input": prepare_input(raw.get("input"), join(path, "input"))}
         include = raw.get("include")
         if isinstance(include, list):

@@ -6,7 +6,14 @@ from msgspec import UNSET, UnsetType, field
 
 from antiphon.core.content import OutputText
 from antiphon.core.items import Item, Message
-from antiphon.core.request import Metadata, ReasoningConfig, Request, TextConfig, Truncation
+from antiphon.core.request import (
+    ConversationParam,
+    Metadata,
+    ReasoningConfig,
+    Request,
+    TextConfig,
+    Truncation,
+)
 from antiphon.core.tools import Tool, ToolChoice
 from antiphon.core.value import Value
 
@@ -107,6 +114,7 @@ class Response(Value):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | UnsetType | None = UNSET
+    conversation: ConversationParam | UnsetType = UNSET
     warnings: list[ResponseWarning] | UnsetType = field(default=UNSET, name="antiphon:warnings")
 
     @classmethod
@@ -139,6 +147,7 @@ class Response(Value):
             safety_identifier=request.safety_identifier,
             prompt_cache_key=request.prompt_cache_key,
             user=UNSET if request.user is None else request.user,
+            conversation=request.conversation or UNSET,
         )
 
     @property

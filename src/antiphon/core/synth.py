@@ -53,7 +53,9 @@ class Synth:
         clock: Callable[[], float],
         keep_empty: bool = False,
         pad: Callable[[str], str] | None = None,
+        silent: bool = False,
     ) -> None:
+        self._silent = silent
         self._begun = response
         self._clock = clock
         self._stream = Stream()
@@ -88,6 +90,11 @@ class Synth:
         """The response as far as it has been made."""
         return self._stream.fold.response
 
+    @property
+    def started(self) -> bool:
+        """Whether the response has been announced."""
+        return self._stream.number > 0
+
     def start(self) -> list[Event]:
         """Announce the response: created, then queued or in progress."""
         self._stream.say(ResponseCreated, response=self._begun)
@@ -121,7 +128,7 @@ class Synth:
             self._stream.say(ResponseIncomplete, response=response)
         else:
             self._output.close("completed")
-            if not self._output.count:
+            if not (self._output.count or self._silent):
                 self._output.close_empty()
             self._stream.say(ResponseCompleted, response=replace(self._final(), status="completed"))
         return self._stream.take()

@@ -7,13 +7,13 @@ caller can still give it as one.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Protocol
 
 from antiphon.agents.turn import Turn
 from antiphon.core import parts, tokens
-from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.core.errors import ErrorPayload, RequestError, StoreError, UpstreamError
 from antiphon.core.events import Event
 from antiphon.core.parts import Part
 from antiphon.core.response import Response
@@ -44,18 +44,46 @@ class Outlet(Protocol):
         ...
 
 
+Keep = Callable[[list[Event], Response], Awaitable[list[Event]]]
+"""Keeps how a response ended, and returns the events that may be told now; may raise StoreError."""
+
+DRAIN = "drain"
+"""What a task is cancelled with when the server stops, and not its client."""
+
+LOST = ErrorPayload(
+    message="The server stopped while this response was being made. What had been made is kept.",
+    type="server_error",
+    code="server_error",
+)
+UNKEPT = ErrorPayload(
+    message="The response was made but could not be stored. Try again, or set store to false.",
+    type="server_error",
+    code="store_unavailable",
+)
+
+
 class Run:
     """One response being made."""
 
-    def __init__(self, model: Model, turn: Turn, synth: Synth, outlet: Outlet | None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        turn: Turn,
+        synth: Synth,
+        outlet: Outlet | None = None,
+        keep: Keep | None = None,
+    ) -> None:
         self._model = model
         self._turn = turn
         self._synth = synth
         self._outlet = outlet
+        self._keep = keep
         self.answering = False
         """Whether the model has begun to answer, or the caller has been promised a stream."""
         self.begun = asyncio.Event()
         """Set when the model has begun to answer, or has ended without."""
+        self.refusal: RequestError | UpstreamError | None = None
+        """The error with a status of its own that ended the response, if one did."""
 
     @property
     def response(self) -> Response:
@@ -63,28 +91,34 @@ class Run:
         return self._synth.response
 
     async def drive(self) -> Response:
-        """Make the response, to its end."""
-        self._write(self._synth.start())
+        """Make the response, to its end; raises a refusal that came before any answer."""
         try:
-            await self._answer()
-        except asyncio.CancelledError:
-            if is_cancelled():
-                self._cancel()
-                raise
-            self._break()  # a cancellation of the model's own, which it let escape
-        except (RequestError, UpstreamError) as error:
-            if not self.answering:
-                raise
-            self._fail(error.payload)
-        except (Exception, SystemExit):  # noqa: BLE001 - a process boundary: models raise anything
-            self._break()
-        else:
-            self._end()
+            self._write(self._synth.begin() if self._synth.started else self._synth.start())
+            await self._make()
         finally:
             self.begun.set()
         return self.response
 
-    async def _answer(self) -> None:
+    async def _make(self) -> None:
+        try:
+            ending = await self._answer()
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                await self._conclude(self._cancelled(error))
+                raise
+            ending = self._broken()  # a cancellation of the model's own, which it let escape
+        except (RequestError, UpstreamError) as error:
+            self.refusal = error
+            ending = self._failed(error.payload)
+        except (Exception, SystemExit):  # noqa: BLE001 - a process boundary: models raise anything
+            ending = self._broken()
+        if self.refusal and not self.answering:
+            await self._conclude([])
+            raise self.refusal
+        await self._conclude(ending)
+
+    async def _answer(self) -> list[Event]:
+        """Feed the model's parts to the synthesizer; return the events of its end."""
         synth, outlet = self._synth, self._outlet
         async with aclosing(self._model(self._turn)) as answer:
             count = 0
@@ -93,37 +127,49 @@ class Run:
                     if not self.answering:
                         self.answering = True
                         self.begun.set()
+                    if synth.ended:
+                        return events
                     if outlet:
                         outlet.write(events)
                         if outlet.full:
                             await outlet.drained()
-                    if synth.ended:
-                        return
                 count += 1
                 if count % FAIR == 0:
                     await asyncio.sleep(0)
-
-    def _end(self) -> None:
         self._account()
-        self._write(self._synth.end())
+        return synth.end()
 
-    def _cancel(self) -> None:
-        """End as cancelled, unless the response has ended already."""
+    def _cancelled(self, error: asyncio.CancelledError) -> list[Event]:
+        """End as cancelled, or as failed if the server stops, unless it has ended already."""
         self._turn.cancelled.set()
+        if error.args == (DRAIN,):
+            return self._failed(LOST)
         if not self._synth.ended:
             self._synth.feed(parts.Finish("cancelled"))
-        self._end()
+        self._account()
+        return self._synth.end()
 
-    def _break(self) -> None:
+    def _broken(self) -> list[Event]:
         """Fail for a reason that only the log may know."""
         model = self._turn.model
         logger.exception("model %s failed in %s", model, self._turn.response_id)
         message = f"The model '{model}' failed while answering."
-        self._fail(ErrorPayload(message=message, type="server_error", code="server_error"))
+        return self._failed(ErrorPayload(message=message, type="server_error", code="server_error"))
 
-    def _fail(self, error: ErrorPayload) -> None:
+    def _failed(self, error: ErrorPayload) -> list[Event]:
         self._account()
-        self._write(self._synth.fail(error))
+        return self._synth.fail(error)
+
+    async def _conclude(self, ending: list[Event]) -> None:
+        """Keep the end, then tell it. It is kept whoever else gives up waiting meanwhile."""
+        if self._keep:
+            try:
+                kept = asyncio.ensure_future(self._keep(ending, self.response))
+                ending = await asyncio.shield(kept)
+            except StoreError:
+                logger.exception("%s could not be kept", self._turn.response_id)
+                ending[-1:] = self._synth.retract(UNKEPT)
+        self._write(ending)
 
     def _account(self) -> None:
         """Estimate the tokens that the model did not count, and say that they are estimates."""

@@ -1,7 +1,8 @@
 """The application: which path leads where.
 
 `create_app` makes a Starlette application that can be served as it is, or mounted under a prefix
-in anyone's Starlette or FastAPI application. It needs no lifespan.
+in anyone's Starlette or FastAPI application. It needs no lifespan: what it needs is made when the
+first request comes. With one, what runs is given time to end.
 """
 
 import time
@@ -15,10 +16,12 @@ from starlette.routing import BaseRoute, Route
 
 from antiphon.agents.registry import Agents
 from antiphon.core.errors import RequestError
-from antiphon.engine.engine import Engine
 from antiphon.server.edge import Edge
+from antiphon.server.http import App, Receive, Scope, Send
 from antiphon.server.responses import CreateResponse
+from antiphon.server.service import Service, stopping
 from antiphon.server.settings import Settings
+from antiphon.server.stored import Kept
 from antiphon.wire import json
 from antiphon.wire.dialects import Dialect, OpenAIDialect
 
@@ -33,13 +36,20 @@ DOORS: dict[str, type[Dialect]] = {
 def create_app(settings: Settings | None = None) -> Starlette:
     """Make the application."""
     settings = settings or Settings()
-    engine = Engine(Agents(settings.all_agents))
-    routes: list[BaseRoute] = [Route("/healthz", healthy), Route("/readyz", ready)]
+    service = Service(settings)
+    health = Health(service)
+    routes: list[BaseRoute] = [
+        Route("/healthz", health.alive, methods=["GET"]),
+        Route("/readyz", health.ready, methods=["GET"]),
+    ]
     for prefix, dialect in DOORS.items():
-        models = Models(engine.agents)
-        create = CreateResponse(engine, settings, dialect)
+        models, kept = Models(service.agents), Kept(service, dialect)
+        create = CreateResponse(service, dialect)
         routes += [
             Route(f"{prefix}/responses", create, methods=["POST"]),
+            Route(f"{prefix}/responses/{{id}}", raw(kept.one), methods=["GET", "DELETE"]),
+            Route(f"{prefix}/responses/{{id}}/cancel", raw(kept.cancel), methods=["POST"]),
+            Route(f"{prefix}/responses/{{id}}/input_items", raw(kept.input_items), methods=["GET"]),
             Route(f"{prefix}/models", models.list, methods=["GET"]),
             Route(f"{prefix}/models/{{id:path}}", models.one, methods=["GET"]),
         ]
@@ -47,7 +57,9 @@ def create_app(settings: Settings | None = None) -> Starlette:
         routes=routes,
         middleware=[Middleware(Edge, settings=settings)],
         exception_handlers={HTTPException: refuse},
+        lifespan=service.lifespan,
     )
+    app.state.service = service
     app.router.redirect_slashes = False
     return app
 
@@ -80,16 +92,24 @@ class Models:
         return {"id": name, "object": "model", "created": self._created, "owned_by": "antiphon"}
 
 
-async def healthy(request: Request) -> Response:
-    """Say that the process is alive."""
-    del request
-    return _json({"status": "ok"})
+class Health:
+    """Whether the process is alive, and whether requests are welcome."""
 
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
-async def ready(request: Request) -> Response:
-    """Say that requests are welcome."""
-    del request
-    return _json({"status": "ready"})
+    async def alive(self, request: Request) -> Response:
+        """Say that the process is alive."""
+        del request
+        return _json({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Say that requests are welcome, or raise what keeps them away."""
+        del request
+        if self._service.draining:
+            raise stopping()
+        await self._service.engine()
+        return _json({"status": "ready"})
 
 
 async def refuse(request: Request, error: Exception) -> Response:
@@ -105,6 +125,17 @@ async def refuse(request: Request, error: Exception) -> Response:
         message = f"There is nothing at {path}. Responses are made by POST /v1/responses."
         refused = RequestError(message, type="not_found", code="not_found")
     raise refused
+
+
+class raw:  # noqa: N801 - used as a function
+    """An endpoint that speaks ASGI itself; Starlette takes a function for one that does not."""
+
+    def __init__(self, endpoint: App) -> None:
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        await self._endpoint(scope, receive, send)
 
 
 def _json(value: object) -> Response:

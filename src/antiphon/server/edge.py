@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.core.errors import ErrorPayload, RequestError, StoreError, UpstreamError
 from antiphon.engine.ids import new_id
 from antiphon.server.http import App, ClientGone, Message, Receive, Scope, Send, header, send_json
 from antiphon.server.settings import Settings
@@ -23,6 +23,11 @@ OPEN = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+UNSTORED = ErrorPayload(
+    message="Responses cannot be stored at the moment. Try again, or set store to false.",
+    type="server_error",
+    code="store_unavailable",
+)
 CLIENT_GONE = 499
 """What the log shows for a client that left before it was answered; nobody is sent this."""
 
@@ -47,6 +52,9 @@ class Edge:
             answer.status = CLIENT_GONE
         except RequestError as error:
             await answer.refuse(error.payload, answer.dialect.status(error), error.headers)
+        except StoreError:
+            logger.exception("%s found the store failing", answer.request_id)
+            await answer.refuse(UNSTORED, 503, {"retry-after": "1"})
         except UpstreamError as error:
             await answer.refuse(error.payload, error.status, error.headers)
         except Exception:
@@ -132,4 +140,8 @@ def detail(payload: ErrorPayload) -> str:
         return "model not found"
     if payload.code == "missing_required_parameter" and payload.param in ("model", "input"):
         return "input and model are required"
+    if payload.code == "response_not_found":
+        return "Response not found"
+    if payload.code == "not_a_background_response" and payload.param == "response_id":
+        return "Only background responses can be cancelled"
     return payload.message

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, cast
 
 from antiphon.core.errors import RequestError
+from antiphon.wire import json
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -52,6 +53,15 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
+
+
+async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
+    """Read and parse a JSON body."""
+    body = await read_body(scope, receive, limit)
+    try:
+        return json.decode(body)
+    except json.JSONError as error:
+        raise RequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
 async def disconnected(receive: Receive) -> None:

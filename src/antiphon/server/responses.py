@@ -1,13 +1,19 @@
 """`POST /responses`: a request in, a response out, whole or as a stream."""
 
 import asyncio
-from collections.abc import Coroutine
+import hashlib
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
 
 from antiphon.core.errors import AntiphonError, RequestError
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.value import ShapeError
-from antiphon.engine.engine import Engine
+from antiphon.engine.background import followed
+from antiphon.engine.engine import Engine, KeyTaken
+from antiphon.engine.retell import retell
 from antiphon.engine.run import Run
 from antiphon.server.http import (
     ClientGone,
@@ -15,81 +21,171 @@ from antiphon.server.http import (
     Scope,
     Send,
     disconnected,
-    read_body,
+    header,
+    read_json,
     send_json,
 )
-from antiphon.server.settings import Settings
+from antiphon.server.service import Service, stopping
 from antiphon.server.stream import EventStream
-from antiphon.wire import json
+from antiphon.store.base import TERMINAL
 from antiphon.wire.dialects import Dialect, failure_of, read_request
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request, and where its answer goes."""
+
+    request: Request
+    dialect: Dialect
+    key: tuple[str, str] | None
+    receive: Receive
+    send: Send
+
+    async def give(self, response: Response) -> None:
+        """Send a response, or the error it ended with."""
+        if response.error is None:
+            await send_json(self.send, self.dialect.response(response))
+            return
+        unkept = response.error.code == "store_unavailable"
+        body = self.dialect.error(failure_of(response))
+        await send_json(self.send, body, 503 if unkept else 500)
 
 
 class CreateResponse:
     """The endpoint, at one door."""
 
-    def __init__(self, engine: Engine, settings: Settings, dialect: type[Dialect]) -> None:
-        self._engine = engine
-        self._settings = settings
+    def __init__(self, service: Service, dialect: type[Dialect]) -> None:
+        self._service = service
+        self._settings = service.settings
         self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        request = await self._read(scope, receive)
-        dialect = self._dialect(frozenset(request.include))
-        if request.stream:
-            await self._stream(request, dialect, receive, send)
-        else:
-            await self._whole(request, dialect, receive, send)
-
-    async def _read(self, scope: Scope, receive: Receive) -> Request:
-        body = await read_body(scope, receive, self._settings.body_limit)
+        body = await read_json(scope, receive, self._settings.body_limit)
+        request = read(body)
+        exchange = Exchange(
+            request=request,
+            dialect=self._dialect(frozenset(request.include)),
+            key=idempotency_key(scope, body),
+            receive=receive,
+            send=send,
+        )
+        engine = await self._service.engine()
         try:
-            return read_request(json.decode(body))
-        except json.JSONError as error:
-            raise RequestError(
-                f"The body is not valid JSON: {error}", code="invalid_json"
-            ) from None
-        except ShapeError as error:
-            raise RequestError.of_shape(error) from None
+            if request.background:
+                await self._submit(engine, exchange)
+            elif request.stream:
+                await self._stream(engine, exchange)
+            else:
+                await self._whole(engine, exchange)
+        except KeyTaken as taken:
+            await self._again(engine, exchange, taken)
 
-    async def _whole(
-        self, request: Request, dialect: Dialect, receive: Receive, send: Send
-    ) -> None:
-        run = self._engine.open(request)
-        async with Making(run.drive(), receive) as making:
+    async def _whole(self, engine: Engine, exchange: Exchange) -> None:
+        run = await engine.open(exchange.request, key=exchange.key)
+        async with Making(self._service.run(run.drive()), exchange.receive) as making:
             response = await making.result()
-        if response.error is not None:
-            await send_json(send, dialect.error(failure_of(response)), 500)
-        else:
-            await send_json(send, dialect.response(response))
+        if run.refusal:
+            raise run.refusal
+        await exchange.give(response)
 
-    async def _stream(
-        self, request: Request, dialect: Dialect, receive: Receive, send: Send
-    ) -> None:
-        stream = EventStream(dialect, self._settings.outlet_bytes)
-        run = self._engine.open(request, stream)
-        async with Making(run.drive(), receive, stream) as making:
+    async def _stream(self, engine: Engine, exchange: Exchange) -> None:
+        stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
+        run = await engine.open(exchange.request, stream, key=exchange.key)
+        async with Making(self._service.run(run.drive()), exchange.receive, stream) as making:
             if await making.begun(run, self._settings.commit_seconds):
-                await stream.send(send, self._settings.heartbeat_seconds)
-            await making.result()
+                await stream.send(exchange.send, self._settings.heartbeat_seconds)
+                making.check()
+            else:
+                await making.result()
+
+    async def _submit(self, engine: Engine, exchange: Exchange) -> None:
+        if self._service.draining:
+            raise stopping()
+        response = await engine.submit(exchange.request, key=exchange.key)
+        if exchange.request.stream:
+            await self._follow(engine, exchange, response.id)
+        else:
+            await exchange.give(response)
+
+    async def _follow(self, engine: Engine, exchange: Exchange, id: str) -> None:
+        stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
+        reading = asyncio.create_task(stream.follow(followed(engine.store, id)))
+        async with Making(reading, exchange.receive, stream):
+            await stream.send(exchange.send, self._settings.heartbeat_seconds)
+
+    async def _again(self, engine: Engine, exchange: Exchange, taken: KeyTaken) -> None:
+        """Answer a request that came before, as it was answered then."""
+        if exchange.key and taken.claim.fingerprint != exchange.key[1]:
+            raise RequestError(
+                "This Idempotency-Key came with another body before. Use a new key.",
+                param="Idempotency-Key",
+                code="idempotency_key_reused",
+                status=422,
+            )
+        response = await engine.led_to(taken.claim, "")
+        if exchange.request.background and response is not None:
+            if exchange.request.stream:
+                await self._follow(engine, exchange, response.id)
+            else:
+                await exchange.give(response)
+            return
+        if response is None or response.status not in TERMINAL:
+            error = RequestError(
+                "The first request with this Idempotency-Key is still being answered. Wait for it.",
+                param="Idempotency-Key",
+                code="idempotency_key_in_use",
+                status=409,
+            )
+            error.headers = {"retry-after": "1"}
+            raise error
+        if not exchange.request.stream:
+            await exchange.give(response)
+            return
+        stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
+        stream.write(retell(response))
+        stream.close()
+        await stream.send(exchange.send, self._settings.heartbeat_seconds)
 
 
-class Making:
+def read(body: object) -> Request:
+    """Read a request; raises RequestError."""
+    try:
+        return read_request(body)
+    except ShapeError as error:
+        raise RequestError.of_shape(error) from None
+
+
+def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
+    """Return the request's idempotency key and its body's fingerprint, if it has a key."""
+    key = header(scope, b"idempotency-key")
+    if key is None:
+        return None
+    if not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
+        raise RequestError(
+            "An Idempotency-Key is 1 to 255 printable ASCII characters.",
+            param="Idempotency-Key",
+            code="invalid_value",
+        )
+    canonical = msgspec.json.encode(body, order="sorted")
+    return key, hashlib.sha256(canonical).hexdigest()
+
+
+class Making(Generic[T]):
     """A response being made for a client that may leave: then the model is stopped at once."""
 
     def __init__(
-        self,
-        work: Coroutine[object, object, Response],
-        receive: Receive,
-        stream: EventStream | None = None,
+        self, work: asyncio.Task[T], receive: Receive, stream: EventStream | None = None
     ) -> None:
-        self._work = asyncio.create_task(work)
+        self._work = work
         self._watch = asyncio.create_task(disconnected(receive))
         self._watch.add_done_callback(lambda _: self._work.cancel())
         if stream:
             self._work.add_done_callback(lambda _: stream.close())
 
-    async def __aenter__(self) -> "Making":
+    async def __aenter__(self) -> "Making[T]":
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,13 +193,19 @@ class Making:
         self._work.cancel()
         await asyncio.gather(self._watch, self._work, return_exceptions=True)
 
-    async def result(self) -> Response:
-        """Return the finished response; raises what it was refused with, or ClientGone."""
+    def check(self) -> None:
+        """Raise ClientGone if nobody was there any more."""
+        if self._watch.done() and self._work.cancelled():
+            raise ClientGone
+
+    async def result(self) -> T:
+        """Return what was made; raises what it was refused with, ClientGone, or a 503."""
         try:
             return await self._work
         except asyncio.CancelledError:
-            if self._watch.done():
-                raise ClientGone from None
+            self.check()
+            if self._work.cancelled():
+                raise stopping() from None
             raise
 
     async def begun(self, run: Run, seconds: float) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
@@ -31,6 +32,26 @@ class Settings:
 
     outlet_bytes: int = 256 * 1024
     """How much of a stream may wait for a slow reader before its model has to wait too."""
+
+    responses_dir: Path | str | None = "./responses"
+    """The folder where responses are stored; with None they live and die with the process."""
+
+    memory_bytes: int = 64 * 1024 * 1024
+    memory_seconds: float = 3600
+    """How much, and for how long, may be continued from memory alone."""
+
+    response_seconds: float = 30 * 24 * 3600
+    event_seconds: float = 3600
+    """How long stored responses, and the events of background ones, are kept after their end."""
+
+    sweep_seconds: float = 60
+    """How often what is too old is removed."""
+
+    background_slots: int = 100
+    """How many background responses are made at once; the others wait for their turn."""
+
+    drain_seconds: float = 25
+    """How long what is running may go on when the server is told to stop."""
 
     @property
     def all_agents(self) -> list[Agent]:

@@ -6,7 +6,7 @@ split. A reader that is too slow makes the model wait, not the memory grow.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from antiphon.core.events import Event
 from antiphon.server.http import Send
@@ -44,6 +44,12 @@ class EventStream:
         for event in events:
             self._put(self._dialect.sse(event))
         self._wake.set()
+
+    async def follow(self, batches: AsyncIterator[list[Event]]) -> None:
+        """Write events as they come from elsewhere, no faster than they are read."""
+        async for events in batches:
+            self.write(events)
+            await self.drained()
 
     async def drained(self) -> None:
         """Return when the reader has caught up."""

@@ -105,29 +105,16 @@ class Writer:
         except (sqlite3.Error, StoreError) as error:
             for op in ops:
                 op.error = error
-            self._undo()
+            self._drop()  # closing undoes what was begun, and a new connection knows no harm
 
     def _transact(self, ops: Sequence[_Op]) -> None:
         if self._connection is None:
             self._connection = self._connect()
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
+        self._connection.execute("BEGIN IMMEDIATE")
         for op in ops:
-            _attempt(connection, op)
-        try:
-            connection.execute("COMMIT")
-        except sqlite3.Error:
-            self._drop()  # a commit that failed leaves nothing to rely on
-            raise
+            _attempt(self._connection, op)
+        self._connection.execute("COMMIT")
         self.commits += 1
-
-    def _undo(self) -> None:
-        """Go back to before the transaction, on a new connection if this one cannot."""
-        try:
-            if self._connection and self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            self._drop()
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -166,6 +166,10 @@ class Dialect:
             return b"".join([sse.encode(name, data) for name, data in self.event(event)])
         return sse.head(event.type) + encode(event) + b"\n\n"
 
+    def last_number(self, event: Event) -> int:
+        """Return the sequence number of the last frame that an event is written as."""
+        return event.sequence_number + isinstance(event, ResponseFailed)
+
     def response(self, response: Response) -> bytes:
         """Write a response."""
         return self.encode(self.shown(response))
@@ -232,6 +236,10 @@ class OpenAIDialect(Dialect):
     """OpenAI's way of writing, for clients built on its SDK."""
 
     name = "openai"
+
+    def last_number(self, event: Event) -> int:
+        """Return the sequence number of an event, which is always one frame here."""
+        return event.sequence_number
 
     def sse(self, event: Event) -> bytes:
         """Write one event as Server-Sent Events."""

@@ -1,0 +1,144 @@
+"""Responses that are made whether or not anyone listens.
+
+A background response is durable before its id is known to anyone. It runs as a task of this
+process, its events go to the log, and readers are cursors over the log. It can be cancelled until
+it has ended; whoever comes first, its end or the cancellation, the other changes nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
+
+from antiphon.core import parts, tokens
+from antiphon.core.events import Event, decode_event
+from antiphon.core.request import Request
+from antiphon.core.response import Response
+from antiphon.core.synth import Synth
+from antiphon.core.value import decode, encode
+from antiphon.engine.ids import new_id
+from antiphon.engine.log import Fenced
+from antiphon.engine.run import DRAIN, LOST
+from antiphon.store.base import TERMINAL, Feed, Store, Stored
+from antiphon.wire import json
+
+logger = logging.getLogger("antiphon.engine")
+
+Work = Callable[[], Coroutine[object, object, object]]
+
+
+class Background:
+    """The responses that this process makes in the background."""
+
+    def __init__(self, store: Store, clock: Callable[[], float], slots: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._slots = asyncio.Semaphore(slots)
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def start(self, id: str, work: Work) -> None:
+        """Make a response, as soon as there is a free slot."""
+        job = self._jobs[id] = asyncio.create_task(self._run(id, work))
+        job.add_done_callback(lambda _: self._jobs.pop(id, None))
+
+    async def _run(self, id: str, work: Work) -> None:
+        async with self._slots:
+            try:
+                await work()
+            except Fenced:
+                logger.info("%s is made by someone else, or has ended", id)
+
+    async def cancel(self, stored: Stored, *, tenant: str) -> Response:
+        """Stop a response, unless it has ended; return it as it ended."""
+        id = stored.response.id
+        if job := self._jobs.get(id):
+            job.cancel()
+            await asyncio.wait([job], timeout=5)
+        found = await self._store.find(id, tenant=tenant)
+        if found is not None and found.response.status not in TERMINAL:
+            # It waited for its turn, or belongs to a process that is not there any more.
+            await self._close(found, tenant, _cancel)
+            found = await self._store.find(id, tenant=tenant)
+        return (found or stored).response
+
+    def abandon(self, id: str) -> None:
+        """Stop a response that nobody will ever ask for again."""
+        if job := self._jobs.get(id):
+            job.cancel()
+
+    async def interrupt(self, stored: Stored, *, tenant: str) -> None:
+        """End a response whose process died; what was made of it is kept."""
+        await self._close(stored, tenant, lambda synth: synth.fail(LOST))
+
+    async def drain(self) -> None:
+        """Stop everything that runs; it ends as interrupted."""
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            job.cancel(DRAIN)
+        if jobs:
+            await asyncio.wait(jobs, timeout=5)
+
+    async def _close(
+        self, stored: Stored, tenant: str, finish: Callable[[Synth], list[Event]]
+    ) -> None:
+        """Take a response over from whoever had it, and end it as its events were left."""
+        id = stored.response.id
+        epoch = await self._store.claim(id, tenant=tenant)
+        if epoch is None:
+            return
+        events = [event async for event in logged(self._store, id, tenant=tenant)]
+        synth = Synth(stored.response, ids=new_id, clock=self._clock)
+        if events:
+            synth.resume(events)
+        else:
+            synth.start()
+        for part in _estimate(stored, synth.response):
+            synth.feed(part)
+        closing = [encode(event) for event in finish(synth)]
+        last = events[-1].sequence_number if events else -1
+        told = closing if events else []  # a response without a log gets none now
+        await self._store.append(id, epoch, last, told, final=synth.response, tenant=tenant)
+
+
+async def logged(
+    feed: Feed, id: str, after: int = -1, *, tenant: str = ""
+) -> AsyncGenerator[Event]:
+    """Give the events that the log has after a number, and no more."""
+    while (found := await feed.read(id, after, tenant=tenant)) and found.events:
+        for body in found.events:
+            event = decode_event(json.decode_lenient(body))
+            after = event.sequence_number
+            yield event
+
+
+async def followed(
+    feed: Feed, id: str, after: int = -1, *, tenant: str = ""
+) -> AsyncGenerator[list[Event]]:
+    """Give the events after a number, as they come, until the response has ended."""
+    while found := await feed.read(id, after, tenant=tenant):
+        if found.events:
+            events = [decode_event(json.decode_lenient(body)) for body in found.events]
+            after = events[-1].sequence_number
+            yield events
+        elif found.ended:
+            return
+        else:
+            await feed.wait(id, after)
+
+
+def _cancel(synth: Synth) -> list[Event]:
+    synth.feed(parts.Finish("cancelled"))
+    return synth.end()
+
+
+def _estimate(stored: Stored, response: Response) -> list[parts.Part]:
+    """Estimate the tokens of a response that nobody will count any more."""
+    request = decode(Request, json.decode(stored.request)) if stored.request else Request()
+    read = tokens.of_prompt(request.instructions, request.tools, request.input)
+    message = "The response was interrupted; these are estimates."
+    return [
+        parts.Usage(input_tokens=read, output_tokens=tokens.of_items(response.output)),
+        parts.Warn("usage_estimated", message, "usage"),
+    ]

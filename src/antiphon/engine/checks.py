@@ -1,0 +1,92 @@
+"""What must hold before a response is begun: whatever a request asks for and cannot have."""
+
+from msgspec import UNSET
+
+from antiphon.core import parts
+from antiphon.core.errors import RequestError
+from antiphon.core.request import Request
+from antiphon.core.tools import (
+    AllowedTools,
+    FunctionTool,
+    FunctionToolChoice,
+    SpecificToolChoice,
+    must_call,
+)
+from antiphon.core.value import is_extension_type
+
+MEANT = {
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "messages": "input",
+    "functions": "tools",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "system": "instructions",
+}
+"""What the fields of other protocols are called in this one."""
+
+
+def check(request: Request) -> None:
+    """Refuse a request that contradicts itself or asks for what cannot be; raises RequestError."""
+    if not request.model or not (
+        request.input or request.previous_response_id or request.conversation
+    ):
+        raise RequestError(
+            "A request needs 'model' and 'input'. GET /v1/models lists the models.",
+            param="input" if request.model else "model",
+            code="missing_required_parameter",
+        )
+    if request.get("prompt") is not None:
+        message = "Prompt templates are not kept here. Send the text itself in 'instructions'."
+        raise RequestError(message, param="prompt", code="unsupported_parameter")
+    if request.conversation and request.previous_response_id:
+        raise RequestError(
+            "Give 'conversation' or 'previous_response_id', not both: each says what came before.",
+            param="conversation",
+            code="mutually_exclusive_parameters",
+        )
+    for name in ("background", "conversation"):
+        if getattr(request, name) and not request.store:
+            raise RequestError(
+                f"'{name}' needs the response to be stored. Leave 'store' out, or set it to true.",
+                param=name,
+                code="store_required",
+            )
+    check_tool_choice(request)
+
+
+def check_tool_choice(request: Request) -> None:
+    """Refuse a tool choice that the offered tools cannot meet."""
+    choice = request.tool_choice
+    offered = {tool.name for tool in request.tools if isinstance(tool, FunctionTool)}
+    named: list[SpecificToolChoice] = []
+    if isinstance(choice, FunctionToolChoice):
+        named = [choice]
+    elif isinstance(choice, AllowedTools):
+        named = choice.tools
+    for tool in named:
+        if isinstance(tool, FunctionToolChoice) and tool.name not in offered:
+            raise RequestError(
+                f"tool_choice names '{tool.name}', which is not offered. Add it to 'tools'.",
+                param="tool_choice",
+                code="invalid_value",
+            )
+    if must_call(choice) and not request.tools:
+        raise RequestError(
+            "tool_choice asks for a call, but there are no tools. Add some, or use 'auto'.",
+            param="tool_choice",
+            code="invalid_value",
+        )
+
+
+def warnings(request: Request) -> list[parts.Warn]:
+    """Name the fields of a request that nothing here reads; extensions' own are theirs."""
+    if request.extra is UNSET:
+        return []
+    found: list[parts.Warn] = []
+    for name, value in request.extra.items():
+        if value is not None and not is_extension_type(name):
+            hint = f" Did you mean '{MEANT[name]}'?" if name in MEANT else ""
+            message = f"The field '{name}' is not used by this server.{hint}"
+            found.append(parts.Warn("unused_parameter", message, name))
+    return found

@@ -1,0 +1,51 @@
+"""Idempotency keys of responses that are not stored: in memory, for a while.
+
+The keys of stored responses rest in the store beside them.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from antiphon.core.response import Response
+from antiphon.store.base import Claim
+
+LIMIT = 10_000
+SECONDS = 24 * 3600
+
+
+class Keys:
+    """The latest keys, by tenant, and what they led to."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._claims: OrderedDict[tuple[str, str], tuple[Claim, float]] = OrderedDict()
+        self._responses: dict[str, Response | None] = {}
+
+    def claim(self, key: tuple[str, str], response_id: str, *, tenant: str) -> Claim | None:
+        """Take a key; return its claim if it is taken already."""
+        name, fingerprint = key
+        self._forget()
+        if taken := self._claims.get((tenant, name)):
+            return taken[0]
+        self._claims[tenant, name] = (Claim(fingerprint, response_id), self._clock())
+        self._responses[response_id] = None
+        return None
+
+    def keep(self, response: Response) -> None:
+        """Keep what a key led to, if one did."""
+        if response.id in self._responses:
+            self._responses[response.id] = response
+
+    def find(self, id: str) -> Response | None:
+        """Return what a key led to, if it has ended."""
+        return self._responses.get(id)
+
+    def _forget(self) -> None:
+        oldest = self._clock() - SECONDS
+        while self._claims:
+            key, (claim, since) = next(iter(self._claims.items()))
+            if since > oldest and len(self._claims) < LIMIT:
+                return
+            del self._claims[key]
+            self._responses.pop(claim.response_id, None)

@@ -1,0 +1,55 @@
+"""One response's place in memory and in the store.
+
+A response is kept before anything is made of it, and kept again, with its end, before anybody
+hears that it has ended: so a follow-up always finds it. One that is not to be stored lives in
+memory only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from antiphon.core.events import Event
+from antiphon.core.items import Item
+from antiphon.core.request import Request
+from antiphon.core.response import Response
+from antiphon.core.value import encode
+from antiphon.engine.recent import Context, Recent
+from antiphon.store.base import Claim, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where one response is kept: `store` is None for one that is not to be stored."""
+
+    store: Store | None
+    recent: Recent
+    tenant: str
+    before: Context
+    said: Sequence[Item]
+
+    async def begin(
+        self, response: Response, request: Request, key: tuple[str, str] | None
+    ) -> Claim | None:
+        """Keep the beginning; return the claim of a key that is taken."""
+        if self.store is None:
+            return None
+        return await self.store.begin(
+            response,
+            self.said,
+            tenant=self.tenant,
+            request=encode(request) if request.background else b"",
+            conversation=request.conversation.id if request.conversation else None,
+            key=key,
+        )
+
+    async def end(self, events: list[Event], response: Response) -> list[Event]:
+        """Keep the end; return the events that may be told now."""
+        if self.store is not None:
+            await self.store.end(response, tenant=self.tenant)
+        self.remember(response)
+        return events
+
+    def remember(self, response: Response) -> None:
+        """Keep what was said at hand for those who go on from here."""
+        context = self.before.then([*self.said, *response.output], response.id)
+        self.recent.add(response.id, context, tenant=self.tenant)

@@ -1,0 +1,89 @@
+"""What was said a moment ago: contexts kept in memory, bounded by bytes and age.
+
+A chain that goes on while it is hot never touches the disk, and a response that is not to be stored
+can be continued for a while all the same. Nothing here is ever written anywhere.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from antiphon.core.items import Item
+from antiphon.core.value import encode
+
+
+class Context(Struct, frozen=True):
+    """Everything said up to the end of one response, in which responses, and how many bytes."""
+
+    items: tuple[Item, ...] = ()
+    responses: tuple[str, ...] = ()
+    size: int = 0
+
+    def then(self, said: Iterable[Item], id: str) -> "Context":
+        """Return the context after a response said more."""
+        more = tuple(said)
+        size = self.size + sum(len(encode(item)) for item in more)
+        return Context((*self.items, *more), (*self.responses, id), size)
+
+
+class Recent:
+    """The latest contexts, by tenant and response id; the least used go first."""
+
+    def __init__(
+        self, limit: int, seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._clock = clock
+        self._contexts: OrderedDict[tuple[str, str], tuple[Context, float]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    def add(self, id: str, context: Context, *, tenant: str = "") -> None:
+        """Keep the context of a response.
+
+        Items that contexts share count in each of them: too much, never too little, whichever of
+        the contexts goes first.
+        """
+        self.evict(id, tenant=tenant)
+        self._contexts[tenant, id] = (context, self._clock())
+        self._size += context.size
+        while self._size > self._limit and self._contexts:
+            self._drop(next(iter(self._contexts)))
+
+    def find(self, id: str, *, tenant: str = "") -> Context | None:
+        """Return a context, if it is still here."""
+        key = (tenant, id)
+        if key not in self._contexts:
+            return None
+        context, since = self._contexts[key]
+        if self._clock() - since > self._seconds:
+            self._drop(key)
+            return None
+        self._contexts.move_to_end(key)
+        return context
+
+    def evict(self, id: str, *, tenant: str = "") -> None:
+        """Forget a context."""
+        if (tenant, id) in self._contexts:
+            self._drop((tenant, id))
+
+    def forget(self, id: str, *, tenant: str = "") -> None:
+        """Forget every context that a response is part of."""
+        for key, (context, _) in list(self._contexts.items()):
+            if key[0] == tenant and id in context.responses:
+                self._drop(key)
+
+    def sweep(self) -> None:
+        """Forget every context that is too old."""
+        now = self._clock()
+        old = [key for key, (_, since) in self._contexts.items() if now - since > self._seconds]
+        for key in old:
+            self._drop(key)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._size -= self._contexts.pop(key)[0].size

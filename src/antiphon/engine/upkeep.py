@@ -1,0 +1,82 @@
+"""What keeps a server in order: what a crash left is ended, what is too old is removed."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from antiphon.core.errors import RequestError, StoreError
+from antiphon.core.request import Request
+from antiphon.core.value import decode
+from antiphon.engine.engine import Engine
+from antiphon.store.base import Stored
+from antiphon.wire import json
+
+logger = logging.getLogger("antiphon.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long things are kept after their end, and how often that is looked at."""
+
+    response_seconds: float
+    event_seconds: float
+    sweep_seconds: float
+
+
+class Upkeep:
+    """The housekeeping of one engine."""
+
+    def __init__(
+        self, engine: Engine, retention: Retention, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._engine = engine
+        self._retention = retention
+        self._clock = clock
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """End what a crash left, take up what was queued, and keep sweeping."""
+        for tenant, stored in await self._engine.store.unfinished():
+            await self._recover(tenant, stored)
+        self._sweeper = asyncio.create_task(self._keep_sweeping())
+
+    async def end(self) -> None:
+        """Stop, and let go of the store."""
+        if self._sweeper:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        await self._engine.background.drain()
+        await self._engine.store.close()
+
+    async def _recover(self, tenant: str, stored: Stored) -> None:
+        if stored.epoch == 0 and stored.request:
+            request = decode(Request, json.decode(stored.request))
+            try:
+                await self._engine.resubmit(request, stored.response, tenant)
+            except RequestError as error:
+                logger.warning("%s cannot be made any more: %s", stored.response.id, error)
+            else:
+                return
+        await self._engine.background.interrupt(stored, tenant=tenant)
+
+    async def sweep(self) -> int:
+        """Remove everything that is too old; return how much there was."""
+        now = self._clock()
+        self._engine.chain.recent.sweep()
+        gone = 0
+        while count := await self._engine.store.sweep(
+            responses_before=int(now - self._retention.response_seconds),
+            events_before=int(now - self._retention.event_seconds),
+        ):
+            gone += count
+        return gone
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(self._retention.sweep_seconds)
+            try:
+                await self.sweep()
+            except StoreError as error:
+                logger.warning("nothing could be swept: %s", error)

@@ -1,0 +1,114 @@
+"""The engine behind the application, made when it is first needed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from antiphon.agents.registry import Agents
+from antiphon.core.errors import RequestError
+from antiphon.engine.engine import Engine
+from antiphon.engine.recent import Recent
+from antiphon.engine.run import DRAIN
+from antiphon.engine.upkeep import Retention, Upkeep
+from antiphon.server.settings import Settings
+from antiphon.store.base import Store
+from antiphon.store.memory import MemoryStore
+
+T = TypeVar("T")
+
+
+class Service:
+    """One application's engine, its upkeep, and what is running in it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.agents = Agents(settings.all_agents)
+        self.draining = False
+        self._lock = asyncio.Lock()
+        self._engine: Engine | None = None
+        self._upkeep: Upkeep | None = None
+        self._running: set[asyncio.Task[object]] = set()
+
+    async def engine(self) -> Engine:
+        """Return the engine; the first caller waits until it is ready. Raises StoreError."""
+        if self._engine is None:
+            async with self._lock:
+                if self._engine is None:
+                    self._engine = await self._start()
+        return self._engine
+
+    async def _start(self) -> Engine:
+        settings = self.settings
+        store = await asyncio.to_thread(self._store)
+        engine = Engine(
+            self.agents,
+            store=store,
+            recent=Recent(settings.memory_bytes, settings.memory_seconds),
+            slots=settings.background_slots,
+        )
+        retention = Retention(
+            settings.response_seconds, settings.event_seconds, settings.sweep_seconds
+        )
+        self._upkeep = Upkeep(engine, retention)
+        await self._upkeep.begin()
+        return engine
+
+    def _store(self) -> Store:
+        if self.settings.responses_dir is None:
+            return MemoryStore()
+        from antiphon.store.sqlite import SqliteStore
+
+        return SqliteStore(self.settings.responses_dir)
+
+    def run(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+        """Do work that the server's end interrupts."""
+        if self.draining:
+            work.close()
+            raise stopping()
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    @asynccontextmanager
+    async def lifespan(self, app: object) -> AsyncGenerator[None]:
+        """Be ready before the first request, and end what runs after the last."""
+        del app
+        await self.engine()
+        yield
+        await self.close()
+
+    async def drain(self) -> None:
+        """Take no new work, and interrupt what still runs when its time is over."""
+        self.draining = True
+        deadline = asyncio.get_running_loop().time() + self.settings.drain_seconds
+        while self._busy and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.05)
+        for task in list(self._running):
+            task.cancel(DRAIN)
+        if self._engine:
+            await self._engine.background.drain()
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._running or (self._engine and len(self._engine.background)))
+
+    async def close(self) -> None:
+        """Stop what runs, and let go of the store."""
+        await self.drain()
+        if self._upkeep:
+            await self._upkeep.end()
+        self._engine = self._upkeep = None
+
+
+def stopping() -> RequestError:
+    """Say that the server takes no new work."""
+    error = RequestError(
+        "This server is about to stop. Try again; another may answer.",
+        type="server_error",
+        code="server_stopping",
+        status=503,
+    )
+    error.headers = {"retry-after": "1"}
+    return error

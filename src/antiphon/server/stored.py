@@ -1,0 +1,110 @@
+"""Responses that are kept: read, followed, listed, cancelled and deleted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from antiphon.core.errors import RequestError
+from antiphon.core.events import Event
+from antiphon.core.items import Item
+from antiphon.core.value import encode
+from antiphon.engine.background import followed
+from antiphon.server.http import Receive, Scope, Send, send_json
+from antiphon.server.query import MOST, Query, path_id, unknown
+from antiphon.server.responses import Making
+from antiphon.server.service import Service
+from antiphon.server.stream import EventStream
+from antiphon.store.base import Page
+from antiphon.wire.dialects import Dialect
+
+WHAT = "Response"
+
+
+class Kept:
+    """The endpoints of one door for what is kept."""
+
+    def __init__(self, service: Service, dialect: type[Dialect]) -> None:
+        self._service = service
+        self._dialect = dialect
+
+    async def one(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET` and `DELETE /responses/{id}`."""
+        if scope["method"] == "DELETE":
+            await self._delete(scope, send)
+        else:
+            await self._get(scope, receive, send)
+
+    async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        id, query = path_id(scope, "id", WHAT), Query(scope)
+        after = query.number("starting_after", 0, MOST)
+        engine = await self._service.engine()
+        stored = await engine.find(id)
+        if stored is None:
+            raise unknown(WHAT, id)
+        dialect = self._dialect(frozenset(query.texts("include")))
+        if not query.flag("stream"):
+            if after is not None:
+                message = "'starting_after' goes with stream=true."
+                raise RequestError(message, param="starting_after", code="invalid_value")
+            await send_json(send, dialect.response(stored.response))
+            return
+        if not stored.response.background:
+            raise RequestError(
+                "Only background responses can be streamed again. Read this one without 'stream'.",
+                param="stream",
+                code="not_a_background_response",
+            )
+        start = -1 if after is None else after
+        stream = EventStream(dialect, self._service.settings.outlet_bytes)
+        events = _after(followed(engine.store, id, start - 1), start, dialect)
+        async with Making(asyncio.create_task(stream.follow(events)), receive, stream):
+            await stream.send(send, self._service.settings.heartbeat_seconds)
+
+    async def _delete(self, scope: Scope, send: Send) -> None:
+        id = path_id(scope, "id", WHAT)
+        engine = await self._service.engine()
+        if not await engine.delete(id):
+            raise unknown(WHAT, id)
+        await send_json(send, encode({"id": id, "object": "response", "deleted": True}))
+
+    async def cancel(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /responses/{id}/cancel`; a body is not needed, and not read."""
+        del receive
+        id = path_id(scope, "id", WHAT)
+        response = await (await self._service.engine()).cancel(id)
+        if response is None:
+            raise unknown(WHAT, id)
+        await send_json(send, self._dialect().response(response))
+
+    async def input_items(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /responses/{id}/input_items`."""
+        del receive
+        id, cursor = path_id(scope, "id", WHAT), Query(scope).cursor()
+        page = await (await self._service.engine()).store.input_items(id, cursor)
+        if page is None:
+            raise unknown(WHAT, id)
+        await send_json(send, listed(page, self._dialect()))
+
+
+async def _after(
+    batches: AsyncIterator[list[Event]], number: int, dialect: Dialect
+) -> AsyncIterator[list[Event]]:
+    """Leave out what a reader has: the log is read from one event earlier, because the end of a
+    broken stream may be two events at this door and one in the log.
+    """
+    async for events in batches:
+        yield [event for event in events if dialect.last_number(event) > number]
+
+
+def listed(page: Page, dialect: Dialect) -> bytes:
+    """Write a page of items as the list that OpenAI's clients page through."""
+    items: list[Item] = page.items
+    ids = [item.id for item in items]
+    data = b",".join(dialect.encode(item) for item in items)
+    rest = encode(
+        {
+            "first_id": ids[0] if ids else None,
+            "last_id": ids[-1] if ids else None,
+            "has_more": page.has_more,
+        }
+    )
+    return b'{"object":"list","data":[' + data + b"]," + rest[1:]
