@@ -74,16 +74,22 @@ def serve(which: str, port: int) -> None:
             bare, port=port, log_level="critical", access_log=False, lifespan="off"
         )
     else:
-        settings = config(create_app(Settings(agents=[burst, paced])), "127.0.0.1", port)
+        served = Settings(agents=[burst, paced], responses_dir=None)
+        settings = config(create_app(served), "127.0.0.1", port)
     uvicorn.Server(settings).run()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextmanager
 def running(which: str) -> Iterator[tuple[int, int]]:
     """Run a server in a process of its own; give its pid and port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     command = [sys.executable, "-m", "bench.serve", which, str(port)]
     with subprocess.Popen(command) as process:
         for _ in range(200):
@@ -103,7 +109,7 @@ def cpu_seconds(pid: int) -> float:
 
 def measure(which: str, path: str, model: str = "") -> tuple[float, float]:
     """Return CPU microseconds per event, and events per second."""
-    body = f'{{"model":"{model}","input":"hi","stream":true}}'
+    body = f'{{"model":"{model}","input":"hi","stream":true,"store":false}}'
     script = f"wrk.method='POST' wrk.body='{body}' wrk.headers['Content-Type']='application/json'"
     with running(which) as (pid, port), tempfile.NamedTemporaryFile("w", suffix=".lua") as lua:
         lua.write(script)

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -52,13 +53,17 @@ def serving(served: Settings | App | None = None) -> Iterator[str]:
 def command(
     *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run `antiphon serve` on a free port as a user would; give its address and its process."""
+    """Run `antiphon serve` on a free port as a user would; give its address and its process.
+
+    It runs in a folder of its own unless a test says where, and so stores nothing anywhere else.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    folder = tempfile.TemporaryDirectory()
     process = subprocess.Popen(
         [sys.executable, "-m", "antiphon", "serve", "--port", str(port), *arguments],
-        cwd=cwd,
+        cwd=cwd or folder.name,
         env=os.environ | (env or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -73,3 +78,4 @@ def command(
         process.terminate()
         process.wait(20)
         process.stdout.close()
+        folder.cleanup()

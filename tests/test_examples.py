@@ -1,6 +1,8 @@
 """Every example, run by a real server and asked by a real client."""
 
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -72,3 +74,22 @@ def test_a_mounted_antiphon_answers_under_its_prefix() -> None:
                 with client.responses.stream(model="parrot", input="Hi!") as stream:
                     final = stream.get_final_response()
             assert said.output_text == final.output_text == "Hi! Hi!"
+
+
+def test_a_chat_goes_on_from_what_was_said(server: str) -> None:
+    chat = subprocess.run(
+        [sys.executable, str(EXAMPLES / "chat.py"), "demo", f"{server}/openai/v1"],
+        input="I am Alice.\nFAIL\nWho am I?\n\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    hello = "Hello from Antiphon's demo model. You said:"
+    assert chat.stdout.splitlines() == [
+        f"> {hello} I am Alice.",
+        "> Hello from Antiphon's demoThe model 'demo' failed while answering.",
+        f"> {hello} Who am I? This conversation has 3 messages.",
+        "> ",
+    ]
+    assert chat.stderr == ""

@@ -6,6 +6,7 @@ The map, from the lowest layer to the highest; each imports only what stands abo
     wire      bytes <-> values: JSON, Server-Sent Events, NDJSON, and the two dialects
     agents    Python functions as models, and the built-in `demo` and `echo`
     bridges   other event models into ours
+    store     where responses rest, and how their events travel: in memory, in SQLite
     engine    one response, from its request to its last event
     server    the ASGI application
     cli       the command line
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from antiphon.agents.agent import Agent, agent
     from antiphon.agents.turn import Turn
-    from antiphon.core.errors import AntiphonError, RequestError
+    from antiphon.core.errors import AntiphonError, RequestError, UpstreamError
     from antiphon.core.parts import (
         Annotation,
         Call,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Refusal,
         Text,
         Usage,
+        Warn,
         Whole,
     )
     from antiphon.core.request import Request
@@ -55,7 +57,9 @@ __all__ = [
     "Settings",
     "Text",
     "Turn",
+    "UpstreamError",
     "Usage",
+    "Warn",
     "Whole",
     "agent",
     "create_app",
@@ -67,6 +71,7 @@ _HOME = {
     "Turn": "antiphon.agents.turn",
     "AntiphonError": "antiphon.core.errors",
     "RequestError": "antiphon.core.errors",
+    "UpstreamError": "antiphon.core.errors",
     "Request": "antiphon.core.request",
     "Response": "antiphon.core.response",
     "create_app": "antiphon.server.app",

@@ -25,6 +25,8 @@ from antiphon.core.items import FunctionCall, Item, Message, Reasoning
 from antiphon.core.judge import judge
 from antiphon.core.response import IncompleteDetails, Response, ResponseError, Usage
 from antiphon.engine.engine import Engine
+from antiphon.engine.opening import Envelope
+from antiphon.engine.seal import PREFIX, Seal
 from antiphon.wire.dialects import read_request
 from tests.engine.telling import Told
 
@@ -54,7 +56,8 @@ async def told(input: object, **fields: object) -> tuple[Response, list[Event]]:
     """Ask a model, `demo` if no other is named; return its response and its events."""
     outlet = Told()
     request = read_request({"model": "demo", "input": input, **fields})
-    response = await Engine(Agents([demo, echo])).open(request, outlet).drive()
+    run = await Engine(Agents([demo, echo])).open(request, outlet)
+    response = await run.drive()
     assert judge(outlet.events) == []
     return response, outlet.events
 
@@ -210,6 +213,16 @@ async def test_reasoning_is_sealed_when_that_is_asked_for() -> None:
     include = ["reasoning.encrypted_content"]
     response = await answered("Good morning!", reasoning={"effort": "low"}, include=include)
     thought = response.output[0]
+    assert isinstance(thought, Reasoning)
+    assert str(thought.encrypted_content).startswith(PREFIX)
+
+
+async def test_its_own_seal_is_inside_the_engines() -> None:
+    seal = Seal.passing()
+    body = {"reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content"]}
+    request = read_request({"model": "demo", "input": "Good morning!", **body})
+    response = await (await Engine(Agents([demo]), seal=seal).open(request)).drive()
+    [thought, _] = Envelope(seal, "demo").open(response.output, "input")
     assert isinstance(thought, Reasoning)
     assert base64.b64decode(str(thought.encrypted_content)).decode() == THOUGHT
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.agents.agent import agent
 from antiphon.agents.registry import Agents
@@ -21,6 +22,7 @@ from antiphon.core.request import Request
 from antiphon.core.tools import AllowedTools, ExtensionTool, FunctionTool, FunctionToolChoice
 from antiphon.engine.engine import Engine
 from antiphon.wire.dialects import read_request
+from tests.core.making import counting_ids
 
 IMAGE = "data:image/jpeg;base64,/9j/4AAQ"
 CALL = FunctionCall(call_id="c1", name="get_weather", arguments="{}")
@@ -76,19 +78,20 @@ async def test_an_agent_is_given_all_that_the_client_said() -> None:
         ],
     }
     request = read_request(body)
-    run = Engine(Agents([spy])).open(request)
+    run = await Engine(Agents([spy]), ids=counting_ids()).open(request)
     await run.drive()
 
     items = [
-        Message(role="system", content=[InputText(text="Be kind.")]),
-        Message(role="developer", content=[InputText(text="Be quick.")]),
-        Message(role="user", content=[InputText(text="What is this?")]),
+        Message(id="msg_0", role="system", content=[InputText(text="Be kind.")]),
+        Message(id="msg_1", role="developer", content=[InputText(text="Be quick.")]),
+        Message(id="msg_2", role="user", content=[InputText(text="What is this?")]),
         Reasoning(id="rs_1", content=[]),
-        CALL,
-        OUTPUT,
+        replace(CALL, id="fc_0"),
+        replace(OUTPUT, id="fco_0"),
         ExtensionItem(type="openai:web_search_call", id="ws_1", status="completed"),
-        Message(role="assistant", content=[OutputText(text="A cat.")]),
+        Message(id="msg_3", role="assistant", content=[OutputText(text="A cat.")]),
         Message(
+            id="msg_4",
             role="user",
             content=[
                 InputText(text="And this?"),
@@ -101,6 +104,7 @@ async def test_an_agent_is_given_all_that_the_client_said() -> None:
     assert given == Turn(
         request=request,
         input=items,
+        history=[],
         entry="other",
         response_id=run.response.id,
         cancelled=given.cancelled,
@@ -129,7 +133,7 @@ def test_the_text_is_what_the_user_said_last_even_if_others_spoke_since() -> Non
 
 
 def test_the_text_of_a_turn_in_which_no_user_spoke_is_empty() -> None:
-    assert turn(Message(role="system", content=[InputText(text="Be kind.")])).text == ""
+    assert turn(Message(id="msg_0", role="system", content=[InputText(text="Be kind.")])).text == ""
     assert turn().text == ""
 
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from antiphon import __version__
-from antiphon.cli.serve import Refused, is_loopback, load, serve
+from antiphon.cli.serve import Options, Refused, is_loopback, load, serve
 from antiphon.server.settings import Settings
 from tests.asking import ask, client
 from tests.serving import command
@@ -217,7 +217,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 def refusal(host: str, target: str | None = None, api_key: str | None = None) -> str:
     """Return why a server is not started."""
     with pytest.raises(Refused) as caught:
-        serve(host=host, port=0, target=target, api_key=api_key, no_auth=False)
+        serve(Options(host=host, port=0, target=target, api_key=api_key))
     return str(caught.value)
 
 
@@ -225,7 +225,7 @@ def refusal(host: str, target: str | None = None, api_key: str | None = None) ->
 def test_beyond_this_machine_it_needs_a_key(host: str) -> None:
     assert refusal(host) == (
         f"{host} can be reached from other machines. Set --api-key or ANTIPHON_API_KEY, "
-        "or say --no-auth if everyone may use this server."
+        "or say --no-auth if everyone may use it."
     )
 
 
@@ -241,9 +241,12 @@ def test_an_application_of_the_users_own_has_its_own_keys(
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert refusal("0.0.0.0", "mine:app") == (
         "0.0.0.0 can be reached from other machines. Say --no-auth if your application "
-        "asks for keys itself, or everyone may use it."
+        "asks for keys itself, or needs none."
     )
-    given = "mine:app is an application of its own: give the key in its Settings."
+    given = (
+        "mine:app is an application of its own: give the key, the data folder and "
+        "the drain time in its Settings."
+    )
     assert refusal("127.0.0.1", "mine:app", "key") == given
 
 

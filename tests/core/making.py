@@ -32,6 +32,7 @@ from antiphon.core.events import (
     ResponseInProgress,
 )
 from antiphon.core.items import FunctionCall, Item, Message, Status
+from antiphon.core.manner import Manner
 from antiphon.core.parts import Part
 from antiphon.core.response import IncompleteDetails, Response
 from antiphon.core.synth import Synth
@@ -64,7 +65,7 @@ def synth(response: Response | None = None, **options: object) -> Synth:
         response or begun(),
         ids=counting_ids(),
         clock=lambda: float(LATER),
-        **options,  # pyright: ignore[reportArgumentType]
+        manner=Manner(**options),  # pyright: ignore[reportArgumentType]
     )
 
 

@@ -265,6 +265,7 @@ WRONG: dict[str, list[tuple[object, str]]] = {
     "service_tier": [("platinum", ""), ({}, "")],
     "top_logprobs": [(-1, ""), (21, ""), (1.5, "")],
     "user": [(5, "")],
+    "conversation": [(5, ""), ([], ""), ({}, ".id"), ({"id": 5}, ".id")],
 }
 
 

@@ -38,13 +38,14 @@ ENGINE = Engine(Agents([demo, small]), ids=counting_ids(), clock=lambda: NOW)
 
 async def answered(**body: object) -> Response:
     """Return the response to a request."""
-    return await ENGINE.open(read_request({"model": "demo", "input": "Hi!", **body})).drive()
+    run = await ENGINE.open(read_request({"model": "demo", "input": "Hi!", **body}))
+    return await run.drive()
 
 
-def refusal(**body: object) -> ErrorPayload:
+async def refusal(**body: object) -> ErrorPayload:
     """Return why a request is refused."""
     with pytest.raises(RequestError) as caught:
-        ENGINE.open(read_request(body))
+        await ENGINE.open(read_request(body))
     return caught.value.payload
 
 
@@ -60,8 +61,8 @@ def refusal(**body: object) -> ErrorPayload:
         ({"model": "demo", "input": []}, "input"),
     ],
 )
-def test_a_request_needs_a_model_and_an_input(body: dict[str, object], param: str) -> None:
-    assert refusal(**body) == ErrorPayload(
+async def test_a_request_needs_a_model_and_an_input(body: dict[str, object], param: str) -> None:
+    assert await refusal(**body) == ErrorPayload(
         message="A request needs 'model' and 'input'. GET /v1/models lists the models.",
         type="invalid_request",
         param=param,
@@ -74,8 +75,8 @@ async def test_an_empty_string_is_an_input() -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt-9", "demo/", "demo/none", "DEMO"])
-def test_an_unknown_model_is_not_found(model: str) -> None:
-    assert refusal(model=model, input="Hi!") == ErrorPayload(
+async def test_an_unknown_model_is_not_found(model: str) -> None:
+    assert await refusal(model=model, input="Hi!") == ErrorPayload(
         message=f"The model '{model}' does not exist. GET /v1/models lists those that do.",
         type="not_found",
         param="model",
@@ -83,34 +84,45 @@ def test_an_unknown_model_is_not_found(model: str) -> None:
     )
 
 
-def test_an_unknown_previous_response_is_an_error_with_or_without_input() -> None:
+async def test_an_unknown_previous_response_is_an_error_with_or_without_input() -> None:
     expected = ErrorPayload(
-        message="Previous response with id 'resp_x' not found.",
+        message="Previous response with id 'resp_x' not found. "
+        "Send the whole context in 'input' instead.",
         type="invalid_request",
         param="previous_response_id",
         code="previous_response_not_found",
     )
-    assert refusal(model="demo", input="Hi!", previous_response_id="resp_x") == expected
-    assert refusal(model="demo", previous_response_id="resp_x") == expected
+    assert await refusal(model="demo", input="Hi!", previous_response_id="resp_x") == expected
+    assert await refusal(model="demo", previous_response_id="resp_x") == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("body", "param", "code"),
     [
-        ("background", True),
-        ("conversation", "conv_1"),
-        ("conversation", {"id": "conv_1"}),
-        ("prompt", {"id": "pmpt_1"}),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt", "unsupported_parameter"),
+        ({"background": True, "store": False}, "background", "store_required"),
+        ({"conversation": "conv_1", "store": False}, "conversation", "store_required"),
+        (
+            {"conversation": {"id": "conv_1"}, "previous_response_id": "resp_1"},
+            "conversation",
+            "mutually_exclusive_parameters",
+        ),
     ],
 )
-def test_what_would_change_the_answer_and_cannot_be_done_is_refused_by_name(
-    name: str, value: object
+async def test_what_would_change_the_answer_and_cannot_be_done_is_refused_by_name(
+    body: dict[str, object], param: str, code: str
 ) -> None:
-    payload = refusal(model="demo", input="Hi!", **{name: value})
+    payload = await refusal(model="demo", input="Hi!", **body)
+    assert (payload.type, payload.param, payload.code) == ("invalid_request", param, code)
+
+
+@pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
+async def test_an_unknown_conversation_is_not_found(conversation: object) -> None:
+    payload = await refusal(model="demo", input="Hi!", conversation=conversation)
     assert (payload.type, payload.param, payload.code) == (
-        "invalid_request",
-        name,
-        "unsupported_parameter",
+        "not_found",
+        "conversation",
+        "conversation_not_found",
     )
 
 
@@ -148,10 +160,12 @@ OTHER = {"type": "function", "name": "pong"}
         ),
     ],
 )
-def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
+async def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
     tools: list[object], choice: object, message: str
 ) -> None:
-    assert refusal(model="demo", input="Hi!", tools=tools, tool_choice=choice) == ErrorPayload(
+    assert await refusal(
+        model="demo", input="Hi!", tools=tools, tool_choice=choice
+    ) == ErrorPayload(
         message=message, type="invalid_request", param="tool_choice", code="invalid_value"
     )
 
@@ -164,15 +178,15 @@ async def test_any_other_tool_choice_needs_no_tools(choice: object) -> None:
 # --- what the context allows ------------------------------------------------------------------
 
 
-def test_an_output_without_its_call_is_refused_by_its_call_id() -> None:
+async def test_an_output_without_its_call_is_refused_by_its_call_id() -> None:
     output = {"type": "function_call_output", "call_id": "call_7", "output": "x"}
-    payload = refusal(model="demo", input=[output])
+    payload = await refusal(model="demo", input=[output])
     assert (payload.param, payload.code) == ("input[0].call_id", "function_call_not_found")
     assert "'call_7'" in payload.message
 
 
-def test_a_reference_to_an_item_that_is_not_kept_is_refused() -> None:
-    payload = refusal(model="demo", input=[{"type": "item_reference", "id": "msg_7"}])
+async def test_a_reference_to_an_item_that_is_not_kept_is_refused() -> None:
+    payload = await refusal(model="demo", input=[{"type": "item_reference", "id": "msg_none"}])
     assert (payload.param, payload.code) == ("input[0].id", "item_not_found")
 
 
@@ -184,8 +198,10 @@ async def test_a_conversation_longer_than_the_models_window_is_cut_if_it_may_be(
     assert response.output_text == " | ".join(one["content"] for one in LONG[6:])
 
 
-def test_a_conversation_longer_than_the_models_window_is_refused_if_it_may_not_be_cut() -> None:
-    payload = refusal(model="small", input=LONG)
+async def test_a_conversation_longer_than_the_models_window_is_refused_if_it_may_not_be_cut() -> (
+    None
+):
+    payload = await refusal(model="small", input=LONG)
     assert (payload.param, payload.code) == ("input", "context_length_exceeded")
 
 
@@ -208,11 +224,13 @@ async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
             param="max_tokens",
         ),
         ResponseWarning(
-            code="unused_parameter", message=unused.format("messages"), param="messages"
+            code="unused_parameter",
+            message=unused.format("messages") + " Did you mean 'input'?",
+            param="messages",
         ),
         ResponseWarning(
             code="unused_parameter",
-            message=unused.format("instruction") + " Did you mean 'instructions'?",
+            message=unused.format("instruction"),
             param="instruction",
         ),
     ]
@@ -259,7 +277,8 @@ async def deltas(**body: object) -> list[OutputTextDelta]:
     """Return the text deltas of a stream."""
     outlet = Told()
     request = read_request({"model": "demo", "input": "A b ccc", "stream": True, **body})
-    await ENGINE.open(request, outlet).drive()
+    run = await ENGINE.open(request, outlet)
+    await run.drive()
     return [event for event in outlet.events if isinstance(event, OutputTextDelta)]
 
 

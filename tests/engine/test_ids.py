@@ -33,7 +33,8 @@ async def test_every_id_of_a_response_says_what_it_is_the_id_of() -> None:
     calling = {"model": "demo", "input": "ping", "tools": [TOOL]}
     ids: list[object] = []
     for body in [reasoning, calling] * 50:
-        response = await engine.open(read_request(body)).drive()
+        run = await engine.open(read_request(body))
+        response = await run.drive()
         ids += [response.id, *(item.id for item in response.output)]
         ids += [item.call_id for item in response.output if isinstance(item, FunctionCall)]
     assert len(set(ids)) == len(ids) == 50 * (3 + 3)

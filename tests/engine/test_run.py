@@ -45,16 +45,16 @@ ESTIMATED = ResponseWarning(
 )
 
 
-def opened(function: Function, outlet: Outlet | None = None, **options: Any) -> Run:
+async def opened(function: Function, outlet: Outlet | None = None, **options: Any) -> Run:
     """Begin a response of a model that is one function."""
     engine = Engine(Agents([Agent("m", function)]), ids=counting_ids(), clock=lambda: NOW)
-    return engine.open(Request.from_message("m", "hello", **options), outlet)
+    return await engine.open(Request.from_message("m", "hello", **options), outlet)
 
 
 async def driven(function: Function) -> tuple[Response, list[Event]]:
     """Return the whole response of a function, and its lawful events."""
     outlet = Told()
-    response = await opened(function, outlet).drive()
+    response = await (await opened(function, outlet)).drive()
     assert judge(outlet.events) == []
     assert fold(outlet.events) == response
     return response, outlet.events
@@ -74,8 +74,8 @@ def ended(*output: Message, **changes: Any) -> Response:
 
 
 def message(text: str, status: str = "completed") -> Message:
-    """Return the one message that a model here writes."""
-    return Message(id="msg_0", status=status, role="assistant", content=[OutputText(text=text)])
+    """Return the one message that a model here writes; `msg_0` is what it was told."""
+    return Message(id="msg_1", status=status, role="assistant", content=[OutputText(text=text)])
 
 
 async def test_the_parts_of_a_model_become_a_response() -> None:
@@ -189,7 +189,7 @@ REFUSALS = [
 async def test_an_error_with_a_status_is_raised_before_the_first_part(
     error: RequestError | UpstreamError,
 ) -> None:
-    run = opened(raising(error))
+    run = await opened(raising(error))
     with pytest.raises(type(error)) as caught:
         await run.drive()
     assert caught.value is error
@@ -214,7 +214,7 @@ async def test_an_error_with_a_status_fails_a_response_that_was_promised_a_strea
     error: RequestError | UpstreamError,
 ) -> None:
     outlet = Told()
-    run = opened(raising(error), outlet)
+    run = await opened(raising(error), outlet)
     run.answering = True
     response = await run.drive()
     assert response.status == "failed"
@@ -228,7 +228,7 @@ async def test_a_warning_or_a_count_is_not_yet_an_answer() -> None:
         raise UpstreamError("Slow down.", status=429)
 
     with pytest.raises(UpstreamError, match="Slow down"):
-        await opened(model).drive()
+        await (await opened(model)).drive()
 
 
 # --- cancellation -----------------------------------------------------------------------------
@@ -248,7 +248,7 @@ async def test_a_cancelled_response_keeps_what_was_made_and_estimates_what_it_to
             await asyncio.sleep(0)
             seen.append("closed")
 
-    run = opened(model, outlet)
+    run = await opened(model, outlet)
     task = asyncio.create_task(run.drive())
     await run.begun.wait()
     task.cancel()
@@ -271,7 +271,7 @@ async def test_a_response_can_be_cancelled_before_its_model_has_said_anything() 
     async def model() -> None:
         await asyncio.sleep(60)
 
-    run = opened(model)
+    run = await opened(model)
     task = asyncio.create_task(run.drive())
     await asyncio.sleep(0.01)
     task.cancel()
@@ -288,7 +288,7 @@ async def test_a_response_that_has_failed_stays_failed_when_it_is_cancelled() ->
         finally:
             await asyncio.sleep(60)
 
-    run = opened(model)
+    run = await opened(model)
     task = asyncio.create_task(run.drive())
     await run.begun.wait()
     await asyncio.sleep(0.01)
@@ -315,7 +315,8 @@ async def test_a_model_that_never_waits_lets_the_others_have_their_turn() -> Non
         yield "Hello"
         answered.set()
 
-    first, second = await asyncio.gather(opened(greedy).drive(), opened(modest).drive())
+    runs = [await opened(greedy), await opened(modest)]
+    first, second = await asyncio.gather(*(run.drive() for run in runs))
     assert (first.status, second.status) == ("completed", "completed")
 
 
@@ -344,7 +345,8 @@ async def test_a_model_waits_while_its_outlet_is_full() -> None:
             yield f"{number} "
 
     outlet = Narrow()
-    task = asyncio.create_task(opened(model, outlet).drive())
+    run = await opened(model, outlet)
+    task = asyncio.create_task(run.drive())
     await asyncio.sleep(0.05)
     assert (len(said), len(outlet.events)) == (7, 11)
     outlet.room.set()

@@ -53,6 +53,13 @@ def check_event(event: object) -> None:
     _check(kind, kind.__name__, event)
 
 
+def check_envelope(message: object) -> None:
+    """Refuse a WebSocket's error message that is not the specification's; its param may be null."""
+    fields = cast("dict[str, Any]", message)
+    error = {name: fields["error"][name] for name in fields["error"] if name != "param"}
+    _check(models.WebSocketErrorEvent, "WebSocketErrorEvent", fields | {"error": error})
+
+
 def is_extension(value: object) -> bool:
     """Tell whether a JSON value is an extension's."""
     return isinstance(value, dict) and ":" in str(cast("dict[str, object]", value).get("type"))

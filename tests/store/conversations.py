@@ -59,6 +59,18 @@ class ConversationsContract:
             page = await store.list_items("conv_1", Cursor(2, order, before=str(wanted[5].id)))
             assert page == Page([*wanted[3:5]], has_more=True)
 
+    async def test_an_item_is_found_in_its_conversation_only(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        await store.save_conversation(Conversation(id="conv_2", created_at=NOW, metadata={}))
+        await store.add_items("conv_1", [said("a"), answered("a"), said("b")])
+        await store.add_items("conv_2", [said("b", "elsewhere")])
+        assert await store.conversation_item("conv_1", "a") == answered("a")  # the newest
+        assert await store.conversation_item("conv_1", "b") == said("b")
+        assert await store.conversation_item("conv_2", "b") == said("b", "elsewhere")
+        assert await store.conversation_item("conv_2", "a") is None
+        assert await store.conversation_item("conv_3", "a") is None
+        assert await store.conversation_item("conv_1", "a", tenant="other") is None
+
     async def test_an_item_leaves_a_conversation(self, store: Store) -> None:
         await store.save_conversation(TALK)
         await store.add_items("conv_1", [said(id) for id in "abc"])

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.items import Item
-from antiphon.store.base import Claim, Cursor, Order, Page, Store, Stored
+from antiphon.store.base import Claim, Cursor, History, Order, Page, Store, Stored
 from tests.store.making import FULL, ITEMS, answered, begun, done, said
 
 
@@ -103,34 +103,34 @@ class ResponsesContract:
     async def test_a_chain_is_told_from_its_beginning(self, store: Store) -> None:
         for id, parent in zip("abcdef", [None, *"abcde"], strict=True):
             await ended(store, id, parent)
-        assert await store.history("f") == (turns("abcdef"), None)
-        assert await store.history("c") == (turns("abc"), None)
-        assert await store.history("a") == (turns("a"), None)
+        assert await store.history("f") == History(turns("abcdef"), list("abcdef"))
+        assert await store.history("c") == History(turns("abc"), list("abc"))
+        assert await store.history("a") == History(turns("a"), list("a"))
 
     async def test_a_turn_may_be_without_input_or_output(self, store: Store) -> None:
         await ended(store, "a")
         await store.begin(begun("b", "a"), [])
         await store.end(done(begun("b", "a")))
         await store.begin(begun("c", "b"), ITEMS)
-        assert await store.history("c") == ([*turns("a"), *ITEMS], None)
+        assert await store.history("c") == History([*turns("a"), *ITEMS], list("abc"))
 
     async def test_forks_do_not_see_each_other(self, store: Store) -> None:
         for id, parent in ["1.", "21", "32", "42", "53", "64", "74", "82", "98"]:
             await ended(store, id, None if parent == "." else parent)
         chains = ["1", "12", "123", "124", "1235", "1246", "1247", "128", "1289"]
         for chain in chains:
-            assert await store.history(chain[-1]) == (turns(chain), None), chain
+            assert await store.history(chain[-1]) == History(turns(chain), list(chain)), chain
 
     async def test_a_chain_through_a_deleted_response_is_nothing(self, store: Store) -> None:
         for id, parent in ["a.", "ba", "cb", "dc", "eb"]:
             await ended(store, id, None if parent == "." else parent)
         await store.delete("b")
         assert [await store.history(id) for id in "bcde"] == [None] * 4
-        assert await store.history("a") == (turns("a"), None)
+        assert await store.history("a") == History(turns("a"), list("a"))
         await ended(store, "x", "a")  # takes the place that became free
         await ended(store, "y", "x")
         assert [await store.history(id) for id in "cde"] == [None] * 3
-        assert await store.history("y") == (turns("axy"), None)
+        assert await store.history("y") == History(turns("axy"), list("axy"))
 
     async def test_a_chain_whose_beginning_was_deleted_is_nothing(self, store: Store) -> None:
         for id, parent in ["a.", "ba", "ca", "dc"]:
@@ -142,8 +142,8 @@ class ResponsesContract:
         await ended(store, "b", "a")
         await ended(store, "c", "b")
         await ended(store, "d", "b")
-        assert await store.history("c") == (turns("bc"), "a")
-        assert await store.history("d") == (turns("bd"), "a")
+        assert await store.history("c") == History(turns("bc"), list("bc"), "a")
+        assert await store.history("d") == History(turns("bd"), list("bd"), "a")
 
     # --- pages -------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class ResponsesContract:
     async def test_another_tenants_parent_is_a_parent_that_is_not_there(self, store: Store) -> None:
         await ended(store, "a", tenant="one")
         await ended(store, "b", "a", tenant="two")
-        assert await store.history("b", tenant="two") == (turns("b"), "a")
+        assert await store.history("b", tenant="two") == History(turns("b"), list("b"), "a")
 
     # --- idempotency -------------------------------------------------------------------------
 

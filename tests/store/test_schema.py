@@ -11,7 +11,7 @@ import pytest
 from antiphon.core.errors import StoreError
 from antiphon.core.response import Usage
 from antiphon.store import queries
-from antiphon.store.base import Cursor, Page, Stored
+from antiphon.store.base import Cursor, History, Page, Stored
 from antiphon.store.database import connect
 from antiphon.store.schema import MIGRATIONS, migrate
 from antiphon.store.sqlite import SqliteStore
@@ -175,7 +175,7 @@ async def test_a_xaibo_database_is_adopted_and_nothing_of_it_lost(tmp_path: Path
     second = done(begun("b", "a", created_at=2, user="ann"), at=None)
     assert await store.find("a") == Stored(first)
     assert await store.find("b") == Stored(second)
-    assert await store.history("b") == ([said("i"), answered("x")], None)
+    assert await store.history("b") == History([said("i"), answered("x")], ["a", "b"])
     assert await store.input_items("a", Cursor()) == Page([said("i")], has_more=False)
     assert [await store.find("running"), await store.find("broken")] == [None, None]
     await store.close()

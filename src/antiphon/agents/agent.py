@@ -12,7 +12,14 @@ returns them, or a plain generator. Plain functions run in a thread, so that the
     async def loud(turn: Turn):
         yield turn.text.upper()
 
-`my-agent` is then a model, and so is `my-agent/loud`.
+`my-agent` is then a model, and so is `my-agent/loud`. An agent may also say how its conversations
+are made small, and how many tokens a turn is:
+
+    @my_agent.compactor
+    async def compact(items: Sequence[Item], turn: Turn) -> str: ...
+
+    @my_agent.counter
+    def count(turn: Turn) -> int: ...
 """
 
 import asyncio
@@ -41,7 +48,11 @@ class Agent:
             raise ValueError(f"an agent's name is one word without slashes, not {name!r}")
         self.name = name
         self.window = window
+        self.origin = name
+        """Who can read its sealed thinking: every model of the same origin, and no other."""
         self.entries: dict[str, Function] = {DEFAULT: function}
+        self._compactor: Function | None = None
+        self._counter: Function | None = None
         self.__doc__ = function.__doc__
 
     def __repr__(self) -> str:
@@ -66,9 +77,36 @@ class Agent:
 
         return add
 
+    def compactor(self, function: F) -> F:
+        """Let a function make conversations small: of items and a turn, a text or fewer items."""
+        self._compactor = function
+        return function
+
+    def counter(self, function: F) -> F:
+        """Let a function count the tokens that a turn gives to read."""
+        self._counter = function
+        return function
+
     def stream(self, turn: Turn) -> AsyncGenerator[Part]:
         """Answer a turn, as parts."""
         return _stream(self.entries[turn.entry or DEFAULT], turn)
+
+    async def compact(self, turn: Turn) -> str | list[Item] | None:
+        """Return what stands for a turn's conversation; None if no compactor can tell."""
+        if self._compactor is None:
+            return None
+        made = await _begin(self._compactor, (turn.items, turn))
+        if isinstance(made, str):
+            return made
+        several = cast("list[object]", made) if isinstance(made, list) else []
+        items = [item for item in several if isinstance(item, Item)]
+        if not items or len(items) < len(several):
+            raise TypeError("a compactor returns a text or a list of items")
+        return items
+
+    async def count(self, turn: Turn) -> int | None:
+        """Return how many tokens a turn gives to read; None if no counter can tell."""
+        return None if self._counter is None else cast("int", await _begin(self._counter, (turn,)))
 
 
 def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent]:

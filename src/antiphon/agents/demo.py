@@ -20,15 +20,16 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from antiphon.agents.agent import agent
+from antiphon.agents.meter import JSON_PIECE, Meter, count, words_of
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.content import InputFile, InputImage, LogProb, TopLogProb
 from antiphon.core.errors import RequestError
 from antiphon.core.example import Unsatisfiable, example
-from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message
+from antiphon.core.items import FunctionCall, Item, Message
 from antiphon.core.parts import Part
 from antiphon.core.request import (
     ENCRYPTED_REASONING,
@@ -51,56 +52,6 @@ SLOW = (
     "every tenth of a second, so that there is time to cancel it, to leave, or to look."
 )
 SMALL_WORDS = frozenset("get set the and for with from into list make find call run do new".split())
-
-
-WORD = re.compile(r"\s*\S+|\s+$")
-JSON_PIECE = re.compile(r".{1,8}", re.DOTALL)
-
-
-class Meter:
-    """Counts the tokens of an answer, and cuts it at its limit.
-
-    A token is a word; in the arguments of a call it is eight characters.
-    """
-
-    def __init__(self, turn: Turn) -> None:
-        self.limit = turn.request.max_output_tokens
-        prompt = [turn.instructions or "", *(encode(tool).decode() for tool in turn.tools)]
-        self.input = sum(map(count, [*prompt, *map(words_of, turn.items)]))
-        self.output = 0
-        self.reasoning = 0
-        self.cut = False
-
-    def pieces(self, text: str, pattern: re.Pattern[str] = WORD) -> Iterator[str]:
-        """Give a text piece by piece, as far as the limit allows."""
-        for piece in pattern.findall(text):
-            if self.output == self.limit:
-                self.cut = True
-                return
-            self.output += 1
-            yield piece
-
-    def finish(self) -> Iterator[Part]:
-        """Say what has been read and said, and whether that was all."""
-        yield parts.Usage(self.input, self.output, 0, self.reasoning)
-        if self.cut:
-            yield parts.Finish("length")
-
-
-def count(text: str) -> int:
-    """Count the words of a text."""
-    return len(text.split())
-
-
-def words_of(item: Item) -> str:
-    """Return the words of an item."""
-    match item:
-        case Message() | FunctionCallOutput():
-            return item.text
-        case FunctionCall():
-            return f"{item.name} {item.arguments}"
-        case _:
-            return item.type
 
 
 @agent("demo")
@@ -132,6 +83,22 @@ async def echo(turn: Turn) -> AsyncIterator[Part]:
         yield parts.Text(word)
     for part in meter.finish():
         yield part
+
+
+@demo.counter
+@echo.counter
+async def read(turn: Turn) -> int:
+    """Count the words that a turn gives to read."""
+    return Meter(turn).input
+
+
+@demo.compactor
+@echo.compactor
+async def digest(items: Sequence[Item], turn: Turn) -> str:
+    """Summarise by a script: the beginning of every item."""
+    del turn
+    begun = [(f"{item.role}:" if isinstance(item, Message) else item.type, item) for item in items]
+    return "\n".join(f"- {who} {' '.join(words_of(item).split()[:12])}" for who, item in begun)
 
 
 def unused_tools(turn: Turn) -> Iterator[Part]:

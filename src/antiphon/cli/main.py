@@ -1,5 +1,6 @@
 """`antiphon`: the command line."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,7 +27,7 @@ def root(
 
 
 @app.command()
-def serve(
+def serve(  # noqa: PLR0913 - one parameter per option
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
@@ -35,23 +36,50 @@ def serve(
         str | None,
         typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI app."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder where responses are stored.", show_default="./responses"),
+    ] = None,
     api_key: Annotated[
         str | None,
         typer.Option(envvar="ANTIPHON_API_KEY", help="What callers must send as bearer token."),
     ] = None,
+    seal_keys: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ANTIPHON_SEAL_KEYS",
+            help="What seals the content that clients carry; newest first, with commas.",
+            show_default="one in the data folder",
+        ),
+    ] = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Serve beyond this machine without a key.")
     ] = False,
+    drain_seconds: Annotated[
+        float | None,
+        typer.Option(min=0, help="How long running work may go on at the end.", show_default="25"),
+    ] = None,
 ) -> None:
     """Serve Open Responses over HTTP.
 
     Models are `demo`, `echo` and the agents of --app: MODULE:ATTR names an agent, a list of them,
     Settings, or an ASGI application; MODULE alone means every agent in the module.
     """
-    from antiphon.cli.serve import Refused, serve
+    from antiphon.cli.serve import Options, Refused, serve
 
     try:
-        serve(host=host, port=port, target=agents, api_key=api_key, no_auth=no_auth)
+        serve(
+            Options(
+                host=host,
+                port=port,
+                target=agents,
+                data=data,
+                api_key=api_key,
+                seal_keys=seal_keys,
+                no_auth=no_auth,
+                drain_seconds=drain_seconds,
+            )
+        )
     except Refused as refusal:
         typer.echo(f"antiphon: {refusal}", err=True)
         raise typer.Exit(2) from None

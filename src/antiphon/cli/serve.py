@@ -1,49 +1,95 @@
 """`antiphon serve`: load the user's agents, refuse what is unsafe, and run uvicorn, hardened."""
 
+import asyncio
 import importlib
+import inspect
 import ipaddress
 import logging
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FunctionType
 from typing import cast
 
 import uvicorn
 
 from antiphon.agents.agent import Agent
+from antiphon.engine.seal import check_keys
 from antiphon.server.app import create_app
 from antiphon.server.http import App
 from antiphon.server.protocol import Limits, hardened
+from antiphon.server.service import Service
 from antiphon.server.settings import Settings
+from antiphon.server.upgraded import hardened_socket
 
-DRAIN_SECONDS = 10
+HARD_STOP_SECONDS = 5
+"""How long after its drain a server may take to end what it interrupted."""
+
+PING_SECONDS = 20
+"""How often a WebSocket's client is asked whether it is there, and how long it may take to say."""
 
 
 class Refused(Exception):
     """Why the server was not started, and what to do."""
 
 
-def serve(*, host: str, port: int, target: str | None, api_key: str | None, no_auth: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line says; None where it says nothing."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    target: str | None = None
+    data: Path | None = None
+    api_key: str | None = field(default=None, repr=False)
+    seal_keys: str | None = field(default=None, repr=False)
+    no_auth: bool = False
+    drain_seconds: float | None = None
+
+
+def serve(options: Options) -> None:
     """Serve until told to stop."""
-    loaded = load(target) if target else Settings()
-    if api_key == "":
+    loaded = load(options.target) if options.target else Settings()
+    if options.api_key == "":
         raise Refused("the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it.")
-    if isinstance(loaded, Settings):
-        settings = replace(loaded, api_key=api_key or loaded.api_key)
-        has_key = settings.api_key is not None
-        models = [name for agent in settings.all_agents for name in agent.models]
-        app: App = create_app(settings)
-    else:
-        if api_key:
-            raise Refused(f"{target} is an application of its own: give the key in its Settings.")
-        app, has_key, models = loaded, False, []
-    if not (has_key or no_auth or is_loopback(host)):
-        key = "Set --api-key or ANTIPHON_API_KEY, or say --no-auth if everyone may use this server."
-        own = "Say --no-auth if your application asks for keys itself, or everyone may use it."
-        advice = key if isinstance(loaded, Settings) else own
-        raise Refused(f"{host} can be reached from other machines. {advice}")
+    own = not isinstance(loaded, Settings)
+    settings = Settings() if own else chosen(loaded, options)
+    if own and chosen(settings, options) != settings:
+        raise Refused(
+            f"{options.target} is an application of its own: give the key, the data folder and "
+            "the drain time in its Settings."
+        )
+    app = loaded if own else create_app(settings)
+    if not (settings.api_key or options.no_auth or is_loopback(options.host)):
+        advice = "Set --api-key or ANTIPHON_API_KEY, or say --no-auth if everyone may use it."
+        if own:
+            advice = "Say --no-auth if your application asks for keys itself, or needs none."
+        raise Refused(f"{options.host} can be reached from other machines. {advice}")
+    models = [] if own else [name for agent in settings.all_agents for name in agent.models]
     _log_to_stderr()
-    Announced(config(app, host, port), models).run()
+    Announced(config(app, options.host, options.port, settings), models).run()
+
+
+def chosen(settings: Settings, options: Options) -> Settings:
+    """Return settings with what the command line says."""
+    if options.data is not None:
+        settings = replace(settings, responses_dir=options.data)
+    if options.drain_seconds is not None:
+        settings = replace(settings, drain_seconds=options.drain_seconds)
+    if options.seal_keys is not None:
+        settings = replace(settings, seal_keys=seal_keys(options.seal_keys))
+    return replace(settings, api_key=options.api_key or settings.api_key)
+
+
+def seal_keys(text: str) -> list[str]:
+    """Read keys that are separated by commas, the newest first."""
+    keys = text.replace(",", " ").split()
+    try:
+        check_keys(keys)
+    except ValueError as error:
+        advice = "Make one with: openssl rand -base64 32"
+        raise Refused(f"the seal's keys cannot be used. {error} {advice}") from None
+    return keys
 
 
 def load(target: str) -> Settings | App:
@@ -74,6 +120,8 @@ def load(target: str) -> Settings | App:
             return value
         case list() | tuple() if all(isinstance(a, Agent) for a in cast("list[object]", value)):
             return Settings(agents=list(cast("list[Agent]", value)))
+        case FunctionType() if len(inspect.signature(value).parameters) != 3:
+            raise Refused(f"{target} is a plain function. Make it an agent with @agent('name').")
         case _ if callable(value):
             return cast("App", value)
         case _:
@@ -118,17 +166,31 @@ class Announced(uvicorn.Server):
             ]
         print("\n".join(lines), flush=True)
 
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Let what runs end in its time, and interrupt the rest."""
+        service = getattr(getattr(self.config.app, "state", None), "service", None)
+        draining = asyncio.create_task(service.drain()) if isinstance(service, Service) else None
+        await super().shutdown(sockets)  # pyright: ignore[reportArgumentType]
+        if draining:
+            await draining
 
-def config(app: App, host: str, port: int) -> uvicorn.Config:
+
+def config(app: App, host: str, port: int, settings: Settings | None = None) -> uvicorn.Config:
     """Return how uvicorn is run here."""
     limits = Limits()
+    settings = settings or Settings()
     return uvicorn.Config(
         cast("type[object]", app),  # pyright: ignore[reportArgumentType]
         host=host,
         port=port,
         http=hardened(limits),
+        ws=hardened_socket(limits, settings.drain_seconds),
+        ws_max_size=settings.body_limit,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PING_SECONDS,
+        ws_per_message_deflate=False,
         timeout_keep_alive=int(limits.keep_alive_seconds),
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        timeout_graceful_shutdown=int(settings.drain_seconds) + HARD_STOP_SECONDS,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -19,6 +19,8 @@ from antiphon.core.items import (
 )
 from antiphon.core.request import Truncation
 
+NO_OUTPUT = "No output was given for this call."
+
 Find = Callable[[str], Item | None]
 
 
@@ -65,14 +67,39 @@ def check_pairs(history: Iterable[Item], input: Sequence[Item]) -> None:
             )
 
 
+def repair(items: Sequence[Item]) -> tuple[list[Item], list[str]]:
+    """Pair every call with an output; return the conversation and the call_ids that had no pair.
+
+    Most models refuse a conversation with an open call or a stray output in it. A stray output and
+    a call that was cut short are left out; a whole call gets an output that says there was none.
+    """
+    called = {item.call_id for item in items if isinstance(item, FunctionCall)}
+    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+    if called == answered:
+        return list(items), []
+    repaired: list[Item] = []
+    for item in items:
+        if isinstance(item, FunctionCall) and item.call_id not in answered:
+            if item.status != "incomplete":
+                none = FunctionCallOutput(
+                    call_id=item.call_id, output=NO_OUTPUT, status="incomplete"
+                )
+                repaired += [item, none]
+        elif not (isinstance(item, FunctionCallOutput) and item.call_id not in called):
+            repaired.append(item)
+    return repaired, sorted(called ^ answered)
+
+
 def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> list[Item]:
     """Return what fits a window of tokens: all of it, or under `auto` the latest of it.
 
     Instructions inside the conversation stay. A cut never parts a call from its output, nor a
     reasoning item from what it led to; the last stretch is never cut.
     """
+    if window is None:
+        return list(items)
     total = tokens.of_items(items)
-    if window is None or total <= window:
+    if total <= window:
         return list(items)
     if truncation == "auto":
         stretches = _stretches(items)

@@ -166,6 +166,16 @@ class Fold:
         """Return one part of a summary as far as it is known."""
         return self._drafts[output_index].summary[index].value()
 
+    def pieces(self, output_index: int, kind: str, index: int) -> list[str]:
+        """Return the list that the deltas of an open text go to.
+
+        The synthesizer appends to it directly: what `feed` would do for each of them.
+        """
+        draft = self._drafts[output_index]
+        if kind == "content_index":
+            return draft.content[index].pieces
+        return draft.summary[index].pieces if kind == "summary_index" else draft.pieces
+
     # --- one step per kind of event ---
 
     def _lifecycle(self, event: Lifecycle) -> None:

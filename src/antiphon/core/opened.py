@@ -8,11 +8,16 @@ from antiphon.core.events import (
     ContentPartDone,
     Event,
     FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
     InItem,
     OutputItemAdded,
     OutputItemDone,
+    OutputTextDone,
+    ReasoningDone,
     ReasoningSummaryPartAdded,
     ReasoningSummaryPartDone,
+    ReasoningSummaryTextDone,
+    RefusalDone,
 )
 from antiphon.core.faces import ARGUMENTS, FACES, Face
 from antiphon.core.fold import Fold
@@ -32,23 +37,25 @@ KINDS: dict[str, Kind] = {
 class Stream:
     """Where events get their number and are folded."""
 
-    __slots__ = ("_feed", "fold", "number", "said")
+    __slots__ = ("fold", "number", "said")
 
     def __init__(self) -> None:
         self.number = 0
         self.fold = Fold()
-        self._feed = self.fold.feed
         self.said: list[Event] = []
 
     def say(self, kind: Callable[..., Event], **fields: object) -> None:
         """Append an event, with the next number."""
-        self.put(kind(sequence_number=self.number, **fields))
-
-    def put(self, event: Event) -> None:
-        """Append an event that was given the next number."""
+        event = kind(sequence_number=self.number, **fields)
         self.number += 1
-        self._feed(event)
+        self.fold.feed(event)
         self.said.append(event)
+
+    def grow(self, strand: "Strand", text: str) -> None:
+        """Append a plain delta: the hot path, with nothing packed or looked up twice."""
+        self.said.append(strand.face.delta(sequence_number=self.number, delta=text, **strand.place))
+        self.number += 1
+        strand.pieces.append(text)
 
     def take(self) -> list[Event]:
         """Return what was said since the last time."""
@@ -59,7 +66,7 @@ class Stream:
 class Strand:
     """One piece of an item's text while it is open."""
 
-    __slots__ = ("annotations", "face", "index", "joiner", "part", "place")
+    __slots__ = ("annotations", "face", "index", "joiner", "part", "pieces", "place", "told")
 
     def __init__(self, face: Face, part: int, index: int, place: dict[str, object]) -> None:
         self.face = face
@@ -68,6 +75,10 @@ class Strand:
         self.place = place
         self.joiner = Joiner()
         self.annotations = 0
+        self.told = False
+        """Whether the whole of it has been said; only a resumed strand can be open and told."""
+        self.pieces: list[str] = []
+        """Where its deltas are folded; the fold's own list."""
 
 
 class Open:
@@ -106,9 +117,19 @@ def still_open(events: Iterable[Event]) -> tuple[list[Open], int]:
                 items[index].strand = None
             case FunctionCallArgumentsDelta(output_index=index):
                 items[index].strand = _strand(event, ARGUMENTS, 0)
+            case FunctionCallArgumentsDone(output_index=index):
+                items[index].strand = _strand(event, ARGUMENTS, 0)
+                _tell(items[index])
+            case OutputTextDone() | RefusalDone() | ReasoningDone() | ReasoningSummaryTextDone():
+                _tell(items[event.output_index])
             case _:
                 pass
     return list(items.values()), count
+
+
+def _tell(item: Open) -> None:
+    if item.strand:
+        item.strand.told = True
 
 
 def _strand(event: InItem, face: Face, index: int) -> Strand:

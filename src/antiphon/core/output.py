@@ -24,6 +24,7 @@ from antiphon.core.events import (
 )
 from antiphon.core.faces import ARGUMENTS, RAW, REFUSAL, SUMMARY, TEXT, Face
 from antiphon.core.items import FunctionCall, Item, Message, Phase, Reasoning, Status
+from antiphon.core.manner import PLAIN, Manner
 from antiphon.core.opened import Kind, Open, Strand, Stream
 from antiphon.core.parts import Key
 
@@ -43,14 +44,13 @@ class Output:
         self,
         stream: Stream,
         ids: Callable[[str], str],
-        *,
-        keep_empty: bool,
-        pad: Callable[[str], str] | None,
+        manner: Manner = PLAIN,
     ) -> None:
         self._stream = stream
         self._ids = ids
-        self._keep_empty = keep_empty
-        self._pad = pad
+        self._keep_empty = manner.keep_empty
+        self._pad = manner.pad
+        self._hide = manner.seal
         self._undone: list[Open] = []
         self._current: Open | None = None
         self._calls: dict[Key, Open] = {}
@@ -170,7 +170,7 @@ class Output:
         self._yield_to_next()
         id = self._ids(PREFIX.get(item.type, "item"))
         if isinstance(item, items.Compaction):
-            self._seal(self._open("whole", id, replace(item, id=id)))
+            self._seal(self._open("whole", id, self._hidden(replace(item, id=id))))
             return
         opened = self._open("whole", id, replace(item, id=id, status="in_progress"))
         if item.status == "incomplete":  # only the end can tell whether it may stay so
@@ -232,8 +232,12 @@ class Output:
             item.counts[face.index] = index + 1
             place[face.index] = index
             self._stream.say(face.added, part=face.empty(), **place)
-        item.strand = Strand(face, part, index, place)
+        item.strand = self._folded(item, Strand(face, part, index, place))
         return item.strand
+
+    def _folded(self, item: Open, strand: Strand) -> Strand:
+        strand.pieces = self._stream.fold.pieces(item.index, strand.face.index, strand.index)
+        return strand
 
     def _delta(
         self, strand: Strand, text: str, logprobs: list[content.LogProb] | None = None
@@ -242,18 +246,20 @@ class Output:
             text = strand.joiner.feed(text)
             if not (text or logprobs):
                 return
-        stream, make = self._stream, strand.face.delta
         if logprobs:
-            stream.say(make, delta=text, logprobs=logprobs, **strand.place)
+            self._stream.say(strand.face.delta, delta=text, logprobs=logprobs, **strand.place)
         elif self._pad and strand.face.padded:
-            stream.say(make, delta=text, obfuscation=self._pad(text), **strand.place)
+            padding = self._pad(text)
+            self._stream.say(strand.face.delta, delta=text, obfuscation=padding, **strand.place)
         else:
-            # The hot path: no keywords are packed twice.
-            stream.put(make(sequence_number=stream.number, delta=text, **strand.place))
+            self._stream.grow(strand, text)
 
     def adopt(self, undone: list[Open], count: int) -> None:
         """Take over items that an earlier synthesizer left open."""
         self._undone, self.count = undone, count
+        for item in undone:
+            if item.strand:
+                self._folded(item, item.strand)
 
     # --- closing ---
 
@@ -290,12 +296,13 @@ class Output:
             self._close(self._undone.pop(0), "completed")
 
     def _close(self, item: Open, status: Status) -> None:
+        told = item.strand is not None and item.strand.told
         if item.kind == "call" and item.strand is None and status == "completed":
             self._delta(self._strand(item, ARGUMENTS, 0), "{}")
         if item.strand is not None:
             self._close_strand(item, item.strand)
         value = self._grown(item, status)
-        if isinstance(value, FunctionCall):
+        if isinstance(value, FunctionCall) and not told:
             self._stream.say(
                 FunctionCallArgumentsDone,
                 item_id=item.id,
@@ -310,8 +317,12 @@ class Output:
             return item.value
         grown = self._stream.fold.item(item.index)
         if isinstance(grown, Reasoning) and isinstance(item.value, Reasoning):
-            return replace(grown, encrypted_content=item.value.encrypted_content)
-        return grown if isinstance(grown, Reasoning) else replace(grown, status=status)
+            return self._hidden(replace(grown, encrypted_content=item.value.encrypted_content))
+        statusless = isinstance(grown, Reasoning | items.Compaction)
+        return grown if statusless else replace(grown, status=status)
+
+    def _hidden(self, item: Item) -> Item:
+        return self._hide(item) if self._hide else item
 
     def _close_strand(self, item: Open, strand: Strand) -> None:
         item.strand = None
@@ -322,7 +333,8 @@ class Output:
             fold = self._stream.fold
             read = fold.summary if face is SUMMARY else fold.content
             part = read(item.index, strand.index)
-            self._stream.say(face.done, **face.whole(part), **place)
+            if not strand.told:
+                self._stream.say(face.done, **face.whole(part), **place)
             self._stream.say(face.closed, part=part, **place)
 
     def _is_whole(self, item: Open) -> bool:

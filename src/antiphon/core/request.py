@@ -142,7 +142,7 @@ class Request(Value):
 class CompactRequest(Value):
     """A request to make a conversation small."""
 
-    model: str
+    model: str | None = None
     input: list[Item] = field(default_factory=list[Item])
     previous_response_id: str | None = None
     instructions: LongText | None = None

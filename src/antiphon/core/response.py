@@ -170,3 +170,12 @@ class CompactResource(Value):
     output: list[Item]
     created_at: int
     usage: Usage
+    warnings: list[ResponseWarning] | UnsetType = field(default=UNSET, name="antiphon:warnings")
+
+
+class InputTokens(Value):
+    """How many tokens a request would give its model to read."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+    warnings: list[ResponseWarning] | UnsetType = field(default=UNSET, name="antiphon:warnings")

@@ -22,6 +22,7 @@ from antiphon.core.events import (
     ResponseInProgress,
     ResponseQueued,
 )
+from antiphon.core.manner import PLAIN, Manner
 from antiphon.core.opened import Stream, still_open
 from antiphon.core.output import Output
 from antiphon.core.parts import Part
@@ -51,15 +52,14 @@ class Synth:
         *,
         ids: Callable[[str], str],
         clock: Callable[[], float],
-        keep_empty: bool = False,
-        pad: Callable[[str], str] | None = None,
+        manner: Manner = PLAIN,
         silent: bool = False,
     ) -> None:
         self._silent = silent
         self._begun = response
         self._clock = clock
         self._stream = Stream()
-        self._output = Output(self._stream, ids, keep_empty=keep_empty, pad=pad)
+        self._output = Output(self._stream, ids, manner)
         self._warnings: list[ResponseWarning] = list(response.warnings or ())
         self._reason: parts.Reason = "stop"
         self.usage = parts.Usage()

@@ -38,27 +38,29 @@ class Background:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def start(self, id: str, work: Work) -> None:
-        """Make a response, as soon as there is a free slot."""
-        job = self._jobs[id] = asyncio.create_task(self._run(id, work))
+    def start(self, id: str, announce: Work, make: Work) -> None:
+        """Announce a response at once, and make it as soon as there is a free slot."""
+        job = self._jobs[id] = asyncio.create_task(self._run(id, announce, make))
         job.add_done_callback(lambda _: self._jobs.pop(id, None))
 
-    async def _run(self, id: str, work: Work) -> None:
-        async with self._slots:
-            try:
-                await work()
-            except Fenced:
-                logger.info("%s is made by someone else, or has ended", id)
+    async def _run(self, id: str, announce: Work, make: Work) -> None:
+        try:
+            await announce()
+            async with self._slots:
+                await make()
+        except Fenced:
+            logger.info("%s is made by someone else, or has ended", id)
 
     async def cancel(self, stored: Stored, *, tenant: str) -> Response:
         """Stop a response, unless it has ended; return it as it ended."""
         id = stored.response.id
         if job := self._jobs.get(id):
-            job.cancel()
+            _stop(job)
             await asyncio.wait([job], timeout=5)
         found = await self._store.find(id, tenant=tenant)
-        if found is not None and found.response.status not in TERMINAL:
-            # It waited for its turn, or belongs to a process that is not there any more.
+        while found is not None and found.response.status not in TERMINAL:
+            # It waited for its turn, or belongs to a process that is not there any more. If
+            # another cancels it too, the one that took it over last ends it.
             await self._close(found, tenant, _cancel)
             found = await self._store.find(id, tenant=tenant)
         return (found or stored).response
@@ -66,7 +68,7 @@ class Background:
     def abandon(self, id: str) -> None:
         """Stop a response that nobody will ever ask for again."""
         if job := self._jobs.get(id):
-            job.cancel()
+            _stop(job)
 
     async def interrupt(self, stored: Stored, *, tenant: str) -> None:
         """End a response whose process died; what was made of it is kept."""
@@ -76,7 +78,7 @@ class Background:
         """Stop everything that runs; it ends as interrupted."""
         jobs = list(self._jobs.values())
         for job in jobs:
-            job.cancel(DRAIN)
+            _stop(job, DRAIN)
         if jobs:
             await asyncio.wait(jobs, timeout=5)
 
@@ -92,14 +94,13 @@ class Background:
         synth = Synth(stored.response, ids=new_id, clock=self._clock)
         if events:
             synth.resume(events)
-        else:
-            synth.start()
+        told = [] if events else synth.start()
         for part in _estimate(stored, synth.response):
             synth.feed(part)
-        closing = [encode(event) for event in finish(synth)]
+        told += finish(synth)
+        kept = [encode(event) for event in told] if stored.response.background else []
         last = events[-1].sequence_number if events else -1
-        told = closing if events else []  # a response without a log gets none now
-        await self._store.append(id, epoch, last, told, final=synth.response, tenant=tenant)
+        await self._store.append(id, epoch, last, kept, final=synth.response, tenant=tenant)
 
 
 async def logged(
@@ -126,6 +127,12 @@ async def followed(
             return
         else:
             await feed.wait(id, after)
+
+
+def _stop(job: asyncio.Task[None], why: str | None = None) -> None:
+    """Cancel a job, once: it may be busy with keeping its end."""
+    if not job.cancelling():
+        job.cancel(why)
 
 
 def _cancel(synth: Synth) -> list[Event]:

@@ -19,7 +19,7 @@ class Chain:
         elsewhere, and only into a response that is stored itself.
         """
         if local is not None:
-            if found := local.find(id):
+            if found := local.find(id, tenant=tenant):
                 return found
             if not stored:
                 raise not_found(id)
@@ -39,17 +39,21 @@ class Chain:
                 param="previous_response_id",
                 code="previous_response_in_progress",
             )
+        if parent.conversation is not None:
+            raise RequestError(
+                f"Response '{id}' belongs to a conversation. Go on with 'conversation' instead.",
+                param="previous_response_id",
+                code="previous_response_in_conversation",
+            )
         history = await self._store.history(id, tenant=tenant)
         if history is None:
             raise not_found(id)
-        items, beyond = history
-        before = Context()
-        if beyond is not None:
-            found = self.recent.find(beyond, tenant=tenant)
-            if found is None:
-                raise not_found(id)
-            before = found
-        context = before.then(items, id)
+        before: Context | None = Context()
+        if history.beyond is not None:
+            before = self.recent.find(history.beyond, tenant=tenant)
+        if before is None:
+            raise not_found(id)
+        context = before.then(history.items, *history.responses)
         self.recent.add(id, context, tenant=tenant)
         return context
 

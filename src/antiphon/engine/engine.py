@@ -4,7 +4,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.agents.agent import Agent
@@ -14,22 +13,24 @@ from antiphon.core import context
 from antiphon.core.errors import RequestError
 from antiphon.core.events import Event
 from antiphon.core.items import Item, ItemReference
-from antiphon.core.output import PREFIX
+from antiphon.core.manner import Manner
 from antiphon.core.parts import Part
-from antiphon.core.request import Request
+from antiphon.core.request import ENCRYPTED_REASONING, Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-from antiphon.core.value import encode
+from antiphon.engine.asked import Asked
 from antiphon.engine.background import Background
 from antiphon.engine.chain import Chain
 from antiphon.engine.checks import check, warnings
-from antiphon.engine.ids import new_id, padding
+from antiphon.engine.ids import identified, new_id, padding
 from antiphon.engine.keys import Keys
 from antiphon.engine.ledger import Ledger
-from antiphon.engine.log import Log
+from antiphon.engine.log import Log, patiently
+from antiphon.engine.opening import Envelope
 from antiphon.engine.recent import Context, Recent
 from antiphon.engine.run import Outlet, Run
-from antiphon.store.base import TERMINAL, Claim, Cursor, Store, Stored
+from antiphon.engine.seal import Seal
+from antiphon.store.base import TERMINAL, Claim, ConversationBusy, Cursor, Store, Stored
 from antiphon.store.memory import MemoryStore
 
 
@@ -42,6 +43,8 @@ class Caller:
 
 
 ANYONE = Caller()
+WHOLE = Cursor(limit=2**31, order="asc")
+NEWEST = Cursor(limit=1, order="desc")
 
 
 class KeyTaken(Exception):
@@ -64,25 +67,28 @@ class Opened:
 
 
 class Engine:
-    """Everything a response needs to be made: models, memory, a store, ids and a clock."""
+    """Everything a response needs to be made: models, memory, a store, a seal, ids and a clock."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything meets here
         self,
         agents: Agents,
         *,
         store: Store | None = None,
         recent: Recent | None = None,
+        seal: Seal | None = None,
         ids: Callable[[str], str] = new_id,
         clock: Callable[[], float] = time.time,
         slots: int = 100,
     ) -> None:
         self.agents = agents
-        self.store: Store = store or MemoryStore()
-        self.chain = Chain(self.store, recent or Recent(64 * 1024 * 1024, 3600))
+        self.store: Store = MemoryStore() if store is None else store
+        recent = Recent(64 * 1024 * 1024, 3600) if recent is None else recent  # an empty one counts
+        self.chain = Chain(self.store, recent)
         self.background = Background(self.store, clock, slots)
+        self.seal = seal or Seal.passing()
         self._keys = Keys()
-        self._ids = ids
-        self._clock = clock
+        self.ids = ids
+        self.clock = clock
 
     async def open(
         self,
@@ -110,18 +116,42 @@ class Engine:
         """Begin a response in the background; it is durable when this returns."""
         opened = await self._prepare(request, caller)
         await self._begin(opened, request, key)
-        await self.store.append(
-            opened.response.id, 0, -1, _encoded(opened.synth.start()), tenant=caller.tenant
-        )
-        self.background.start(opened.response.id, lambda: self._work(opened, 1))
+        self._start(opened, announced=False)
         return opened.response
 
+    async def resubmit(self, request: Request, stored: Stored, tenant: str) -> None:
+        """Take up a response that was queued when the server stopped."""
+        opened = await self._prepare(request, Caller(tenant), response=stored.response)
+        self._start(opened, announced=stored.last >= 0)
+
+    def _start(self, opened: Opened, *, announced: bool) -> None:
+        """Announce a response in its log, and make it in the background when it is its turn."""
+        id, tenant = opened.response.id, opened.ledger.tenant
+        start = opened.synth.start()
+
+        async def announce() -> None:
+            if not announced:
+                await Log(self.store, id, 0, -1, tenant=tenant).append(start)
+
+        self.background.start(id, announce, lambda: self._work(opened, len(start) - 1))
+
     async def _begin(self, opened: Opened, request: Request, key: tuple[str, str] | None) -> None:
-        claim = await opened.ledger.begin(opened.response, request, key)
+        try:
+            claim = await opened.ledger.begin(opened.response, request, key)
+        except ConversationBusy as busy:
+            raise conversation_busy() from busy
         if key and not request.store:
             claim = self._keys.claim(key, opened.response.id, tenant=opened.ledger.tenant)
         if claim:
             raise KeyTaken(claim)
+        if request.conversation and await self._overtaken(opened.ledger, request.conversation.id):
+            await self.store.delete(opened.response.id, tenant=opened.ledger.tenant)
+            raise conversation_busy()
+
+    async def _overtaken(self, ledger: Ledger, conversation: str) -> bool:
+        """Tell whether another response ended in a conversation after its items were read."""
+        page = await self.store.list_items(conversation, NEWEST, tenant=ledger.tenant)
+        return page is None or page.items != list(ledger.before.items[-1:])
 
     async def led_to(self, claim: Claim, tenant: str) -> Response | None:
         """Return the response that an idempotency key led to, if it is still here."""
@@ -138,9 +168,11 @@ class Engine:
 
     async def delete(self, id: str, tenant: str = "") -> bool:
         """Remove a response and everything of it, here and in memory."""
+        found = await self.store.delete(id, tenant=tenant)
         self.chain.recent.forget(id, tenant=tenant)
-        self.background.abandon(id)
-        return await self.store.delete(id, tenant=tenant)
+        if found:
+            self.background.abandon(id)
+        return found
 
     async def cancel(self, id: str, tenant: str = "") -> Response | None:
         """Stop a background response; raises RequestError for any other."""
@@ -157,25 +189,16 @@ class Engine:
             return stored.response
         return await self.background.cancel(stored, tenant=tenant)
 
-    async def resubmit(self, request: Request, response: Response, tenant: str) -> None:
-        """Take up a response that was queued when the server stopped."""
-        opened = await self._prepare(request, Caller(tenant), response=response)
-        events = _encoded(opened.synth.start())
-        stored = await self.store.find(response.id, tenant=tenant)
-        if stored is not None and stored.last < 0:
-            await self.store.append(response.id, stored.epoch, -1, events, tenant=tenant)
-        self.background.start(response.id, lambda: self._work(opened, len(events) - 1))
-
     async def _work(self, opened: Opened, last: int) -> None:
         """Make a response in the background."""
         id, tenant = opened.response.id, opened.ledger.tenant
-        epoch = await self.store.claim(id, tenant=tenant)
+        epoch = await patiently(id, lambda: self.store.claim(id, tenant=tenant))
         if epoch is None:
             return
         log = Log(self.store, id, epoch, last, tenant=tenant)
 
         async def keep(ending: list[Event], response: Response) -> list[Event]:
-            await log.end(ending, response)
+            await log.append(ending, response)
             opened.ledger.remember(response)
             return []
 
@@ -191,33 +214,31 @@ class Engine:
         response: Response | None = None,
         generate: bool = True,
     ) -> Opened:
-        check(request)
-        agent, entry = self._model(request)
-        before = await self._before(request, caller)
-        said = [self._identified(item) for item in request.input]
-        references = await self._referenced(said, caller.tenant)
-        now = int(self._clock())
-        response = response or Response.new(request, id=self._ids("resp"), created_at=now)
-        items = context.assemble(before.items, said, references.get)
-        history = len(before.items)
-        fitting = context.fit(items, agent.window, request.truncation)
-        if len(fitting) < len(items):
-            history = max(0, history - (len(items) - len(fitting)))
-        turn = Turn(
-            request=request,
-            history=fitting[:history],
-            input=fitting[history:],
-            entry=entry,
-            response_id=response.id,
-        )
+        asked = await self.ask(request, caller)
+        now = int(self.clock())
+        response = response or Response.new(request, id=self.ids("resp"), created_at=now)
+        turn = asked.turn(response.id)
         pad = padding if request.stream_options.include_obfuscation else None
-        synth = Synth(response, ids=self._ids, clock=self._clock, pad=pad, silent=not generate)
+        manner = Manner(pad=pad, seal=asked.envelope.close)
+        synth = Synth(response, ids=self.ids, clock=self.clock, manner=manner, silent=not generate)
         for warning in warnings(request):
             synth.feed(warning)
         recent = self.chain.recent if caller.local is None else caller.local
         store = self.store if request.store else None
-        ledger = Ledger(store, recent, caller.tenant, before, items[len(before.items) :])
-        return Opened(agent, turn, synth, ledger, response)
+        ledger = Ledger(store, recent, caller.tenant, asked.before, asked.said)
+        return Opened(asked.agent, turn, synth, ledger, response)
+
+    async def ask(self, request: Request, caller: Caller = ANYONE) -> Asked:
+        """Check a request and assemble what it is about; raises RequestError or StoreError."""
+        check(request)
+        agent, entry = self._model(request)
+        before = await self._before(request, caller)
+        said = [identified(item, self.ids) for item in request.input]
+        references = await self._referenced(said, caller.tenant)
+        items = context.assemble(before.items, said, references.get)
+        always = ENCRYPTED_REASONING in request.include
+        envelope = Envelope(self.seal, agent.origin, caller.tenant, always)
+        return Asked(request, agent, entry, envelope, before, items[len(before.items) :])
 
     def _model(self, request: Request) -> tuple[Agent, str]:
         if found := self.agents.find(request.model or ""):
@@ -245,30 +266,15 @@ class Engine:
 
     async def conversation_items(self, id: str, tenant: str) -> list[Item]:
         """Return all items of a conversation; raises RequestError if there is none."""
-        items: list[Item] = []
-        after: str | None = None
-        while True:
-            cursor = Cursor(limit=1000, order="asc", after=after)
-            page = await self.store.list_items(id, cursor, tenant=tenant)
-            if page is None:
-                raise RequestError(
-                    f"Conversation '{id}' not found. POST /v1/conversations makes one.",
-                    type="not_found",
-                    param="conversation",
-                    code="conversation_not_found",
-                )
-            items += page.items
-            if not page.has_more:
-                return items
-            after = str(page.items[-1].id)
-
-    def _identified(self, item: Item) -> Item:
-        """Give an item an id if its sender gave it none."""
-        return (
-            item
-            if item.id is not UNSET
-            else replace(item, id=self._ids(PREFIX.get(item.type, "item")))
-        )
+        page = await self.store.list_items(id, WHOLE, tenant=tenant)
+        if page is None:
+            raise RequestError(
+                f"Conversation '{id[:80]}' not found. POST /v1/conversations makes one.",
+                type="not_found",
+                param="conversation",
+                code="conversation_not_found",
+            )
+        return page.items
 
     async def _referenced(self, items: list[Item], tenant: str) -> dict[str, Item]:
         """Look up the items that references name."""
@@ -281,12 +287,20 @@ class Engine:
         return found
 
 
+def conversation_busy() -> RequestError:
+    """Say that a conversation takes one response at a time."""
+    error = RequestError(
+        "Another response is being made in this conversation. Try again when it has ended.",
+        param="conversation",
+        code="conversation_busy",
+        status=409,
+    )
+    error.headers = {"retry-after": "1"}
+    return error
+
+
 async def nothing(turn: Turn) -> AsyncGenerator[Part]:
     """Answer with nothing at all: the model of a turn that only warms up."""
     del turn
     return
     yield
-
-
-def _encoded(events: list[Event]) -> list[bytes]:
-    return [encode(event) for event in events]

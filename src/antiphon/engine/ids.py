@@ -1,7 +1,13 @@
 """Ids that cannot be guessed."""
 
 import secrets
+from collections.abc import Callable
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.core.items import Item
+from antiphon.core.output import PREFIX
 from antiphon.core.value import encode
 
 BYTES = 24
@@ -10,6 +16,13 @@ BYTES = 24
 def new_id(prefix: str) -> str:
     """Return a prefix, an underscore and 192 random bits."""
     return f"{prefix}_{secrets.token_hex(BYTES)}"
+
+
+def identified(item: Item, ids: Callable[[str], str] = new_id) -> Item:
+    """Give an item an id if its sender gave it none."""
+    if item.id is not UNSET:
+        return item
+    return replace(item, id=ids(PREFIX.get(item.type, "item")))
 
 
 def padding(text: str) -> str:

@@ -45,7 +45,7 @@ class Keys:
         oldest = self._clock() - SECONDS
         while self._claims:
             key, (claim, since) = next(iter(self._claims.items()))
-            if since > oldest and len(self._claims) < LIMIT:
+            if since > oldest and len(self._claims) <= LIMIT:
                 return
             del self._claims[key]
             self._responses.pop(claim.response_id, None)

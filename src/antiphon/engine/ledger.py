@@ -8,6 +8,8 @@ memory only.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from antiphon.core.events import Event
 from antiphon.core.items import Item
 from antiphon.core.request import Request
@@ -37,19 +39,23 @@ class Ledger:
             response,
             self.said,
             tenant=self.tenant,
-            request=encode(request) if request.background else b"",
+            request=encode(replace(request, input=list(self.said))) if request.background else b"",
             conversation=request.conversation.id if request.conversation else None,
             key=key,
         )
 
     async def end(self, events: list[Event], response: Response) -> list[Event]:
         """Keep the end; return the events that may be told now."""
-        if self.store is not None:
-            await self.store.end(response, tenant=self.tenant)
-        self.remember(response)
+        if self.store is None or await self.store.end(response, tenant=self.tenant):
+            self.remember(response)
         return events
 
     def remember(self, response: Response) -> None:
-        """Keep what was said at hand for those who go on from here."""
+        """Keep what was said at hand for those who go on from here.
+
+        A response in a conversation goes on there, and what it left may change in the meantime.
+        """
+        if response.conversation:
+            return
         context = self.before.then([*self.said, *response.output], response.id)
         self.recent.add(response.id, context, tenant=self.tenant)

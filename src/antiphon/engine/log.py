@@ -7,9 +7,10 @@ store fails, the run waits; nothing that was made is lost.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from itertools import chain, repeat
+from typing import TypeVar
 
 from antiphon.core.errors import StoreError
 from antiphon.core.events import Event
@@ -18,6 +19,8 @@ from antiphon.core.value import encode
 from antiphon.store.base import Feed
 
 logger = logging.getLogger("antiphon.engine")
+
+T = TypeVar("T")
 
 GATHER_SECONDS = 0.02
 GATHER_EVENTS = 64
@@ -75,11 +78,12 @@ class Log:
         try:
             await work
         finally:
-            keeper.cancel()
+            async with self._turn:  # what is being appended now will have been, or will have failed
+                keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
 
-    async def end(self, events: list[Event], final: Response) -> None:
-        """Append the last events, and with them the end of the response; raises Fenced."""
+    async def append(self, events: list[Event], final: Response | None = None) -> None:
+        """Append events at once, and with them the end of the response if it is; raises Fenced."""
         async with self._turn:
             self._waiting += map(encode, events)
             await self._flush(final)
@@ -103,16 +107,22 @@ class Log:
         self._room.set()
         if not batch and final is None:
             return
-        for pause in chain(PATIENCE, repeat(PATIENCE[-1])):
-            try:
-                kept = await self._feed.append(
-                    self._id, self._epoch, self._last, batch, final=final, tenant=self._tenant
-                )
-            except StoreError as error:
-                logger.warning("%s waits %.1fs for the store: %s", self._id, pause, error)
-                await asyncio.sleep(pause)
-                continue
-            if not kept:
-                raise Fenced(self._id)
-            self._last += len(batch)
-            return
+        place = (self._id, self._epoch, self._last, batch)
+        kept = await patiently(
+            self._id, lambda: self._feed.append(*place, final=final, tenant=self._tenant)
+        )
+        if not kept:
+            raise Fenced(self._id)
+        self._last += len(batch)
+
+
+async def patiently(id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Do what a response needs of the store, as soon as the store can."""
+    pauses = chain(PATIENCE, repeat(PATIENCE[-1]))
+    while True:
+        try:
+            return await attempt()
+        except StoreError as error:
+            pause = next(pauses)
+            logger.warning("%s waits %.1fs for the store: %s", id, pause, error)
+            await asyncio.sleep(pause)

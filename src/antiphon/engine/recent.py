@@ -21,11 +21,11 @@ class Context(Struct, frozen=True):
     responses: tuple[str, ...] = ()
     size: int = 0
 
-    def then(self, said: Iterable[Item], id: str) -> "Context":
-        """Return the context after a response said more."""
+    def then(self, said: Iterable[Item], *responses: str) -> "Context":
+        """Return the context after more was said, in some responses."""
         more = tuple(said)
         size = self.size + sum(len(encode(item)) for item in more)
-        return Context((*self.items, *more), (*self.responses, id), size)
+        return Context((*self.items, *more), (*self.responses, *responses), size)
 
 
 class Recent:

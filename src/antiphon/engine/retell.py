@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from antiphon.core.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
-from antiphon.core.parts import Whole
+from antiphon.core.parts import Finish, Whole
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 
@@ -28,6 +28,8 @@ def retell(response: Response) -> list[Event]:
     events = synth.start()
     for item in response.output:
         events += synth.feed(Whole(item))
+    if response.status != "completed":  # what it left open was closed as incomplete
+        synth.feed(Finish("cancelled"))
     *closing, last = synth.end()
     ending = ENDINGS[response.status]
     return [*events, *closing, ending(sequence_number=last.sequence_number, response=response)]

@@ -82,6 +82,8 @@ class Run:
         """Whether the model has begun to answer, or the caller has been promised a stream."""
         self.begun = asyncio.Event()
         """Set when the model has begun to answer, or has ended without."""
+        self._last: list[Event] = []
+        """The events of an end that the model itself brought about."""
         self.refusal: RequestError | UpstreamError | None = None
         """The error with a status of its own that ended the response, if one did."""
 
@@ -128,7 +130,8 @@ class Run:
                         self.answering = True
                         self.begun.set()
                     if synth.ended:
-                        return events
+                        self._last = events
+                        break
                     if outlet:
                         outlet.write(events)
                         if outlet.full:
@@ -137,7 +140,7 @@ class Run:
                 if count % FAIR == 0:
                     await asyncio.sleep(0)
         self._account()
-        return synth.end()
+        return self._last or synth.end()
 
     def _cancelled(self, error: asyncio.CancelledError) -> list[Event]:
         """End as cancelled, or as failed if the server stops, unless it has ended already."""
@@ -147,7 +150,7 @@ class Run:
         if not self._synth.ended:
             self._synth.feed(parts.Finish("cancelled"))
         self._account()
-        return self._synth.end()
+        return self._last or self._synth.end()
 
     def _broken(self) -> list[Event]:
         """Fail for a reason that only the log may know."""
@@ -158,7 +161,7 @@ class Run:
 
     def _failed(self, error: ErrorPayload) -> list[Event]:
         self._account()
-        return self._synth.fail(error)
+        return self._last or self._synth.fail(error)
 
     async def _conclude(self, ending: list[Event]) -> None:
         """Keep the end, then tell it. It is kept whoever else gives up waiting meanwhile."""

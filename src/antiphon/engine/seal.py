@@ -3,42 +3,73 @@
 Compactions and the thinking of models travel through clients as `encrypted_content`. The seal is
 authenticated, so a client can neither read nor change it. Keys rotate: the first key seals, every
 key opens, so old seals stay readable.
+
+A key is 32 random bytes in base64, URL-safe or not. Nothing here ever shows one.
 """
 
+import base64
+import binascii
+import logging
 import os
+import secrets
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
+from antiphon.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
+
+logger = logging.getLogger("antiphon.engine")
 
 PREFIX = "ant1_"
 """Tells our seals from everybody else's."""
 
+KEY_BYTES = 32
+URL_SAFE = str.maketrans("+/", "-_")
+FILE = "seal.keys"
+
 
 class Seal:
-    """Closes and opens content with a ring of keys."""
+    """Closes and opens content with a ring of keys, the newest first."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._ring = MultiFernet([Fernet(key) for key in keys])
-
-    @classmethod
-    def in_folder(cls, folder: Path) -> "Seal":
-        """Use the keys in a folder's `seal.keys`, one a line, newest first; make one if need be."""
-        path = folder / "seal.keys"
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(Fernet.generate_key().decode() + "\n")
-        return cls(path.read_text().split())
+        check_keys(keys)
+        self._keys = [key.translate(URL_SAFE) for key in keys]
 
     @classmethod
     def passing(cls) -> "Seal":
         """Use a key that nobody keeps: seals are readable as long as the process lives."""
-        return cls([Fernet.generate_key().decode()])
+        return cls([new_key()])
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> "Seal":
+        """Use the keys in a folder's `seal.keys`, one a line, newest first; make one if need be.
+
+        Raises StoreError.
+        """
+        path = folder / FILE
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                _place(path)
+            if path.stat().st_mode & 0o077:
+                logger.warning("%s can be read by others. Try: chmod 600 %s", path, path)
+            keys = path.read_text("ascii").split()
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise StoreError(f"The seal's keys in {path} cannot be used: {reason}.") from None
+        try:
+            return cls(keys)
+        except ValueError as error:
+            raise StoreError(
+                f"The seal's keys in {path} cannot be used: {error} Restore the file from a copy; "
+                "without it, what was sealed stays sealed."
+            ) from None
 
     def close(self, content: object) -> str:
         """Seal a JSON value."""
@@ -46,10 +77,60 @@ class Seal:
 
     def open(self, sealed: str) -> object | None:
         """Return what was sealed; None for what we did not seal, or what was tampered with."""
-        if not sealed.startswith(PREFIX):
+        from cryptography.fernet import InvalidToken
+
+        if not (sealed.startswith(PREFIX) and sealed.isascii()):
             return None
         try:
             opened = self._ring.decrypt(sealed.removeprefix(PREFIX).encode())
-        except (InvalidToken, UnicodeEncodeError):
+        except InvalidToken:
             return None
         return msgspec.json.decode(opened)
+
+    @cached_property
+    def _ring(self) -> "MultiFernet":
+        # Imported when it is first needed: most servers start faster than this import.
+        from cryptography.fernet import Fernet, MultiFernet
+
+        return MultiFernet([Fernet(key) for key in self._keys])
+
+
+def new_key() -> str:
+    """Make a key."""
+    return base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Refuse what cannot be a ring of keys; raises ValueError."""
+    if not keys:
+        raise ValueError("There are no keys.")
+    for number, key in enumerate(keys, start=1):
+        if not _is_key(key):
+            raise ValueError(f"Key {number} is not {KEY_BYTES} bytes in base64.")
+
+
+def _is_key(key: str) -> bool:
+    try:
+        return len(base64.b64decode(key.translate(URL_SAFE), b"-_", validate=True)) == KEY_BYTES
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _place(path: Path) -> None:
+    """Put a new key at a path, whole or not at all; whoever comes second keeps the first's."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(new_key() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        path.hardlink_to(draft)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)  # what is sealed from now on must find its key after a power cut
+        os.close(folder)

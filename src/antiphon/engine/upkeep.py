@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.request import Request
-from antiphon.core.value import decode
+from antiphon.core.value import ShapeError, decode
 from antiphon.engine.engine import Engine
 from antiphon.store.base import Stored
 from antiphon.wire import json
@@ -52,10 +52,10 @@ class Upkeep:
 
     async def _recover(self, tenant: str, stored: Stored) -> None:
         if stored.epoch == 0 and stored.request:
-            request = decode(Request, json.decode(stored.request))
             try:
-                await self._engine.resubmit(request, stored.response, tenant)
-            except RequestError as error:
+                request = decode(Request, json.decode(stored.request))
+                await self._engine.resubmit(request, stored, tenant)
+            except (RequestError, ShapeError) as error:
                 logger.warning("%s cannot be made any more: %s", stored.response.id, error)
             else:
                 return

@@ -12,16 +12,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from antiphon.agents.registry import Agents
 from antiphon.core.errors import RequestError
+from antiphon.server.compact import CompactConversation
+from antiphon.server.conversations import ConversationEndpoints
 from antiphon.server.edge import Edge
 from antiphon.server.http import App, Receive, Scope, Send
 from antiphon.server.responses import CreateResponse
 from antiphon.server.service import Service, stopping
 from antiphon.server.settings import Settings
+from antiphon.server.socket import ConnectResponses
 from antiphon.server.stored import Kept
+from antiphon.server.tokens import CountTokens
 from antiphon.wire import json
 from antiphon.wire.dialects import Dialect, OpenAIDialect
 
@@ -47,9 +51,17 @@ def create_app(settings: Settings | None = None) -> Starlette:
         create = CreateResponse(service, dialect)
         routes += [
             Route(f"{prefix}/responses", create, methods=["POST"]),
+            WebSocketRoute(f"{prefix}/responses", ConnectResponses(service, dialect)),
+            Route(
+                f"{prefix}/responses/compact",
+                CompactConversation(service, dialect),
+                methods=["POST"],
+            ),
+            Route(f"{prefix}/responses/input_tokens", CountTokens(service), methods=["POST"]),
             Route(f"{prefix}/responses/{{id}}", raw(kept.one), methods=["GET", "DELETE"]),
             Route(f"{prefix}/responses/{{id}}/cancel", raw(kept.cancel), methods=["POST"]),
             Route(f"{prefix}/responses/{{id}}/input_items", raw(kept.input_items), methods=["GET"]),
+            *conversation_routes(prefix, ConversationEndpoints(service, dialect)),
             Route(f"{prefix}/models", models.list, methods=["GET"]),
             Route(f"{prefix}/models/{{id:path}}", models.one, methods=["GET"]),
         ]
@@ -62,6 +74,18 @@ def create_app(settings: Settings | None = None) -> Starlette:
     app.state.service = service
     app.router.redirect_slashes = False
     return app
+
+
+def conversation_routes(prefix: str, conversations: ConversationEndpoints) -> list[BaseRoute]:
+    """Return the paths of a door that lead to conversations."""
+    path = f"{prefix}/conversations"
+    one, item = f"{path}/{{id}}", f"{path}/{{id}}/items/{{item_id}}"
+    return [
+        Route(path, raw(conversations.create), methods=["POST"]),
+        Route(one, raw(conversations.one), methods=["GET", "POST", "DELETE"]),
+        Route(f"{one}/items", raw(conversations.items), methods=["GET", "POST"]),
+        Route(item, raw(conversations.item), methods=["GET", "DELETE"]),
+    ]
 
 
 class Models:

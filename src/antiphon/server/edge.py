@@ -1,33 +1,39 @@
 """What every request passes: its id, its key, its line in the log, and the shape of its errors.
 
-The one place of the server that turns an exception into an HTTP body.
+The one place of the server that turns an exception into an HTTP body. A request that wants to
+become a WebSocket passes here too, and one that must not is answered like any other.
 """
 
 import hmac
 import logging
 import re
 import time
-from collections.abc import Mapping
 from urllib.parse import quote
 
-from antiphon.core.errors import ErrorPayload, RequestError, StoreError, UpstreamError
+from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.engine.ids import new_id
-from antiphon.server.http import App, ClientGone, Message, Receive, Scope, Send, header, send_json
+from antiphon.server.failures import Failure, explain
+from antiphon.server.http import (
+    App,
+    ClientGone,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    answering,
+    header,
+    send_json,
+)
 from antiphon.server.settings import Settings
 from antiphon.wire.dialects import Dialect, OpenAIDialect
 
 access = logging.getLogger("antiphon.access")
-logger = logging.getLogger("antiphon.server")
 
 OPEN = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-UNSTORED = ErrorPayload(
-    message="Responses cannot be stored at the moment. Try again, or set store to false.",
-    type="server_error",
-    code="store_unavailable",
-)
+SWITCHED = 101
 CLIENT_GONE = 499
 """What the log shows for a client that left before it was answered; nobody is sent this."""
 
@@ -38,35 +44,38 @@ class Edge:
     def __init__(self, app: App, settings: Settings) -> None:
         self._app = app
         self._key = settings.api_key
+        self._origins = frozenset(settings.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through, and answer for whatever goes wrong."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        answer = Answer(scope, send)
+        answer = Answer(scope, answering(scope, send))
         try:
+            self._check_origin(scope)
             self._authorize(scope)
             await self._app(scope, receive, answer.send)
         except ClientGone:
             answer.status = CLIENT_GONE
-        except RequestError as error:
-            await answer.refuse(error.payload, answer.dialect.status(error), error.headers)
-        except StoreError:
-            logger.exception("%s found the store failing", answer.request_id)
-            await answer.refuse(UNSTORED, 503, {"retry-after": "1"})
-        except UpstreamError as error:
-            await answer.refuse(error.payload, error.status, error.headers)
-        except Exception:
-            # A process boundary: what nobody expected is our fault, and nobody sees a traceback.
-            logger.exception("%s failed", answer.request_id)
+        except Exception as error:
+            # A process boundary: nobody but the log ever sees a traceback.
+            failure = explain(error, answer.dialect, answer.request_id)
             if answer.status:
                 raise
-            message = f"Something broke on our side. The log knows it as {answer.request_id}."
-            broken = ErrorPayload(message=message, type="server_error", code="internal_error")
-            await answer.refuse(broken, 500)
+            await answer.refuse(failure)
         finally:
             answer.log()
+
+    def _check_origin(self, scope: Scope) -> None:
+        """Refuse a web page that would use its reader's own network to open a WebSocket."""
+        origin = header(scope, b"origin")
+        if scope["type"] == "websocket" and origin is not None and origin not in self._origins:
+            raise RequestError(
+                "This web page may not open a WebSocket here. Add it to 'allowed_origins'.",
+                type="permission_denied",
+                code="origin_not_allowed",
+            )
 
     def _authorize(self, scope: Scope) -> None:
         if self._key is None or route_path(scope) in OPEN:
@@ -94,32 +103,34 @@ class Answer:
         self.status = 0
         given = header(scope, b"x-request-id") or ""
         self.request_id = given if REQUEST_ID.fullmatch(given) else new_id("req")
+        scope["antiphon.request_id"] = self.request_id
         self.dialect = door(scope)()
 
     async def send(self, message: Message) -> None:
         """Pass a message on, with the request's id in the headers."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
+        if message["type"] in ("http.response.start", "websocket.accept"):
+            self.status = message.get("status", SWITCHED)
             line = (b"x-request-id", self.request_id.encode())
             message = {**message, "headers": [*message.get("headers", ()), line]}
+        elif message["type"] == "websocket.close" and not self.status:
+            self.status = 403  # what the client of a WebSocket sees that was never opened
         else:
-            self._size += len(message.get("body", b""))
+            self._size += len(message.get("body", b"") or message.get("text", "").encode())
         try:
             await self._send(message)
         except OSError as error:
             raise ClientGone from error
 
-    async def refuse(
-        self, payload: ErrorPayload, status: int, headers: Mapping[str, str] | None = None
-    ) -> None:
+    async def refuse(self, failure: Failure) -> None:
         """Answer with an error in the door's dialect."""
-        await send_json(self.send, self.dialect.error(payload, detail(payload)), status, headers)
+        body = self.dialect.error(failure.payload, detail(failure.payload))
+        await send_json(self.send, body, failure.status, failure.headers)
 
     def log(self) -> None:
         """Write the request's line: never any content, nor the query."""
         took = (time.perf_counter() - self._begun) * 1000
         line = "%s %s %d %.1fms %dB %s"
-        method, path = self._scope["method"], quote(self._scope["path"])
+        method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
         access.info(line, method, path, self.status, took, self._size, self.request_id)
 
 

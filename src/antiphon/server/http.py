@@ -13,6 +13,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+POLICY_VIOLATION = 1008
+"""The code with which a WebSocket is closed that nobody may open."""
+
+
 class ClientGone(Exception):
     """The client left before it was answered."""
 
@@ -68,6 +72,23 @@ async def disconnected(receive: Receive) -> None:
     """Return when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def answering(scope: Scope, send: Send) -> Send:
+    """Return a way to answer like HTTP, also to whoever wants to open a WebSocket."""
+    if scope["type"] == "http":
+        return send
+    can_answer = "websocket.http.response" in (scope.get("extensions") or {})
+
+    async def answer(message: Message) -> None:
+        if not message["type"].startswith("http."):
+            await send(message)
+        elif can_answer:
+            await send({**message, "type": f"websocket.{message['type']}"})
+        elif message["type"] == "http.response.start":
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+
+    return answer
 
 
 async def send_json(

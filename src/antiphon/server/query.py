@@ -9,7 +9,7 @@ from antiphon.server.http import Scope
 from antiphon.store.base import Cursor, Order
 
 ID = re.compile(r"[a-z]{2,8}_[A-Za-z0-9]{32,64}")
-MOST = 2**63
+MOST = 2**63 - 1
 
 
 class Query:

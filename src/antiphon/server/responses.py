@@ -73,6 +73,8 @@ class CreateResponse:
             send=send,
         )
         engine = await self._service.engine()
+        if self._service.draining:
+            raise stopping()
         try:
             if request.background:
                 await self._submit(engine, exchange)
@@ -102,17 +104,16 @@ class CreateResponse:
                 await making.result()
 
     async def _submit(self, engine: Engine, exchange: Exchange) -> None:
-        if self._service.draining:
-            raise stopping()
         response = await engine.submit(exchange.request, key=exchange.key)
-        if exchange.request.stream:
-            await self._follow(engine, exchange, response.id)
-        else:
-            await exchange.give(response)
+        await self._tell(engine, exchange, response)
 
-    async def _follow(self, engine: Engine, exchange: Exchange, id: str) -> None:
+    async def _tell(self, engine: Engine, exchange: Exchange, response: Response) -> None:
+        """Send a background response as it is now, or all its events as they come."""
+        if not exchange.request.stream:
+            await send_json(exchange.send, exchange.dialect.response(response))
+            return
         stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
-        reading = asyncio.create_task(stream.follow(followed(engine.store, id)))
+        reading = asyncio.create_task(stream.follow(followed(engine.store, response.id)))
         async with Making(reading, exchange.receive, stream):
             await stream.send(exchange.send, self._settings.heartbeat_seconds)
 
@@ -127,10 +128,7 @@ class CreateResponse:
             )
         response = await engine.led_to(taken.claim, "")
         if exchange.request.background and response is not None:
-            if exchange.request.stream:
-                await self._follow(engine, exchange, response.id)
-            else:
-                await exchange.give(response)
+            await self._tell(engine, exchange, response)
             return
         if response is None or response.status not in TERMINAL:
             error = RequestError(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from antiphon.agents.registry import Agents
@@ -10,6 +11,7 @@ from antiphon.core.errors import RequestError
 from antiphon.engine.engine import Engine
 from antiphon.engine.recent import Recent
 from antiphon.engine.run import DRAIN
+from antiphon.engine.seal import Seal, check_keys
 from antiphon.engine.upkeep import Retention, Upkeep
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
@@ -23,12 +25,20 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        if settings.seal_keys:
+            check_keys(settings.seal_keys)
         self.agents = Agents(settings.all_agents)
-        self.draining = False
+        self.stopping = asyncio.Event()
+        """Set when the server takes no new work."""
         self._lock = asyncio.Lock()
         self._engine: Engine | None = None
         self._upkeep: Upkeep | None = None
         self._running: set[asyncio.Task[object]] = set()
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server takes no new work."""
+        return self.stopping.is_set()
 
     async def engine(self) -> Engine:
         """Return the engine; the first caller waits until it is ready. Raises StoreError."""
@@ -40,10 +50,12 @@ class Service:
 
     async def _start(self) -> Engine:
         settings = self.settings
+        seal = await asyncio.to_thread(self._seal)
         store = await asyncio.to_thread(self._store)
         engine = Engine(
             self.agents,
             store=store,
+            seal=seal,
             recent=Recent(settings.memory_bytes, settings.memory_seconds),
             slots=settings.background_slots,
         )
@@ -60,6 +72,12 @@ class Service:
         from antiphon.store.sqlite import SqliteStore
 
         return SqliteStore(self.settings.responses_dir)
+
+    def _seal(self) -> Seal:
+        if self.settings.seal_keys:
+            return Seal(self.settings.seal_keys)
+        folder = self.settings.responses_dir
+        return Seal.passing() if folder is None else Seal.in_folder(Path(folder))
 
     def run(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Do work that the server's end interrupts."""
@@ -81,7 +99,7 @@ class Service:
 
     async def drain(self) -> None:
         """Take no new work, and interrupt what still runs when its time is over."""
-        self.draining = True
+        self.stopping.set()
         deadline = asyncio.get_running_loop().time() + self.settings.drain_seconds
         while self._busy and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)

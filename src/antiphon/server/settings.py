@@ -36,6 +36,10 @@ class Settings:
     responses_dir: Path | str | None = "./responses"
     """The folder where responses are stored; with None they live and die with the process."""
 
+    seal_keys: Sequence[str] = field(default=(), repr=False)
+    """What closes the content that clients carry for us: 32 bytes each, in base64. The first
+    closes, all open. Without any, one is made and kept in the folder."""
+
     memory_bytes: int = 64 * 1024 * 1024
     memory_seconds: float = 3600
     """How much, and for how long, may be continued from memory alone."""
@@ -49,6 +53,12 @@ class Settings:
 
     background_slots: int = 100
     """How many background responses are made at once; the others wait for their turn."""
+
+    socket_seconds: float = 3600
+    """How long a WebSocket may be open."""
+
+    allowed_origins: Sequence[str] = ()
+    """The web pages, as `https://host`, whose scripts may open a WebSocket."""
 
     drain_seconds: float = 25
     """How long what is running may go on when the server is told to stop."""

@@ -1,10 +1,8 @@
 """Responses that are kept: read, followed, listed, cancelled and deleted."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 from antiphon.core.errors import RequestError
-from antiphon.core.events import Event
 from antiphon.core.items import Item
 from antiphon.core.value import encode
 from antiphon.engine.background import followed
@@ -54,9 +52,16 @@ class Kept:
                 code="not_a_background_response",
             )
         start = -1 if after is None else after
+        if await engine.store.read(id, start, limit=1) is None:
+            raise RequestError(
+                f"The events of response '{id}' are not kept any more. Read it without 'stream'.",
+                type="not_found",
+                param="stream",
+                code="events_not_found",
+            )
         stream = EventStream(dialect, self._service.settings.outlet_bytes)
-        events = _after(followed(engine.store, id, start - 1), start, dialect)
-        async with Making(asyncio.create_task(stream.follow(events)), receive, stream):
+        events = followed(engine.store, id, start - 1)  # one early, see `EventStream.follow`
+        async with Making(asyncio.create_task(stream.follow(events, start)), receive, stream):
             await stream.send(send, self._service.settings.heartbeat_seconds)
 
     async def _delete(self, scope: Scope, send: Send) -> None:
@@ -83,16 +88,6 @@ class Kept:
         if page is None:
             raise unknown(WHAT, id)
         await send_json(send, listed(page, self._dialect()))
-
-
-async def _after(
-    batches: AsyncIterator[list[Event]], number: int, dialect: Dialect
-) -> AsyncIterator[list[Event]]:
-    """Leave out what a reader has: the log is read from one event earlier, because the end of a
-    broken stream may be two events at this door and one in the log.
-    """
-    async for events in batches:
-        yield [event for event in events if dialect.last_number(event) > number]
 
 
 def listed(page: Page, dialect: Dialect) -> bytes:

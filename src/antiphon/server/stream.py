@@ -45,9 +45,14 @@ class EventStream:
             self._put(self._dialect.sse(event))
         self._wake.set()
 
-    async def follow(self, batches: AsyncIterator[list[Event]]) -> None:
-        """Write events as they come from elsewhere, no faster than they are read."""
+    async def follow(self, batches: AsyncIterator[list[Event]], after: int = -1) -> None:
+        """Write what comes after a number, as it comes from elsewhere, no faster than it is read.
+
+        The end of a broken stream may be two frames at this door, and the reader may have one.
+        """
         async for events in batches:
+            while events and events[0].sequence_number <= after:
+                self._put(self._dialect.rest(events.pop(0), after))
             self.write(events)
             await self.drained()
 

@@ -46,6 +46,17 @@ class Claim(Struct, frozen=True):
     response_id: str
 
 
+class History(Struct, frozen=True):
+    """A chain: its items, oldest first, the responses they are of, and the parent beyond them.
+
+    `beyond` is the id of a parent that is not in the store, None at a true beginning.
+    """
+
+    items: list[Item]
+    responses: list[str]
+    beyond: str | None = None
+
+
 class Page(Struct, frozen=True):
     """A stretch of a list; `has_more` is exact."""
 
@@ -111,12 +122,10 @@ class Responses(Protocol):
         """Return a response."""
         ...
 
-    async def history(self, id: str, *, tenant: str = "") -> tuple[list[Item], str | None] | None:
-        """Return the items of a chain, oldest first: each response's input, then its output.
+    async def history(self, id: str, *, tenant: str = "") -> History | None:
+        """Return a chain as far back as the store has it: each response's input, then its output.
 
-        The chain goes back as far as the store has it; the second value is the id of the parent
-        that it does not have, or None at a true beginning. The whole is None when `id` itself is
-        unknown, or when a response in the middle of the chain was deleted.
+        None when `id` itself is unknown, or a response in the middle of the chain was deleted.
         """
         ...
 
@@ -204,6 +213,10 @@ class Conversations(Protocol):
 
     async def list_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
         """Return a page of a conversation's items, None if there is no such conversation."""
+        ...
+
+    async def conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+        """Return one item of a conversation, the newest if it has the id twice."""
         ...
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:

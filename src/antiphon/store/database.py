@@ -43,7 +43,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._mapped():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.writer = Writer(partial(connect, path))
         self._readers = Readers(path)
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from antiphon.core.items import Item
 from antiphon.store import queries
-from antiphon.store.base import Conversation, Cursor, Logged, Page, Stored
+from antiphon.store.base import Conversation, Cursor, History, Logged, Page, Stored
 from antiphon.store.pages import page, window
 from antiphon.store.rows import conversation_of, item_of, output_of, stored_of
 
@@ -42,9 +42,7 @@ def unfinished(connection: sqlite3.Connection) -> list[tuple[str, Stored]]:
     return [(row["tenant"], stored_of(row)) for row in connection.execute(queries.UNFINISHED)]
 
 
-def history(
-    connection: sqlite3.Connection, id: str, tenant: str
-) -> tuple[list[Item], str | None] | None:
+def history(connection: sqlite3.Connection, id: str, tenant: str) -> History | None:
     """Read a chain; None if a link is missing."""
     rows: list[sqlite3.Row] = connection.execute(
         queries.HISTORY, {"id": id, "tenant": tenant}
@@ -52,6 +50,7 @@ def history(
     if not rows or rows[0]["turn"] != 0:
         return None
     items: list[Item] = []
+    responses: list[str] = []
     missing = parent = rows[0]["previous_response_id"]
     for response, turn in groupby(rows, key=lambda row: row["response"]):
         own = list(turn)
@@ -60,8 +59,9 @@ def history(
             return None
         items += [item_of(row) for row in own if row["rest"] is not None]
         items += output_of(own[0]["output"])
+        responses.append(response)
         parent = response
-    return items, missing
+    return History(items, responses, missing)
 
 
 def item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | None:
@@ -119,3 +119,12 @@ def conversation(connection: sqlite3.Connection, id: str, tenant: str) -> Conver
     """Find a conversation."""
     row = connection.execute(queries.FIND_CONVERSATION, {"id": id, "tenant": tenant}).fetchone()
     return None if row is None else conversation_of(row)
+
+
+def conversation_item(
+    connection: sqlite3.Connection, id: str, item_id: str, tenant: str
+) -> Item | None:
+    """Find an item of a conversation."""
+    place = {"list": id, "id": item_id, "tenant": tenant}
+    row = connection.execute(queries.FIND_ITEM, place).fetchone()
+    return None if row is None else item_of(row)

@@ -13,6 +13,7 @@ from antiphon.store.base import (
     Claim,
     ConversationBusy,
     Cursor,
+    History,
     Logged,
     Page,
     Stored,
@@ -127,15 +128,17 @@ class MemoryStore(MemoryConversations):
         record = self._record(id, tenant)
         return record and record.stored
 
-    async def history(self, id: str, *, tenant: str = "") -> tuple[list[Item], str | None] | None:
-        """Return the items of a chain, oldest first."""
-        turns: list[list[Item]] = []
+    async def history(self, id: str, *, tenant: str = "") -> History | None:
+        """Return a chain."""
+        records: list[_Record] = []
         record = self._record(id, tenant)
         while record:
-            turns += [record.response.output, record.input]
+            records.append(record)
             if not record.continues:
-                items = [item for turn in reversed(turns) for item in turn]
-                return items, record.response.previous_response_id
+                records.reverse()
+                items = [item for r in records for item in (*r.input, *r.response.output)]
+                responses = [r.response.id for r in records]
+                return History(items, responses, record.response.previous_response_id)
             record = self._record(record.response.previous_response_id or "", tenant)
         return None
 

@@ -150,6 +150,9 @@ FROM input_items i WHERE i.response_id = :id ORDER BY i.position"""
 DELETE_ITEM = """
 DELETE FROM conversation_items WHERE tenant = :tenant AND conversation = :list AND id = :id"""
 
+FIND_ITEM = """
+SELECT * FROM conversation_items
+WHERE tenant = :tenant AND conversation = :list AND id = :id ORDER BY position DESC LIMIT 1"""
 CONVERSATION_PLACES = """
 SELECT min(position), max(position) FROM conversation_items
 WHERE tenant = :tenant AND id = :id AND conversation = :list"""

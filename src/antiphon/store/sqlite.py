@@ -14,7 +14,7 @@ from antiphon.core.items import Item
 from antiphon.core.response import Response
 from antiphon.core.value import encode
 from antiphon.store import changes, looks, queries
-from antiphon.store.base import Claim, Conversation, Cursor, Logged, Page, Stored
+from antiphon.store.base import Claim, Conversation, Cursor, History, Logged, Page, Stored
 from antiphon.store.bells import Bells, heard
 from antiphon.store.database import Database
 from antiphon.store.rows import Row, input_rows, item_row, response_row
@@ -66,8 +66,8 @@ class SqliteStore:
         """Return a response."""
         return await self.database.read(partial(looks.response, id=id, tenant=tenant))
 
-    async def history(self, id: str, *, tenant: str = "") -> tuple[list[Item], str | None] | None:
-        """Return the items of a chain, oldest first."""
+    async def history(self, id: str, *, tenant: str = "") -> History | None:
+        """Return a chain."""
         return await self.database.read(partial(looks.history, id=id, tenant=tenant))
 
     async def input_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
@@ -162,6 +162,11 @@ class SqliteStore:
         """Return a page of a conversation's items."""
         place = {"id": id, "tenant": tenant}
         look = partial(looks.items, listing=looks.CONVERSATION, **place, cursor=cursor)
+        return await self.database.read(look)
+
+    async def conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+        """Return one item of a conversation."""
+        look = partial(looks.conversation_item, id=id, item_id=item_id, tenant=tenant)
         return await self.database.read(look)
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:

@@ -55,6 +55,12 @@ class MemoryConversations:
         talk = self.talks.get((tenant, id))
         return talk and page_of(talk.items, cursor)
 
+    async def conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+        """Return one item of a conversation."""
+        talk = self.talks.get((tenant, id))
+        newest = reversed(talk.items if talk else [])
+        return next((item for item in newest if item.id == item_id), None)
+
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
         """Remove one item of a conversation."""
         talk = self.talks.get((tenant, id))

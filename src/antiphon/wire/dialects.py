@@ -6,7 +6,8 @@ door's own. The differences, all of them here:
 
 - reasoning events: `response.reasoning.*`, OpenAI `response.reasoning_text.*`;
 - `text.format.schema` is echoed as null, by OpenAI as the schema;
-- a broken stream ends with `error` and `response.failed`, with OpenAI `response.failed` alone;
+- a broken stream ends with `error` and `response.failed`, with OpenAI `response.failed` alone, as
+  on every WebSocket;
 - foreign tools, items, content and annotations carry the slug, with OpenAI not;
 - error types have other names, an unknown model is a 404, with OpenAI a 400 with a `detail`;
 - OpenAI's text events always have `logprobs`, its responses always a `user`, its usage always
@@ -14,7 +15,7 @@ door's own. The differences, all of them here:
 """
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, cast
+from typing import ClassVar, TypeVar, cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -39,10 +40,17 @@ from antiphon.core.events import (
     ResponseIncomplete,
     ResponseInProgress,
     ResponseQueued,
+    WebSocketError,
 )
 from antiphon.core.items import Item, Reasoning
-from antiphon.core.request import ENCRYPTED_REASONING, JsonSchemaFormat, Request
-from antiphon.core.response import Response, Usage
+from antiphon.core.request import (
+    ENCRYPTED_REASONING,
+    CompactRequest,
+    JsonSchemaFormat,
+    Request,
+    WebSocketCreate,
+)
+from antiphon.core.response import CompactResource, Response, Usage
 from antiphon.core.value import Value, decode, encode, plain
 from antiphon.wire import sse
 
@@ -79,18 +87,33 @@ ERROR_TYPES = {
 EFFORTS = {"minimal": "low", "max": "xhigh"}
 """The specification's nearest word for an effort that only OpenAI has."""
 
+R = TypeVar("R", bound=Request)
+
 # --- reading, the same at both doors ---------------------------------------------------------
 
 
 def read_request(raw: object) -> Request:
     """Read a request in either dialect; raises ShapeError, or RequestError naming the param."""
-    request = decode(Request, canonical(raw))
+    return _checked(decode(Request, canonical(raw)))
+
+
+def read_create(raw: object) -> WebSocketCreate:
+    """Read the request in a WebSocket message; raises what `read_request` raises."""
+    return _checked(decode(WebSocketCreate, canonical(raw)))
+
+
+def _checked(request: R) -> R:
     for index, name in enumerate(request.include):
         if name not in INCLUDES:
             known = ", ".join(f"'{value}'" for value in sorted(INCLUDES))
             message = f"Unknown value '{name}' in include. Use one of {known}."
             raise RequestError(message, param=f"include[{index}]", code="invalid_value")
     return request
+
+
+def read_compact(raw: object) -> CompactRequest:
+    """Read a request to make a conversation small, in either dialect; raises ShapeError."""
+    return decode(CompactRequest, canonical(raw))
 
 
 def canonical(raw: object) -> object:
@@ -166,13 +189,28 @@ class Dialect:
             return b"".join([sse.encode(name, data) for name, data in self.event(event)])
         return sse.head(event.type) + encode(event) + b"\n\n"
 
-    def last_number(self, event: Event) -> int:
-        """Return the sequence number of the last frame that an event is written as."""
-        return event.sequence_number + isinstance(event, ResponseFailed)
+    def message(self, event: Event) -> bytes:
+        """Write one event as a WebSocket message, of which each turn has one that ends it."""
+        broken = isinstance(event, ResponseFailed)
+        ((_, data),) = self._lifecycle(event) if broken else self.event(event)
+        return data
+
+    def envelope(self, error: WebSocketError) -> bytes:
+        """Write the answer to a WebSocket message that came to nothing."""
+        return encode(replace(error, error=self._named(error.error)))
+
+    def rest(self, event: Event, after: int) -> bytes:
+        """Write the frames of an event that come after a number, as Server-Sent Events."""
+        frames = enumerate(self.event(event), event.sequence_number)
+        return b"".join(sse.encode(*frame) for number, frame in frames if number > after)
 
     def response(self, response: Response) -> bytes:
         """Write a response."""
         return self.encode(self.shown(response))
+
+    def compaction(self, resource: CompactResource) -> bytes:
+        """Write a conversation that was made small."""
+        return self.encode(resource)
 
     def error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
         """Write the body of an HTTP error."""
@@ -193,6 +231,9 @@ class Dialect:
         if self._sealed and any(_is_sealed(item) for item in response.output):
             changes["output"] = [_unsealed(item) for item in response.output]
         return replace(self._echo(response), **changes) if changes else self._echo(response)
+
+    def _named(self, payload: ErrorPayload) -> ErrorPayload:
+        return payload
 
     def _echo(self, response: Response) -> Response:
         format, reasoning = response.text.format, response.reasoning
@@ -237,21 +278,20 @@ class OpenAIDialect(Dialect):
 
     name = "openai"
 
-    def last_number(self, event: Event) -> int:
-        """Return the sequence number of an event, which is always one frame here."""
-        return event.sequence_number
-
     def sse(self, event: Event) -> bytes:
         """Write one event as Server-Sent Events."""
         if isinstance(event, OutputTextDelta) and not event.logprobs:
             return sse.head(event.type) + encode(event)[:-1] + b',"logprobs":[]}\n\n'
         return super().sse(event)
 
+    def compaction(self, resource: CompactResource) -> bytes:
+        """Write a conversation that was made small."""
+        return self.encode(replace(resource, usage=_counted(resource.usage)))
+
     def error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
         """Write the body of an HTTP error, with the `detail` that S2's clients read."""
-        name, message = ERROR_TYPES.get(payload.type, payload.type), _unslugged(payload.message)
-        named = replace(payload, type=name, message=message)
-        return encode({"error": plain(named), "detail": detail or message})
+        named = self._named(payload)
+        return encode({"error": plain(named), "detail": detail or named.message})
 
     def status(self, error: RequestError) -> int:
         """Return the HTTP status of a caller's error; here naming no model is a bad request."""
@@ -263,6 +303,10 @@ class OpenAIDialect(Dialect):
         """Write a value, with OpenAI's own types as OpenAI writes them."""
         data = encode(value)
         return encode(plain(value, _unslugged)) if b'"openai:' in data else data
+
+    def _named(self, payload: ErrorPayload) -> ErrorPayload:
+        name = ERROR_TYPES.get(payload.type, payload.type)
+        return replace(payload, type=name, message=_unslugged(payload.message))
 
     def _echo(self, response: Response) -> Response:
         if response.user is UNSET:

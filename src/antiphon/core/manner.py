@@ -1,0 +1,23 @@
+"""How a response is written, beyond what its parts say."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from antiphon.core.items import Item
+
+
+class Manner(Struct, frozen=True):
+    """A writer's habits; by default there are none."""
+
+    keep_empty: bool = False
+    """Whether deltas without words are told too."""
+
+    pad: Callable[[str], str] | None = None
+    """Makes the noise that hides how long a delta is."""
+
+    seal: Callable[[Item], Item] | None = None
+    """Closes what only its maker may read, before an item leaves."""
+
+
+PLAIN = Manner()

@@ -1,0 +1,44 @@
+"""A request understood: who answers it, what they read, and what of it is new."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from antiphon.agents.agent import Agent
+from antiphon.agents.turn import Turn
+from antiphon.core import context
+from antiphon.core.items import Item
+from antiphon.core.request import Request
+from antiphon.engine.opening import Envelope
+from antiphon.engine.recent import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Everything that is known before a response is begun.
+
+    `before` and `said` are as the client knows them and as they are kept; what the model reads of
+    them is opened first.
+    """
+
+    request: Request
+    agent: Agent
+    entry: str
+    envelope: Envelope
+    before: Context
+    said: Sequence[Item]
+
+    def turn(self, response_id: str = "", *, cut: bool = True) -> Turn:
+        """Return the model's turn, cut to its window unless all is wanted; raises RequestError."""
+        earlier = "previous_response_id" if self.request.previous_response_id else "conversation"
+        past = self.envelope.open(self.before.items, earlier)
+        items = past + self.envelope.open(self.said, "input[{}].encrypted_content")
+        window = self.agent.window if cut else None
+        fitting = context.fit(items, window, self.request.truncation)
+        history = max(0, len(past) - (len(items) - len(fitting)))
+        return Turn(
+            request=self.request,
+            history=fitting[:history],
+            input=fitting[history:],
+            entry=self.entry,
+            response_id=response_id,
+        )

@@ -1,0 +1,178 @@
+"""A conversation made small: the user's latest words as they are, and a sealed summary of it all.
+
+The model itself writes the summary, unless its agent brings a compactor. It is asked in the
+conversation, not about a transcript of it, so that it sees what it saw before; only calls and their
+outputs become words, because a model that is offered no tools may refuse to read of any.
+"""
+
+import dataclasses
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.agents.agent import Agent
+from antiphon.agents.turn import Turn
+from antiphon.core import parts, tokens
+from antiphon.core.content import Content, InputText, OutputText, Refusal, text_of
+from antiphon.core.errors import UpstreamError
+from antiphon.core.items import (
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Reasoning,
+    user,
+)
+from antiphon.core.parts import Part
+from antiphon.core.request import CompactRequest, Request
+from antiphon.core.response import CompactResource, Response, Usage
+from antiphon.core.synth import Synth
+from antiphon.core.value import encode
+from antiphon.engine.checks import warnings
+from antiphon.engine.engine import ANYONE, Caller, Engine
+from antiphon.engine.run import Run
+
+KEPT_TOKENS = 20_000
+"""How much of what the user said is kept as it is; the latest of it."""
+
+ASK = """\
+Pause here. Write down what has to be known to go on with this conversation, for a reader who will \
+see nothing of it but your words and the user's latest messages: what the user wants, and every \
+wish and limit that still holds; what was found out, and what was decided; what was done, and how \
+it ended; what is left to do. Give names, numbers, paths and identifiers exactly as they are. \
+Answer none of the user's questions, call nothing, and write nothing else."""
+
+CUT = parts.Warn("summary_cut", "The model had to stop before its summary was whole.")
+
+
+async def compact(
+    engine: Engine, request: CompactRequest, caller: Caller = ANYONE
+) -> CompactResource:
+    """Make a conversation small; raises RequestError, UpstreamError or StoreError."""
+    asked = await engine.ask(_as_request(request), caller)
+    now = int(engine.clock())
+    begun = Response.new(asked.request, id=engine.ids("resp"), created_at=now)
+    synth = Synth(begun, ids=engine.ids, clock=engine.clock)
+    for warning in warnings(asked.request):
+        synth.feed(warning)
+    scribe = Scribe(asked.agent)
+    run = Run(scribe.write, asked.turn(begun.id), synth)
+    response = await run.drive()
+    if run.refusal:
+        raise run.refusal
+    gist = scribe.items or summary_of(response)
+    return CompactResource(
+        id=response.id,
+        created_at=now,
+        output=[
+            *kept([*asked.before.items, *asked.said]),
+            asked.envelope.compaction(gist, engine.ids("cmp")),
+        ],
+        usage=response.usage or Usage.of(0, 0),
+        warnings=response.warnings,
+    )
+
+
+def _as_request(request: CompactRequest) -> Request:
+    """Return the request for a response that this is; what is too long to read is cut, not refused.
+
+    Making it shorter is what the caller is here for.
+    """
+    return Request(
+        model=request.model,
+        input=request.input,
+        previous_response_id=request.previous_response_id,
+        instructions=request.instructions,
+        prompt_cache_key=request.prompt_cache_key,
+        truncation="auto",
+        extra=request.extra,
+    )
+
+
+class Scribe:
+    """A model that writes what stands for a conversation: words or, from a compactor, items."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.items: list[Item] = []
+
+    async def write(self, turn: Turn) -> AsyncGenerator[Part]:
+        """Answer a turn with its summary."""
+        made = await self._agent.compact(turn)
+        if made is None:
+            async with aclosing(self._agent.stream(asking(turn))) as answer:
+                async for part in answer:
+                    if isinstance(part, parts.Finish) and part.reason == "length":
+                        yield CUT
+                    yield part
+            return
+        if isinstance(made, str):
+            yield parts.Text(made)
+        else:
+            self.items = made
+        written = [user(made)] if isinstance(made, str) else made
+        counted = Turn(request=Request(), input=written)
+        yield parts.Usage(await self._agent.count(turn), await self._agent.count(counted))
+
+
+def asking(turn: Turn) -> Turn:
+    """Return the turn that asks for a summary of a turn's conversation."""
+    names = {item.call_id: item.name for item in turn.items if isinstance(item, FunctionCall)}
+    said = [_in_words(item, names) for item in turn.items if not isinstance(item, Reasoning)]
+    return dataclasses.replace(turn, history=said, input=[user(ASK)])
+
+
+def _in_words(item: Item, names: dict[str, str]) -> Item:
+    """Return a call, an output or an extension's item as a message; others as they are."""
+    match item:
+        case FunctionCall():
+            text = f"[I called {item.name} with {item.arguments}]"
+            return Message(role="assistant", content=[OutputText(text=text)])
+        case FunctionCallOutput():
+            given: list[Content] = (
+                [InputText(text=item.output)] if isinstance(item.output, str) else item.output
+            )
+            opening = InputText(text=f"[{names.get(item.call_id, item.call_id)} gave:]")
+            return Message(role="user", content=[opening, *given])
+        case ExtensionItem():
+            text = f"[{encode(item).decode()}]"
+            return Message(role="assistant", content=[OutputText(text=text)])
+        case _:
+            return item
+
+
+def summary_of(response: Response) -> str:
+    """Return the words of a summary; raises UpstreamError if the model gave none."""
+    if response.error:
+        kind = "server_error" if response.error.type is UNSET else response.error.type
+        raise UpstreamError(response.error.message, status=500, type=kind, code=response.error.code)
+    stopped = response.incomplete_details and response.incomplete_details.reason
+    if response.output_text and stopped in (None, "max_output_tokens"):
+        return response.output_text
+    said = [part for item in response.output if isinstance(item, Message) for part in item.content]
+    refused = "".join(text_of(part) for part in said if isinstance(part, Refusal))
+    reason = f"it refused: {refused}" if refused else "it wrote nothing."
+    if stopped:
+        reason = f"it stopped early ({stopped})."
+    raise UpstreamError(
+        f"The model '{response.model}' did not summarise the conversation: {reason}",
+        status=500,
+        code=stopped or "compaction_failed",
+    )
+
+
+def kept(items: Sequence[Item]) -> list[Item]:
+    """Return the messages that stay as they are: instructions, and what the user said lately."""
+    room = KEPT_TOKENS
+    chosen: list[Item] = []
+    for item in reversed(items):
+        if not isinstance(item, Message) or item.role == "assistant":
+            continue
+        if item.role == "user":
+            room -= tokens.of_item(item)
+        if item.role != "user" or room >= 0:
+            chosen.append(replace(item, status=item.status or "completed"))
+    return chosen[::-1]

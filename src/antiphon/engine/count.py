@@ -1,0 +1,26 @@
+"""How many tokens a request would give its model to read."""
+
+from antiphon.core import tokens
+from antiphon.core.request import Request
+from antiphon.core.response import InputTokens, ResponseWarning
+from antiphon.engine.engine import ANYONE, Caller, Engine
+
+ESTIMATED = ResponseWarning(
+    code="usage_estimated",
+    message="This model does not count tokens; this is an estimate.",
+    param="input_tokens",
+)
+
+
+async def count(engine: Engine, request: Request, caller: Caller = ANYONE) -> InputTokens:
+    """Count what a request's model would read; raises RequestError or StoreError.
+
+    What is too long is counted all the same, unless the request says that it is to be cut.
+    """
+    asked = await engine.ask(request, caller)
+    turn = asked.turn(cut=request.truncation == "auto")
+    counted = await asked.agent.count(turn)
+    if counted is not None:
+        return InputTokens(input_tokens=counted)
+    estimate = tokens.of_prompt(turn.instructions, turn.tools, turn.items)
+    return InputTokens(input_tokens=estimate, warnings=[ESTIMATED])

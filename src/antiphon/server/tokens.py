@@ -1,0 +1,20 @@
+"""`POST /responses/input_tokens`: what a request would give its model to read, counted."""
+
+from antiphon.core.value import encode
+from antiphon.engine.count import count
+from antiphon.server.http import Receive, Scope, Send, read_json, send_json
+from antiphon.server.responses import read
+from antiphon.server.service import Service
+
+
+class CountTokens:
+    """The endpoint; it says the same at every door."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = read(await read_json(scope, receive, self._service.settings.body_limit))
+        counted = await count(await self._service.engine(), request)
+        await send_json(send, encode(counted))

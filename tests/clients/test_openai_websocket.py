@@ -1,0 +1,179 @@
+"""The real openai-python and openai-agents over WebSockets, against `demo`."""
+
+import json
+
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from openai.resources.responses.responses import ResponsesConnection
+from openai.types.responses import Response, ResponsesServerEvent
+
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIProvider,
+    RunConfig,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
+from tests.clients.saying import BEGIN, HELLO, WORDS, text_events
+
+set_tracing_disabled(True)
+
+ENDS = {"response.completed", "response.failed", "response.incomplete", "error"}
+
+
+def rest(connection: ResponsesConnection, turns: int = 1) -> list[ResponsesServerEvent]:
+    """Return the events of some turns, to their ends."""
+    events: list[ResponsesServerEvent] = []
+    while sum(event.type in ENDS for event in events) < turns:
+        events.append(connection.recv())
+    return events
+
+
+def answer(connection: ResponsesConnection) -> Response:
+    """Return the response that a turn ends with."""
+    last = rest(connection)[-1]
+    assert last.type == "response.completed", last
+    return last.response
+
+
+# --- openai-python ----------------------------------------------------------------------------
+
+
+def test_a_turn_has_the_events_of_a_stream(client: OpenAI) -> None:
+    with client.responses.connect() as connection:
+        connection.response.create(model="demo", input="Hello!")
+        events = rest(connection)
+    assert [event.type for event in events] == [
+        *BEGIN,
+        *text_events(len(WORDS)),
+        "response.completed",
+    ]
+    last = events[-1]
+    assert last.type == "response.completed"
+    assert last.response.output_text == HELLO
+
+
+def test_turns_continue_without_being_stored(client: OpenAI) -> None:
+    with client.responses.connect() as connection:
+        connection.response.create(model="demo", input="I am Ada.", store=False)
+        first = answer(connection)
+        connection.response.create(
+            model="demo", input="Who am I?", store=False, previous_response_id=first.id
+        )
+        said = answer(connection).output_text
+    assert said.endswith("You said: Who am I? This conversation has 3 messages.")
+
+
+def test_a_warm_up_is_continued(client: OpenAI) -> None:
+    with client.responses.connect() as connection:
+        connection.response.create(model="demo", input="I am Ada.", store=False, generate=False)
+        warm = answer(connection)
+        assert warm.output == []
+        connection.response.create(
+            model="demo", input="Who am I?", store=False, previous_response_id=warm.id
+        )
+        assert answer(connection).output_text.endswith("This conversation has 2 messages.")
+
+
+def test_lanes_run_side_by_side(client: OpenAI) -> None:
+    with client.responses.connect() as connection:
+        for lane in ("left", "right"):
+            connection.response.create(model="demo", input=lane, stream_id=lane)
+        events = rest(connection, turns=2)
+    for lane in ("left", "right"):
+        own = [event for event in events if getattr(event, "stream_id", None) == lane]
+        last = own[-1]
+        assert last.type == "response.completed"
+        assert last.response.output_text.endswith(f"You said: {lane}")
+        assert [getattr(event, "sequence_number", None) for event in own] == list(range(len(own)))
+
+
+def test_an_unknown_id_is_told_and_the_connection_goes_on(openai: OpenAI) -> None:
+    with openai.responses.connect() as connection:
+        connection.response.create(
+            model="demo", input="Go on.", store=False, previous_response_id="resp_nobody"
+        )
+        (lost,) = rest(connection)
+        assert lost.type == "error"
+        told = json.loads(lost.to_json())
+        assert (told["status"], told["error"]["type"], told["error"]["code"]) == (
+            400,
+            "invalid_request_error",
+            "previous_response_not_found",
+        )
+        connection.response.create(model="demo", input="Hello!")
+        assert answer(connection).output_text == HELLO
+
+
+def test_steering_is_told_to_be_unknown(openai: OpenAI) -> None:
+    with openai.responses.connect() as connection:
+        connection.response.steer(input="Faster!", previous_response_id="resp_nobody")
+        (refused,) = rest(connection)
+        assert refused.type == "error"
+        assert json.loads(refused.to_json())["error"]["code"] == "unsupported_message"
+
+
+@pytest.mark.anyio
+async def test_the_asynchronous_client_connects_too(async_client: AsyncOpenAI) -> None:
+    async with async_client.responses.connect() as connection:
+        await connection.response.create(model="demo", input="Hello!")
+        async for event in connection:
+            if event.type == "response.completed":
+                assert event.response.output_text == HELLO
+                break
+
+
+# --- openai-agents ----------------------------------------------------------------------------
+
+
+@function_tool
+def get_weather(city: str) -> str:
+    """Look out of a window in a city."""
+    return f"It snows in {city}."
+
+
+@pytest.fixture
+def provider(async_client: AsyncOpenAI) -> OpenAIProvider:
+    """Give the models of a server over WebSockets, at each door in turn."""
+    return OpenAIProvider(openai_client=async_client, use_responses_websocket=True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("store", [True, False])
+async def test_an_agent_runs_its_tools_over_one_connection(
+    provider: OpenAIProvider, store: bool
+) -> None:
+    settings = ModelSettings(store=store)
+    agent = Agent(name="Reporter", model="demo", tools=[get_weather], model_settings=settings)
+    config = RunConfig(model_provider=provider)
+    result = await Runner.run(
+        agent, "How is the weather in Oslo?", run_config=config, auto_previous_response_id=True
+    )
+    assert result.final_output == "get_weather says: It snows in Oslo."
+    assert len(result.raw_responses) == 2
+    await provider.aclose()
+
+
+@pytest.mark.anyio
+async def test_an_agent_streams_over_a_connection(provider: OpenAIProvider) -> None:
+    agent = Agent(name="Reporter", model="demo", tools=[get_weather])
+    config = RunConfig(model_provider=provider)
+    result = Runner.run_streamed(agent, "How is the weather in Oslo?", run_config=config)
+    steps = [
+        event.name
+        async for event in result.stream_events()
+        if event.type == "run_item_stream_event"
+    ]
+    assert steps == ["tool_called", "tool_output", "message_output_created"]
+    assert result.final_output == "get_weather says: It snows in Oslo."
+    await provider.aclose()
+
+
+@pytest.mark.anyio
+async def test_an_agent_is_told_what_is_wrong(provider: OpenAIProvider) -> None:
+    agent = Agent(name="Lost", model="nobody")
+    with pytest.raises(Exception, match="The model 'nobody' does not exist"):
+        await Runner.run(agent, "Hello?", run_config=RunConfig(model_provider=provider))
+    await provider.aclose()

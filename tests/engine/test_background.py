@@ -1,0 +1,341 @@
+"""Responses that are made whether or not anyone listens."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.core.errors import RequestError
+from antiphon.core.events import TERMINAL as ENDINGS
+from antiphon.core.events import Event
+from antiphon.core.fold import fold
+from antiphon.core.judge import judge
+from antiphon.core.response import IncompleteDetails, Response, ResponseError
+from antiphon.engine import log as log_module
+from antiphon.engine.background import followed
+from antiphon.engine.engine import Engine
+from antiphon.engine.run import LOST
+from antiphon.store.base import Store
+from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite import SqliteStore
+from tests.core.making import types
+from tests.engine.storing import Troubled, asking, ended, engine_of, told
+
+pytestmark = pytest.mark.anyio
+
+STOPPED = ResponseError(code="server_error", message=LOST.message, type="server_error")
+
+
+async def three_words() -> AsyncIterator[str]:
+    """Say three words, slowly enough to be heard one by one."""
+    for word in ("one ", "two ", "three"):
+        await asyncio.sleep(0.03)
+        yield word
+
+
+class Endless:
+    """A model that never stops by itself, and knows whether it was stopped."""
+
+    def __init__(self) -> None:
+        self.said = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def __call__(self) -> AsyncIterator[str]:
+        try:
+            while True:
+                yield "more "
+                self.said.set()
+                await asyncio.sleep(0.001)
+        finally:
+            self.stopped.set()
+
+
+async def followed_from(store: Store, id: str, after: int = -1) -> list[Event]:
+    """Follow a response to its end."""
+    return [event async for batch in followed(store, id, after) for event in batch]
+
+
+async def lawful(store: Store, id: str) -> Response:
+    """Wait for the end of a response, and check that its log tells the same story."""
+    response = await ended(store, id)
+    events = await told(store, id)
+    assert judge(events) == []
+    assert fold(events) == response
+    assert sum(isinstance(event, ENDINGS) for event in events) == 1
+    return response
+
+
+async def test_a_background_response_is_kept_at_once_and_made_afterwards() -> None:
+    engine = engine_of(three_words)
+    response = await engine.submit(asking(background=True))
+    assert (response.status, response.background) == ("queued", True)
+    stored = await engine.find(response.id)
+    assert stored
+    assert stored.response == response
+    final = await lawful(engine.store, response.id)
+    assert (final.status, final.output_text) == ("completed", "one two three")
+    assert types(await told(engine.store, response.id))[:3] == [
+        "response.created",
+        "response.queued",
+        "response.in_progress",
+    ]
+
+
+async def test_while_it_is_made_it_says_so() -> None:
+    model = Endless()
+    engine = engine_of(model)
+    response = await engine.submit(asking(background=True))
+    await model.said.wait()
+    stored = await engine.find(response.id)
+    assert stored
+    assert stored.response.status == "in_progress"
+    await engine.cancel(response.id)
+
+
+async def test_only_so_many_are_made_at_once_and_the_others_wait_their_turn() -> None:
+    running = most = 0
+
+    async def model() -> AsyncIterator[str]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        yield "done"
+        running -= 1
+
+    engine = engine_of(model, slots=3)
+    responses = [await engine.submit(asking(background=True)) for _ in range(12)]
+    for response in responses:
+        assert (await lawful(engine.store, response.id)).status == "completed"
+    assert most == 3
+    assert len(engine.background) == 0
+
+
+async def test_any_reader_hears_everything_after_its_number_while_it_is_said_and_afterwards() -> (
+    None
+):
+    engine = engine_of(three_words)
+    id = (await engine.submit(asking(background=True))).id
+    live = [asyncio.create_task(followed_from(engine.store, id, n)) for n in range(-1, 14)]
+    heard = await asyncio.gather(*live)
+    events = await told(engine.store, id)
+    for n, tail in enumerate(heard, -1):
+        assert tail == events[n + 1 :]
+        assert await followed_from(engine.store, id, n) == tail
+
+
+async def test_a_failing_model_fails_its_response() -> None:
+    async def model() -> AsyncIterator[str]:
+        yield "Hello"
+        raise RuntimeError("secret")
+
+    engine = engine_of(model)
+    response = await lawful(engine.store, (await engine.submit(asking(background=True))).id)
+    assert (response.status, response.output_text) == ("failed", "Hello")
+    assert response.error
+    assert "secret" not in response.error.message
+
+
+async def test_a_refusal_with_a_status_fails_a_background_response() -> None:
+    async def model() -> None:
+        raise RequestError("Not that.", code="nope")
+
+    engine = engine_of(model)
+    response = await lawful(engine.store, (await engine.submit(asking(background=True))).id)
+    assert response.error == ResponseError(code="nope", message="Not that.", type="invalid_request")
+
+
+# --- a failing store --------------------------------------------------------------------------
+
+
+async def test_a_response_outlasts_a_failing_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "PATIENCE", (0.001, 0.002))
+    store = Troubled()
+
+    async def model() -> AsyncIterator[str]:
+        for number in range(20):
+            store.failures = 2
+            yield f"{number} "
+            await asyncio.sleep(0.003)
+
+    engine = engine_of(model, store)
+    id = (await engine.submit(asking(background=True))).id
+    store.failures = 5  # its announcement, and its beginning
+    response = await lawful(store, id)
+    assert response.output_text == "".join(f"{number} " for number in range(20))
+
+
+# --- cancelling -------------------------------------------------------------------------------
+
+
+async def test_cancelling_stops_the_model_and_keeps_what_was_made() -> None:
+    model = Endless()
+    engine = engine_of(model)
+    id = (await engine.submit(asking(background=True))).id
+    await model.said.wait()
+    begun = asyncio.get_running_loop().time()
+    cancelled = await engine.cancel(id)
+    assert asyncio.get_running_loop().time() - begun < 1
+    assert model.stopped.is_set()
+    assert cancelled
+    assert cancelled == await lawful(engine.store, id)
+    assert cancelled.status == "cancelled"
+    assert cancelled.incomplete_details == IncompleteDetails(reason="cancelled")
+    assert cancelled.output_text.startswith("more ")
+    assert [item.status for item in cancelled.output] == ["incomplete"]  # pyright: ignore
+    assert cancelled.usage
+    assert cancelled.usage.output_tokens > 0
+    assert types(await told(engine.store, id))[-1] == "response.incomplete"
+
+
+async def test_what_waits_for_its_turn_can_be_cancelled() -> None:
+    model = Endless()
+    engine = engine_of(model, slots=1)
+    first = (await engine.submit(asking(background=True))).id
+    await model.said.wait()
+    second = (await engine.submit(asking(background=True))).id
+    for pause in (0, 0.01):
+        await asyncio.sleep(pause)
+        cancelled = await engine.cancel(second)
+        assert cancelled
+        assert cancelled == await lawful(engine.store, second)
+        assert (cancelled.status, cancelled.output) == ("cancelled", [])
+    await engine.cancel(first)
+    assert len(engine.background) == 0
+
+
+async def test_cancelling_at_once_is_told_like_any_other_end() -> None:
+    engine = engine_of(three_words)
+    id = (await engine.submit(asking(background=True))).id
+    await engine.cancel(id)
+    assert (await lawful(engine.store, id)).status == "cancelled"
+    assert types(await told(engine.store, id)) == [
+        "response.created",
+        "response.queued",
+        "response.incomplete",
+    ]
+
+
+async def test_cancelling_often_and_at_once_gives_the_same_answer() -> None:
+    model = Endless()
+    engine = engine_of(model)
+    id = (await engine.submit(asking(background=True))).id
+    await model.said.wait()
+    answers = await asyncio.gather(*(engine.cancel(id) for _ in range(20)))
+    assert answers == [await lawful(engine.store, id)] * 20
+    assert await engine.cancel(id) == answers[0]
+
+
+async def test_cancelling_leaves_what_has_ended_as_it_is() -> None:
+    engine = engine_of(three_words)
+    id = (await engine.submit(asking(background=True))).id
+    response = await lawful(engine.store, id)
+    assert await engine.cancel(id) == response
+    assert (await lawful(engine.store, id)).status == "completed"
+
+
+async def test_what_is_not_here_cannot_be_cancelled() -> None:
+    assert await engine_of(three_words).cancel("resp_x") is None
+
+
+async def test_a_foreground_response_cannot_be_cancelled() -> None:
+    engine = engine_of(three_words)
+    response = await (await engine.open(asking())).drive()
+    with pytest.raises(RequestError) as caught:
+        await engine.cancel(response.id)
+    assert caught.value.payload.code == "not_a_background_response"
+
+
+async def test_a_response_that_is_deleted_stops_and_leaves_nothing() -> None:
+    model = Endless()
+    engine = engine_of(model)
+    id = (await engine.submit(asking(background=True))).id
+    await model.said.wait()
+    assert await engine.delete(id)
+    await asyncio.wait_for(model.stopped.wait(), 1)
+    assert await followed_from(engine.store, id) == []
+    assert await engine.find(id) is None
+    while len(engine.background):
+        await asyncio.sleep(0.001)
+    assert len(engine.chain.recent) == 0
+
+
+async def test_nobody_stops_what_belongs_to_another() -> None:
+    model = Endless()
+    engine = engine_of(model)
+    id = (await engine.submit(asking(background=True))).id
+    await model.said.wait()
+    assert not await engine.delete(id, "t")
+    assert await engine.cancel(id, "t") is None
+    assert not model.stopped.is_set()
+    await engine.cancel(id)
+
+
+# --- the end of the server --------------------------------------------------------------------
+
+
+async def test_what_runs_when_the_server_stops_has_failed_and_what_waits_still_waits() -> None:
+    model = Endless()
+    engine = engine_of(model, slots=1)
+    running = (await engine.submit(asking(background=True))).id
+    await model.said.wait()
+    waiting = (await engine.submit(asking(background=True))).id
+    await asyncio.sleep(0.01)
+    await engine.background.drain()
+    response = await lawful(engine.store, running)
+    assert (response.status, response.error) == ("failed", STOPPED)
+    assert response.output_text.startswith("more ")
+    assert response.usage
+    stored = await engine.find(waiting)
+    assert stored
+    assert stored.response.status == "queued"
+
+
+# --- races ------------------------------------------------------------------------------------
+
+
+async def race(engine: Engine, seed: int) -> str:
+    """Let the end of a response and its cancellation meet; return which came first."""
+    chance = random.Random(seed)
+    id = (await engine.submit(asking(str(chance.randrange(4)), background=True))).id
+    reader = asyncio.create_task(followed_from(engine.store, id))
+    for _ in range(chance.randrange(30)):
+        await asyncio.sleep(0)
+    if chance.random() < 0.3:
+        await asyncio.sleep(chance.random() * 0.03)
+    answers = [engine.cancel(id) for _ in range(chance.randrange(1, 3))]
+    seen = await asyncio.gather(*answers)
+    final = await lawful(engine.store, id)
+    assert seen == [final] * len(seen)
+    assert await engine.cancel(id) == final
+    assert await reader == await told(engine.store, id)
+    return final.status
+
+
+async def said(store: Store, count: int, together: int) -> set[str]:
+    """Run many races, some at a time; return how they ended."""
+
+    async def model(turn: object) -> AsyncIterator[str]:
+        for number in range(int(turn.text)):  # pyright: ignore[reportAttributeAccessIssue]
+            yield f"{number} "
+            await asyncio.sleep(0)
+
+    engine = engine_of(model, store)
+    statuses: set[str] = set()
+    for first in range(0, count, together):
+        races = [race(engine, first + number) for number in range(together)]
+        statuses |= set(await asyncio.gather(*races))
+    assert len(engine.background) == 0
+    return statuses
+
+
+async def test_whoever_comes_first_there_is_one_end_and_it_stays() -> None:
+    assert await said(MemoryStore(), 2000, 100) == {"completed", "cancelled"}
+
+
+async def test_whoever_comes_first_there_is_one_end_and_it_stays_on_disk(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    assert await said(store, 200, 20) == {"completed", "cancelled"}
+    await store.close()

@@ -1,0 +1,460 @@
+"""A conversation made small, by its model or by its agent's own compactor."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from antiphon.agents.agent import Agent, Function, agent
+from antiphon.agents.demo import demo, echo
+from antiphon.agents.registry import Agents
+from antiphon.agents.turn import Turn
+from antiphon.core import parts
+from antiphon.core.content import InputImage, InputText, OutputText
+from antiphon.core.errors import AntiphonError, ErrorPayload, RequestError, UpstreamError
+from antiphon.core.items import Compaction, FunctionCallOutput, Item, Message, user
+from antiphon.core.parts import Part
+from antiphon.core.response import CompactResource, ResponseWarning, Usage
+from antiphon.engine.compact import ASK, KEPT_TOKENS, compact
+from antiphon.engine.engine import ANYONE, Caller, Engine
+from antiphon.engine.opening import INTRODUCTION, Envelope
+from antiphon.engine.seal import Seal
+from antiphon.wire.dialects import read_compact, read_request
+from tests.core.making import counting_ids, jsoned
+from tests.spec.oracle import check_compact
+
+pytestmark = pytest.mark.anyio
+
+NOW = 1_700_000_000
+ESTIMATED = ResponseWarning(
+    code="usage_estimated",
+    message="The model did not count its tokens; these are estimates.",
+    param="usage",
+)
+
+
+class Writer(Agent):
+    """A model that says what it was made to say, and remembers what it was asked."""
+
+    def __init__(self, *said: Part, window: int | None = None) -> None:
+        super().__init__("writer", self.write, window=window)
+        self.said = said or (parts.Text("They met."), parts.Usage(12, 3))
+        self.turns: list[Turn] = []
+
+    async def write(self, turn: Turn) -> AsyncIterator[Part]:
+        self.turns.append(turn)
+        for part in self.said:
+            yield part
+
+
+def message(role: str, text: str) -> dict[str, object]:
+    """Return a message as a client writes it."""
+    return {"role": role, "content": text}
+
+
+def house(*agents: Agent) -> Engine:
+    """Return an engine whose ids are known beforehand."""
+    return Engine(Agents(agents), ids=counting_ids(), clock=lambda: NOW + 0.5)
+
+
+async def compacted(engine: Engine, caller: Caller = ANYONE, **body: object) -> CompactResource:
+    """Compact, and read the result as the specification does."""
+    resource = await compact(engine, read_compact(body), caller)
+    check_compact(jsoned(resource))
+    return resource
+
+
+async def refused(engine: Engine, **body: object) -> ErrorPayload:
+    """Return why nothing was compacted."""
+    with pytest.raises(AntiphonError) as caught:
+        await compact(engine, read_compact(body))
+    assert isinstance(caught.value, RequestError | UpstreamError)
+    return caught.value.payload
+
+
+def opened(engine: Engine, item: Item, tenant: str = "") -> list[Item]:
+    """Return a compaction as a model would read it."""
+    return Envelope(engine.seal, "writer", tenant).open([item], "input")
+
+
+def summary(text: str, id: str = "cmp_0") -> list[Item]:
+    """Return the message that a summary is read as."""
+    content: list[Any] = [InputText(text=f"{INTRODUCTION}\n\n{text}")]
+    return [Message(id=id, role="developer", content=content)]
+
+
+# --- by the model -----------------------------------------------------------------------------
+
+
+async def test_the_users_words_stay_and_the_rest_becomes_a_sealed_summary() -> None:
+    writer = Writer()
+    engine = house(writer)
+    resource = await compacted(
+        engine,
+        model="writer",
+        instructions="Be kind.",
+        input=[
+            message("user", "Hello!"),
+            message("assistant", "Good day."),
+            message("user", "So?"),
+        ],
+    )
+    sealed = resource.output[-1]
+    assert isinstance(sealed, Compaction)
+    assert resource == CompactResource(
+        id="resp_0",
+        output=[
+            Message(
+                id="msg_0", role="user", status="completed", content=[InputText(text="Hello!")]
+            ),
+            Message(id="msg_2", role="user", status="completed", content=[InputText(text="So?")]),
+            Compaction(id="cmp_0", encrypted_content=sealed.encrypted_content),
+        ],
+        created_at=NOW,
+        usage=Usage.of(12, 3),
+    )
+    assert "They met." not in sealed.encrypted_content
+    assert opened(engine, sealed) == summary("They met.")
+
+
+async def test_the_model_is_asked_in_its_own_conversation() -> None:
+    writer = Writer()
+    await compacted(
+        house(writer),
+        model="writer",
+        instructions="Be kind.",
+        input=[message("user", "Hello!"), message("assistant", "Good day.")],
+    )
+    [turn] = writer.turns
+    assert turn.instructions == "Be kind."
+    assert not turn.tools
+    assert turn.items == [
+        Message(id="msg_0", role="user", content=[InputText(text="Hello!")]),
+        Message(id="msg_1", role="assistant", content=[OutputText(text="Good day.")]),
+        user(ASK),
+    ]
+
+
+async def test_calls_are_told_in_words_and_thinking_is_not_told() -> None:
+    writer = Writer()
+    image = {"type": "input_image", "image_url": "https://a.example/b.png"}
+    resource = await compacted(
+        house(writer),
+        model="writer",
+        input=[
+            message("user", "Look up Lisbon."),
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+            {"type": "function_call", "call_id": "c1", "name": "find", "arguments": '{"q":1}'},
+            {"type": "function_call_output", "call_id": "c1", "output": "Sunny."},
+            {"type": "function_call", "call_id": "c2", "name": "draw", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c2", "output": [image]},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        ],
+    )
+    assert writer.turns[0].items[1:-1] == [
+        Message(role="assistant", content=[OutputText(text='[I called find with {"q":1}]')]),
+        Message(role="user", content=[InputText(text="[find gave:]"), InputText(text="Sunny.")]),
+        Message(role="assistant", content=[OutputText(text="[I called draw with {}]")]),
+        Message(
+            role="user",
+            content=[
+                InputText(text="[draw gave:]"),
+                InputImage(image_url="https://a.example/b.png"),
+            ],
+        ),
+        Message(
+            role="assistant",
+            content=[
+                OutputText(
+                    text='[{"type":"openai:web_search_call","id":"ws_1","status":"completed"}]'
+                )
+            ],
+        ),
+    ]
+    assert [item.type for item in resource.output] == ["message", "compaction"]
+
+
+async def test_a_chain_can_be_compacted() -> None:
+    writer = Writer()
+    engine = house(writer)
+    run = await engine.open(read_request({"model": "writer", "input": "Hello!"}))
+    first = await run.drive()
+    resource = await compacted(
+        engine, model="writer", previous_response_id=first.id, input="And then?"
+    )
+    said = [item.text for item in resource.output if isinstance(item, Message)]
+    assert said == ["Hello!", "And then?"]
+    told = [item.text for item in writer.turns[-1].items if isinstance(item, Message)]
+    assert told == ["Hello!", "They met.", "And then?", ASK]
+
+
+async def test_a_compaction_inside_is_part_of_what_is_summarised() -> None:
+    writer = Writer()
+    engine = house(writer)
+    first = await compacted(engine, model="writer", input="Hello!")
+    again = [jsoned(item) for item in first.output]
+    second = await compacted(engine, model="writer", input=[*again, message("user", "And?")])
+    assert writer.turns[-1].items[1:2] == summary("They met.")
+    assert [item.type for item in second.output] == ["message", "message", "compaction"]
+    assert second.output[0] == first.output[0]
+    assert opened(engine, second.output[-1]) == summary("They met.", "cmp_1")
+
+
+async def test_the_output_is_accepted_as_input() -> None:
+    writer = Writer()
+    engine = house(writer)
+    first = await compacted(engine, model="writer", input=[message("user", "Hello!")])
+    said = [*(jsoned(item) for item in first.output), message("user", "And?")]
+    run = await engine.open(read_request({"model": "writer", "input": said, "store": False}))
+    assert (await run.drive()).status == "completed"
+    assert writer.turns[-1].items == [
+        first.output[0],
+        *summary("They met."),
+        Message(id="msg_2", role="user", content=[InputText(text="And?")]),
+    ]
+
+
+async def test_the_latest_words_of_the_user_are_kept_and_all_instructions() -> None:
+    long = "x" * KEPT_TOKENS  # a quarter of what is kept, in tokens
+    said = [
+        message("system", "Be kind."),
+        message("user", "forgotten"),
+        *[message("user", f"{number}{long}") for number in range(4)],
+        message("developer", "Be brief."),
+        message("user", "Last."),
+    ]
+    resource = await compacted(house(Writer()), model="writer", input=said)
+    kept = [item.text for item in resource.output if isinstance(item, Message)]
+    assert kept == ["Be kind.", f"1{long}", f"2{long}", f"3{long}", "Be brief.", "Last."]
+
+
+async def test_what_is_too_long_to_read_is_cut_and_not_refused() -> None:
+    writer = Writer(window=60)
+    said = [message("user", f"{number} " + "word " * 20) for number in range(5)]
+    await compacted(house(writer), model="writer", input=said)
+    assert [item.text[0] for item in writer.turns[0].items if isinstance(item, Message)] == [
+        "3",
+        "4",
+        ASK[0],
+    ]
+
+
+async def test_tokens_that_nobody_counted_are_estimated() -> None:
+    resource = await compacted(house(Writer(parts.Text("They met."))), model="writer", input="Hi")
+    assert resource.usage == Usage.of(5, 7)
+    assert resource.warnings == [ESTIMATED]
+
+
+async def test_a_summary_that_was_cut_short_is_used_and_said_to_be() -> None:
+    engine = house(
+        Writer(parts.Text("They m"), parts.Finish("length", "max_tokens"), parts.Usage(1, 1))
+    )
+    resource = await compacted(engine, model="writer", input="Hi")
+    assert opened(engine, resource.output[-1]) == summary("They m")
+    assert resource.warnings == [
+        ResponseWarning(
+            code="summary_cut", message="The model had to stop before its summary was whole."
+        )
+    ]
+
+
+async def test_fields_that_are_not_used_are_named() -> None:
+    resource = await compacted(house(Writer()), model="writer", input="Hi", temperature=2)
+    assert resource.warnings == [
+        ResponseWarning(
+            code="unused_parameter",
+            message="The field 'temperature' is not used by this server.",
+            param="temperature",
+        )
+    ]
+
+
+# --- in vain ----------------------------------------------------------------------------------
+
+FAILURE = parts.Failure(ErrorPayload(type="model_error", code="overloaded", message="Not now."))
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "code"),
+    [
+        ([parts.Refusal("I will not.")], "it refused: I will not.", "compaction_failed"),
+        ([parts.Text("")], "it wrote nothing.", "compaction_failed"),
+        ([parts.Call(0, "f", "{}")], "it wrote nothing.", "compaction_failed"),
+        ([parts.Finish("length")], "it stopped early (max_output_tokens).", "max_output_tokens"),
+        (
+            [parts.Text("They m"), parts.Finish("content_filter")],
+            "it stopped early (content_filter).",
+            "content_filter",
+        ),
+    ],
+)
+async def test_a_model_that_writes_no_summary_has_failed(
+    said: Sequence[Part], message: str, code: str
+) -> None:
+    assert await refused(house(Writer(*said)), model="writer", input="Hi") == ErrorPayload(
+        type="model_error",
+        code=code,
+        message=f"The model 'writer' did not summarise the conversation: {message}",
+    )
+
+
+async def test_a_models_failure_is_ours() -> None:
+    engine = house(Writer(parts.Text("They"), FAILURE))
+    assert await refused(engine, model="writer", input="Hi") == FAILURE.error
+
+
+def failing(error: Exception, *first: str) -> Engine:
+    """Return an engine whose only model says something and breaks."""
+
+    async def write(turn: Turn) -> AsyncIterator[str]:
+        del turn
+        for word in first:
+            yield word
+        raise error
+
+    return house(Agent("writer", write))
+
+
+@pytest.mark.parametrize("first", [[], ["They"]])
+async def test_an_error_with_a_status_keeps_it(first: list[str]) -> None:
+    error = UpstreamError("Too many.", status=429, code="rate_limit_exceeded")
+    with pytest.raises(UpstreamError) as caught:
+        await compact(failing(error, *first), read_compact({"model": "writer", "input": "Hi"}))
+    assert caught.value is error
+
+
+async def test_a_crash_shows_nothing_of_itself() -> None:
+    engine = failing(RuntimeError("a secret"), "They")
+    assert await refused(engine, model="writer", input="Hi") == ErrorPayload(
+        type="server_error",
+        code="server_error",
+        message="The model 'writer' failed while answering.",
+    )
+
+
+OUTPUT = FunctionCallOutput(call_id="c9", output="1")
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({"input": "Hi"}, "model", "missing_required_parameter"),
+        ({"model": None, "input": "Hi"}, "model", "missing_required_parameter"),
+        ({"model": "writer"}, "input", "missing_required_parameter"),
+        ({"model": "nobody", "input": "Hi"}, "model", "model_not_found"),
+        (
+            {"model": "writer", "previous_response_id": "resp_9"},
+            "previous_response_id",
+            "previous_response_not_found",
+        ),
+        (
+            {"model": "writer", "input": [jsoned(OUTPUT)]},
+            "input[0].call_id",
+            "function_call_not_found",
+        ),
+        (
+            {"model": "writer", "input": [{"type": "compaction", "encrypted_content": "?"}]},
+            "input[0].encrypted_content",
+            "invalid_encrypted_content",
+        ),
+    ],
+)
+async def test_what_a_response_would_refuse_is_refused(
+    body: dict[str, object], param: str, code: str
+) -> None:
+    payload = await refused(house(Writer()), **body)
+    assert (payload.param, payload.code) == (param, code)
+
+
+async def test_whoever_stops_waiting_stops_the_model() -> None:
+    stopped = asyncio.Event()
+
+    async def write(turn: Turn) -> AsyncIterator[str]:
+        del turn
+        try:
+            yield "They"
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    work = compact(house(Agent("writer", write)), read_compact({"model": "writer", "input": "Hi"}))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(work, 0.05)
+    assert stopped.is_set()
+
+
+async def test_a_tenants_compaction_is_its_own() -> None:
+    engine = house(Writer())
+    resource = await compacted(engine, Caller("us"), model="writer", input="Hi")
+    assert opened(engine, resource.output[-1], "us") == summary("They met.")
+    with pytest.raises(RequestError):
+        opened(engine, resource.output[-1], "them")
+
+
+# --- by a compactor ---------------------------------------------------------------------------
+
+
+def with_compactor(function: Function) -> Engine:
+    """Return an engine whose only model has a compactor."""
+
+    @agent("writer")
+    async def writer(turn: Turn) -> str:
+        raise AssertionError("the model was asked")
+
+    writer.compactor(function)
+    return house(writer)
+
+
+async def test_an_agent_may_bring_its_own_compactor() -> None:
+    async def shorten(items: Sequence[Item], turn: Turn) -> str:
+        return f"{len(items)} items for {turn.model}"
+
+    engine = with_compactor(shorten)
+    resource = await compacted(engine, model="writer", input="Hi")
+    assert opened(engine, resource.output[-1]) == summary("1 items for writer")
+    assert resource.usage == Usage.of(5, 9)
+    assert resource.warnings == [ESTIMATED]
+
+
+async def test_a_compactor_may_be_a_plain_function_and_give_items() -> None:
+    def last(items: Sequence[Item], turn: Turn) -> list[Item]:
+        del turn
+        return list(items[-1:])
+
+    engine = with_compactor(last)
+    said = [message("user", "Hi"), message("assistant", "Good day.")]
+    resource = await compacted(engine, model="writer", input=said)
+    assert opened(engine, resource.output[-1]) == [
+        Message(id="msg_1", role="assistant", content=[OutputText(text="Good day.")])
+    ]
+
+
+@pytest.mark.parametrize("made", [None, 3, [], ["They met."], [user("Hi"), None]])
+async def test_a_compactor_that_gives_something_else_has_failed(made: object) -> None:
+    async def strange(items: Sequence[Item], turn: Turn) -> object:
+        del items, turn
+        return made
+
+    payload = await refused(with_compactor(strange), model="writer", input="Hi")
+    assert (payload.type, payload.code) == ("server_error", "server_error")
+
+
+@pytest.mark.parametrize("model", ["demo", "echo"])
+async def test_the_built_in_models_summarise_by_a_script(model: str) -> None:
+    engine = Engine(Agents([demo, echo]), seal=Seal.passing())
+    said = [
+        message("user", "Our ship is called the Aurora and it sails on Friday morning at nine"),
+        message("assistant", "A fine name."),
+        {"type": "function_call", "call_id": "c1", "name": "sail", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "Gone."},
+    ]
+    resource = await compacted(engine, model=model, input=said)
+    text = (
+        "- user: Our ship is called the Aurora and it sails on Friday morning\n"
+        "- assistant: A fine name.\n- function_call sail {}\n- function_call_output Gone."
+    )
+    assert opened(engine, resource.output[-1]) == summary(text, str(resource.output[-1].id))
+    assert resource.usage == Usage.of(20, len(text.split()))
+    assert resource.warnings is UNSET

@@ -1,0 +1,61 @@
+"""A model that tests hold in their hand, and what they check of a WebSocket's messages."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from antiphon.agents.agent import Agent, agent
+from antiphon.agents.turn import Turn
+from tests.spec.oracle import check_envelope
+from tests.talking import Json, Talk
+
+
+class Gate:
+    """A model that says what it was told, and ends when it is let."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.running = self.most = self.said = 0
+        self.turns: list[Turn] = []
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def agent(self) -> Agent:
+        @agent("gate")
+        async def gate(turn: Turn) -> AsyncIterator[str]:
+            self.turns.append(turn)
+            self.loop = asyncio.get_running_loop()
+            self.running += 1
+            self.most = max(self.most, self.running)
+            try:
+                yield turn.text
+                while not self.open.is_set():
+                    await asyncio.sleep(0.005)
+                yield "."
+            finally:
+                self.running -= 1
+
+        @gate.entry("endless")
+        async def endless(turn: Turn) -> AsyncIterator[str]:
+            while True:
+                self.said += 1
+                yield "x" * 10_000
+                await asyncio.sleep(0)
+
+        return gate
+
+
+def told(envelope: Json) -> tuple[int, str, str]:
+    """Check an envelope at the specification's door; return its status, type and code."""
+    check_envelope(envelope)
+    return envelope["status"], envelope["error"]["type"], envelope["error"]["code"]
+
+
+def closed(talk: Talk) -> int | None:
+    """Return the code that a connection is closed with, after no further message."""
+    with pytest.raises(ConnectionClosed) as ended:
+        raise AssertionError(talk.hear())
+    return ended.value.rcvd.code if ended.value.rcvd else None

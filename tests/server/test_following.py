@@ -1,0 +1,306 @@
+"""Background responses: at once queued, made unwatched, followed by anyone from any number."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.core.events import decode_event
+from antiphon.core.fold import fold
+from antiphon.core.judge import judge
+from antiphon.core.value import encode
+from antiphon.wire import json
+from tests.asking import DOORS, client, event_of, events_of, eventually, hear, types
+from tests.server.stateful import (
+    BOTH,
+    ENDLESS,
+    call,
+    finished,
+    found,
+    keeping,
+    made,
+    refused,
+    replay,
+    said,
+)
+
+
+@pytest.fixture(scope="module", params=["memory", "sqlite"])
+def house(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Serve with each kind of store."""
+    folder = tmp_path_factory.mktemp("data") if request.param == "sqlite" else None
+    with keeping(folder) as address:
+        yield address
+
+
+def numbers(events: list[dict[str, Any]]) -> list[int]:
+    """Return only the numbers of some events."""
+    return [event["sequence_number"] for event in events]
+
+
+# --- at once ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_background_response_is_answered_at_once_and_can_be_polled(house: str, door: str) -> None:
+    begun = time.monotonic()
+    response = made(house, "counter", "100", door, background=True)
+    assert time.monotonic() - begun < 0.5
+    assert (response["status"], response["background"]) == ("queued", True)
+    assert response["output"] == []
+    seen = {found(house, response["id"], door)["status"] for _ in range(5)}
+    assert seen <= {"queued", "in_progress"}
+    final = finished(house, response["id"], door)
+    assert (final["status"], final["background"]) == ("completed", True)
+    assert said(final) == "".join(f"{word} " for word in range(100))
+
+
+@pytest.mark.parametrize("door", BOTH)
+def test_its_stream_begins_with_the_queue_and_ends_with_what_is_kept(house: str, door: str) -> None:
+    events = hear(house, door, model="counter", input="5", background=True)
+    assert types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
+    assert numbers(events) == list(range(len(events)))
+    assert events[0]["response"]["status"] == events[1]["response"]["status"] == "queued"
+    assert events[-1]["response"] == found(house, events[0]["response"]["id"], door)
+
+
+def test_it_goes_on_when_its_reader_leaves(house: str) -> None:
+    body = {"model": "counter", "input": "50", "background": True, "stream": True}
+    with client(house) as http, http.stream("POST", "/v1/responses", json=body) as answer:
+        first = next(answer.iter_text())
+    id = event_of(first.split("\n\n")[0])["response"]["id"]
+    final = finished(house, id)
+    assert (final["status"], said(final)[-3:]) == ("completed", "49 ")
+
+
+# --- from any number --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("input", ["4", "4 cut", "4 broken", "0 broken"])
+def test_a_stream_goes_on_after_any_number(house: str, door: str, input: str) -> None:
+    whole = hear(house, door, model="counter", input=input, background=True)
+    id = whole[0]["response"]["id"]
+    assert replay(house, id, door=door) == whole
+    for number in range(len(whole)):
+        assert replay(house, id, number, door) == whole[number + 1 :]
+    assert replay(house, id, len(whole) + 10, door) == []
+    assert replay(house, id, 2**63 - 1, door) == []
+
+
+def test_a_broken_stream_ends_in_two_frames_or_one_and_goes_on_between_them(house: str) -> None:
+    whole = hear(house, model="counter", input="1 broken", background=True)
+    id = whole[0]["response"]["id"]
+    assert types(whole)[-2:] == ["error", "response.failed"]
+    error = whole[-2]["sequence_number"]
+    assert replay(house, id, error) == whole[-1:]
+    assert replay(house, id, error - 1) == whole[-2:]
+    assert replay(house, id, error + 1) == []
+    openai = replay(house, id, door="/openai")
+    assert openai[-1]["type"] == "response.failed"
+    assert openai[-1]["sequence_number"] == error
+    assert replay(house, id, error - 1, "/openai") == openai[-1:]
+    assert replay(house, id, error, "/openai") == []
+
+
+@pytest.mark.parametrize("door", BOTH)
+def test_many_readers_hear_the_same_while_it_is_said(house: str, door: str) -> None:
+    id = made(house, "counter", "60", background=True)["id"]
+
+    def join(number: int) -> list[Any]:
+        time.sleep(number * 0.005)
+        return replay(house, id, number, door)
+
+    with ThreadPoolExecutor(20) as pool:
+        heard = list(pool.map(join, range(20)))
+    whole = replay(house, id, door=door)
+    assert numbers(whole) == list(range(len(whole)))
+    assert heard == [whole[number + 1 :] for number in range(20)]
+
+
+def test_a_reader_who_keeps_losing_the_connection_misses_nothing(house: str) -> None:
+    id = made(house, "counter", "80", background=True)["id"]
+    heard: list[dict[str, Any]] = []
+    while not heard or heard[-1]["type"] != "response.completed":
+        query = {"stream": "true"} | ({"starting_after": len(heard) - 1} if heard else {})
+        with (
+            client(house) as http,
+            http.stream("GET", f"/v1/responses/{id}", params=query) as answer,
+        ):
+            text = ""
+            for chunk in answer.iter_text():
+                text += chunk
+                if len(text) > 2000:
+                    break
+        whole = [frame for frame in text.split("\n\n")[:-1] if frame.startswith("event:")]
+        heard += map(event_of, whole)
+    assert heard == replay(house, id)
+
+
+@pytest.mark.parametrize("input", ["6", "6 broken"])
+def test_a_stream_can_be_read_from_any_number_after_a_restart(tmp_path: Path, input: str) -> None:
+    with keeping(tmp_path) as house:
+        whole = hear(house, model="counter", input=input, background=True)
+        id = whole[0]["response"]["id"]
+        openai = replay(house, id, door="/openai")
+    with keeping(tmp_path) as house:
+        assert replay(house, id) == whole
+        for number in range(len(whole)):
+            assert replay(house, id, number) == whole[number + 1 :]
+        assert replay(house, id, door="/openai") == openai
+
+
+def test_what_is_read_again_is_lawful(house: str) -> None:
+    tools = [{"type": "function", "name": "ping"}]
+    id = made(house, "demo", "ping", background=True, tools=tools)["id"]
+    final = finished(house, id)
+    events = [decode_event(event) for event in replay(house, id)]
+    assert judge(events) == []
+    assert json.decode(encode(fold(events))) == final
+
+
+# --- what cannot be followed ------------------------------------------------------------------
+
+
+def test_a_foreground_response_cannot_be_streamed_again(house: str) -> None:
+    id = made(house, "demo", "Hi!")["id"]
+    answer = call(house, "GET", f"/v1/responses/{id}?stream=true")
+    assert refused(answer) == (400, "not_a_background_response", "stream")
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("stream=true&starting_after=-1", "starting_after"),
+        ("stream=true&starting_after=NaN", "starting_after"),
+        ("stream=true&starting_after=1.5", "starting_after"),
+        (f"stream=true&starting_after={2**63}", "starting_after"),
+        ("starting_after=1", "starting_after"),
+        ("stream=maybe", "stream"),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(house: str, query: str, param: str) -> None:
+    id = made(house, "counter", "1", background=True)["id"]
+    answer = call(house, "GET", f"/v1/responses/{id}?{query}")
+    assert refused(answer) == (400, "invalid_value", param)
+
+
+def test_events_go_after_a_while_and_responses_later(tmp_path: Path) -> None:
+    times = {"event_seconds": -5, "sweep_seconds": 0.05}
+    with keeping(tmp_path, **times) as house:
+        id = made(house, "counter", "1", background=True)["id"]
+        finished(house, id)
+        path = f"/v1/responses/{id}"
+        eventually(lambda: call(house, "GET", f"{path}?stream=true").status_code == 404)
+        answer = call(house, "GET", f"{path}?stream=true")
+        assert refused(answer) == (404, "events_not_found", "stream")
+        assert found(house, id)["status"] == "completed"
+    with keeping(tmp_path, response_seconds=-5, **times) as house:
+        eventually(lambda: call(house, "GET", path).status_code == 404)
+
+
+# --- the same request again -------------------------------------------------------------------
+
+
+def create(house: str, key: str, door: str = "/v1", **body: Any):
+    """Ask for a response with an idempotency key."""
+    headers = {"idempotency-key": key}
+    return call(house, "POST", f"{door}/responses", json=body, headers=headers)
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("door", BOTH)
+def test_the_same_key_and_body_give_the_same_response(house: str, door: str, store: bool) -> None:
+    key = f"same {door} {store}"
+    body = {"model": "counter", "input": "3", "store": store}
+    first, again = [create(house, key, door, **body) for _ in range(2)]
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.json() == again.json()
+    reordered = dict(reversed(body.items()))
+    assert create(house, key, door, **reordered).json() == first.json()
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("door", BOTH)
+def test_the_same_stream_is_told_again(house: str, door: str, store: bool) -> None:
+    key = f"stream {door} {store}"
+    body = {"model": "counter", "input": "3 cut", "store": store, "stream": True}
+    first, again = [events_of(create(house, key, door, **body).text) for _ in range(2)]
+    assert first[-1]["response"] == again[-1]["response"]
+    assert numbers(again) == list(range(len(again)))
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_the_same_key_with_another_body_is_refused(house: str, store: bool) -> None:
+    key = f"reused {store}"
+    create(house, key, model="counter", input="1", store=store)
+    answer = create(house, key, model="counter", input="2", store=store)
+    assert refused(answer) == (422, "idempotency_key_reused", "Idempotency-Key")
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_the_same_request_while_the_first_is_answered_has_to_wait(house: str, store: bool) -> None:
+    key = f"busy {store}"
+    body = {"model": "endless", "input": "go", "store": store, "stream": True}
+    headers = {"idempotency-key": key}
+    with (
+        client(house) as http,
+        http.stream("POST", "/v1/responses", json=body, headers=headers) as first,
+    ):
+        chunks = first.iter_text()
+        id = event_of(next(chunks).split("\n\n")[0])["response"]["id"]
+        answer = create(house, key, **body)
+        assert refused(answer) == (409, "idempotency_key_in_use", "Idempotency-Key")
+        assert answer.headers["retry-after"] == "1"
+    eventually(lambda: create(house, key, **body).status_code == 200)
+    last = events_of(create(house, key, **body).text)[-1]
+    assert (last["response"]["id"], last["response"]["status"]) == (id, "cancelled")
+
+
+def test_fifty_identical_requests_at_once_are_one_job(house: str) -> None:
+    stopped = ENDLESS.stopped
+    body = {"model": "endless", "input": "go", "background": True}
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda _: create(house, "fifty", **body), range(50)))
+    assert {answer.status_code for answer in answers} == {200}
+    [id] = {answer.json()["id"] for answer in answers}
+    call(house, "POST", f"/v1/responses/{id}/cancel")
+    assert ENDLESS.stopped - stopped <= 1
+    assert create(house, "fifty", **body).json()["status"] == "cancelled"
+
+
+def test_the_same_background_request_follows_the_same_stream(house: str) -> None:
+    body = {"model": "counter", "input": "20", "background": True, "stream": True}
+    with ThreadPoolExecutor(5) as pool:
+        texts = list(pool.map(lambda _: create(house, "follow", **body).text, range(5)))
+    assert len({str(events_of(text)) for text in texts}) == 1
+
+
+def test_a_failed_background_response_is_a_response(house: str) -> None:
+    body = {"model": "counter", "input": "1 broken", "background": True}
+    id = create(house, "failed", **body).json()["id"]
+    final = finished(house, id)
+    again = create(house, "failed", **body)
+    assert (again.status_code, again.json()) == (200, final)
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "tab\there", "é".encode().decode("latin-1")])
+def test_a_key_that_is_none_is_refused(house: str, key: str) -> None:
+    headers = {"idempotency-key": key.encode("latin-1")}
+    body = {"model": "demo", "input": "Hi!"}
+    with client(house) as http:
+        answer = http.post("/v1/responses", json=body, headers=headers)  # pyright: ignore
+    assert refused(answer) == (400, "invalid_value", "Idempotency-Key")
+
+
+def test_a_key_outlives_the_server(tmp_path: Path) -> None:
+    body = {"model": "counter", "input": "2"}
+    with keeping(tmp_path) as house:
+        first = create(house, "k", **body).json()
+    with keeping(tmp_path) as house:
+        assert create(house, "k", **body).json() == first
