@@ -6,6 +6,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.resources.responses.responses import ResponsesConnection
 from openai.types.responses import Response, ResponsesServerEvent
+from openai.types.websocket_reconnection import ReconnectingEvent
 
 from agents import (
     Agent,
@@ -16,7 +17,9 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
+from antiphon.server.settings import Settings
 from tests.clients.saying import BEGIN, HELLO, WORDS, text_events
+from tests.serving import serving
 
 set_tracing_disabled(True)
 
@@ -113,6 +116,28 @@ def test_steering_is_told_to_be_unknown(openai: OpenAI) -> None:
         (refused,) = rest(connection)
         assert refused.type == "error"
         assert json.loads(refused.to_json())["error"]["code"] == "unsupported_message"
+
+
+def test_a_client_whose_time_is_over_connects_again() -> None:
+    codes: list[int] = []
+    ends: list[str] = []
+
+    def reconnecting(event: ReconnectingEvent) -> None:
+        codes.append(event.close_code)
+        connection.response.create(model="demo", input="Hello!")  # kept until it is connected
+
+    with (
+        serving(Settings(socket_seconds=0.5)) as address,
+        OpenAI(base_url=f"{address}/openai/v1", api_key="none") as client,
+        client.responses.connect(on_reconnecting=reconnecting, initial_delay=0.01) as connection,
+    ):
+        connection.response.create(model="demo", input="Hello!")
+        for event in connection:
+            ends += [event.type] if event.type in ENDS else []
+            if len(ends) == 3:
+                break
+    assert ends == ["response.completed", "error", "response.completed"]
+    assert codes == [1001]
 
 
 @pytest.mark.anyio

@@ -2,7 +2,7 @@ import pytest
 
 from antiphon.core import tokens
 from antiphon.core.content import InputText, ReasoningText
-from antiphon.core.context import NO_OUTPUT, assemble, check_pairs, fit, repair
+from antiphon.core.context import NO_OUTPUT, assemble, check_pairs, fit, repair, unpaired
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.core.items import (
     FunctionCall,
@@ -202,25 +202,28 @@ def test_the_last_stretch_is_never_cut():
 # --- calls that were never answered ---
 
 
+def paired(*items: Item) -> list[Item]:
+    """Repair a whole conversation."""
+    return repair(items, unpaired(items))
+
+
 def test_a_conversation_whose_calls_are_answered_is_left_as_it_is():
     items: list[Item] = [user("Hi"), asked("x"), asked("y"), answered("y"), answered("x")]
-    assert repair(items) == (items, [])
+    assert unpaired(items) == set()
+    assert paired(*items) == items
 
 
 def test_a_call_that_was_never_answered_gets_an_output_that_says_so():
     nothing = FunctionCallOutput(call_id="y", output=NO_OUTPUT, status="incomplete")
     items: list[Item] = [asked("x"), asked("y"), answered("x"), user("Well?")]
-    whole: list[Item] = [asked("x"), asked("y"), nothing, answered("x"), user("Well?")]
-    assert repair(items) == (whole, ["y"])
+    assert unpaired(items) == {"y"}
+    assert paired(*items) == [asked("x"), asked("y"), nothing, answered("x"), user("Well?")]
 
 
 def test_a_call_that_was_cut_short_is_left_out():
     cut = FunctionCall(call_id="x", name="f", arguments='{"a', status="incomplete")
-    assert repair([user("Hi"), cut, user("Well?")]) == ([user("Hi"), user("Well?")], ["x"])
+    assert paired(user("Hi"), cut, user("Well?")) == [user("Hi"), user("Well?")]
 
 
 def test_an_output_whose_call_is_gone_is_left_out():
-    assert repair([user("Hi"), answered("x"), user("Well?")]) == (
-        [user("Hi"), user("Well?")],
-        ["x"],
-    )
+    assert paired(user("Hi"), answered("x"), user("Well?")) == [user("Hi"), user("Well?")]

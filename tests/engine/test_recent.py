@@ -2,7 +2,7 @@
 
 from antiphon.core.items import user
 from antiphon.core.value import encode
-from antiphon.engine.recent import Context, Recent
+from antiphon.engine.recent import GONE, Context, Recent
 
 HELLO = user("hello")
 SIZE = len(encode(HELLO))
@@ -113,6 +113,25 @@ def test_forgetting_a_response_forgets_everything_that_came_after_it() -> None:
     memory.forget("b")
     assert [id for id in "abc" if memory.find(id)] == ["a"]
     assert memory.find("b", tenant="t")
+
+
+def test_what_was_forgotten_does_not_come_back_with_what_was_being_made() -> None:
+    memory = recent()
+    memory.forget("a")
+    memory.add("b", context("a", "b"))
+    memory.add("b", context("a", "b"), tenant="t")
+    memory.add("c", context("c"))
+    assert [id for id in "abc" if memory.find(id)] == ["c"]
+    assert memory.find("b", tenant="t")
+
+
+def test_only_so_many_are_known_to_be_forgotten() -> None:
+    memory = recent()
+    for number in range(GONE + 1):
+        memory.forget(str(number))
+    memory.add("0", context("0"))
+    memory.add("1", context("1"))
+    assert [id for id in "01" if memory.find(id)] == ["0"]
 
 
 def test_evicting_forgets_one_context_and_none_that_came_after_it() -> None:

@@ -24,6 +24,7 @@ from antiphon.core.request import ENCRYPTED_REASONING
 from antiphon.core.response import Response
 from antiphon.core.response import Usage as Counted
 from antiphon.core.value import ShapeError
+from antiphon.wire import sse
 from antiphon.wire.dialects import (
     DIALECTS,
     Dialect,
@@ -339,6 +340,16 @@ def test_a_broken_stream_ends_with_one_frame_at_openais_door():
     assert name == frame["type"] == "response.failed"
     assert frame["sequence_number"] == last.sequence_number
     assert frame["response"]["error"] == FAILED
+
+
+@EACH_DOOR
+def test_whoever_has_some_frames_of_an_event_gets_the_rest(door: Dialect):
+    last = stream(Text("Hi"), Failure(MISHAP))[-1]
+    written = [sse.encode(name, data) for name, data in door.event(last)]
+    number = last.sequence_number
+    assert door.rest(last, number - 1) == b"".join(written) == door.sse(last)
+    assert door.rest(last, number) == b"".join(written[1:])
+    assert door.rest(last, number + 1) == b""
 
 
 @EACH_DOOR

@@ -5,7 +5,7 @@ replaced by what they name, every output must answer a call that is there, and w
 the window is refused or cut, never in the middle of a call.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from antiphon.core import tokens
 from antiphon.core.errors import RequestError
@@ -19,6 +19,7 @@ from antiphon.core.items import (
 )
 from antiphon.core.request import Truncation
 
+PAIRS = frozenset({FunctionCall, FunctionCallOutput})
 NO_OUTPUT = "No output was given for this call."
 
 Find = Callable[[str], Item | None]
@@ -67,27 +68,40 @@ def check_pairs(history: Iterable[Item], input: Sequence[Item]) -> None:
             )
 
 
-def repair(items: Sequence[Item]) -> tuple[list[Item], list[str]]:
-    """Pair every call with an output; return the conversation and the call_ids that had no pair.
+def unpaired(items: Collection[Item]) -> set[str]:
+    """Return the call_ids of calls that have no output, and of outputs that have no call."""
+    if PAIRS.isdisjoint(map(type, items)):  # so it is in most chains, however long
+        return set()
+    called: set[str] = set()
+    answered: set[str] = set()
+    for item in items:
+        if isinstance(item, FunctionCall):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionCallOutput):
+            answered.add(item.call_id)
+    return called ^ answered
+
+
+def repair(items: Sequence[Item], unpaired: Collection[str]) -> list[Item]:
+    """Return a conversation, or a stretch of one, in which nothing is unpaired.
 
     Most models refuse a conversation with an open call or a stray output in it. A stray output and
     a call that was cut short are left out; a whole call gets an output that says there was none.
     """
-    called = {item.call_id for item in items if isinstance(item, FunctionCall)}
-    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    if called == answered:
-        return list(items), []
+    if not unpaired:
+        return list(items)
     repaired: list[Item] = []
     for item in items:
-        if isinstance(item, FunctionCall) and item.call_id not in answered:
-            if item.status != "incomplete":
-                none = FunctionCallOutput(
-                    call_id=item.call_id, output=NO_OUTPUT, status="incomplete"
-                )
-                repaired += [item, none]
-        elif not (isinstance(item, FunctionCallOutput) and item.call_id not in called):
-            repaired.append(item)
-    return repaired, sorted(called ^ answered)
+        match item:
+            case FunctionCall(call_id=id) if id in unpaired:
+                if item.status != "incomplete":
+                    none = FunctionCallOutput(call_id=id, output=NO_OUTPUT, status="incomplete")
+                    repaired += [item, none]
+            case FunctionCallOutput(call_id=id) if id in unpaired:
+                pass
+            case _:
+                repaired.append(item)
+    return repaired
 
 
 def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> list[Item]:

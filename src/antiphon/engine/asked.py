@@ -27,11 +27,18 @@ class Asked:
     before: Context
     said: Sequence[Item]
 
+    @property
+    def unpaired(self) -> set[str]:
+        """The call_ids of what the model does not read as it was sent, for want of its pair."""
+        return context.unpaired((*self.before.items, *self.said))
+
     def turn(self, response_id: str = "", *, cut: bool = True) -> Turn:
         """Return the model's turn, cut to its window unless all is wanted; raises RequestError."""
         earlier = "previous_response_id" if self.request.previous_response_id else "conversation"
-        past = self.envelope.open(self.before.items, earlier)
-        items = past + self.envelope.open(self.said, "input[{}].encrypted_content")
+        lost = self.unpaired
+        past = context.repair(self.envelope.open(self.before.items, earlier), lost)
+        said = self.envelope.open(self.said, "input[{}].encrypted_content")
+        items = past + context.repair(said, lost)
         window = self.agent.window if cut else None
         fitting = context.fit(items, window, self.request.truncation)
         history = max(0, len(past) - (len(items) - len(fitting)))

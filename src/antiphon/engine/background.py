@@ -14,7 +14,7 @@ from antiphon.core.events import Event, decode_event
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-from antiphon.core.value import decode, encode
+from antiphon.core.value import ShapeError, decode, encode
 from antiphon.engine.ids import new_id
 from antiphon.engine.log import Fenced
 from antiphon.engine.run import DRAIN, LOST
@@ -140,9 +140,17 @@ def _cancel(synth: Synth) -> list[Event]:
     return synth.end()
 
 
+def _asked(stored: Stored) -> Request:
+    """Return what was asked for, as far as it is known and can still be read."""
+    try:
+        return decode(Request, json.decode(stored.request)) if stored.request else Request()
+    except ShapeError:
+        return Request()
+
+
 def _estimate(stored: Stored, response: Response) -> list[parts.Part]:
     """Estimate the tokens of a response that nobody will count any more."""
-    request = decode(Request, json.decode(stored.request)) if stored.request else Request()
+    request = _asked(stored)
     read = tokens.of_prompt(request.instructions, request.tools, request.input)
     message = "The response was interrupted; these are estimates."
     return [

@@ -1,5 +1,7 @@
 """What must hold before a response is begun: whatever a request asks for and cannot have."""
 
+from collections.abc import Iterable
+
 from msgspec import UNSET
 
 from antiphon.core import parts
@@ -90,3 +92,12 @@ def warnings(request: Request) -> list[parts.Warn]:
             message = f"The field '{name}' is not used by this server.{hint}"
             found.append(parts.Warn("unused_parameter", message, name))
     return found
+
+
+def unanswered(call_ids: Iterable[str]) -> list[parts.Warn]:
+    """Name the calls that the model does not read as they were sent."""
+    message = "The call '{}' has no output, or the output no call; it was repaired for the model."
+    return [
+        parts.Warn("unanswered_call", message.format(call_id), "input")
+        for call_id in sorted(call_ids)
+    ]

@@ -21,7 +21,7 @@ from antiphon.core.synth import Synth
 from antiphon.engine.asked import Asked
 from antiphon.engine.background import Background
 from antiphon.engine.chain import Chain
-from antiphon.engine.checks import check, warnings
+from antiphon.engine.checks import check, unanswered, warnings
 from antiphon.engine.ids import identified, new_id, padding
 from antiphon.engine.keys import Keys
 from antiphon.engine.ledger import Ledger
@@ -221,7 +221,7 @@ class Engine:
         pad = padding if request.stream_options.include_obfuscation else None
         manner = Manner(pad=pad, seal=asked.envelope.close)
         synth = Synth(response, ids=self.ids, clock=self.clock, manner=manner, silent=not generate)
-        for warning in warnings(request):
+        for warning in [*warnings(request), *unanswered(asked.unpaired)]:
             synth.feed(warning)
         recent = self.chain.recent if caller.local is None else caller.local
         store = self.store if request.store else None

@@ -13,6 +13,9 @@ from msgspec import Struct
 from antiphon.core.items import Item
 from antiphon.core.value import encode
 
+GONE = 10_000
+"""How many forgotten responses are known as such, for what is being made when they are."""
+
 
 class Context(Struct, frozen=True):
     """Everything said up to the end of one response, in which responses, and how many bytes."""
@@ -38,18 +41,21 @@ class Recent:
         self._seconds = seconds
         self._clock = clock
         self._contexts: OrderedDict[tuple[str, str], tuple[Context, float]] = OrderedDict()
+        self._gone: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._size = 0
 
     def __len__(self) -> int:
         return len(self._contexts)
 
     def add(self, id: str, context: Context, *, tenant: str = "") -> None:
-        """Keep the context of a response.
+        """Keep the context of a response, unless a response in it has been forgotten meanwhile.
 
         Items that contexts share count in each of them: too much, never too little, whichever of
         the contexts goes first.
         """
         self.evict(id, tenant=tenant)
+        if self._gone and any((tenant, one) in self._gone for one in context.responses):
+            return
         self._contexts[tenant, id] = (context, self._clock())
         self._size += context.size
         while self._size > self._limit and self._contexts:
@@ -73,7 +79,10 @@ class Recent:
             self._drop((tenant, id))
 
     def forget(self, id: str, *, tenant: str = "") -> None:
-        """Forget every context that a response is part of."""
+        """Forget every context that a response is part of, and those that are still to come."""
+        self._gone[tenant, id] = None
+        if len(self._gone) > GONE:
+            self._gone.popitem(last=False)
         for key, (context, _) in list(self._contexts.items()):
             if key[0] == tenant and id in context.responses:
                 self._drop(key)

@@ -215,7 +215,9 @@ class Making(Generic[T]):
             async with asyncio.timeout(seconds):
                 await run.begun.wait()
         except TimeoutError:
-            run.answering = run.answering or not run.begun.is_set()
+            run.answering = run.answering or run.refusal is None
+        if run.refusal and not run.answering:
+            await asyncio.wait([self._work])  # it only has to be kept
         return run.answering or not self._refused()
 
     def _refused(self) -> bool:

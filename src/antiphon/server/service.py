@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from antiphon.agents.registry import Agents
-from antiphon.core.errors import RequestError
+from antiphon.core.errors import RequestError, StoreError
 from antiphon.engine.engine import Engine
 from antiphon.engine.recent import Recent
 from antiphon.engine.run import DRAIN
@@ -63,7 +63,11 @@ class Service:
             settings.response_seconds, settings.event_seconds, settings.sweep_seconds
         )
         self._upkeep = Upkeep(engine, retention)
-        await self._upkeep.begin()
+        try:
+            await self._upkeep.begin()
+        except StoreError:
+            await self._upkeep.end()
+            raise
         return engine
 
     def _store(self) -> Store:
@@ -103,10 +107,13 @@ class Service:
         deadline = asyncio.get_running_loop().time() + self.settings.drain_seconds
         while self._busy and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
-        for task in list(self._running):
+        interrupted = list(self._running)
+        for task in interrupted:
             task.cancel(DRAIN)
         if self._engine:
             await self._engine.background.drain()
+        if interrupted:  # their ends are to be kept, and the store is still there
+            await asyncio.wait(interrupted, timeout=5)
 
     @property
     def _busy(self) -> bool:

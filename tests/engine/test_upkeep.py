@@ -1,0 +1,180 @@
+"""What a crash left is ended or taken up again, and what is too old is removed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.agents.agent import Function
+from antiphon.core.errors import StoreError
+from antiphon.core.fold import fold
+from antiphon.core.judge import judge
+from antiphon.core.parts import Text
+from antiphon.core.response import ResponseError
+from antiphon.core.value import encode
+from antiphon.engine.engine import Engine
+from antiphon.engine.recent import Context
+from antiphon.engine.run import LOST
+from antiphon.engine.upkeep import Retention, Upkeep
+from antiphon.store.base import Store
+from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite import SqliteStore
+from tests.core.making import begun, stream, synth, types
+from tests.engine.storing import asking, ended, engine_of, told
+from tests.store.making import NOW, done, said
+
+pytestmark = pytest.mark.anyio
+
+KEPT = Retention(response_seconds=1000, event_seconds=100, sweep_seconds=0.01)
+STOPPED = ResponseError(code="server_error", message=LOST.message, type="server_error")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Give each kind of store."""
+    return SqliteStore(tmp_path) if request.param == "sqlite" else MemoryStore()
+
+
+async def model() -> AsyncIterator[str]:
+    """Say hello."""
+    yield "Hello"
+
+
+async def tended(store: Store, function: Function = model) -> tuple[Engine, Upkeep]:
+    """Start a server's engine on a store that may have been through a crash."""
+    engine = engine_of(function, store)
+    upkeep = Upkeep(engine, KEPT, lambda: NOW)
+    await upkeep.begin()
+    return engine, upkeep
+
+
+async def interrupted(store: Store, count: int) -> None:
+    """Leave a background response as a crash would, after a number of its events."""
+    queued = begun(status="queued", background=True)
+    made = synth(queued)
+    events = [*made.start(), *made.begin(), *made.feed(Text("Hel")), *made.feed(Text("lo"))]
+    events += made.end()
+    await store.begin(queued, [said("m")], request=encode(asking(background=True)))
+    epoch = await store.claim("resp_0")
+    assert epoch
+    await store.append("resp_0", epoch, -1, [encode(event) for event in events[:count]])
+
+
+@pytest.mark.parametrize("count", range(11))
+async def test_what_was_being_made_has_failed_and_what_was_made_is_kept(
+    store: Store, count: int
+) -> None:
+    await interrupted(store, count)
+    before = await told(store, "resp_0")
+    engine, upkeep = await tended(store)
+    response = await ended(store, "resp_0")
+    events = await told(store, "resp_0")
+    assert (response.status, response.error) == ("failed", STOPPED)
+    assert response.output_text == "Hello"[: 3 * (count > 5) + 2 * (count > 6)]
+    assert events[: len(before)] == before
+    assert judge(events) == []
+    assert fold(events) == response
+    assert response.usage
+    assert len(engine.background) == 0
+    await upkeep.end()
+
+
+async def test_a_foreground_response_that_was_being_made_has_failed(store: Store) -> None:
+    await store.begin(begun(), [said("m")])
+    _, upkeep = await tended(store)
+    response = await ended(store, "resp_0")
+    assert (response.status, response.error) == ("failed", STOPPED)
+    assert await told(store, "resp_0") == []
+    await upkeep.end()
+
+
+@pytest.mark.parametrize("announced", [False, True])
+async def test_what_was_queued_is_made(store: Store, announced: bool) -> None:
+    queued = begun(status="queued", background=True)
+    await store.begin(queued, [said("m")], request=encode(asking(background=True)))
+    if announced:
+        events = stream(response=queued)[:2]
+        await store.append("resp_0", 0, -1, [encode(event) for event in events])
+    _, upkeep = await tended(store)
+    response = await ended(store, "resp_0")
+    assert (response.status, response.output_text) == ("completed", "Hello")
+    events = await told(store, "resp_0")
+    assert judge(events) == []
+    assert types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
+    await upkeep.end()
+
+
+@pytest.mark.parametrize(
+    "request_kept",
+    [
+        encode(replace(asking(background=True), model="gone")),
+        encode(asking(background=True, previous_response_id="gone")),
+        b'{"model": 5}',
+    ],
+)
+async def test_what_was_queued_and_cannot_be_made_any_more_has_failed(
+    store: Store, request_kept: bytes
+) -> None:
+    queued = begun(status="queued", background=True)
+    await store.begin(queued, [said("m")], request=request_kept)
+    _, upkeep = await tended(store)
+    response = await ended(store, "resp_0")
+    assert (response.status, response.error) == ("failed", STOPPED)
+    assert judge(await told(store, "resp_0")) == []
+    await upkeep.end()
+
+
+async def test_nothing_happens_twice(store: Store) -> None:
+    await interrupted(store, 5)
+    await (await tended(store))[1]._engine.background.drain()
+    first = await ended(store, "resp_0")
+    _, upkeep = await tended(store)
+    assert await ended(store, "resp_0") == first
+    await upkeep.end()
+
+
+async def test_what_ended_too_long_ago_goes_and_the_rest_stays(store: Store) -> None:
+    for number in range(20):
+        response = begun(id=f"resp_{number}")
+        await store.begin(response, [said(f"msg_{number}")])
+        await store.end(done(response, at=NOW - 100 * number))
+    engine = engine_of(model, store)
+    upkeep = Upkeep(engine, KEPT, lambda: NOW)
+    assert await upkeep.sweep() == 9
+    left = [number for number in range(20) if await store.find(f"resp_{number}")]
+    assert left == list(range(11))
+    assert await upkeep.sweep() == 0
+    await upkeep.end()
+
+
+async def test_a_sweep_also_clears_the_memory() -> None:
+    engine = engine_of(model)
+    engine.chain.recent.add("a", Context().then([said("m")], "a"))
+    engine.chain.recent._seconds = -1
+    await Upkeep(engine, KEPT).sweep()
+    assert len(engine.chain.recent) == 0
+
+
+async def test_a_failing_store_does_not_stop_the_sweeping() -> None:
+    class Failing(MemoryStore):
+        """Fails to sweep a few times."""
+
+        sweeps = 0
+
+        async def sweep(
+            self, *, responses_before: int, events_before: int, limit: int = 500
+        ) -> int:
+            """Fail at first."""
+            self.sweeps += 1
+            if self.sweeps < 3:
+                raise StoreError("the disk is full")
+            return 0
+
+    store = Failing()
+    _, upkeep = await tended(store)
+    async with asyncio.timeout(5):
+        while store.sweeps < 5:
+            await asyncio.sleep(0.01)
+    await upkeep.end()

@@ -1,0 +1,131 @@
+"""A server that is killed at any moment has lost nothing that it had said."""
+
+import asyncio
+import random
+import signal
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.asking import WAIT, event_of
+from tests.server.stateful import finished, found, keeping, replay
+from tests.serving import command
+
+pytestmark = pytest.mark.anyio
+
+KILLS = 10
+JOBS = 20
+AGENTS = """
+import asyncio
+from antiphon import agent
+
+@agent("counter")
+async def counter(turn):
+    for word in range(int(turn.text)):
+        yield f"{word} "
+        await asyncio.sleep(0.005)
+"""
+
+
+@dataclass
+class Driver:
+    """Asks for background responses and reads them, and knows what it was told."""
+
+    chance: random.Random
+    heard: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
+    """The events of every acknowledged response, as far as somebody read them."""
+
+    async def ask(self, http: httpx.AsyncClient) -> None:
+        """Ask for responses and follow them, until the server is gone."""
+        try:
+            while True:
+                body = {"model": "counter", "input": str(self.chance.randrange(100))}
+                answer = await http.post("/v1/responses", json=body | {"background": True})
+                assert answer.status_code == 200
+                id = answer.json()["id"]
+                self.heard[id] = []
+                if self.chance.random() < 0.7:
+                    await self.follow(http, id)
+        except httpx.TransportError:
+            return
+
+    async def follow(self, http: httpx.AsyncClient, id: str) -> None:
+        """Read on where this reader stopped."""
+        heard = self.heard[id]
+        query = {"stream": "true"} | ({"starting_after": str(len(heard) - 1)} if heard else {})
+        async with http.stream("GET", f"/v1/responses/{id}", params=query) as answer:
+            assert answer.status_code == 200
+            rest = ""
+            async for chunk in answer.aiter_text():
+                *frames, rest = (rest + chunk).split("\n\n")
+                heard += [event_of(frame) for frame in frames if frame.startswith("event:")]
+
+
+async def drive(driver: Driver, address: str, seconds: float, kill: Any) -> None:
+    """Keep a server busy, and kill it after a while."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(
+        base_url=address, timeout=WAIT, trust_env=False, limits=limits
+    ) as http:
+        earlier = [id for id in driver.heard if driver.chance.random() < 0.2]
+        work = [driver.ask(http) for _ in range(JOBS)]
+        work += [quietly(driver.follow(http, id)) for id in earlier]
+        working = asyncio.gather(*work)
+        await asyncio.sleep(seconds)
+        kill()
+        await working
+
+
+async def quietly(reading: Any) -> None:
+    """Read until the server is gone."""
+    try:
+        await reading
+    except httpx.TransportError:
+        return
+
+
+async def test_nothing_acknowledged_is_lost_and_nothing_read_is_contradicted(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(AGENTS)
+    data = tmp_path / "data"
+    driver = Driver(random.Random(7))
+    for _ in range(KILLS):
+        options = ["--app", "mine", "--data", str(data)]
+        with command(*options, cwd=tmp_path) as (address, process):
+            seconds = 0.05 + driver.chance.random() * 0.8
+            await drive(driver, address, seconds, lambda: process.send_signal(signal.SIGKILL))
+            assert process.wait(20) == -signal.SIGKILL
+        assert sound(data)
+    assert len(driver.heard) > KILLS * JOBS // 4
+    with keeping(data) as address:
+        ends = await asyncio.to_thread(compare, address, driver)
+    assert ends == {"completed", "failed"}
+    assert sound(data)
+
+
+def sound(folder: Path) -> bool:
+    """Tell whether the database is whole."""
+    connection = sqlite3.connect(folder / "responses.db")
+    [(found,)] = connection.execute("PRAGMA integrity_check").fetchall()
+    connection.close()
+    return found == "ok"
+
+
+def compare(address: str, driver: Driver) -> set[str]:
+    """Check that everything is there and as it was told; return how the responses ended."""
+    statuses: set[str] = set()
+    for id, heard in driver.heard.items():
+        response = finished(address, id)
+        whole = replay(address, id)
+        assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
+        assert whole[: len(heard)] == heard
+        assert whole[-1]["response"] == response == found(address, id)
+        if response["status"] == "failed":
+            assert response["error"]["code"] == "server_error"
+        statuses.add(response["status"])
+    return statuses

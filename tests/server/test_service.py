@@ -1,0 +1,253 @@
+"""The engine behind an application: made once, drained at the end, and its troubles told."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from antiphon.agents.agent import agent
+from antiphon.core.errors import RequestError, StoreError
+from antiphon.core.request import Request
+from antiphon.server.app import create_app
+from antiphon.server.service import Service, stopping
+from antiphon.server.settings import Settings
+from antiphon.store.base import Stored
+from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite import SqliteStore
+from tests.asking import client, event_of, events_of, eventually, types
+from tests.server.stateful import finished, found, keeping, made, refused, said
+from tests.serving import command
+
+pytestmark = pytest.mark.anyio
+
+
+def service(folder: Path | None = None, **settings: object) -> Service:
+    """Make a service that does not wait at its end."""
+    chosen = {"responses_dir": folder, "drain_seconds": 0, **settings}
+    return Service(Settings(**chosen))  # pyright: ignore[reportArgumentType]
+
+
+async def test_the_engine_is_made_once_however_many_ask_for_it(tmp_path: Path) -> None:
+    one = service(tmp_path)
+    first, *others = await asyncio.gather(*(one.engine() for _ in range(20)))
+    assert all(other is first for other in others)
+    assert isinstance(first.store, SqliteStore)
+    assert (tmp_path / "responses.db").exists()
+    await one.close()
+
+
+async def test_without_a_folder_everything_is_in_memory() -> None:
+    one = service()
+    engine = await one.engine()
+    assert isinstance(engine.store, MemoryStore)
+    await one.close()
+
+
+async def test_what_a_server_may_remember_is_a_setting() -> None:
+    one = service(memory_bytes=7, memory_seconds=8.0)
+    recent = (await one.engine()).chain.recent
+    assert (recent._limit, recent._seconds) == (7, 8.0)
+    await one.close()
+
+
+async def test_work_is_interrupted_when_its_time_is_over_and_none_is_taken_any_more() -> None:
+    one = service(drain_seconds=0.1)
+    await one.engine()
+    short = one.run(asyncio.sleep(0.05, "done"))
+    long = one.run(asyncio.sleep(60))
+    begun = time.monotonic()
+    draining = asyncio.create_task(one.drain())
+    await asyncio.sleep(0.01)
+    with pytest.raises(RequestError) as caught:
+        one.run(asyncio.sleep(0))
+    assert caught.value.payload == stopping().payload
+    await draining
+    assert 0.1 <= time.monotonic() - begun < 1
+    assert await short == "done"
+    with pytest.raises(asyncio.CancelledError, match="drain"):
+        await long
+    await one.close()
+
+
+async def test_a_drain_with_nothing_to_do_is_over_at_once() -> None:
+    one = service(drain_seconds=60)
+    await one.engine()
+    begun = time.monotonic()
+    await one.close()
+    assert time.monotonic() - begun < 1
+
+
+# --- a store in trouble -----------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_used_is_a_503_and_recovers(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.write_text("not a folder")
+    app = TestClient(create_app(Settings(responses_dir=folder)), raise_server_exceptions=False)
+    answer = app.post("/v1/responses", json={"model": "demo", "input": "Hi!"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
+    assert answer.headers["retry-after"] == "1"
+    assert app.get("/readyz").status_code == 503
+    folder.unlink()
+    assert app.get("/readyz").status_code == 200
+    answer = app.post("/v1/responses", json={"model": "demo", "input": "Hi!"})
+    assert answer.status_code == 200
+
+
+async def test_a_store_that_fails_at_the_start_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Failing(MemoryStore):
+        """Fails when it is asked what was left unfinished, and knows whether it was closed."""
+
+        closed = False
+
+        async def unfinished(self) -> list[tuple[str, Stored]]:
+            """Fail."""
+            raise StoreError("the disk is full")
+
+        async def close(self) -> None:
+            """Note that it was closed."""
+            self.closed = True
+
+    one, store = service(), Failing()
+    with monkeypatch.context() as patch:
+        patch.setattr(one, "_store", lambda: store)
+        with pytest.raises(StoreError, match="the disk is full"):
+            await one.engine()
+    assert store.closed
+    assert isinstance((await one.engine()).store, MemoryStore)
+    await one.close()
+
+
+async def test_the_store_is_there_until_what_was_interrupted_is_kept(tmp_path: Path) -> None:
+    @agent("endless")
+    async def endless() -> AsyncIterator[str]:
+        while True:
+            yield "more "
+            await asyncio.sleep(0.001)
+
+    one = service(tmp_path, agents=[endless])
+    engine = await one.engine()
+    runs = [await engine.open(Request.from_message("endless", "go")) for _ in range(20)]
+    tasks = [one.run(run.drive()) for run in runs]
+    await asyncio.gather(*(run.begun.wait() for run in runs))
+    await one.close()
+    assert all(task.done() for task in tasks)
+    store = SqliteStore(tmp_path)
+    for run in runs:
+        assert await store.find(run.response.id) == Stored(run.response)
+        assert run.response.status == "failed"
+    await store.close()
+
+
+# --- the end of a server ----------------------------------------------------------------------
+
+AGENTS = """
+import asyncio
+from antiphon import agent
+
+@agent("endless")
+async def endless():
+    while True:
+        yield "more "
+        await asyncio.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder with an agent that never stops by itself."""
+    (tmp_path / "mine.py").write_text(AGENTS)
+    return tmp_path
+
+
+class Reading(threading.Thread):
+    """A client that reads a stream to its end."""
+
+    def __init__(self, address: str, **body: object) -> None:
+        super().__init__()
+        self.text = ""
+        self._address = address
+        self._body = {"model": "endless", "input": "go", "stream": True, **body}
+        self.start()
+
+    def run(self) -> None:
+        with (
+            client(self._address) as http,
+            http.stream("POST", "/v1/responses", json=self._body) as answer,
+        ):
+            for chunk in answer.iter_text():
+                self.text += chunk
+
+    @property
+    def id(self) -> str:
+        """The response that is read."""
+        eventually(lambda: "\n\n" in self.text)
+        return event_of(self.text.split("\n\n")[0])["response"]["id"]
+
+
+def test_a_server_that_is_told_to_stop_ends_what_runs_and_exits_in_time(folder: Path) -> None:
+    data = folder / "data"
+    options = ["--app", "mine", "--data", str(data), "--drain-seconds", "2"]
+    with command(*options, cwd=folder) as (address, process):
+        readers = [Reading(address) for _ in range(3)]
+        readers.append(Reading(address, background=True))
+        job = made(address, "endless", "go", background=True)["id"]
+        ids = [reader.id for reader in readers]
+        eventually(lambda: found(address, job)["status"] == "in_progress")
+        with client(address) as http:
+            assert http.get("/healthz").status_code == 200  # the connection is there
+            begun = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            refused_somehow(http)
+        assert all(reader.is_alive() for reader in readers)  # they have their time
+        for reader in readers:
+            reader.join(20)
+        process.wait(20)
+        assert 2 <= time.monotonic() - begun < 2 + 5
+    for reader in readers:
+        events = events_of(reader.text)
+        assert types(events)[-2:] == ["error", "response.failed"]
+        assert events[-1]["response"]["error"]["code"] == "server_error"
+    with keeping(data) as address:
+        for id in [*ids, job]:
+            response = found(address, id)
+            assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
+            assert said(response).startswith("more ")
+
+
+def refused_somehow(http: httpx.Client) -> None:
+    """Ask a server that is about to stop: it says so, or does not listen any more."""
+    try:
+        answer = http.post("/v1/responses", json={"model": "demo", "input": "Hi!"})
+    except httpx.TransportError:
+        return
+    assert refused(answer) == (503, "server_stopping", None)
+
+
+def test_a_server_with_nothing_to_do_stops_at_once(folder: Path) -> None:
+    with command("--data", str(folder / "data"), cwd=folder) as (address, process):
+        made(address, "demo", "Hi!")
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        assert time.monotonic() - begun < 3
+
+
+def test_what_was_queued_when_the_server_stopped_is_made_by_the_next_one(tmp_path: Path) -> None:
+    with keeping(tmp_path, background_slots=1) as address:
+        running = made(address, "endless", "go", background=True)["id"]
+        eventually(lambda: found(address, running)["status"] == "in_progress")
+        waiting = [made(address, "counter", f"{n}", background=True)["id"] for n in range(3)]
+    with keeping(tmp_path) as address:
+        assert found(address, running)["status"] == "failed"
+        for n, id in enumerate(waiting):
+            assert said(finished(address, id)) == "".join(f"{word} " for word in range(n))
