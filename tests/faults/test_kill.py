@@ -1,6 +1,7 @@
 """A server that is killed at any moment has lost nothing that it had said."""
 
 import asyncio
+import os
 import random
 import signal
 import sqlite3
@@ -17,10 +18,11 @@ from tests.serving import command
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 10
-JOBS = 20
+KILLS = int(os.environ.get("ANTIPHON_KILLS", "10"))
+JOBS = int(os.environ.get("ANTIPHON_JOBS", "20"))
 AGENTS = """
 import asyncio
+import os
 from antiphon import agent
 
 @agent("counter")
