@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.agents.agent import Function
 from antiphon.core import parts
-from antiphon.core.errors import ErrorPayload, RequestError
+from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.core.events import Event
 from antiphon.core.fold import fold
 from antiphon.core.judge import judge
@@ -136,19 +136,18 @@ async def test_a_response_that_the_server_interrupts_has_failed_and_is_kept() ->
     )
 
 
-async def test_a_refusal_before_any_answer_is_kept_as_a_failure() -> None:
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_refusal_before_any_answer_leaves_nothing_and_frees_its_key(stored: bool) -> None:
     async def model() -> None:
-        raise RequestError("Not that.", code="nope")
+        raise UpstreamError("Slow down.", status=429)
 
-    engine, run, _ = await opened(model, MemoryStore())
-    with pytest.raises(RequestError):
-        await run.drive()
-    stored = await engine.find(run.response.id)
-    assert stored
-    assert stored.response == run.response
-    assert stored.response.error == ResponseError(
-        code="nope", message="Not that.", type="invalid_request"
-    )
+    engine = engine_of(model)
+    for _ in range(2):
+        run = await engine.open(asking(store=stored), key=("key", "body"))
+        with pytest.raises(UpstreamError):
+            await run.drive()
+        assert await engine.find(run.response.id) is None
+        assert engine.chain.recent.find(run.response.id) is None
 
 
 async def test_a_response_that_was_deleted_while_it_was_made_is_nowhere() -> None:

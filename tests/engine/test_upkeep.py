@@ -22,7 +22,7 @@ from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from tests.core.making import begun, stream, synth, types
-from tests.engine.storing import asking, ended, engine_of, told
+from tests.engine.storing import Troubled, asking, ended, engine_of, told
 from tests.store.making import NOW, done, said
 
 pytestmark = pytest.mark.anyio
@@ -177,4 +177,20 @@ async def test_a_failing_store_does_not_stop_the_sweeping() -> None:
     async with asyncio.timeout(5):
         while store.sweeps < 5:
             await asyncio.sleep(0.01)
+    await upkeep.end()
+
+
+async def test_a_response_whose_end_could_not_be_kept_is_ended_when_the_store_is_well() -> None:
+    store = Troubled()
+    engine, upkeep = await tended(store)
+    run = await engine.open(asking())
+    store.failures = 3
+    response = await run.drive()
+    assert response.error
+    assert response.error.code == "store_unavailable"
+    async with asyncio.timeout(5):
+        while not (stored := await store.find(response.id)) or stored.response.status != "failed":
+            await asyncio.sleep(0.01)
+    assert stored.response.error == STOPPED
+    assert not engine.unkept
     await upkeep.end()

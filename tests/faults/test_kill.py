@@ -22,7 +22,6 @@ KILLS = int(os.environ.get("ANTIPHON_KILLS", "10"))
 JOBS = int(os.environ.get("ANTIPHON_JOBS", "20"))
 AGENTS = """
 import asyncio
-import os
 from antiphon import agent
 
 @agent("counter")

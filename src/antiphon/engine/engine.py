@@ -1,6 +1,7 @@
 """From a request to a response: the model is found, the context assembled, the response kept."""
 
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from antiphon.agents.agent import Agent
 from antiphon.agents.registry import Agents
 from antiphon.agents.turn import Turn
 from antiphon.core import context
-from antiphon.core.errors import RequestError
+from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.events import Event
 from antiphon.core.items import Item, ItemReference
 from antiphon.core.manner import Manner
@@ -86,6 +87,8 @@ class Engine:
         self.chain = Chain(self.store, recent)
         self.background = Background(self.store, clock, slots)
         self.seal = seal or Seal.passing()
+        self.unkept: deque[tuple[str, str]] = deque(maxlen=10_000)
+        """Responses, by tenant and id, whose end the store would not take; see `upkeep.py`."""
         self._keys = Keys()
         self.ids = ids
         self.clock = clock
@@ -103,12 +106,23 @@ class Engine:
         opened = await self._prepare(request, caller, generate=generate)
         await self._begin(opened, request, key)
 
+        id, tenant = opened.response.id, caller.tenant
+
         async def keep(ending: list[Event], response: Response) -> list[Event]:
             self._keys.keep(response)
-            return await opened.ledger.end(ending, response)
+            try:
+                return await opened.ledger.end(ending, response)
+            except StoreError:
+                self.unkept.append((tenant, id))
+                raise
+
+        async def discard() -> None:
+            self._keys.release(id)
+            if request.store:
+                await self.store.delete(id, tenant=tenant)
 
         model = opened.agent.stream if generate else nothing
-        return Run(model, opened.turn, opened.synth, outlet, keep)
+        return Run(model, opened.turn, opened.synth, outlet, keep, discard)
 
     async def submit(
         self, request: Request, caller: Caller = ANYONE, *, key: tuple[str, str] | None = None

@@ -41,6 +41,14 @@ class Keys:
         """Return what a key led to, if it has ended."""
         return self._responses.get(id)
 
+    def release(self, id: str) -> None:
+        """Let go of the key of a response that came to nothing, if it had one."""
+        if id in self._responses:
+            del self._responses[id]
+            taken = [key for key, (claim, _) in self._claims.items() if claim.response_id == id]
+            for key in taken:
+                del self._claims[key]
+
     def _forget(self) -> None:
         oldest = self._clock() - SECONDS
         while self._claims:

@@ -72,12 +72,14 @@ class Run:
         synth: Synth,
         outlet: Outlet | None = None,
         keep: Keep | None = None,
+        discard: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._model = model
         self._turn = turn
         self._synth = synth
         self._outlet = outlet
         self._keep = keep
+        self._discard = discard
         self.answering = False
         """Whether the model has begun to answer, or the caller has been promised a stream."""
         self.begun = asyncio.Event()
@@ -115,7 +117,7 @@ class Run:
         except (Exception, SystemExit):  # noqa: BLE001 - a process boundary: models raise anything
             ending = self._broken()
         if self.refusal and not self.answering:
-            await self._conclude([])
+            await self._withdraw()
             raise self.refusal
         await self._conclude(ending)
 
@@ -173,6 +175,14 @@ class Run:
                 logger.exception("%s could not be kept", self._turn.response_id)
                 ending[-1:] = self._synth.retract(UNKEPT)
         self._write(ending)
+
+    async def _withdraw(self) -> None:
+        """Leave nothing of a response that was refused: nobody has heard of it."""
+        if self._discard:
+            try:
+                await asyncio.shield(asyncio.ensure_future(self._discard()))
+            except StoreError:
+                logger.exception("%s could not be discarded", self._turn.response_id)
 
     def _account(self) -> None:
         """Estimate the tokens that the model did not count, and say that they are estimates."""

@@ -61,6 +61,16 @@ class Upkeep:
                 return
         await self._engine.background.interrupt(stored, tenant=tenant)
 
+    async def end_unkept(self) -> None:
+        """End the responses whose end could not be stored when it came."""
+        unkept = self._engine.unkept
+        while unkept:
+            tenant, id = unkept[0]
+            stored = await self._engine.store.find(id, tenant=tenant)
+            if stored is not None:
+                await self._engine.background.interrupt(stored, tenant=tenant)
+            unkept.popleft()
+
     async def sweep(self) -> int:
         """Remove everything that is too old; return how much there was."""
         now = self._clock()
@@ -77,6 +87,7 @@ class Upkeep:
         while True:
             await asyncio.sleep(self._retention.sweep_seconds)
             try:
+                await self.end_unkept()
                 await self.sweep()
             except StoreError as error:
                 logger.warning("nothing could be swept: %s", error)
