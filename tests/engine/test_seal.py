@@ -2,7 +2,6 @@
 
 import base64
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -178,11 +177,9 @@ def test_a_spoilt_file_is_reported_and_left_alone(
     assert path.exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
-    Seal.in_folder(tmp_path)
-    (tmp_path / "seal.keys").chmod(0)
-    with pytest.raises(StoreError, match="Permission denied"):
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "seal.keys").mkdir()
+    with pytest.raises(StoreError, match=r"seal\.keys"):
         Seal.in_folder(tmp_path)
 
 
