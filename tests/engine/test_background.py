@@ -13,6 +13,7 @@ from antiphon.core.events import Event
 from antiphon.core.fold import fold
 from antiphon.core.judge import judge
 from antiphon.core.response import IncompleteDetails, Response, ResponseError
+from antiphon.engine import background
 from antiphon.engine import log as log_module
 from antiphon.engine.background import followed
 from antiphon.engine.engine import Engine
@@ -277,6 +278,21 @@ async def test_nobody_stops_what_belongs_to_another() -> None:
     assert await engine.cancel(id, "t") is None
     assert not model.stopped.is_set()
     await engine.cancel(id)
+
+
+async def test_too_many_that_wait_are_refused_with_the_advice_to_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(background, "WAITING", 2)
+    engine = engine_of(Endless(), slots=1)
+    ids = [(await engine.submit(asking(background=True))).id for _ in range(3)]
+    with pytest.raises(RequestError) as caught:
+        await engine.submit(asking(background=True))
+    assert (caught.value.status, caught.value.headers) == (429, {"retry-after": "1"})
+    for id in ids:
+        await engine.cancel(id)
+    await engine.submit(asking(background=True))
+    await engine.background.drain()
 
 
 # --- the end of the server --------------------------------------------------------------------

@@ -15,16 +15,6 @@ from tests.server.stateful import BOTH, UNKNOWN, call, finished, found, keeping,
 MISSING = (400, "previous_response_not_found", "previous_response_id")
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
-def house(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """Serve with each kind of store."""
-    folder = tmp_path_factory.mktemp("data") if request.param == "sqlite" else None
-    with keeping(folder) as address:
-        yield address
-
-
 @pytest.fixture(params=["hot", "cold"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Serve with a memory of what was just said, or with none."""

@@ -1,7 +1,6 @@
 """Background responses: at once queued, made unwatched, followed by anyone from any number."""
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,6 @@ from tests.server.stateful import (
     replay,
     said,
 )
-
-
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
-def house(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """Serve with each kind of store."""
-    folder = tmp_path_factory.mktemp("data") if request.param == "sqlite" else None
-    with keeping(folder) as address:
-        yield address
 
 
 def numbers(events: list[dict[str, Any]]) -> list[int]:

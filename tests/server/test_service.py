@@ -251,3 +251,29 @@ def test_what_was_queued_when_the_server_stopped_is_made_by_the_next_one(tmp_pat
         assert found(address, running)["status"] == "failed"
         for n, id in enumerate(waiting):
             assert said(finished(address, id)) == "".join(f"{word} " for word in range(n))
+
+
+async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost(
+    tmp_path: Path,
+) -> None:
+    app = create_app(Settings(responses_dir=tmp_path, drain_seconds=0))
+    engine = await app.state.service.engine()
+    body = {"model": "echo", "input": "Hi! " * 20_000}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://here/v1"
+    ) as http:
+        kept = (await http.post("/responses", json={"model": "echo", "input": "Hi!"})).json()
+        await engine.store.database.write(
+            lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone()
+        )
+        full = await http.post("/responses", json=body)
+        assert (full.status_code, full.headers["retry-after"]) == (503, "1")
+        assert full.json()["error"]["code"] == "store_unavailable"
+        unstored = await http.post("/responses", json=body | {"store": False})
+        assert unstored.status_code == 200
+        await engine.store.database.write(
+            lambda connection: connection.execute("PRAGMA max_page_count = 100000").fetchone()
+        )
+        assert (await http.post("/responses", json=body)).status_code == 200
+        assert (await http.get(f"/responses/{kept['id']}")).json() == kept
+    await app.state.service.close()

@@ -2,7 +2,6 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,6 @@ from tests.server.stateful import (
     replay,
     said,
 )
-
-
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
-def house(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """Serve with each kind of store."""
-    folder = tmp_path_factory.mktemp("data") if request.param == "sqlite" else None
-    with keeping(folder) as address:
-        yield address
-
 
 # --- reading ----------------------------------------------------------------------------------
 

@@ -94,6 +94,11 @@ class RequestError(AntiphonError):
         self.status = STATUS[type] if status is None else status
         self.headers: Mapping[str, str] = {}
 
+    def retry_after(self, seconds: int) -> "RequestError":
+        """Return the same error with the advice to try again."""
+        self.headers = {"retry-after": str(seconds)}
+        return self
+
     @classmethod
     def of_shape(cls, error: ShapeError) -> "RequestError":
         """Blame the field that has the wrong shape."""

@@ -23,6 +23,9 @@ from antiphon.wire import json
 
 logger = logging.getLogger("antiphon.engine")
 
+WAITING = 1000
+"""How many background responses may wait for a free slot."""
+
 Work = Callable[[], Coroutine[object, object, object]]
 
 
@@ -33,7 +36,13 @@ class Background:
         self._store = store
         self._clock = clock
         self._slots = asyncio.Semaphore(slots)
+        self._most = slots + WAITING
         self._jobs: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether too many wait already."""
+        return len(self._jobs) >= self._most
 
     def __len__(self) -> int:
         return len(self._jobs)

@@ -128,6 +128,12 @@ class Engine:
         self, request: Request, caller: Caller = ANYONE, *, key: tuple[str, str] | None = None
     ) -> Response:
         """Begin a response in the background; it is durable when this returns."""
+        if self.background.full:
+            raise RequestError(
+                "Too many background responses wait already. Try again when some have ended.",
+                type="too_many_requests",
+                code="rate_limit_exceeded",
+            ).retry_after(1)
         opened = await self._prepare(request, caller)
         await self._begin(opened, request, key)
         self._start(opened, announced=False)
@@ -303,14 +309,12 @@ class Engine:
 
 def conversation_busy() -> RequestError:
     """Say that a conversation takes one response at a time."""
-    error = RequestError(
+    return RequestError(
         "Another response is being made in this conversation. Try again when it has ended.",
         param="conversation",
         code="conversation_busy",
         status=409,
-    )
-    error.headers = {"retry-after": "1"}
-    return error
+    ).retry_after(1)
 
 
 async def nothing(turn: Turn) -> AsyncGenerator[Part]:

@@ -131,14 +131,12 @@ class CreateResponse:
             await self._tell(engine, exchange, response)
             return
         if response is None or response.status not in TERMINAL:
-            error = RequestError(
+            raise RequestError(
                 "The first request with this Idempotency-Key is still being answered. Wait for it.",
                 param="Idempotency-Key",
                 code="idempotency_key_in_use",
                 status=409,
-            )
-            error.headers = {"retry-after": "1"}
-            raise error
+            ).retry_after(1)
         if not exchange.request.stream:
             await exchange.give(response)
             return

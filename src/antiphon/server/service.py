@@ -129,11 +129,9 @@ class Service:
 
 def stopping() -> RequestError:
     """Say that the server takes no new work."""
-    error = RequestError(
+    return RequestError(
         "This server is about to stop. Try again; another may answer.",
         type="server_error",
         code="server_stopping",
         status=503,
-    )
-    error.headers = {"retry-after": "1"}
-    return error
+    ).retry_after(1)

@@ -1,0 +1,17 @@
+"""What the tests of the stateful endpoints share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.stateful import keeping
+
+
+@pytest.fixture(scope="module", params=["memory", "sqlite"])
+def house(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Serve with each kind of store."""
+    folder = tmp_path_factory.mktemp("data") if request.param == "sqlite" else None
+    with keeping(folder) as address:
+        yield address
