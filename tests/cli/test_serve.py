@@ -206,8 +206,26 @@ def test_a_port_that_is_taken_is_named() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         code, said = run("serve", "--port", str(port))
-    assert code != 0
-    assert f"'127.0.0.1', {port}" in said
+    assert code == 2
+    assert said == (
+        f"antiphon: cannot listen on 127.0.0.1:{port}: somebody does already. "
+        "Choose another port with --port.\n"
+    )
+
+
+def test_an_address_that_is_none_is_named() -> None:
+    code, said = run("serve", "--host", "nowhere.invalid", "--no-auth")
+    assert code == 2
+    assert said.startswith("antiphon: cannot listen on nowhere.invalid:8000: ")
+    assert "Traceback" not in said
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, said = run("serve", "--port", "0", "--data", str(tmp_path / "file"))
+    assert code == 2
+    assert str(tmp_path / "file") in said
+    assert said.endswith("Choose another folder with --data.\n")
     assert "Traceback" not in said
 
 

@@ -1,10 +1,12 @@
 """`antiphon serve`: load the user's agents, refuse what is unsafe, and run uvicorn, hardened."""
 
 import asyncio
+import errno
 import importlib
 import inspect
 import ipaddress
 import logging
+import socket
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import cast
 import uvicorn
 
 from antiphon.agents.agent import Agent
+from antiphon.core.errors import StoreError
 from antiphon.engine.seal import check_keys
 from antiphon.server.app import create_app
 from antiphon.server.http import App
@@ -67,7 +70,8 @@ def serve(options: Options) -> None:
         raise Refused(f"{options.host} can be reached from other machines. {advice}")
     models = [] if own else [name for agent in settings.all_agents for name in agent.models]
     _log_to_stderr()
-    Announced(config(app, options.host, options.port, settings), models).run()
+    with listening(options.host, options.port) as taken:
+        Announced(config(app, options.host, options.port, settings), models).run([taken])
 
 
 def chosen(settings: Settings, options: Options) -> Settings:
@@ -144,16 +148,35 @@ try:    curl -N {url}/v1/responses -H 'Content-Type: application/json' \\
           -d '{{"model": "{model}", "input": "Hello!", "stream": true}}'"""
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """Take an address; raises Refused with the reason it cannot be had."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=2048)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        reason = "somebody does already" if taken else (error.strerror or "no such address")
+        advice = "Choose another port with --port." if taken else "Check --host and --port."
+        raise Refused(f"cannot listen on {host}:{port}: {reason}. {advice}") from None
+
+
 class Announced(uvicorn.Server):
     """A server that says where it is and what to try."""
 
     def __init__(self, config: uvicorn.Config, models: list[str]) -> None:
         super().__init__(config)
         self._models = models
+        service = getattr(getattr(config.app, "state", None), "service", None)
+        self._service = service if isinstance(service, Service) else None
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say so."""
-        await super().startup(sockets)  # pyright: ignore[reportArgumentType]
+        if self._service:
+            try:
+                await self._service.engine()
+            except StoreError as error:
+                raise Refused(f"{error} Choose another folder with --data.") from None
+        await super().startup(sockets)
         if not self.started or not self.servers:
             return
         host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -166,11 +189,10 @@ class Announced(uvicorn.Server):
             ]
         print("\n".join(lines), flush=True)
 
-    async def shutdown(self, sockets: list[object] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let what runs end in its time, and interrupt the rest."""
-        service = getattr(getattr(self.config.app, "state", None), "service", None)
-        draining = asyncio.create_task(service.drain()) if isinstance(service, Service) else None
-        await super().shutdown(sockets)  # pyright: ignore[reportArgumentType]
+        draining = asyncio.create_task(self._service.drain()) if self._service else None
+        await super().shutdown(sockets)
         if draining:
             await draining
 
