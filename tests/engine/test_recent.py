@@ -2,10 +2,10 @@
 
 from antiphon.core.items import user
 from antiphon.core.value import encode
-from antiphon.engine.recent import GONE, Context, Recent
+from antiphon.engine.recent import GONE, OBJECT, Context, Recent
 
 HELLO = user("hello")
-SIZE = len(encode(HELLO))
+SIZE = len(encode(HELLO)) + OBJECT
 
 
 class Clock:

@@ -233,7 +233,7 @@ def test_a_stored_child_of_an_unstored_parent_lasts_as_long_as_the_memory(tmp_pa
 
 
 def test_what_was_evicted_is_not_found() -> None:
-    with keeping(None, memory_bytes=2000) as house:
+    with keeping(None, memory_bytes=8000) as house:
         ids = [made(house, "echo", "x" * 300, store=False)["id"] for _ in range(10)]
         statuses = [ask(house, model="mirror", previous_response_id=id).status_code for id in ids]
         assert statuses[0] == 400

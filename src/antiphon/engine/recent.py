@@ -13,6 +13,8 @@ from msgspec import Struct
 from antiphon.core.items import Item
 from antiphon.core.value import encode
 
+OBJECT = 512
+"""About what an item takes in memory beyond its text."""
 GONE = 10_000
 """How many forgotten responses are known as such, for what is being made when they are."""
 
@@ -27,7 +29,7 @@ class Context(Struct, frozen=True):
     def then(self, said: Iterable[Item], *responses: str) -> "Context":
         """Return the context after more was said, in some responses."""
         more = tuple(said)
-        size = self.size + sum(len(encode(item)) for item in more)
+        size = self.size + sum(len(encode(item)) + OBJECT for item in more)
         return Context((*self.items, *more), (*self.responses, *responses), size)
 
 

@@ -44,6 +44,9 @@ class Settings:
     memory_seconds: float = 3600
     """How much, and for how long, may be continued from memory alone."""
 
+    socket_memory_bytes: int = 16 * 1024 * 1024
+    """How much of that a WebSocket connection has for itself."""
+
     response_seconds: float = 30 * 24 * 3600
     event_seconds: float = 3600
     """How long stored responses, and the events of background ones, are kept after their end."""

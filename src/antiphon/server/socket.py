@@ -63,7 +63,7 @@ class Connection:
         self._id = str(scope.get("antiphon.request_id", "-"))
         self._outgoing = Outgoing(settings.outlet_bytes)
         self._lanes = Lanes(settings.body_limit)
-        self._memory = Recent(settings.memory_bytes, settings.memory_seconds)
+        self._memory = Recent(settings.socket_memory_bytes, settings.memory_seconds)
         self._caller = Caller(local=self._memory)
         self._homes: dict[str, str] = {}
         self._making: set[asyncio.Task[None]] = set()
