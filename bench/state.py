@@ -29,7 +29,7 @@ async def quiet(turn: Turn) -> AsyncIterator[Part]:
 
 
 TURNS = 1000
-ASKED = 60
+ASKED = 200
 
 
 class Server:

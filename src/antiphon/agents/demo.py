@@ -58,9 +58,10 @@ SMALL_WORDS = frozenset("get set the and for with from into list make find call 
 async def demo(turn: Turn) -> AsyncIterator[Part]:
     """A scripted model that makes the whole protocol reachable without a key."""
     # All is written before the first word is said, so that what cannot be met is refused in time.
+    # A schema may take its time, and others should not have to wait for it: hence the thread.
     meter = Meter(turn)
-    calls = [(tool.name, arguments(tool, turn)) for tool in choose_calls(turn)]
-    text = "" if calls else answer(turn)
+    has_schema = bool(turn.tools) or isinstance(turn.request.text.format, JsonSchemaFormat)
+    calls, text = await asyncio.to_thread(plan, turn) if has_schema else plan(turn)
     for part in [*unused_tools(turn), *think(turn, meter)]:
         yield part
     for part in call(calls, meter) if calls else speak(text, turn, meter):
@@ -99,6 +100,12 @@ async def digest(items: Sequence[Item], turn: Turn) -> str:
     del turn
     begun = [(f"{item.role}:" if isinstance(item, Message) else item.type, item) for item in items]
     return "\n".join(f"- {who} {' '.join(words_of(item).split()[:12])}" for who, item in begun)
+
+
+def plan(turn: Turn) -> tuple[list[tuple[str, str]], str]:
+    """Decide what to call, with which arguments, or else what to say."""
+    calls = [(tool.name, arguments(tool, turn)) for tool in choose_calls(turn)]
+    return calls, "" if calls else answer(turn)
 
 
 def unused_tools(turn: Turn) -> Iterator[Part]:

@@ -24,7 +24,7 @@ MAX_DEPTH = 64
 MAX_NAME = 64
 """How much of a property's name a path shows."""
 
-MAX_STEPS = 30_000
+MAX_STEPS = 10_000
 """How much may be opened, proposed and compared before the search gives up."""
 
 MAX_ITEMS = 100
