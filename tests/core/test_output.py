@@ -453,3 +453,8 @@ def test_an_item_reference_is_no_output():
     made.start()
     with pytest.raises(LocalProtocolError, match="an item reference is input only"):
         made.feed(Whole(ItemReference(id="msg_0")))
+
+
+def test_half_a_character_in_a_name_is_made_whole():
+    whole = call("fc_0", "f\ufffd", "{}", "x\ufffd")
+    assert ending(stream(Call(0, "f\ud83d", "{}", "x\ud83d"))) == ended(whole)

@@ -73,6 +73,13 @@ def test_a_context_larger_than_the_room_is_not_kept() -> None:
     assert memory.find("a")
 
 
+def test_a_context_larger_than_the_room_leaves_the_others_where_they_are() -> None:
+    memory = recent(room=2)
+    memory.add("a", context("a"))
+    memory.add("d", context("b", "c", "d"))
+    assert [id for id in "abcd" if memory.find(id)] == ["a"]
+
+
 def test_adding_again_replaces_and_frees_the_room() -> None:
     memory = recent(room=2)
     for _ in range(10):

@@ -191,6 +191,6 @@ async def test_a_response_whose_end_could_not_be_kept_is_ended_when_the_store_is
     async with asyncio.timeout(5):
         while not (stored := await store.find(response.id)) or stored.response.status != "failed":
             await asyncio.sleep(0.01)
-    assert stored.response.error == STOPPED
+    assert stored.response.error == response.error
     assert not engine.unkept
     await upkeep.end()

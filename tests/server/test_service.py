@@ -277,3 +277,24 @@ async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost
         assert (await http.post("/responses", json=body)).status_code == 200
         assert (await http.get(f"/responses/{kept['id']}")).json() == kept
     await app.state.service.close()
+
+
+async def test_a_second_server_on_a_folder_leaves_alone_what_the_first_makes(
+    tmp_path: Path,
+) -> None:
+    first, second = service(tmp_path), service(tmp_path)
+    engine = await first.engine()
+    run = await engine.open(Request.from_message("demo", "Hi!"))
+    await second.engine()
+    response = await run.drive()
+    assert await engine.find(response.id) == Stored(response)
+    await second.close()
+    await first.close()
+
+
+def test_an_application_may_live_twice(tmp_path: Path) -> None:
+    app = create_app(Settings(responses_dir=tmp_path, drain_seconds=0))
+    for _ in range(2):
+        with TestClient(app) as http:
+            body = {"model": "demo", "input": "Hi!"}
+            assert http.post("/v1/responses", json=body).status_code == 200

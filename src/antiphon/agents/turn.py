@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from antiphon.core.items import FunctionCallOutput, Item, Message
 from antiphon.core.request import Request
 from antiphon.core.tools import FunctionTool, Tool, ToolChoice, callable_tools
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Turn:
     """Everything an agent may know when it is asked to answer.
 
@@ -44,7 +45,7 @@ class Turn:
         """Which of them may or must be called."""
         return self.request.tool_choice
 
-    @property
+    @cached_property
     def functions(self) -> list[FunctionTool]:
         """The functions that may be called in this turn."""
         return callable_tools(self.request.tools, self.request.tool_choice)
@@ -54,18 +55,18 @@ class Turn:
         """What the client attached."""
         return self.request.metadata
 
-    @property
+    @cached_property
     def items(self) -> list[Item]:
         """The whole conversation, oldest first."""
         return [*self.history, *self.input]
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The words of the last user message."""
         said = (item for item in reversed(self.items) if isinstance(item, Message))
         return next((message.text for message in said if message.role == "user"), "")
 
-    @property
+    @cached_property
     def tool_outputs(self) -> list[FunctionCallOutput]:
         """The tool outputs that have come since the last user message."""
         outputs: list[FunctionCallOutput] = []

@@ -56,7 +56,7 @@ def serve(options: Options) -> None:
     if options.api_key == "":
         raise Refused("the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it.")
     own = not isinstance(loaded, Settings)
-    settings = Settings() if own else chosen(loaded, options)
+    settings = settings_of(loaded) if own else chosen(loaded, options)
     if own and chosen(settings, options) != settings:
         raise Refused(
             f"{options.target} is an application of its own: give the key, the data folder and "
@@ -72,6 +72,18 @@ def serve(options: Options) -> None:
     _log_to_stderr()
     with listening(options.host, options.port) as taken:
         Announced(config(app, options.host, options.port, settings), models).run([taken])
+
+
+def service_of(app: object) -> Service | None:
+    """Return the service of an application that `create_app` made."""
+    service = getattr(getattr(app, "state", None), "service", None)
+    return service if isinstance(service, Service) else None
+
+
+def settings_of(app: object) -> Settings:
+    """Return the settings that an application of the user's own has."""
+    service = service_of(app)
+    return service.settings if service else Settings()
 
 
 def chosen(settings: Settings, options: Options) -> Settings:
@@ -166,8 +178,7 @@ class Announced(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, models: list[str]) -> None:
         super().__init__(config)
         self._models = models
-        service = getattr(getattr(config.app, "state", None), "service", None)
-        self._service = service if isinstance(service, Service) else None
+        self._service = service_of(config.app)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say so."""

@@ -47,6 +47,7 @@ class Message(Value):
                 name = cast("dict[str, object]", part).get("type") if isinstance(part, dict) else ""
                 if isinstance(name, str) and name and name not in allowed | _extension(name):
                     known = ", ".join(f"'{value}'" for value in sorted(allowed))
+                    name = name[:80]
                     raise ShapeError(
                         join(path, f"content[{index}].type"),
                         f"a message of role '{raw.get('role')}' cannot hold '{name}'; use {known}",

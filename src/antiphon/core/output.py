@@ -27,6 +27,8 @@ from antiphon.core.items import FunctionCall, Item, Message, Phase, Reasoning, S
 from antiphon.core.manner import PLAIN, Manner
 from antiphon.core.opened import Kind, Open, Strand, Stream
 from antiphon.core.parts import Key
+from antiphon.core.surrogates import mend
+from antiphon.core.value import encode
 
 PREFIX = {
     "message": "msg",
@@ -167,6 +169,7 @@ class Output:
     def _whole_other(
         self, item: items.FunctionCallOutput | items.Compaction | items.ExtensionItem
     ) -> None:
+        encode(item)  # what cannot be written must not be begun either
         self._yield_to_next()
         id = self._ids(PREFIX.get(item.type, "item"))
         if isinstance(item, items.Compaction):
@@ -200,13 +203,13 @@ class Output:
     def _open_call(self, part: parts.Call) -> Open:
         self._yield_to_next()
         self._named.add(part.key)
-        call_id = part.call_id
+        call_id = mend(part.call_id)
         if not 0 < len(call_id) <= items.CALL_ID_LIMIT or call_id in self._call_ids:
             call_id = self._ids("call")
         self._call_ids.add(call_id)
         id = self._ids(PREFIX["function_call"])
         call = FunctionCall(
-            id=id, call_id=call_id, name=part.name, arguments="", status="in_progress"
+            id=id, call_id=call_id, name=mend(part.name), arguments="", status="in_progress"
         )
         item = self._calls[part.key] = self._open("call", part.key, call)
         item.source_id = part.call_id

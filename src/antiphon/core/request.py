@@ -24,6 +24,9 @@ Metadata = Annotated[
     Meta(max_length=16),
 ]
 
+Input = Annotated[list[Item], Meta(max_length=5000)]
+"""As many items as can be read without making others wait; longer stories are chains."""
+
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 
@@ -92,10 +95,10 @@ class Request(Value):
     """A request for one response."""
 
     model: str | None = None
-    input: list[Item] = field(default_factory=list[Item])
+    input: Input = field(default_factory=list[Item])
     previous_response_id: str | None = None
     include: list[str] = field(default_factory=list[str])
-    tools: list[Tool] = field(default_factory=list[Tool])
+    tools: Annotated[list[Tool], Meta(max_length=512)] = field(default_factory=list[Tool])
     tool_choice: ToolChoice = "auto"
     metadata: Metadata = field(default_factory=dict[str, str])
     text: TextConfig = field(default_factory=TextConfig)
@@ -143,7 +146,7 @@ class CompactRequest(Value):
     """A request to make a conversation small."""
 
     model: str | None = None
-    input: list[Item] = field(default_factory=list[Item])
+    input: Input = field(default_factory=list[Item])
     previous_response_id: str | None = None
     instructions: LongText | None = None
     prompt_cache_key: Identifier | None = None

@@ -1,7 +1,7 @@
-"""Parts in, events out: the only place that hands out ids, indexes and sequence numbers.
+"""Parts in, events out: the only source of ids, indexes and sequence numbers.
 
 Adapters and agents say what the model produced; the synthesizer decides everything else. Here is
-the life of the response; `output.py` holds the life of its items.
+the life of the response; `output.py` holds the life of its items, `opened.py` what is open.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ from antiphon.core.response import (
     Usage,
 )
 from antiphon.core.surrogates import mend
-from antiphon.core.value import is_extension_type
+from antiphon.core.value import encode, is_extension_type
 
 INCOMPLETE = {
     "length": "max_output_tokens",
@@ -181,6 +181,7 @@ class Synth:
         if not is_extension_type(part.type):
             raise LocalProtocolError(f"'{part.type}' is not of the form slug:name")
         data = {name: part.data[name] for name in part.data if name not in self.OURS}
+        encode(data)  # what cannot be written must not be said
         self._stream.say(ExtensionEvent, type=part.type, extra=data or UNSET)
 
     def _count(self, part: parts.Usage) -> None:

@@ -207,10 +207,11 @@ def _limited_reader(annotation: object, meta: msgspec.Meta) -> Reader:
     least, most = meta.min_length or 0, meta.max_length or 2**31
 
     def read_limited(raw: object, path: str) -> object:
-        values = cast("list[object]", read_list(raw, path))
-        if not least <= len(values) <= most:
-            raise ShapeError(path, f"expected {least} to {most} entries, got {len(values)}")
-        return values
+        # Before the entries are read, because that takes its time.
+        count = len(cast("list[object]", raw)) if isinstance(raw, list) else least
+        if not least <= count <= most:
+            raise ShapeError(path, f"expected {least} to {most} entries, got {count}")
+        return read_list(cast("object", raw), path)
 
     return read_limited
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 
 from antiphon.core import parts, tokens
+from antiphon.core.errors import ErrorPayload
 from antiphon.core.events import Event, decode_event
 from antiphon.core.request import Request
 from antiphon.core.response import Response
@@ -17,7 +18,7 @@ from antiphon.core.synth import Synth
 from antiphon.core.value import ShapeError, decode, encode
 from antiphon.engine.ids import new_id
 from antiphon.engine.log import Fenced
-from antiphon.engine.run import DRAIN, LOST
+from antiphon.engine.run import BROKEN, DRAIN, LOST
 from antiphon.store.base import TERMINAL, Feed, Store, Stored
 from antiphon.wire import json
 
@@ -47,18 +48,23 @@ class Background:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def start(self, id: str, announce: Work, make: Work) -> None:
+    def start(self, id: str, announce: Work, make: Work, *, tenant: str = "") -> None:
         """Announce a response at once, and make it as soon as there is a free slot."""
-        job = self._jobs[id] = asyncio.create_task(self._run(id, announce, make))
+        job = self._jobs[id] = asyncio.create_task(self._run(id, announce, make, tenant))
         job.add_done_callback(lambda _: self._jobs.pop(id, None))
 
-    async def _run(self, id: str, announce: Work, make: Work) -> None:
+    async def _run(self, id: str, announce: Work, make: Work, tenant: str) -> None:
         try:
             await announce()
             async with self._slots:
                 await make()
         except Fenced:
             logger.info("%s is made by someone else, or has ended", id)
+        except Exception:
+            # A process boundary: nobody awaits this task, and its readers must not wait for ever.
+            logger.exception("%s broke", id)
+            if stored := await self._store.find(id, tenant=tenant):
+                await self.interrupt(stored, tenant=tenant, error=BROKEN)
 
     async def cancel(self, stored: Stored, *, tenant: str) -> Response:
         """Stop a response, unless it has ended; return it as it ended."""
@@ -79,9 +85,9 @@ class Background:
         if job := self._jobs.get(id):
             _stop(job)
 
-    async def interrupt(self, stored: Stored, *, tenant: str) -> None:
-        """End a response whose process died; what was made of it is kept."""
-        await self._close(stored, tenant, lambda synth: synth.fail(LOST))
+    async def interrupt(self, stored: Stored, *, tenant: str, error: ErrorPayload = LOST) -> None:
+        """End a response that nobody makes any more; what its log holds is kept."""
+        await self._close(stored, tenant, lambda synth: synth.fail(error))
 
     async def drain(self) -> None:
         """Stop everything that runs; it ends as interrupted."""

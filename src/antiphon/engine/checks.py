@@ -69,7 +69,7 @@ def check_tool_choice(request: Request) -> None:
     for tool in named:
         if isinstance(tool, FunctionToolChoice) and tool.name not in offered:
             raise RequestError(
-                f"tool_choice names '{tool.name}', which is not offered. Add it to 'tools'.",
+                f"tool_choice names '{tool.name[:80]}', which is not offered. Add it to 'tools'.",
                 param="tool_choice",
                 code="invalid_value",
             )

@@ -1,9 +1,11 @@
 """From a request to a response: the model is found, the context assembled, the response kept."""
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -87,6 +89,8 @@ class Engine:
         self.chain = Chain(self.store, recent)
         self.background = Background(self.store, clock, slots)
         self.seal = seal or Seal.passing()
+        self.locals: WeakSet[Recent] = WeakSet()
+        """The memories of open connections."""
         self.unkept: deque[tuple[str, str]] = deque(maxlen=10_000)
         """Responses, by tenant and id, whose end the store would not take; see `upkeep.py`."""
         self._keys = Keys()
@@ -113,16 +117,24 @@ class Engine:
             try:
                 return await opened.ledger.end(ending, response)
             except StoreError:
-                self.unkept.append((tenant, id))
+                self.abandon(id, tenant)
                 raise
 
         async def discard() -> None:
             self._keys.release(id)
-            if request.store:
-                await self.store.delete(id, tenant=tenant)
+            try:
+                if request.store:
+                    await self.store.delete(id, tenant=tenant)
+            except StoreError:
+                self.abandon(id, tenant)
+                raise
 
         model = opened.agent.stream if generate else nothing
         return Run(model, opened.turn, opened.synth, outlet, keep, discard)
+
+    def abandon(self, id: str, tenant: str = "") -> None:
+        """Have a response ended later that was begun and that nobody makes."""
+        self.unkept.append((tenant, id))
 
     async def submit(
         self, request: Request, caller: Caller = ANYONE, *, key: tuple[str, str] | None = None
@@ -153,13 +165,18 @@ class Engine:
             if not announced:
                 await Log(self.store, id, 0, -1, tenant=tenant).append(start)
 
-        self.background.start(id, announce, lambda: self._work(opened, len(start) - 1))
+        self.background.start(
+            id, announce, lambda: self._work(opened, len(start) - 1), tenant=tenant
+        )
 
     async def _begin(self, opened: Opened, request: Request, key: tuple[str, str] | None) -> None:
         try:
             claim = await opened.ledger.begin(opened.response, request, key)
         except ConversationBusy as busy:
             raise conversation_busy() from busy
+        except asyncio.CancelledError:
+            self.abandon(opened.response.id, opened.ledger.tenant)  # it may yet be committed
+            raise
         if key and not request.store:
             claim = self._keys.claim(key, opened.response.id, tenant=opened.ledger.tenant)
         if claim:
@@ -189,7 +206,8 @@ class Engine:
     async def delete(self, id: str, tenant: str = "") -> bool:
         """Remove a response and everything of it, here and in memory."""
         found = await self.store.delete(id, tenant=tenant)
-        self.chain.recent.forget(id, tenant=tenant)
+        for memory in (self.chain.recent, *self.locals):
+            memory.forget(id, tenant=tenant)
         if found:
             self.background.abandon(id)
         return found
@@ -263,8 +281,9 @@ class Engine:
     def _model(self, request: Request) -> tuple[Agent, str]:
         if found := self.agents.find(request.model or ""):
             return found
+        name = (request.model or "")[:80]
         raise RequestError(
-            f"The model '{request.model}' does not exist. GET /v1/models lists those that do.",
+            f"The model '{name}' does not exist. GET /v1/models lists those that do.",
             type="not_found",
             param="model",
             code="model_not_found",
@@ -281,7 +300,7 @@ class Engine:
             )
         if request.conversation:
             items = await self.conversation_items(request.conversation.id, caller.tenant)
-            return Context().then(items, request.conversation.id)
+            return Context(tuple(items), (request.conversation.id,))
         return Context()
 
     async def conversation_items(self, id: str, tenant: str) -> list[Item]:

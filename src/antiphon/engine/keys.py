@@ -10,7 +10,7 @@ from collections.abc import Callable
 from antiphon.core.response import Response
 from antiphon.store.base import Claim
 
-LIMIT = 10_000
+LIMIT = 1_000
 SECONDS = 24 * 3600
 
 

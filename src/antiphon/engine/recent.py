@@ -58,6 +58,8 @@ class Recent:
         self.evict(id, tenant=tenant)
         if self._gone and any((tenant, one) in self._gone for one in context.responses):
             return
+        if context.size > self._limit:
+            return  # there would be room for nothing else, nor for it
         self._contexts[tenant, id] = (context, self._clock())
         self._size += context.size
         while self._size > self._limit and self._contexts:

@@ -51,7 +51,12 @@ DRAIN = "drain"
 """What a task is cancelled with when the server stops, and not its client."""
 
 LOST = ErrorPayload(
-    message="The server stopped while this response was being made. What had been made is kept.",
+    message="The server stopped while this response was being made.",
+    type="server_error",
+    code="server_error",
+)
+BROKEN = ErrorPayload(
+    message="Something broke on our side while this response was being made.",
     type="server_error",
     code="server_error",
 )
@@ -88,6 +93,11 @@ class Run:
         """The events of an end that the model itself brought about."""
         self.refusal: RequestError | UpstreamError | None = None
         """The error with a status of its own that ended the response, if one did."""
+
+    @property
+    def response_id(self) -> str:
+        """The id of the response, also before anything is made of it."""
+        return self._turn.response_id
 
     @property
     def response(self) -> Response:
@@ -170,6 +180,7 @@ class Run:
         if self._keep:
             try:
                 kept = asyncio.ensure_future(self._keep(ending, self.response))
+                kept.add_done_callback(_seen)
                 ending = await asyncio.shield(kept)
             except StoreError:
                 logger.exception("%s could not be kept", self._turn.response_id)
@@ -201,6 +212,12 @@ class Run:
     def _write(self, events: list[Event]) -> None:
         if self._outlet and events:
             self._outlet.write(events)
+
+
+def _seen(kept: asyncio.Future[list[Event]]) -> None:
+    """Take note of an error that nobody may be waiting for any more."""
+    if not kept.cancelled() and (error := kept.exception()):
+        logger.info("an end was not kept: %r", error)
 
 
 def is_cancelled() -> bool:

@@ -10,6 +10,7 @@ from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.request import Request
 from antiphon.core.value import ShapeError, decode
 from antiphon.engine.engine import Engine
+from antiphon.engine.run import UNKEPT
 from antiphon.store.base import Stored
 from antiphon.wire import json
 
@@ -36,10 +37,14 @@ class Upkeep:
         self._clock = clock
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def begin(self) -> None:
-        """End what a crash left, take up what was queued, and keep sweeping."""
-        for tenant, stored in await self._engine.store.unfinished():
-            await self._recover(tenant, stored)
+    async def begin(self, *, recover: bool = True) -> None:
+        """End what a crash left, take up what was queued, and keep sweeping.
+
+        Without `recover`, what is unfinished is left alone: another server may be making it.
+        """
+        if recover:
+            for tenant, stored in await self._engine.store.unfinished():
+                await self._recover(tenant, stored)
         self._sweeper = asyncio.create_task(self._keep_sweeping())
 
     async def end(self) -> None:
@@ -68,7 +73,7 @@ class Upkeep:
             tenant, id = unkept[0]
             stored = await self._engine.store.find(id, tenant=tenant)
             if stored is not None:
-                await self._engine.background.interrupt(stored, tenant=tenant)
+                await self._engine.background.interrupt(stored, tenant=tenant, error=UNKEPT)
             unkept.popleft()
 
     async def sweep(self) -> int:

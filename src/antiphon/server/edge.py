@@ -115,7 +115,7 @@ class Answer:
         elif message["type"] == "websocket.close" and not self.status:
             self.status = 403  # what the client of a WebSocket sees that was never opened
         else:
-            self._size += len(message.get("body", b"") or message.get("text", "").encode())
+            self._size += len(message.get("body") or message.get("text") or b"")
         try:
             await self._send(message)
         except OSError as error:

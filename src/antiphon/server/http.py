@@ -36,6 +36,12 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             code="unsupported_media_type",
             status=415,
         )
+    if (coding := header(scope, b"content-encoding") or "identity") != "identity":
+        raise RequestError(
+            f"The body must not be compressed ('{coding[:80]}'). Send it as it is.",
+            code="unsupported_media_type",
+            status=415,
+        )
     too_large = RequestError(
         f"The body is larger than {limit} bytes. Send less, or files by URL.",
         code="request_too_large",

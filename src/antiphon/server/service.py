@@ -15,6 +15,7 @@ from antiphon.engine.seal import Seal, check_keys
 from antiphon.engine.upkeep import Retention, Upkeep
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
+from antiphon.store.lock import FolderLock
 from antiphon.store.memory import MemoryStore
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ class Service:
         self._lock = asyncio.Lock()
         self._engine: Engine | None = None
         self._upkeep: Upkeep | None = None
+        self._folder: FolderLock | None = None
         self._running: set[asyncio.Task[object]] = set()
 
     @property
@@ -49,6 +51,14 @@ class Service:
         return self._engine
 
     async def _start(self) -> Engine:
+        self._own_folder()
+        try:
+            return await self._make()
+        except StoreError:
+            self._release_folder()
+            raise
+
+    async def _make(self) -> Engine:
         settings = self.settings
         seal = await asyncio.to_thread(self._seal)
         store = await asyncio.to_thread(self._store)
@@ -64,11 +74,20 @@ class Service:
         )
         self._upkeep = Upkeep(engine, retention)
         try:
-            await self._upkeep.begin()
+            await self._upkeep.begin(recover=self._folder is None or self._folder.ours)
         except StoreError:
             await self._upkeep.end()
             raise
         return engine
+
+    def _own_folder(self) -> None:
+        if self.settings.responses_dir is not None:
+            self._folder = FolderLock(Path(self.settings.responses_dir))
+
+    def _release_folder(self) -> None:
+        if self._folder:
+            self._folder.release()
+            self._folder = None
 
     def _store(self) -> Store:
         if self.settings.responses_dir is None:
@@ -97,6 +116,7 @@ class Service:
     async def lifespan(self, app: object) -> AsyncGenerator[None]:
         """Be ready before the first request, and end what runs after the last."""
         del app
+        self.stopping, self._lock = asyncio.Event(), asyncio.Lock()  # of this life's loop
         await self.engine()
         yield
         await self.close()
@@ -125,6 +145,7 @@ class Service:
         if self._upkeep:
             await self._upkeep.end()
         self._engine = self._upkeep = None
+        self._release_folder()
 
 
 def stopping() -> RequestError:

@@ -149,6 +149,7 @@ class Connection:
         if self._service.draining:
             raise stopping()
         engine = await self._service.engine()
+        engine.locals.add(self._memory)
         run = await engine.open(create, voice, self._caller, generate=create.generate)
         making = self._service.run(self._make(run, lane, voice))
         self._making.add(making)
@@ -156,6 +157,8 @@ class Connection:
         try:
             await making
         except asyncio.CancelledError:
+            if not run.begun.is_set():  # it was cancelled before it could take its first step
+                engine.abandon(run.response_id)
             if is_cancelled():
                 raise
             if not voice.ended:
