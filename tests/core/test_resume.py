@@ -7,7 +7,7 @@ from antiphon.core.errors import ErrorPayload
 from antiphon.core.events import Event, decode_event
 from antiphon.core.fold import fold
 from antiphon.core.judge import judge
-from antiphon.core.parts import Finish, Part, Text
+from antiphon.core.parts import Call, Finish, Part, Text
 from antiphon.core.synth import Synth
 from tests.core.making import begun, ending, jsoned, stream, synth
 from tests.core.strategies import part_lists
@@ -73,3 +73,10 @@ def test_an_end_that_nobody_heard_can_be_taken_back() -> None:
     assert fold(events) == ending(events) == made.response
     assert made.response.status == "failed"
     assert made.response.output_text == "Hello"
+
+
+def test_an_end_that_is_taken_back_says_its_warnings_once() -> None:
+    made = synth()
+    events = [*made.start(), *made.feed(Call(0, arguments="{}")), *made.end()]
+    events[-1:] = made.retract(LOST)
+    assert [warning.code for warning in made.response.warnings or []] == ["nameless_call"]

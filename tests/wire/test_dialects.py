@@ -164,6 +164,7 @@ def test_logprobs_that_are_there_are_written_once_at_both_doors():
         for door in DOORS:
             [(_, data)] = door.event(event)
             assert data.count(b'"logprobs"') == 1
+            assert door.sse(event).count(b'"logprobs"') == 1
             assert json.loads(data) == jsoned(event)
 
 

@@ -269,6 +269,7 @@ class Output:
     def close(self, status: Status) -> None:
         """Close every item; what was still growing gets the status."""
         self.lost = self.lost or any(call.arguments for call in self._nameless.values())
+        self._nameless.clear()
         self._current = None
         self._calls.clear()
         while self._undone:

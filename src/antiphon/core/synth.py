@@ -43,6 +43,15 @@ INCOMPLETE = {
 }
 
 
+ENDINGS = {
+    "completed": ResponseCompleted,
+    "failed": ResponseFailed,
+    "incomplete": ResponseIncomplete,
+    "cancelled": ResponseIncomplete,
+}
+"""The event that each end of a response is told by."""
+
+
 class Synth:
     """One response being made."""
 
@@ -145,6 +154,13 @@ class Synth:
         self._stream.say(ResponseFailed, response=response)
         return self._stream.take()
 
+    def repeat(self, response: Response) -> list[Event]:
+        """End exactly as a response ended that was made before from the same items."""
+        self.ended = True
+        self._output.close("completed" if response.status == "completed" else "incomplete")
+        self._stream.say(ENDINGS[response.status], response=response)
+        return self._stream.take()
+
     def retract(self, error: ErrorPayload) -> list[Event]:
         """Fail after all: the end that was said last has been heard by nobody."""
         self.ended = False
@@ -153,6 +169,7 @@ class Synth:
 
     def _final(self) -> Response:
         if self._output.lost:
+            self._output.lost = False  # it is said once, also by an end that is retracted
             message = "Arguments came that belong to no call; they were left out."
             self._warn(parts.Warn("nameless_call", message))
         counts = self.usage

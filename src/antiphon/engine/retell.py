@@ -2,17 +2,10 @@
 
 from msgspec.structs import replace
 
-from antiphon.core.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
-from antiphon.core.parts import Finish, Whole
+from antiphon.core.events import Event
+from antiphon.core.parts import Whole
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-
-ENDINGS = {
-    "completed": ResponseCompleted,
-    "failed": ResponseFailed,
-    "incomplete": ResponseIncomplete,
-    "cancelled": ResponseIncomplete,
-}
 
 
 def retell(response: Response) -> list[Event]:
@@ -22,14 +15,8 @@ def retell(response: Response) -> list[Event]:
         response, status="in_progress", output=[], usage=None, completed_at=None, error=None
     )
     begun = replace(begun, incomplete_details=None)
-    synth = Synth(
-        begun, ids=lambda _: next(ids), clock=lambda: response.completed_at or 0, silent=True
-    )
+    synth = Synth(begun, ids=lambda _: next(ids), clock=lambda: 0)
     events = synth.start()
     for item in response.output:
         events += synth.feed(Whole(item))
-    if response.status != "completed":  # what it left open was closed as incomplete
-        synth.feed(Finish("cancelled"))
-    *closing, last = synth.end()
-    ending = ENDINGS[response.status]
-    return [*events, *closing, ending(sequence_number=last.sequence_number, response=response)]
+    return events + synth.repeat(response)

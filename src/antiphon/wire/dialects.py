@@ -280,7 +280,7 @@ class OpenAIDialect(Dialect):
 
     def sse(self, event: Event) -> bytes:
         """Write one event as Server-Sent Events."""
-        if isinstance(event, OutputTextDelta) and not event.logprobs:
+        if isinstance(event, OutputTextDelta) and event.logprobs is UNSET:
             return sse.head(event.type) + encode(event)[:-1] + b',"logprobs":[]}\n\n'
         return super().sse(event)
 
