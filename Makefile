@@ -8,7 +8,7 @@ PORT ?= 8000
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 
-.venv/.ready: pyproject.toml constraints.txt scripts/setup
+.venv/.ready: pyproject.toml constraints.txt scripts/setup tests/node/package-lock.json
 	@PYTHON="$(PYTHON)" scripts/setup
 
 serve: .venv/.ready ## serve Open Responses on http://127.0.0.1:8000 (HOST=, PORT=)
@@ -29,7 +29,7 @@ format: .venv/.ready ## rewrite the code the way `make check` wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.ready ## measure; WHAT=micro|imports|serve|store|state for one
+bench: .venv/.ready ## measure; WHAT=micro|imports|serve|store|state|gateway for one
 	@$(BIN)/python -m bench $(WHAT)
 
 constraints: ## take the newest versions of everything, and pin them

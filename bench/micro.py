@@ -12,6 +12,7 @@ from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 from antiphon.wire import sse
+from antiphon.wire.chat import ChatDialect
 from antiphon.wire.dialects import Dialect, OpenAIDialect
 from bench.table import show
 
@@ -57,13 +58,14 @@ def per_call(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
     return best
 
 
-def new_synth() -> Synth:
-    """Make a synthesizer in the middle of a text."""
+def new_synth(dialect: Dialect | None = None) -> Synth:
+    """Make a synthesizer in the middle of a text, which a dialect has written so far."""
     counter = itertools.count()
     response = Response.new(Request(model="m"), id="resp_" + "0" * 48, created_at=0)
     synth = Synth(response, ids=lambda prefix: f"{prefix}_{next(counter):048}", clock=time.time)
-    synth.start()
-    synth.feed(Text("Once"))
+    for event in [*synth.start(), *synth.feed(Text("Once"))]:
+        if dialect:
+            dialect.sse(event)
     return synth
 
 
@@ -80,7 +82,7 @@ def main() -> None:
         return encode(event)
 
     def chain(dialect: Dialect) -> Callable[[], object]:
-        synth, sent = new_synth(), b""
+        synth, sent = new_synth(dialect), b""
 
         def run() -> None:
             nonlocal sent
@@ -97,6 +99,7 @@ def main() -> None:
             "bare_us": bare,
             "chain_us": chain(Dialect()),
             "chain_openai_us": chain(OpenAIDialect()),
+            "chain_chat_us": chain(ChatDialect()),
             "decode_chunk_us": lambda: decode(CHUNK),
             "synth_us": lambda: synth.feed(part),
             "event_to_bytes_us": lambda: dialect.sse(event),

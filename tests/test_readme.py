@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,11 @@ from pathlib import Path
 import openai
 import pytest
 
+from tests.adapters.scripts import anthropic
+from tests.adapters.scripts import openai as chat
+from tests.asking import ask
 from tests.serving import ROOT, command
+from tests.upstream import Answer, upstream, whole
 
 README = (ROOT / "README.md").read_text()
 
@@ -61,6 +66,55 @@ def test_the_two_commands_give_a_streamed_story(port: str) -> None:
     assert done.stdout.startswith("event: response.created\ndata: {")
     assert done.stdout.count("event: response.output_text.delta\n") >= 60
     assert done.stdout.endswith("data: [DONE]\n\n")
+
+
+def in_one_piece(body: bytes) -> Answer:
+    """Play a whole answer."""
+    return Answer(body, headers={"content-type": "application/json"})
+
+
+def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
+    export, models, serve = block("sh", "export").splitlines()
+    variable = export.removeprefix("export ").removesuffix("=...")
+    env = {variable: "secret"}
+    text = anthropic.SCENES["text"]
+    with upstream(whole({"data": [{"id": "claude-9"}]}), in_one_piece(text.whole)) as provider:
+        # The example's only difference: the provider is here, and not where it really is.
+        place = f'[providers.anthropic]\nbase_url = "{provider.url}"\napi_key_env = "{variable}"\n'
+        (tmp_path / "antiphon.toml").write_text(place)
+        listed = subprocess.run(
+            [ROOT / ".venv/bin/antiphon", *models.partition("#")[0].split()[1:]],
+            cwd=tmp_path,
+            env=os.environ | env,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert serve.partition("#")[0].split() == [".venv/bin/antiphon", "serve"]
+        with command(cwd=tmp_path, env=env) as (address, _):
+            answer = ask(address, model="anthropic/claude-9").json()
+    assert "    anthropic/claude-9\n" in listed.stdout
+    assert answer["output"][0]["content"][0]["text"] == text.seen.text
+    assert {request.headers["x-api-key"] for request in provider.requests} == {"secret"}
+
+
+def test_every_model_answers_at_every_door_and_an_alias_falls_back(tmp_path: Path) -> None:
+    text = chat.SCENES["text"]
+    with upstream(in_one_piece(text.whole)) as local:
+        file = block("toml", "[providers.local]").replace(":9100", f":{local.port}")
+        (tmp_path / "antiphon.toml").write_text(file)
+        with command(cwd=tmp_path, env={"ANTHROPIC_API_KEY": ""}) as (address, _):
+            script = block("python", "chat.completions").replace("http://127.0.0.1:8000", address)
+            done = subprocess.run(
+                [sys.executable, "-c", script], capture_output=True, text=True, check=True
+            )
+            answer = ask(address, model="best").json()
+    assert done.stdout == f"{text.seen.text} {text.seen.text}\n"
+    assert {request.json["model"] for request in local.requests} == {"small"}
+    (warning,) = answer["antiphon:warnings"]
+    assert (warning["code"], warning["param"]) == ("fallback", "model")
+    assert "ANTHROPIC_API_KEY is not set" in warning["message"]
 
 
 def test_the_agent_is_a_model_for_any_openai_client(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 The map, from the lowest layer to the highest; each imports only what stands above it here:
 
     core      the protocol: values, parts -> events (synth), events -> response (fold), rules
-    wire      bytes <-> values: JSON, Server-Sent Events, NDJSON, and the two dialects
+    wire      bytes <-> values: JSON, Server-Sent Events, NDJSON, and the dialects of our doors
+    transport requests to providers: an HTTP client, credentials, retries
+    adapters  one provider's dialect each: a request in, its chunks heard as parts
     agents    Python functions as models, and the built-in `demo` and `echo`
     bridges   other event models into ours
     store     where responses rest, and how their events travel: in memory, in SQLite

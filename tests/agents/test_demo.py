@@ -10,7 +10,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from antiphon.agents.demo import demo, echo
-from antiphon.agents.registry import Agents
 from antiphon.core.content import (
     LogProb,
     OutputText,
@@ -25,6 +24,7 @@ from antiphon.core.items import FunctionCall, Item, Message, Reasoning
 from antiphon.core.judge import judge
 from antiphon.core.response import IncompleteDetails, Response, ResponseError, Usage
 from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
 from antiphon.engine.opening import Envelope
 from antiphon.engine.seal import PREFIX, Seal
 from antiphon.wire.dialects import read_request
@@ -56,7 +56,7 @@ async def told(input: object, **fields: object) -> tuple[Response, list[Event]]:
     """Ask a model, `demo` if no other is named; return its response and its events."""
     outlet = Told()
     request = read_request({"model": "demo", "input": input, **fields})
-    run = await Engine(Agents([demo, echo])).open(request, outlet)
+    run = await Engine(Models([demo, echo])).open(request, outlet)
     response = await run.drive()
     assert judge(outlet.events) == []
     return response, outlet.events
@@ -221,7 +221,7 @@ async def test_its_own_seal_is_inside_the_engines() -> None:
     seal = Seal.passing()
     body = {"reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content"]}
     request = read_request({"model": "demo", "input": "Good morning!", **body})
-    response = await (await Engine(Agents([demo]), seal=seal).open(request)).drive()
+    response = await (await Engine(Models([demo]), seal=seal).open(request)).drive()
     [thought, _] = Envelope(seal, "demo").open(response.output, "input")
     assert isinstance(thought, Reasoning)
     assert base64.b64decode(str(thought.encrypted_content)).decode() == THOUGHT

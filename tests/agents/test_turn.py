@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.agents.agent import agent
-from antiphon.agents.registry import Agents
 from antiphon.agents.turn import Turn
 from antiphon.core.content import InputFile, InputImage, InputText, OutputText
 from antiphon.core.items import (
@@ -21,6 +20,7 @@ from antiphon.core.items import (
 from antiphon.core.request import Request
 from antiphon.core.tools import AllowedTools, ExtensionTool, FunctionTool, FunctionToolChoice
 from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
 from antiphon.wire.dialects import read_request
 from tests.core.making import counting_ids
 
@@ -78,7 +78,7 @@ async def test_an_agent_is_given_all_that_the_client_said() -> None:
         ],
     }
     request = read_request(body)
-    run = await Engine(Agents([spy]), ids=counting_ids()).open(request)
+    run = await Engine(Models([spy]), ids=counting_ids()).open(request)
     await run.drive()
 
     items = [
@@ -102,7 +102,7 @@ async def test_an_agent_is_given_all_that_the_client_said() -> None:
     ]
     [given] = seen
     assert given == Turn(
-        request=request,
+        request=replace(request, input=items),
         input=items,
         history=[],
         entry="other",

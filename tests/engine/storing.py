@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from antiphon.agents.agent import Agent, Function
-from antiphon.agents.registry import Agents
 from antiphon.core.errors import StoreError
 from antiphon.core.events import Event
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.engine.background import logged
 from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
 from antiphon.store.base import TERMINAL, Claim, Store
 from antiphon.store.memory import MemoryStore
 
@@ -63,7 +63,7 @@ class Troubled(MemoryStore):
 
 def engine_of(function: Function, store: Store | None = None, **options: Any) -> Engine:
     """Make an engine whose only model is one function."""
-    return Engine(Agents([Agent("m", function)]), store=store, **options)
+    return Engine(Models([Agent("m", function)]), store=store, **options)
 
 
 def asking(text: str = "hello", **options: Any) -> Request:

@@ -9,7 +9,6 @@ from msgspec import UNSET
 
 from antiphon.agents.agent import Agent, Function, agent
 from antiphon.agents.demo import demo, echo
-from antiphon.agents.registry import Agents
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.content import InputImage, InputText, OutputText
@@ -19,6 +18,7 @@ from antiphon.core.parts import Part
 from antiphon.core.response import CompactResource, ResponseWarning, Usage
 from antiphon.engine.compact import ASK, KEPT_TOKENS, compact
 from antiphon.engine.engine import ANYONE, Caller, Engine
+from antiphon.engine.models import Models
 from antiphon.engine.opening import INTRODUCTION, Envelope
 from antiphon.engine.seal import Seal
 from antiphon.wire.dialects import read_compact, read_request
@@ -56,7 +56,7 @@ def message(role: str, text: str) -> dict[str, object]:
 
 def house(*agents: Agent) -> Engine:
     """Return an engine whose ids are known beforehand."""
-    return Engine(Agents(agents), ids=counting_ids(), clock=lambda: NOW + 0.5)
+    return Engine(Models(agents), ids=counting_ids(), clock=lambda: NOW + 0.5)
 
 
 async def compacted(engine: Engine, caller: Caller = ANYONE, **body: object) -> CompactResource:
@@ -443,7 +443,7 @@ async def test_a_compactor_that_gives_something_else_has_failed(made: object) ->
 
 @pytest.mark.parametrize("model", ["demo", "echo"])
 async def test_the_built_in_models_summarise_by_a_script(model: str) -> None:
-    engine = Engine(Agents([demo, echo]), seal=Seal.passing())
+    engine = Engine(Models([demo, echo]), seal=Seal.passing())
     said = [
         message("user", "Our ship is called the Aurora and it sails on Friday morning at nine"),
         message("assistant", "A fine name."),

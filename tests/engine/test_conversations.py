@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from antiphon.agents.demo import demo
-from antiphon.agents.registry import Agents
 from antiphon.core.errors import RequestError
 from antiphon.core.items import user
 from antiphon.core.request import ConversationParam, Request
 from antiphon.engine.engine import WHOLE, Engine
 from antiphon.engine.ids import identified
+from antiphon.engine.models import Models
 from antiphon.store.base import Claim, Conversation, Page
 from antiphon.store.memory import MemoryStore
 
@@ -43,7 +43,7 @@ async def test_a_response_that_ends_in_between_makes_the_conversation_busy(
     store = Overtaking(lambda store: store.add_items("conv_1", [SAID]))
     await store.save_conversation(TALK)
     await store.add_items("conv_1", before)
-    engine = Engine(Agents([demo]), store=store)
+    engine = Engine(Models([demo]), store=store)
     begin = engine.submit if background else engine.open
     with pytest.raises(RequestError) as refused:
         await begin(ASKED, key=("key", "print"))
@@ -58,7 +58,7 @@ async def test_a_response_that_ends_in_between_makes_the_conversation_busy(
 async def test_a_conversation_deleted_in_between_begins_nothing() -> None:
     store = Overtaking(lambda store: store.delete_conversation("conv_1"))
     await store.save_conversation(TALK)
-    engine = Engine(Agents([demo]), store=store)
+    engine = Engine(Models([demo]), store=store)
     with pytest.raises(RequestError, match="Another response"):
         await engine.open(ASKED)
     assert await store.unfinished() == []
@@ -67,7 +67,7 @@ async def test_a_conversation_deleted_in_between_begins_nothing() -> None:
 
 
 async def test_what_is_said_in_a_conversation_is_not_kept_at_hand() -> None:
-    engine = Engine(Agents([demo]))
+    engine = Engine(Models([demo]))
     await engine.store.save_conversation(TALK)
     await (await engine.open(ASKED)).drive()
     assert len(engine.chain.recent) == 0

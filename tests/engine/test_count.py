@@ -6,13 +6,13 @@ import pytest
 
 from antiphon.agents.agent import agent
 from antiphon.agents.demo import demo, echo
-from antiphon.agents.registry import Agents
 from antiphon.agents.turn import Turn
 from antiphon.core.errors import RequestError
 from antiphon.core.response import InputTokens, ResponseWarning
 from antiphon.core.tokens import of_prompt
 from antiphon.engine.count import count
 from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
 from antiphon.wire.dialects import read_request
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ async def uncounted(turn: Turn) -> AsyncIterator[str]:
     yield turn.text
 
 
-ENGINE = Engine(Agents([demo, echo, uncounted]))
+ENGINE = Engine(Models([demo, echo, uncounted]))
 TOOL = {"type": "function", "name": "look_up", "description": "Look up a word."}
 
 
@@ -86,7 +86,7 @@ async def test_an_agent_may_count_in_its_own_way() -> None:
 
     request = read_request({"model": "counting", "input": "Hello!"})
     assert letters(Turn(request=request, input=request.input)) == 6
-    assert await count(Engine(Agents([counting])), request) == InputTokens(input_tokens=6)
+    assert await count(Engine(Models([counting])), request) == InputTokens(input_tokens=6)
 
 
 @pytest.mark.parametrize(

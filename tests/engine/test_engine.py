@@ -9,7 +9,6 @@ from msgspec import UNSET
 
 from antiphon.agents.agent import agent
 from antiphon.agents.demo import demo
-from antiphon.agents.registry import Agents
 from antiphon.agents.turn import Turn
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.core.events import OutputTextDelta
@@ -17,6 +16,7 @@ from antiphon.core.items import Message
 from antiphon.core.response import Response, ResponseWarning
 from antiphon.core.value import encode
 from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
 from antiphon.wire.dialects import read_request
 from tests.core.making import counting_ids
 from tests.engine.telling import Told
@@ -33,7 +33,7 @@ async def small(turn: Turn) -> AsyncIterator[str]:
     yield " | ".join(item.text for item in turn.items if isinstance(item, Message))
 
 
-ENGINE = Engine(Agents([demo, small]), ids=counting_ids(), clock=lambda: NOW)
+ENGINE = Engine(Models([demo, small]), ids=counting_ids(), clock=lambda: NOW)
 
 
 async def answered(**body: object) -> Response:
@@ -81,6 +81,14 @@ async def test_an_unknown_model_is_not_found(model: str) -> None:
         type="not_found",
         param="model",
         code="model_not_found",
+    )
+
+
+async def test_a_model_of_a_provider_that_is_not_configured_says_so() -> None:
+    error = await refusal(model="openai/gpt-9", input="Hi!")
+    assert error.message == (
+        "The model 'openai/gpt-9' does not exist. "
+        "openai is not configured: 'antiphon models' says what it needs."
     )
 
 

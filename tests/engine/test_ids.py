@@ -5,11 +5,11 @@ import re
 import pytest
 
 from antiphon.agents.demo import demo
-from antiphon.agents.registry import Agents
 from antiphon.core.items import FunctionCall
 from antiphon.core.value import encode
 from antiphon.engine.engine import Engine
 from antiphon.engine.ids import new_id, padding
+from antiphon.engine.models import Models
 from antiphon.wire.dialects import read_request
 
 TOOL = {"type": "function", "name": "ping"}
@@ -28,7 +28,7 @@ def test_a_thousand_ids_have_160_random_bits_or_more_and_are_all_different() -> 
 
 @pytest.mark.anyio
 async def test_every_id_of_a_response_says_what_it_is_the_id_of() -> None:
-    engine = Engine(Agents([demo]))
+    engine = Engine(Models([demo]))
     reasoning = {"model": "demo", "input": "Hi!", "reasoning": {"effort": "low"}}
     calling = {"model": "demo", "input": "ping", "tools": [TOOL]}
     ids: list[object] = []

@@ -10,7 +10,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.agents.agent import Agent
-from antiphon.agents.registry import Agents
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.content import InputText, ReasoningText, SummaryText
@@ -29,6 +28,7 @@ from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.core.value import encode
 from antiphon.engine.engine import Caller, Engine
+from antiphon.engine.models import Models
 from antiphon.engine.opening import INTRODUCTION, Envelope
 from antiphon.engine.seal import Seal, new_key
 from antiphon.wire.dialects import read_request
@@ -208,7 +208,7 @@ class House:
 
     def __init__(self, seal: Seal | None = None) -> None:
         self.one, self.other = Thinker("one"), Thinker("other")
-        self.engine = Engine(Agents([self.one, self.other]), seal=seal)
+        self.engine = Engine(Models([self.one, self.other]), seal=seal)
 
     async def ask(self, model: str, input: object, **fields: object) -> Response:
         """Ask a model, and judge its stream."""

@@ -10,7 +10,6 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.agents.agent import Agent, Function
-from antiphon.agents.registry import Agents
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.content import OutputText
@@ -28,6 +27,7 @@ from antiphon.core.response import (
     Usage,
 )
 from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
 from antiphon.engine.run import Outlet, Run
 from tests.core.making import counting_ids
 from tests.engine.telling import Told
@@ -47,7 +47,7 @@ ESTIMATED = ResponseWarning(
 
 async def opened(function: Function, outlet: Outlet | None = None, **options: Any) -> Run:
     """Begin a response of a model that is one function."""
-    engine = Engine(Agents([Agent("m", function)]), ids=counting_ids(), clock=lambda: NOW)
+    engine = Engine(Models([Agent("m", function)]), ids=counting_ids(), clock=lambda: NOW)
     return await engine.open(Request.from_message("m", "hello", **options), outlet)
 
 

@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
 
 import pytest
 
 from antiphon.agents.turn import Turn
 from antiphon.core.errors import RequestError
-from antiphon.core.parts import Part, Text
+from antiphon.core.parts import Text
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
+from antiphon.engine.models import Sink
 from antiphon.engine.run import Run
 from antiphon.server.failures import Failure
 from antiphon.server.http import Message
@@ -101,13 +101,13 @@ class Stage:
         request = Request.from_message("stage", "Hi!")
         begun = Response.new(request, id="resp_1", created_at=0)
         synth = Synth(begun, ids=lambda prefix: f"{prefix}_1", clock=lambda: 0.0)
-        self.run = Run(self.model, Turn(request, request.input), synth, self.voice)
+        self.run = Run(self.answer, Turn(request, request.input), synth, self.voice)
 
-    async def model(self, turn: Turn) -> AsyncGenerator[Part]:
+    async def answer(self, turn: Turn, sink: Sink) -> None:
         while said := await self.says.get():
             if isinstance(said, Exception):
                 raise said
-            yield Text(said)
+            sink.take([Text(said)])
 
     async def heard(self) -> list[str]:
         """Return the types of what has been sent by now."""

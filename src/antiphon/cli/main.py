@@ -26,16 +26,28 @@ def root(
         raise typer.Exit
 
 
+Target = Annotated[
+    str | None,
+    typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI app."),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Providers and aliases, in TOML.",
+        show_default="./antiphon.toml, if there is one",
+    ),
+]
+
+
 @app.command()
 def serve(  # noqa: PLR0913 - one parameter per option
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 8000,
-    agents: Annotated[
-        str | None,
-        typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI app."),
-    ] = None,
+    agents: Target = None,
+    config: ConfigFile = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder where responses are stored.", show_default="./responses"),
@@ -62,8 +74,10 @@ def serve(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Serve Open Responses over HTTP.
 
-    Models are `demo`, `echo` and the agents of --app: MODULE:ATTR names an agent, a list of them,
-    Settings, or an ASGI application; MODULE alone means every agent in the module.
+    Models are `demo`, `echo` and the agents of --app: MODULE:ATTR names an agent,
+    a list of them, Settings, or an ASGI application; MODULE alone means every
+    agent in the module. So are those of every provider that --config or the
+    environment names, as PROVIDER/MODEL; `antiphon models` lists them.
     """
     from antiphon.cli.serve import Options, Refused, serve
 
@@ -73,6 +87,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
                 host=host,
                 port=port,
                 target=agents,
+                config=config,
                 data=data,
                 api_key=api_key,
                 seal_keys=seal_keys,
@@ -80,6 +95,27 @@ def serve(  # noqa: PLR0913 - one parameter per option
                 drain_seconds=drain_seconds,
             )
         )
+    except Refused as refusal:
+        typer.echo(f"antiphon: {refusal}", err=True)
+        raise typer.Exit(2) from None
+
+
+@app.command()
+def models(
+    agents: Target = None,
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """List what can be asked for, and why something cannot.
+
+    Every provider that has what it needs is asked for its models, for at most
+    five seconds.
+    """
+    from antiphon.cli.models import models
+    from antiphon.cli.serve import Refused
+
+    try:
+        models(agents, config, as_json=as_json)
     except Refused as refusal:
         typer.echo(f"antiphon: {refusal}", err=True)
         raise typer.Exit(2) from None

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import importlib
 import inspect
-import ipaddress
 import logging
 import socket
 import sys
@@ -18,7 +17,10 @@ import uvicorn
 from antiphon.agents.agent import Agent
 from antiphon.core.errors import StoreError
 from antiphon.engine.seal import check_keys
+from antiphon.server.address import is_loopback
 from antiphon.server.app import create_app
+from antiphon.server.config import Config, ConfigError
+from antiphon.server.config import load as load_config
 from antiphon.server.http import App
 from antiphon.server.protocol import Limits, hardened
 from antiphon.server.service import Service
@@ -43,6 +45,7 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 8000
     target: str | None = None
+    config: Path | None = None
     data: Path | None = None
     api_key: str | None = field(default=None, repr=False)
     seal_keys: str | None = field(default=None, repr=False)
@@ -57,21 +60,46 @@ def serve(options: Options) -> None:
         raise Refused("the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it.")
     own = not isinstance(loaded, Settings)
     settings = settings_of(loaded) if own else chosen(loaded, options)
-    if own and chosen(settings, options) != settings:
+    if own and (options.config or chosen(settings, options) != settings):
         raise Refused(
-            f"{options.target} is an application of its own: give the key, the data folder and "
-            "the drain time in its Settings."
+            f"{options.target} is an application of its own: give the configuration, the key, "
+            "the data folder and the drain time in its Settings."
         )
-    app = loaded if own else create_app(settings)
     if not (settings.api_key or options.no_auth or is_loopback(options.host)):
         advice = "Set --api-key or ANTIPHON_API_KEY, or say --no-auth if everyone may use it."
         if own:
             advice = "Say --no-auth if your application asks for keys itself, or needs none."
         raise Refused(f"{options.host} can be reached from other machines. {advice}")
-    models = [] if own else [name for agent in settings.all_agents for name in agent.models]
     _log_to_stderr()
+    if not own and (read := configuration(settings, options.config)):
+        settings = settings.with_config(read)
+    app = loaded if own else create_app(settings)
     with listening(options.host, options.port) as taken:
-        Announced(config(app, options.host, options.port, settings), models).run([taken])
+        run = config(app, options.host, options.port, settings)
+        Announced(run, None if own else settings).run([taken])
+
+
+def configuration(settings: Settings, path: Path | None) -> Config | None:
+    """Read the configuration, unless the settings name providers or aliases and nobody a file."""
+    if path is None and (settings.providers or settings.aliases):
+        return None
+    try:
+        return load_config(path, agents=settings.agent_models)
+    except ConfigError as error:
+        raise Refused(str(error)) from None
+
+
+def introduction(settings: Settings, url: str) -> list[str]:
+    """Say what is served and what to try."""
+    models = [*settings.agent_models, *settings.aliases]
+    providers = settings.ready
+    if not (models or providers):
+        return []
+    return [
+        *([f"models: {', '.join(models)}"] if models else []),
+        *([f"providers: {', '.join(providers)}"] if providers else []),
+        TRY.format(url=url, model=models[0] if models else f"{providers[0]}/NAME"),
+    ]
 
 
 def service_of(app: object) -> Service | None:
@@ -145,16 +173,6 @@ def load(target: str) -> Settings | App:
             raise Refused(f"{target} is a {kind}, not an agent, a list of agents or an app.")
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 TRY = """\
 try:    curl -N {url}/v1/responses -H 'Content-Type: application/json' \\
           -d '{{"model": "{model}", "input": "Hello!", "stream": true}}'"""
@@ -175,9 +193,9 @@ def listening(host: str, port: int) -> socket.socket:
 class Announced(uvicorn.Server):
     """A server that says where it is and what to try."""
 
-    def __init__(self, config: uvicorn.Config, models: list[str]) -> None:
+    def __init__(self, config: uvicorn.Config, settings: Settings | None) -> None:
         super().__init__(config)
-        self._models = models
+        self._settings = settings
         self._service = service_of(config.app)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -193,11 +211,7 @@ class Announced(uvicorn.Server):
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         lines = [f"Antiphon serves Open Responses on {url}"]
-        if self._models:
-            lines += [
-                f"models: {', '.join(self._models)}",
-                TRY.format(url=url, model=self._models[0]),
-            ]
+        lines += introduction(self._settings, url) if self._settings else []
         print("\n".join(lines), flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -111,18 +111,19 @@ class RequestError(AntiphonError):
 class UpstreamError(AntiphonError):
     """The provider's fault: its status, its words, and whether trying again may help."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything a provider may say
         self,
         message: str,
         *,
         status: int = 502,
         type: str = "model_error",
         code: str | None = None,
+        param: str | None = None,
         retryable: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.payload = ErrorPayload(message=message, type=type, code=code)
+        self.payload = ErrorPayload(message=message, type=type, code=code, param=param)
         self.status = status
         self.retryable = retryable
         self.headers: Mapping[str, str] = headers or {}

@@ -68,7 +68,7 @@ class Output:
 
     def text(self, part: parts.Text) -> None:
         """Add words to a message."""
-        if part.text or self._keep_empty:
+        if part.text or part.logprobs or self._keep_empty:
             strand = self._strand(
                 self._sequential("message", part.key, part.phase), TEXT, part.part
             )
@@ -114,7 +114,7 @@ class Output:
                 part = _joined(earlier, part)
             if not part.name:
                 if part.key in self._named:  # a tail of a call that is over
-                    self.lost = True
+                    self.lost = self.lost or bool(part.arguments)
                 else:
                     self._nameless[part.key] = part
                 return
@@ -149,9 +149,9 @@ class Output:
                 item, REFUSAL if isinstance(piece, content.Refusal) else TEXT, index
             )
             written = isinstance(piece, content.OutputText)
-            if text := content.text_of(piece):
-                logprobs = piece.logprobs if written else UNSET
-                self._delta(strand, text, None if logprobs is UNSET else logprobs)
+            text, logprobs = content.text_of(piece), (piece.logprobs or None) if written else None
+            if text or logprobs:
+                self._delta(strand, text, logprobs)
             for note in piece.annotations if written else []:
                 self.annotation(parts.Annotation(note, key, index))
         if message.status != "incomplete":

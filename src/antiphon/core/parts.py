@@ -109,9 +109,13 @@ class Finish(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """The source broke; what was made so far stays."""
+    """The source broke; what was made so far stays.
+
+    `status` is what it would have been if nothing had been made yet.
+    """
 
     error: ErrorPayload
+    status: int = 502
 
 
 Part = (

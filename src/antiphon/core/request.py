@@ -91,8 +91,11 @@ class ConversationParam(Value):
     id: str
 
 
+Stop = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)]
+
+
 class Request(Value):
-    """A request for one response."""
+    """A request for one response. `stop` and `seed` are chat's, and not in the specification."""
 
     model: str | None = None
     input: Input = field(default_factory=list[Item])
@@ -122,12 +125,16 @@ class Request(Value):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     user: str | None = None
     conversation: ConversationParam | None = None
+    stop: Stop | None = None
+    seed: int | None = None
 
     @classmethod
     def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Turn string input into items, and give items their type where the shape tells it."""
         if isinstance(raw.get("conversation"), str):
             raw = raw | {"conversation": {"id": raw["conversation"]}}
+        if isinstance(raw.get("stop"), str):
+            raw = raw | {"stop": [raw["stop"]]}
         raw = raw | {"input": prepare_input(raw.get("input"), join(path, "input"))}
         include = raw.get("include")
         if isinstance(include, list):

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from antiphon.agents.agent import Agent
 from antiphon.agents.turn import Turn
 from antiphon.core import context
 from antiphon.core.items import Item
 from antiphon.core.request import Request
+from antiphon.engine.models import Model
 from antiphon.engine.opening import Envelope
 from antiphon.engine.recent import Context
 
@@ -21,8 +21,7 @@ class Asked:
     """
 
     request: Request
-    agent: Agent
-    entry: str
+    model: Model
     envelope: Envelope
     before: Context
     said: Sequence[Item]
@@ -39,13 +38,13 @@ class Asked:
         past = context.repair(self.envelope.open(self.before.items, earlier), lost)
         said = self.envelope.open(self.said, "input[{}].encrypted_content")
         items = past + context.repair(said, lost)
-        window = self.agent.window if cut else None
+        window = self.model.window if cut else None
         fitting = context.fit(items, window, self.request.truncation)
         history = max(0, len(past) - (len(items) - len(fitting)))
         return Turn(
             request=self.request,
             history=fitting[:history],
             input=fitting[history:],
-            entry=self.entry,
+            entry=self.model.entry,
             response_id=response_id,
         )

@@ -6,13 +6,11 @@ outputs become words, because a model that is offered no tools may refuse to rea
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.agents.agent import Agent
 from antiphon.agents.turn import Turn
 from antiphon.core import parts, tokens
 from antiphon.core.content import Content, InputText, OutputText, Refusal, text_of
@@ -26,13 +24,13 @@ from antiphon.core.items import (
     Reasoning,
     user,
 )
-from antiphon.core.parts import Part
 from antiphon.core.request import CompactRequest, Request
-from antiphon.core.response import CompactResource, Response, Usage
+from antiphon.core.response import CompactResource, Response, ResponseWarning, Usage
 from antiphon.core.synth import Synth
 from antiphon.core.value import encode
 from antiphon.engine.checks import warnings
 from antiphon.engine.engine import ANYONE, Caller, Engine
+from antiphon.engine.models import Model, Sink
 from antiphon.engine.run import Run
 
 KEPT_TOKENS = 20_000
@@ -45,7 +43,9 @@ wish and limit that still holds; what was found out, and what was decided; what 
 it ended; what is left to do. Give names, numbers, paths and identifiers exactly as they are. \
 Answer none of the user's questions, call nothing, and write nothing else."""
 
-CUT = parts.Warn("summary_cut", "The model had to stop before its summary was whole.")
+CUT = ResponseWarning(
+    code="summary_cut", message="The model had to stop before its summary was whole."
+)
 
 
 async def compact(
@@ -58,11 +58,13 @@ async def compact(
     synth = Synth(begun, ids=engine.ids, clock=engine.clock)
     for warning in warnings(asked.request):
         synth.feed(warning)
-    scribe = Scribe(asked.agent)
+    scribe = Scribe(asked.model)
     run = Run(scribe.write, asked.turn(begun.id), synth)
     response = await run.drive()
     if run.refusal:
         raise run.refusal
+    if response.incomplete_details and response.incomplete_details.reason == "max_output_tokens":
+        response = replace(response, warnings=[*(response.warnings or []), CUT])
     gist = scribe.items or summary_of(response)
     return CompactResource(
         id=response.id,
@@ -95,27 +97,23 @@ def _as_request(request: CompactRequest) -> Request:
 class Scribe:
     """A model that writes what stands for a conversation: words or, from a compactor, items."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, model: Model) -> None:
+        self._model = model
         self.items: list[Item] = []
 
-    async def write(self, turn: Turn) -> AsyncGenerator[Part]:
+    async def write(self, turn: Turn, sink: Sink) -> None:
         """Answer a turn with its summary."""
-        made = await self._agent.compact(turn)
+        made = await self._model.compact(turn)
         if made is None:
-            async with aclosing(self._agent.stream(asking(turn))) as answer:
-                async for part in answer:
-                    if isinstance(part, parts.Finish) and part.reason == "length":
-                        yield CUT
-                    yield part
+            await self._model.answer(asking(turn), sink)
             return
         if isinstance(made, str):
-            yield parts.Text(made)
+            sink.take([parts.Text(made)])
         else:
             self.items = made
         written = [user(made)] if isinstance(made, str) else made
         counted = Turn(request=Request(), input=written)
-        yield parts.Usage(await self._agent.count(turn), await self._agent.count(counted))
+        sink.take([parts.Usage(await self._model.count(turn), await self._model.count(counted))])
 
 
 def asking(turn: Turn) -> Turn:

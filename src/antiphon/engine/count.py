@@ -19,7 +19,7 @@ async def count(engine: Engine, request: Request, caller: Caller = ANYONE) -> In
     """
     asked = await engine.ask(request, caller)
     turn = asked.turn(cut=request.truncation == "auto")
-    counted = await asked.agent.count(turn)
+    counted = await asked.model.count(turn)
     if counted is not None:
         return InputTokens(input_tokens=counted)
     estimate = tokens.of_prompt(turn.instructions, turn.tools, turn.items)

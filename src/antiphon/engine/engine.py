@@ -3,25 +3,24 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakSet
 
 from msgspec.structs import replace
 
-from antiphon.agents.agent import Agent
-from antiphon.agents.registry import Agents
+from antiphon.adapters.registry import BUILT_IN
 from antiphon.agents.turn import Turn
 from antiphon.core import context
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.events import Event
 from antiphon.core.items import Item, ItemReference
 from antiphon.core.manner import Manner
-from antiphon.core.parts import Part
 from antiphon.core.request import ENCRYPTED_REASONING, Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 from antiphon.engine.asked import Asked
+from antiphon.engine.attempts import Attempts
 from antiphon.engine.background import Background
 from antiphon.engine.chain import Chain
 from antiphon.engine.checks import check, unanswered, warnings
@@ -29,9 +28,10 @@ from antiphon.engine.ids import identified, new_id, padding
 from antiphon.engine.keys import Keys
 from antiphon.engine.ledger import Ledger
 from antiphon.engine.log import Log, patiently
+from antiphon.engine.models import Model, Models, Sink
 from antiphon.engine.opening import Envelope
 from antiphon.engine.recent import Context, Recent
-from antiphon.engine.run import Outlet, Run
+from antiphon.engine.run import Answer, Outlet, Run
 from antiphon.engine.seal import Seal
 from antiphon.store.base import TERMINAL, Claim, ConversationBusy, Cursor, Store, Stored
 from antiphon.store.memory import MemoryStore
@@ -62,7 +62,7 @@ class KeyTaken(Exception):
 class Opened:
     """A response that can be made: everything a run needs."""
 
-    agent: Agent
+    answer: Answer
     turn: Turn
     synth: Synth
     ledger: Ledger
@@ -74,7 +74,7 @@ class Engine:
 
     def __init__(  # noqa: PLR0913 - everything meets here
         self,
-        agents: Agents,
+        models: Models,
         *,
         store: Store | None = None,
         recent: Recent | None = None,
@@ -83,7 +83,7 @@ class Engine:
         clock: Callable[[], float] = time.time,
         slots: int = 100,
     ) -> None:
-        self.agents = agents
+        self.models = models
         self.store: Store = MemoryStore() if store is None else store
         recent = Recent(64 * 1024 * 1024, 3600) if recent is None else recent  # an empty one counts
         self.chain = Chain(self.store, recent)
@@ -129,8 +129,8 @@ class Engine:
                 self.abandon(id, tenant)
                 raise
 
-        model = opened.agent.stream if generate else nothing
-        return Run(model, opened.turn, opened.synth, outlet, keep, discard)
+        answer = opened.answer if generate else nothing
+        return Run(answer, opened.turn, opened.synth, outlet, keep, discard)
 
     def abandon(self, id: str, tenant: str = "") -> None:
         """Have a response ended later that was begun and that nobody makes."""
@@ -240,7 +240,7 @@ class Engine:
             opened.ledger.remember(response)
             return []
 
-        run = Run(opened.agent.stream, opened.turn, opened.synth, log, keep)
+        run = Run(opened.answer, opened.turn, opened.synth, log, keep)
         run.answering = True
         await log.during(run.drive())
 
@@ -252,38 +252,55 @@ class Engine:
         response: Response | None = None,
         generate: bool = True,
     ) -> Opened:
-        asked = await self.ask(request, caller)
+        asked, *others = await self.ask_all(request, caller)
         now = int(self.clock())
         response = response or Response.new(request, id=self.ids("resp"), created_at=now)
-        turn = asked.turn(response.id)
+        attempts = Attempts([asked, *others])
+        turn = attempts.turn(response.id)
         pad = padding if request.stream_options.include_obfuscation else None
-        manner = Manner(pad=pad, seal=asked.envelope.close)
+        manner = Manner(pad=pad, seal=attempts.seal)
         synth = Synth(response, ids=self.ids, clock=self.clock, manner=manner, silent=not generate)
-        for warning in [*warnings(request), *unanswered(asked.unpaired)]:
+        unused = [] if asked.model.passes_unknown else warnings(request)
+        for warning in [*unused, *unanswered(asked.unpaired)]:
             synth.feed(warning)
         recent = self.chain.recent if caller.local is None else caller.local
         store = self.store if request.store else None
         ledger = Ledger(store, recent, caller.tenant, asked.before, asked.said)
-        return Opened(asked.agent, turn, synth, ledger, response)
+        return Opened(attempts.answer, turn, synth, ledger, response)
 
     async def ask(self, request: Request, caller: Caller = ANYONE) -> Asked:
-        """Check a request and assemble what it is about; raises RequestError or StoreError."""
+        """Check a request and assemble what its model reads; raises RequestError or StoreError."""
+        return (await self.ask_all(request, caller))[0]
+
+    async def ask_all(self, request: Request, caller: Caller) -> list[Asked]:
+        """Do so for every model that may answer, the first one first."""
         check(request)
-        agent, entry = self._model(request)
+        models = self._models(request)
         before = await self._before(request, caller)
         said = [identified(item, self.ids) for item in request.input]
         references = await self._referenced(said, caller.tenant)
         items = context.assemble(before.items, said, references.get)
+        request = replace(request, input=said)  # whose ids tell where an item came from
         always = ENCRYPTED_REASONING in request.include
-        envelope = Envelope(self.seal, agent.origin, caller.tenant, always)
-        return Asked(request, agent, entry, envelope, before, items[len(before.items) :])
+        new = items[len(before.items) :]
+        return [
+            Asked(request, model, self._envelope(model, caller, always), before, new)
+            for model in models
+        ]
 
-    def _model(self, request: Request) -> tuple[Agent, str]:
-        if found := self.agents.find(request.model or ""):
+    def _envelope(self, model: Model, caller: Caller, always: bool) -> Envelope:
+        return Envelope(self.seal, model.origin, caller.tenant, always)
+
+    def _models(self, request: Request) -> list[Model]:
+        if found := self.models.find(request.model or ""):
             return found
         name = (request.model or "")[:80]
+        provider, _, model = name.partition("/")
+        advice = "GET /v1/models lists those that do."
+        if model and provider in BUILT_IN:
+            advice = f"{provider} is not configured: 'antiphon models' says what it needs."
         raise RequestError(
-            f"The model '{name}' does not exist. GET /v1/models lists those that do.",
+            f"The model '{name}' does not exist. {advice}",
             type="not_found",
             param="model",
             code="model_not_found",
@@ -336,8 +353,6 @@ def conversation_busy() -> RequestError:
     ).retry_after(1)
 
 
-async def nothing(turn: Turn) -> AsyncGenerator[Part]:
-    """Answer with nothing at all: the model of a turn that only warms up."""
-    del turn
-    return
-    yield
+async def nothing(turn: Turn, sink: Sink) -> None:
+    """Answer with nothing at all, as in a turn that only warms up."""
+    del turn, sink

@@ -116,7 +116,8 @@ class Envelope:
     def _thinking(self, item: Reasoning, sealed: str) -> list[Item]:
         thought = self._opened(sealed)
         if isinstance(thought, Thought) and thought.origin == self.origin:
-            raw = item.content or [ReasoningText(text=text) for text in thought.text] or UNSET
+            # What was sealed wins over what the client shows: a signature is for these very words.
+            raw = [ReasoningText(text=text) for text in thought.text] or item.content
             return [replace(item, encrypted_content=thought.content or UNSET, content=raw)]
         if item.summary or item.content:
             return [replace(item, encrypted_content=UNSET)]

@@ -7,8 +7,7 @@ caller can still give it as one.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from antiphon.agents.turn import Turn
@@ -18,13 +17,13 @@ from antiphon.core.events import Event
 from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
+from antiphon.engine.guard import Guard
+from antiphon.engine.models import Sink
 
 logger = logging.getLogger("antiphon.engine")
 
-FAIR = 64
-"""After how many parts a model that never waits lets others have their turn."""
-
-Model = Callable[[Turn], AsyncGenerator[Part]]
+Answer = Callable[[Turn, Sink], Awaitable[None]]
+"""Answers a turn into a sink; see `models.py`."""
 
 
 class Outlet(Protocol):
@@ -68,25 +67,28 @@ UNKEPT = ErrorPayload(
 
 
 class Run:
-    """One response being made."""
+    """One response being made; the sink of its model."""
 
     def __init__(
         self,
-        model: Model,
+        answer: Answer,
         turn: Turn,
         synth: Synth,
         outlet: Outlet | None = None,
         keep: Keep | None = None,
         discard: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._model = model
+        self._model = answer
         self._turn = turn
+        self._guard = Guard.of(turn.request)
         self._synth = synth
         self._outlet = outlet
         self._keep = keep
         self._discard = discard
         self.answering = False
         """Whether the model has begun to answer, or the caller has been promised a stream."""
+        self.spoken = False
+        """Whether anything of the answer has been told."""
         self.begun = asyncio.Event()
         """Set when the model has begun to answer, or has ended without."""
         self._last: list[Event] = []
@@ -132,27 +134,57 @@ class Run:
         await self._conclude(ending)
 
     async def _answer(self) -> list[Event]:
-        """Feed the model's parts to the synthesizer; return the events of its end."""
-        synth, outlet = self._synth, self._outlet
-        async with aclosing(self._model(self._turn)) as answer:
-            count = 0
-            async for part in answer:
-                if events := synth.feed(part):
-                    if not self.answering:
-                        self.answering = True
-                        self.begun.set()
-                    if synth.ended:
-                        self._last = events
-                        break
-                    if outlet:
-                        outlet.write(events)
-                        if outlet.full:
-                            await outlet.drained()
-                count += 1
-                if count % FAIR == 0:
-                    await asyncio.sleep(0)
+        """Have the model answer; return the events of its end."""
+        await self._model(self._turn, self)
         self._account()
-        return self._last or synth.end()
+        return self._last or self._synth.end()
+
+    # --- the sink ---
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody listens."""
+        return self._outlet is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether the listener is too far behind."""
+        return self._outlet is not None and self._outlet.full
+
+    async def drained(self) -> None:
+        """Wait for the listener."""
+        if self._outlet:
+            await self._outlet.drained()
+
+    def begin(self) -> None:
+        """Take note that the model answers."""
+        if not self.answering:
+            self.answering = True
+            self.begun.set()
+
+    def take(self, heard: Iterable[Part]) -> bool:
+        """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
+        synth = self._synth
+        told: list[Event] = []
+        for part in heard:
+            checked = self._checked(part) if self._guard else part
+            if checked is None:
+                continue
+            events = synth.feed(checked)
+            if synth.ended:
+                self._last = events
+                break
+            told += events
+        if told or synth.ended:
+            self.spoken = True
+            self.begin()
+            self._write(told)
+        return not synth.ended
+
+    def _checked(self, part: Part) -> Part | None:
+        return self._guard.check(part) if self._guard and type(part) is parts.Call else part
+
+    # --- the end ---
 
     def _cancelled(self, error: asyncio.CancelledError) -> list[Event]:
         """End as cancelled, or as failed if the server stops, unless it has ended already."""

@@ -5,8 +5,6 @@ in anyone's Starlette or FastAPI application. It needs no lifespan: what it need
 first request comes. With one, what runs is given time to end.
 """
 
-import time
-
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -14,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from antiphon.agents.registry import Agents
 from antiphon.core.errors import RequestError
+from antiphon.server.catalogue import Catalogue
+from antiphon.server.chat import CompleteChat
 from antiphon.server.compact import CompactConversation
 from antiphon.server.conversations import ConversationEndpoints
 from antiphon.server.edge import Edge
@@ -41,13 +40,13 @@ def create_app(settings: Settings | None = None) -> Starlette:
     """Make the application."""
     settings = settings or Settings()
     service = Service(settings)
-    health = Health(service)
+    health, models = Health(service), Catalogue(service)
     routes: list[BaseRoute] = [
         Route("/healthz", health.alive, methods=["GET"]),
         Route("/readyz", health.ready, methods=["GET"]),
     ]
     for prefix, dialect in DOORS.items():
-        models, kept = Models(service.agents), Kept(service, dialect)
+        kept = Kept(service, dialect)
         create = CreateResponse(service, dialect)
         routes += [
             Route(f"{prefix}/responses", create, methods=["POST"]),
@@ -61,6 +60,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
             Route(f"{prefix}/responses/{{id}}", raw(kept.one), methods=["GET", "DELETE"]),
             Route(f"{prefix}/responses/{{id}}/cancel", raw(kept.cancel), methods=["POST"]),
             Route(f"{prefix}/responses/{{id}}/input_items", raw(kept.input_items), methods=["GET"]),
+            Route(f"{prefix}/chat/completions", CompleteChat(service), methods=["POST"]),
             *conversation_routes(prefix, ConversationEndpoints(service, dialect)),
             Route(f"{prefix}/models", models.list, methods=["GET"]),
             Route(f"{prefix}/models/{{id:path}}", models.one, methods=["GET"]),
@@ -86,34 +86,6 @@ def conversation_routes(prefix: str, conversations: ConversationEndpoints) -> li
         Route(f"{one}/items", raw(conversations.items), methods=["GET", "POST"]),
         Route(item, raw(conversations.item), methods=["GET", "DELETE"]),
     ]
-
-
-class Models:
-    """The models there are, as OpenAI's clients ask for them."""
-
-    def __init__(self, agents: Agents) -> None:
-        self._agents = agents
-        self._created = int(time.time())
-
-    async def list(self, request: Request) -> Response:
-        """List every model."""
-        del request
-        data = [self._describe(name) for name in self._agents.models]
-        return _json({"object": "list", "data": data})
-
-    async def one(self, request: Request) -> Response:
-        """Describe one model; its name may have slashes."""
-        name = str(request.path_params["id"])
-        if self._agents.find(name) is None:
-            raise RequestError(
-                f"The model '{name}' does not exist. GET /v1/models lists those that do.",
-                type="not_found",
-                code="model_not_found",
-            )
-        return _json(self._describe(name))
-
-    def _describe(self, name: str) -> dict[str, object]:
-        return {"id": name, "object": "model", "created": self._created, "owned_by": "antiphon"}
 
 
 class Health:

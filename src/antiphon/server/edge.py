@@ -25,6 +25,7 @@ from antiphon.server.http import (
     send_json,
 )
 from antiphon.server.settings import Settings
+from antiphon.wire.chat import ChatDialect
 from antiphon.wire.dialects import Dialect, OpenAIDialect
 
 access = logging.getLogger("antiphon.access")
@@ -141,8 +142,11 @@ def route_path(scope: Scope) -> str:
 
 
 def door(scope: Scope) -> type[Dialect]:
-    """Return the dialect of the door that a request came through."""
-    return OpenAIDialect if route_path(scope).startswith("/openai") else Dialect
+    """Return the dialect of the door that a request came through; a chat is one at every door."""
+    path = route_path(scope)
+    if "/chat/completions" in path:
+        return ChatDialect
+    return OpenAIDialect if path.startswith("/openai") else Dialect
 
 
 def detail(payload: ErrorPayload) -> str:

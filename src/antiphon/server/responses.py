@@ -64,10 +64,10 @@ class CreateResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         body = await read_json(scope, receive, self._settings.body_limit)
-        request = read(body)
+        request, dialect = self.understand(body)
         exchange = Exchange(
             request=request,
-            dialect=self._dialect(frozenset(request.include)),
+            dialect=dialect,
             key=idempotency_key(scope, body),
             receive=receive,
             send=send,
@@ -75,10 +75,19 @@ class CreateResponse:
         engine = await self._service.engine()
         if self._service.draining:
             raise stopping()
+        await self.answer(engine, exchange)
+
+    def understand(self, body: object) -> tuple[Request, Dialect]:
+        """Read a request, and choose how it is answered; raises RequestError."""
+        request = read(body)
+        return request, self._dialect(frozenset(request.include))
+
+    async def answer(self, engine: Engine, exchange: Exchange) -> None:
+        """Answer a request that was understood."""
         try:
-            if request.background:
+            if exchange.request.background:
                 await self._submit(engine, exchange)
-            elif request.stream:
+            elif exchange.request.stream:
                 await self._stream(engine, exchange)
             else:
                 await self._whole(engine, exchange)

@@ -6,17 +6,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from antiphon.agents.registry import Agents
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
 from antiphon.engine.recent import Recent
 from antiphon.engine.run import DRAIN
 from antiphon.engine.seal import Seal, check_keys
 from antiphon.engine.upkeep import Retention, Upkeep
+from antiphon.engine.upstream import Providers
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
 from antiphon.store.lock import FolderLock
 from antiphon.store.memory import MemoryStore
+from antiphon.transport.connection import Timeouts
+from antiphon.transport.http import Client
+from antiphon.transport.retry import Patience
 
 T = TypeVar("T")
 
@@ -28,7 +32,12 @@ class Service:
         self.settings = settings
         if settings.seal_keys:
             check_keys(settings.seal_keys)
-        self.agents = Agents(settings.all_agents)
+        self._client = Client(
+            Timeouts(settings.connect_seconds, settings.first_byte_seconds, settings.idle_seconds)
+        )
+        patience = Patience(settings.retries, settings.retry_seconds)
+        upstreams = Providers(settings.providers, settings.keys, self._client, patience)
+        self.models = Models(settings.all_agents, upstreams, settings.aliases)
         self.stopping = asyncio.Event()
         """Set when the server takes no new work."""
         self._lock = asyncio.Lock()
@@ -63,7 +72,7 @@ class Service:
         seal = await asyncio.to_thread(self._seal)
         store = await asyncio.to_thread(self._store)
         engine = Engine(
-            self.agents,
+            self.models,
             store=store,
             seal=seal,
             recent=Recent(settings.memory_bytes, settings.memory_seconds),
@@ -145,6 +154,7 @@ class Service:
         if self._upkeep:
             await self._upkeep.end()
         self._engine = self._upkeep = None
+        self._client.close()
         self._release_folder()
 
 

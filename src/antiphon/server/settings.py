@@ -1,11 +1,13 @@
 """Everything about a server that can be chosen."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
+from antiphon.server.config import Config, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +19,15 @@ class Settings:
 
     demo: bool = True
     """Whether `demo` and `echo` are served."""
+
+    providers: Sequence[Provider] = ()
+    """The upstreams whose models are served, each as `provider/model`."""
+
+    keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """The providers' keys, by the provider's name."""
+
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """Other names for models; one that stands for several tries them in order."""
 
     api_key: str | None = field(default=None, repr=False)
     """What callers must send as a bearer token; nobody is asked when it is None."""
@@ -65,6 +76,42 @@ class Settings:
 
     drain_seconds: float = 25
     """How long what is running may go on when the server is told to stop."""
+
+    connect_seconds: float = 10
+    first_byte_seconds: float = 600
+    idle_seconds: float = 300
+    """How long a provider may take to accept a request, to begin its answer, and to go on."""
+
+    retries: int = 2
+    retry_seconds: float = 0.5
+    """How often a provider is asked again that has not begun to answer, and after how long."""
+
+    @classmethod
+    def from_config(
+        cls, path: Path | str | None = None, *, agents: Sequence[Agent] = ()
+    ) -> "Settings":
+        """Read `antiphon.toml` and the environment as `antiphon serve` does; raises ConfigError."""
+        settings = cls(agents=agents)
+        return settings.with_config(load(path, agents=settings.agent_models))
+
+    def with_config(self, config: Config) -> "Settings":
+        """Return these settings with the providers and aliases of a configuration."""
+        return replace(
+            self,
+            providers=list(config.providers.values()),
+            keys=config.keys,
+            aliases=config.models,
+        )
+
+    @property
+    def ready(self) -> list[str]:
+        """The providers that have the key they need."""
+        return [p.name for p in self.providers if not p.api_key_env or p.name in self.keys]
+
+    @property
+    def agent_models(self) -> list[str]:
+        """The models that the agents answer to."""
+        return list(dict.fromkeys(name for agent in self.all_agents for name in agent.models))
 
     @property
     def all_agents(self) -> list[Agent]:

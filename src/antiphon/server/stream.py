@@ -3,12 +3,17 @@
 The model's side calls `write`, which encodes at once and never waits; the client's side sends what
 has gathered. Whatever was written between two sends leaves in one write, and an event is never
 split. A reader that is too slow makes the model wait, not the memory grow.
+
+What the loop itself brings, such as the bytes of a provider, is sent in the same turn of the loop:
+waking a task for every event would cost more than the event. What a task writes is gathered until
+that task waits for something.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from antiphon.core.events import Event
+from antiphon.server.eager import begin
 from antiphon.server.http import Send
 from antiphon.wire import sse
 from antiphon.wire.dialects import Dialect
@@ -32,6 +37,10 @@ class EventStream:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._quiet = True
+        self._direct: Send | None = None
+        """How to send at once, while it is known to work and nothing is being sent."""
+        self._unsent: Awaitable[None] | None = None
+        """What is left of a send that had to wait."""
         self.closed = False
 
     @property
@@ -43,7 +52,19 @@ class EventStream:
         """Encode events, and have them sent."""
         for event in events:
             self._put(self._dialect.sse(event))
-        self._wake.set()
+        if self._direct is None or asyncio.current_task() is not None:
+            self._wake.set()
+        else:
+            self._send_now(self._direct)
+
+    def _send_now(self, send: Send) -> None:
+        if not (chunk := self._take()):
+            return  # a door may have no words for an event
+        self._unsent = begin(send({"type": "http.response.body", "body": chunk, "more_body": True}))
+        if self._unsent is not None:
+            self._direct = None
+            self._size += len(chunk)
+            self._wake.set()
 
     async def follow(self, batches: AsyncIterator[list[Event]], after: int = -1) -> None:
         """Write what comes after a number, as it comes from elsewhere, no faster than it is read.
@@ -80,13 +101,26 @@ class EventStream:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
+                if unsent := self._unsent:
+                    self._unsent = None
+                    await unsent
                 if chunk := self._take():
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await self._send(send, chunk)
                 elif self.closed:
                     break
         finally:
+            self._direct = None
             stop()
         await send({"type": "http.response.body", "body": sse.DONE_FRAME})
+
+    async def _send(self, send: Send, chunk: bytes) -> None:
+        """Send a piece, and see whether sending is a thing of the moment here."""
+        self._direct = None
+        unsent = begin(send({"type": "http.response.body", "body": chunk, "more_body": True}))
+        if unsent is not None:
+            await unsent
+        else:
+            self._direct = send
 
     def _take(self) -> bytes:
         chunk = b"".join(self._chunks)

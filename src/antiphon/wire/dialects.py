@@ -221,6 +221,10 @@ class Dialect:
         """Return the HTTP status of a caller's error."""
         return error.status
 
+    def param(self, name: str) -> str:
+        """Return what this door's clients call one of our params."""
+        return name
+
     def encode(self, value: Value) -> bytes:
         """Write a value in this dialect's types."""
         return encode(value)

@@ -1,0 +1,445 @@
+"""What an adapter is: one provider's dialect, both ways.
+
+`encode` writes a prompt as the provider's request, a `Decoder` hears its answer as parts.
+What is the same for every provider stands here: how bytes that cannot be read, streams that are cut
+short and errors in bodies are told.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core import parts
+from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.core.items import Item
+from antiphon.core.parts import Part
+from antiphon.core.request import Request
+from antiphon.wire import json, ndjson, sse
+from antiphon.wire.upstream import Credential, Key, Upstream
+
+T = TypeVar("T")
+
+MAX_EVENT = 32 * 1024 * 1024
+"""How large one event of a provider may be; images and sealed thinking are long."""
+
+Transform = Callable[[dict[str, object]], object | Awaitable[object]]
+"""Changes a request's body before it is sent: returns the new body, or None for the same one."""
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What is known of one model: its window, its room to answer, and which features it lacks."""
+
+    window: int | None = None
+    max_output_tokens: int | None = None
+    lacks: frozenset[str] = frozenset()
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """An upstream as it is configured; keys are named here, never held."""
+
+    name: str
+    adapter: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    endpoint: str | None = None
+    api_version: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    project: str | None = None
+    location: str | None = None
+    strict: bool = False
+    transform_request: Transform | None = None
+    models: Mapping[str, Capabilities] = msgspec.field(default_factory=dict[str, Capabilities])
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is to read and obey; `model` is the name its provider knows.
+
+    `warnings` gathers what could not be carried and does not change the meaning.
+    """
+
+    model: str
+    request: Request
+    items: Sequence[Item]
+    stream: bool = False
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    warnings: list[parts.Warn] = field(default_factory=list[parts.Warn])
+
+    def warn(self, code: str, message: str, param: str | None = None) -> None:
+        """Note something that the client should know."""
+        self.warnings.append(parts.Warn(code, message, param))
+
+    def place(self, item: Item) -> str:
+        """Name an item as the client knows it: by its index in `input`, if it is there."""
+        for index, other in enumerate(self.request.input):
+            if other is item or (item.id and other.id == item.id):
+                return f"input[{index}]"
+        return "input"
+
+    def refuse(self, message: str, param: str, code: str = "unsupported_value") -> RequestError:
+        """Make the error for what cannot be carried and would change the meaning."""
+        return RequestError(message, param=param, code=code)
+
+
+class Fault(Struct, frozen=True):
+    """An error as the provider told it, as far as it did."""
+
+    message: str = ""
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+
+
+class Adapter(ABC):
+    """One provider's dialect, at one address."""
+
+    name: ClassVar[str]
+    default_url: ClassVar[str | None] = None
+    key_env: ClassVar[tuple[str, ...]] = ()
+    """The environment variables that may hold the key, the best first."""
+
+    carries: frozenset[str] = frozenset()
+    """The features that this dialect has; see `carry.py`."""
+
+    hosted: frozenset[str] = frozenset()
+    """The tools beside functions that this dialect has, as `slug:name`."""
+
+    raw_tools: ClassVar[str] = ""
+    """The slug of tools that are passed on as the client wrote them, if there are such."""
+
+    passes_unknown: ClassVar[bool] = False
+    """Whether fields of a request that nobody here knows are passed on."""
+
+    item_types: ClassVar[frozenset[str]] = frozenset()
+    """The items beside the specification's that this dialect can read, as `slug:name`."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.base_url = (provider.base_url or self.default_url or "").rstrip("/")
+
+    def lacks(self, model: str) -> frozenset[str]:
+        """Return the features of the dialect that one model is known not to have."""
+        del model
+        return frozenset()
+
+    def family(self, model: str) -> str:
+        """Return which models share their sealed thinking: those of one maker."""
+        maker, slash, _ = model.partition("/")
+        return maker if slash else ""
+
+    def has(self, prompt: Prompt) -> frozenset[str]:
+        """Return the features that a prompt may use."""
+        return self.carries - prompt.capabilities.lacks - self.lacks(prompt.model)
+
+    @abstractmethod
+    def encode(self, prompt: Prompt) -> Upstream:
+        """Write a prompt as the provider's request; raises RequestError.
+
+        What the dialect does not carry has been taken out of the prompt before.
+        """
+
+    @abstractmethod
+    def decoder(self, prompt: Prompt) -> "Decoder":
+        """Return what hears the answer to a prompt."""
+
+    def credential(self) -> Credential | None:
+        """Say how the provider wants to be shown who asks."""
+        return Key()
+
+    def listing(self) -> Upstream | None:
+        """Describe the request that lists the provider's models, if there is one."""
+        return Upstream(method="GET", url=f"{self.base_url}/models")
+
+    def listed(self, body: object) -> list[str]:
+        """Read the names out of that list."""
+        return names_in(body, "data", "id")
+
+    def instead(self, error: UpstreamError) -> "Adapter | None":
+        """Return the adapter that may succeed where this one has failed for good, if any."""
+        del error
+        return None
+
+    # --- errors ---
+
+    def error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+        """Read the answer of a provider that refuses."""
+        try:
+            value = json.decode_lenient(body)
+        except json.JSONError:
+            value = None
+        fault = self.fault(status, headers, value)
+        words = fault.message or f"answered {status} and did not say why."
+        return UpstreamError(
+            f"{self.provider.name}: {redacted(words)}",
+            status=503 if status == 529 else status,
+            type=fault.type or type_of(status),
+            code=fault.code,
+            param=fault.param,
+            retryable=is_retryable(status, headers, fault),
+            headers=advice(headers),
+        )
+
+    def fault(self, status: int, headers: Mapping[str, str], value: object) -> Fault:
+        """Find the error in a body; dialects with another shape say so themselves."""
+        del status, headers
+        return fault_in(value)
+
+    def failure(self, fault: Fault, status: int = 502) -> parts.Failure:
+        """Tell an error that came inside an answer; `status` is what it would have been before."""
+        words = fault.message or "broke off and did not say why."
+        payload = ErrorPayload(
+            message=f"{self.provider.name}: {redacted(words)}",
+            type=fault.type or type_of(status),
+            code=fault.code,
+            param=fault.param,
+        )
+        return parts.Failure(payload, status=503 if status == 529 else status)
+
+
+class Decoder(ABC):
+    """Hears one answer: bytes in, parts out."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+        self.finished = False
+        """Whether the model has said why it stopped."""
+        self.done = False
+        """Whether nothing more is to be heard, whatever else is sent."""
+
+    def hears(self, content_type: str) -> bool:
+        """Tell whether a body of this type is a stream, and not one whole answer."""
+        return "json" not in content_type or "ndjson" in content_type
+
+    def feed(self, data: bytes) -> list[Part]:
+        """Return the parts that some bytes of a stream complete."""
+        told: list[Part] = []
+        try:
+            self._walk(self.split(data), told)
+        except UNREADABLE as error:
+            self._give_up(error, told)
+        return told
+
+    def close(self) -> list[Part]:
+        """Return what is left when the stream has ended, or that it ended too early."""
+        told: list[Part] = []
+        try:
+            self._walk(self.rest(), told)
+        except UNREADABLE as error:
+            self._give_up(error, told)
+        return self._closed(told)
+
+    def whole(self, body: bytes) -> list[Part]:
+        """Return the parts of an answer that came in one piece."""
+        told: list[Part] = []
+        try:
+            for part in self.read_whole(body):
+                self._tell(part, told)
+        except UNREADABLE as error:
+            self._give_up(error, told)
+        return self._closed(told)
+
+    # --- what a dialect says ---
+
+    @abstractmethod
+    def split(self, data: bytes) -> Iterable[object]:
+        """Cut the bytes of a stream into chunks."""
+
+    def rest(self) -> Iterable[object]:
+        """Return the chunks that the stream's end completes."""
+        return ()
+
+    @abstractmethod
+    def read(self, chunk: object) -> Iterable[Part]:
+        """Return the parts that a chunk means."""
+
+    @abstractmethod
+    def read_whole(self, body: bytes) -> Iterable[Part]:
+        """Return the parts that a whole answer means."""
+
+    def cut(self) -> Iterable[Part]:
+        """Tell that the answer ended before it was whole."""
+        return (self.adapter.failure(CUT),)
+
+    # --- what is the same for all ---
+
+    def _walk(self, chunks: Iterable[object], told: list[Part]) -> None:
+        for chunk in chunks:
+            if self.done:
+                break
+            for part in self.read(chunk):
+                self._tell(part, told)
+
+    def _tell(self, part: Part, told: list[Part]) -> None:
+        told.append(part)
+        if type(part) is parts.Finish:
+            self.finished = True
+        elif type(part) is parts.Failure:
+            self.done = True
+
+    def _give_up(self, error: Exception, told: list[Part]) -> None:
+        told.append(self.adapter.failure(unreadable(error)))
+        self.done = True
+
+    def _closed(self, told: list[Part]) -> list[Part]:
+        if not (self.finished or self.done):
+            told.extend(self.cut())
+            self.done = True
+        return told
+
+
+class SseDecoder(Decoder):
+    """Hears Server-Sent Events, up to `[DONE]` if there is one."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__(adapter)
+        self._events = sse.Decoder(MAX_EVENT)
+
+    def split(self, data: bytes) -> Iterable[sse.Event]:
+        """Cut the bytes into events."""
+        return self._until_done(self._events.feed(data))
+
+    def rest(self) -> Iterable[sse.Event]:
+        """Return the event whose blank line never came."""
+        return self._until_done(self._events.close())
+
+    def _until_done(self, events: list[sse.Event]) -> Iterable[sse.Event]:
+        for event in events:
+            if event.data == sse.DONE:
+                self.done = True
+                return
+            yield event
+
+
+class NdjsonDecoder(Decoder):
+    """Hears one JSON text a line."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__(adapter)
+        self._lines = ndjson.Decoder(MAX_EVENT)
+
+    def hears(self, content_type: str) -> bool:
+        """Take every body for lines: a whole answer is one line."""
+        del content_type
+        return True
+
+    def split(self, data: bytes) -> Iterable[bytes]:
+        """Cut the bytes into lines."""
+        return self._lines.feed(data)
+
+    def rest(self) -> Iterable[bytes]:
+        """Return the line whose end never came."""
+        return self._lines.close()
+
+
+class Reader(Generic[T]):
+    """Reads JSON of one shape, fast. Unknown fields are ignored; half an emoji is kept."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._decoder = msgspec.json.Decoder(kind)
+
+    def __call__(self, data: bytes) -> T:
+        """Read one text; raises ValueError."""
+        try:
+            return self._decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return msgspec.convert(json.decode_lenient(data), self._kind)
+
+
+UNREADABLE = (ValueError, RecursionError)
+"""What bytes that nobody can read raise; msgspec's errors and our wire's are ValueErrors."""
+
+CUT = Fault("the answer was cut short.", "model_error", "upstream_cut")
+
+
+def unreadable(error: Exception) -> Fault:
+    """Tell that something came which cannot be read."""
+    reason = str(error)[:200]
+    return Fault(f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid")
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+TYPES = {
+    400: "invalid_request",
+    401: "authentication_error",
+    403: "permission_denied",
+    404: "not_found",
+    413: "invalid_request",
+    422: "invalid_request",
+    429: "too_many_requests",
+}
+RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+SPENT = frozenset({"insufficient_quota", "billing_error"})
+"""Codes of a 429 that waiting does not mend."""
+
+SECRETS = re.compile(
+    r"\b(?:sk|pk|rk|xai|gsk|key)-[\w*.-]{6,}|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)\w{12,}"
+    r"|(?i:bearer )[\w.~+/-]{8,}=*|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"
+)
+
+
+def redacted(message: str) -> str:
+    """Return a provider's words without what looks like a key in them."""
+    return SECRETS.sub("[redacted]", message)[:2000]
+
+
+def type_of(status: int) -> str:
+    """Return our type for an error whose provider names none."""
+    return TYPES.get(status, "model_error")
+
+
+def is_retryable(status: int, headers: Mapping[str, str], fault: Fault) -> bool:
+    """Tell whether the same request may succeed a little later."""
+    said = headers.get("x-should-retry")
+    if said in ("true", "false"):
+        return said == "true"
+    return status in RETRYABLE and not SPENT & {fault.code, fault.type}
+
+
+def advice(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return what a provider says about trying again, for the client."""
+    return {name: headers[name] for name in ("retry-after", "retry-after-ms") if name in headers}
+
+
+def fault_in(value: object) -> Fault:
+    """Find an error in the shapes that most servers use: nested, flat, or a lone string."""
+    if isinstance(value, list) and value:
+        value = cast("list[object]", value)[0]
+    if not isinstance(value, dict):
+        return Fault()
+    fields = cast("dict[str, object]", value)
+    inner = fields.get("error")
+    if isinstance(inner, str):
+        return Fault(inner)
+    if isinstance(inner, dict):
+        fields = cast("dict[str, object]", inner)
+    words = fields.get("message") or fields.get("detail") or fields.get("Message")
+    return Fault(
+        words if isinstance(words, str) else "",
+        type=_string(fields.get("type")),
+        code=_string(fields.get("code")),
+        param=_string(fields.get("param")),
+    )
+
+
+def _string(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int) and value not in ("", True, False) else None
+
+
+def names_in(body: object, group: str, field: str) -> list[str]:
+    """Return one field of every object in a list, wherever it is a string."""
+    entries = cast("dict[str, object]", body).get(group) if isinstance(body, dict) else None
+    found: list[str] = []
+    for entry in cast("list[object]", entries) if isinstance(entries, list) else []:
+        name = cast("dict[str, object]", entry).get(field) if isinstance(entry, dict) else None
+        if isinstance(name, str):
+            found.append(name)
+    return found

@@ -1,0 +1,273 @@
+"""The one rule for what a provider cannot carry: never in silence.
+
+Every feature of a request has a row here. A dialect lists the features it has (`Adapter.carries`),
+a model those it lacks all the same (`Capabilities.lacks`). What is asked for and cannot be carried
+is refused, naming the param, when leaving it out would change the meaning of the request; otherwise
+it is left out and the response says so in `antiphon:warnings`.
+
+What an adapter's `encode` is given has been through here: it may write all it finds.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace as with_fields
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.adapters.base import Adapter, Prompt
+from antiphon.core.content import (
+    Content,
+    ExtensionContent,
+    InputFile,
+    InputImage,
+    InputVideo,
+)
+from antiphon.core.items import ExtensionItem, FunctionCallOutput, Item, Message
+from antiphon.core.request import (
+    LOGPROBS,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    Request,
+    TextConfig,
+)
+from antiphon.core.tools import (
+    AllowedTools,
+    ExtensionTool,
+    ExtensionToolChoice,
+    FunctionTool,
+    Tool,
+    callable_tools,
+    must_call,
+)
+
+
+class Feature(Struct, frozen=True):
+    """Something a request may ask for, beside its content and its tools."""
+
+    param: str
+    asked: Callable[[Request], bool]
+    without: Callable[[Request], Request]
+    grave: bool = False
+    """Whether a request without it would mean something else."""
+
+
+def _field(name: str, *, grave: bool = False) -> Feature:
+    return Feature(
+        name,
+        lambda request: getattr(request, name) is not None,
+        lambda request: replace(request, **{name: None}),
+        grave,
+    )
+
+
+def _without_logprobs(request: Request) -> Request:
+    include = [name for name in request.include if name != LOGPROBS]
+    return replace(request, top_logprobs=None, include=include)
+
+
+FEATURES: dict[str, Feature] = {
+    "temperature": _field("temperature"),
+    "top_p": _field("top_p"),
+    "presence_penalty": _field("presence_penalty"),
+    "frequency_penalty": _field("frequency_penalty"),
+    "seed": _field("seed"),
+    "stop": _field("stop", grave=True),
+    "max_output_tokens": _field("max_output_tokens", grave=True),
+    "prompt_cache_key": _field("prompt_cache_key"),
+    "safety_identifier": _field("safety_identifier"),
+    "user": _field("user"),
+    "logprobs": Feature(
+        "top_logprobs",
+        lambda request: bool(request.top_logprobs) or LOGPROBS in request.include,
+        _without_logprobs,
+    ),
+    "service_tier": Feature(
+        "service_tier",
+        lambda request: request.service_tier not in ("auto", "default"),
+        lambda request: replace(request, service_tier="default"),
+    ),
+    "verbosity": Feature(
+        "text.verbosity",
+        lambda request: bool(request.text.verbosity),
+        lambda request: replace(request, text=TextConfig(format=request.text.format)),
+    ),
+    "reasoning": Feature(
+        "reasoning",
+        lambda request: bool(
+            request.reasoning
+            and (request.reasoning.effort not in (None, "none") or request.reasoning.summary)
+        ),
+        lambda request: replace(request, reasoning=None),
+    ),
+}
+
+TOOL_FEATURES = frozenset({"tools", "tool_choice", "parallel_tool_calls", "allowed_tools"})
+FORMAT_FEATURES = frozenset({"json_object", "json_schema", "tools_with_format"})
+CONTENT_FEATURES = frozenset(
+    {"images", "image_urls", "files", "file_urls", "file_ids", "videos", "audio"}
+)
+ALL = FEATURES.keys() | TOOL_FEATURES | FORMAT_FEATURES | CONTENT_FEATURES
+"""Every name that `carries` and `lacks` may hold."""
+
+
+def carried(adapter: Adapter, prompt: Prompt) -> Prompt:
+    """Return what an adapter can carry of a prompt; raises RequestError for what must be."""
+    return Carrier(adapter, prompt).carry()
+
+
+class Carrier:
+    """Takes out of one prompt what one dialect cannot carry."""
+
+    def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
+        self._adapter = adapter
+        self._who = adapter.provider.name
+        self._prompt = prompt
+        self._has = adapter.has(prompt)
+
+    def carry(self) -> Prompt:
+        """Return what can be carried."""
+        request = self._options(self._prompt.request)
+        request = self._tools(request)
+        self._format(request)
+        items = [item for item in self._prompt.items if self._item(item)]
+        return with_fields(self._prompt, request=request, items=items)
+
+    def _refuse(self, what: str, param: str, advice: str) -> None:
+        raise self._prompt.refuse(
+            f"{self._who} cannot carry {what} for the model '{self._prompt.model}'. {advice}", param
+        )
+
+    def _options(self, request: Request) -> Request:
+        for name, feature in FEATURES.items():
+            if name in self._has:
+                continue
+            if feature.asked(request):
+                self._leave_out(feature)
+            request = feature.without(request)
+        return request
+
+    def _leave_out(self, feature: Feature) -> None:
+        if feature.grave:
+            self._refuse(f"'{feature.param}'", feature.param, "Leave it out.")
+        self._prompt.warn(
+            "unsupported_parameter",
+            f"{self._who} has no '{feature.param}' for this model; it was not sent.",
+            feature.param,
+        )
+
+    # --- tools ---
+
+    def _tools(self, request: Request) -> Request:
+        choice = request.tool_choice
+        if isinstance(choice, ExtensionToolChoice) and not self._hosts(choice.type):
+            self._refuse(f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'.")
+        offered = [tool for index, tool in enumerate(request.tools) if self._tool(tool, index)]
+        request = replace(request, tools=offered)
+        if isinstance(choice, AllowedTools) and "allowed_tools" not in self._has:
+            # Those that may not be called are not even shown: no model can call them then.
+            named = {tool.name for tool in callable_tools(offered, choice)}
+            kept = [t for t in offered if not isinstance(t, FunctionTool) or t.name in named]
+            choice = choice.mode
+            request = replace(request, tools=kept, tool_choice=choice)
+        if must_call(choice) and not request.tools:
+            self._refuse("any of these tools", "tool_choice", "Use 'auto'.")
+        if "tool_choice" not in self._has:
+            if must_call(choice):
+                self._refuse("a call that is demanded", "tool_choice", "Use 'auto'.")
+            if choice == "none":
+                return replace(request, tools=[], tool_choice="auto")
+        return request
+
+    def _tool(self, tool: Tool, index: int) -> bool:
+        if isinstance(tool, ExtensionTool):
+            known, name = self._hosts(tool.type), tool.type
+        else:
+            known, name = "tools" in self._has, tool.name
+        if not known:
+            message = f"{self._who} has no tool '{name}' for this model; it was left out."
+            self._prompt.warn("unsupported_tool", message, f"tools[{index}]")
+        return known
+
+    def _hosts(self, type: str) -> bool:
+        raw = self._adapter.raw_tools
+        return type in self._adapter.hosted or (bool(raw) and type.startswith(raw))
+
+    # --- the shape of the answer ---
+
+    def _format(self, request: Request) -> None:
+        """Refuse JSON that neither the dialect nor a forced tool can bring about."""
+        wanted = feature_of(request)
+        if wanted and wanted not in self._has and not {"tools", "tool_choice"} <= self._has:
+            self._refuse(f"'{request.text.format.type}'", "text.format", "Ask for text.")
+
+    # --- content ---
+
+    def _item(self, item: Item) -> bool:
+        match item:
+            case Message():
+                self._content(item, "content", item.content)
+            case FunctionCallOutput(output=list() as output):
+                self._content(item, "output", output)
+            case ExtensionItem() if item.type not in self._adapter.item_types:
+                message = f"{self._who} cannot read an item of type '{item.type}'; it was left out."
+                self._prompt.warn("unsupported_item", message, self._prompt.place(item))
+                return False
+            case _:
+                pass
+        return True
+
+    def _content(self, item: Item, name: str, content: Iterable[Content]) -> None:
+        for index, part in enumerate(content):
+            feature = needs(part)
+            if feature and feature not in self._has and feature not in self._adapter.item_types:
+                place = f"{self._prompt.place(item)}.{name}[{index}]"
+                self._refuse(WORDS.get(feature, f"'{part.type}'"), place, ADVICE.get(feature, ""))
+
+
+WORDS = {
+    "images": "images",
+    "image_urls": "an image by its address",
+    "files": "files",
+    "file_urls": "a file by its address",
+    "file_ids": "a file by its id",
+    "videos": "videos",
+    "audio": "audio",
+}
+ADVICE = {
+    "image_urls": "Send it as a data URL.",
+    "file_urls": "Send it as a data URL in file_data.",
+    "file_ids": "Send it as a data URL.",
+}
+
+
+def feature_of(request: Request) -> str | None:
+    """Return the feature that a request's format needs, if it is not plain text."""
+    match request.text.format:
+        case JsonSchemaFormat():
+            return "json_schema"
+        case JsonObjectFormat():
+            return "json_object"
+        case _:
+            return None
+
+
+def needs(part: Content) -> str | None:
+    """Return the feature that a piece of content needs, if it is not text."""
+    match part:
+        case InputImage():
+            return _needs_media(part.image_url, "images", "image_urls")
+        case InputFile():
+            url = part.file_url or None
+            return "files" if part.file_data else _needs_media(url, "files", "file_urls")
+        case InputVideo():
+            return "videos"
+        case ExtensionContent():
+            return "audio" if part.type == "openai:input_audio" else part.type
+        case _:
+            return None
+
+
+def _needs_media(url: str | None, inline: str, linked: str) -> str:
+    if not url:
+        return "file_ids"
+    return inline if url[:5].lower() == "data:" else linked

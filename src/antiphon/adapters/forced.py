@@ -1,0 +1,171 @@
+"""JSON from a model that has no JSON mode: the answer is a tool that it must call.
+
+The tool's parameters are the schema, and its arguments, as they come, are the text of the answer.
+If there are other tools too, the model must call one of them or this one. What comes is checked
+against the schema at the end: an answer that does not satisfy it is a failure, never completed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace as with_fields
+
+from msgspec.structs import replace
+
+from antiphon.adapters.base import Adapter, Decoder, Fault, Prompt
+from antiphon.adapters.carry import feature_of
+from antiphon.core import parts
+from antiphon.core.parts import Part
+from antiphon.core.request import JsonSchemaFormat, Request, TextConfig
+from antiphon.core.tools import FunctionTool, FunctionToolChoice
+from antiphon.wire import json
+
+NAME = "final_answer"
+ANY_OBJECT: dict[str, object] = {"type": "object", "additionalProperties": True}
+
+
+def needed(adapter: Adapter, prompt: Prompt) -> bool:
+    """Tell whether a prompt's format has to be had by force."""
+    wanted = feature_of(prompt.request)
+    has = adapter.has(prompt)
+    together = not prompt.request.tools or "tools_with_format" in has
+    return wanted is not None and not (wanted in has and together)
+
+
+def forced(prompt: Prompt) -> Prompt:
+    """Return the prompt with the answer as a tool."""
+    request = prompt.request
+    tool = FunctionTool(
+        name=name_for(request),
+        description="Give the final answer. Call this once, when it is ready, and write no text.",
+        parameters=schema_of(request),
+    )
+    alone = not request.tools or request.tool_choice == "none"
+    tools = [tool] if alone else [*request.tools, tool]
+    choice = request.tool_choice
+    if alone:
+        choice = FunctionToolChoice(name=tool.name)
+    elif choice in ("auto", "required"):
+        choice = "required"
+    text = TextConfig(verbosity=request.text.verbosity)
+    return with_fields(prompt, request=replace(request, tools=tools, tool_choice=choice, text=text))
+
+
+def schema_of(request: Request) -> dict[str, object]:
+    """Return the schema that the answer must satisfy."""
+    format = request.text.format
+    return (format.schema if isinstance(format, JsonSchemaFormat) else None) or ANY_OBJECT
+
+
+def name_for(request: Request) -> str:
+    """Return a name for the answer's tool that no other tool has."""
+    taken = {tool.name for tool in request.tools if isinstance(tool, FunctionTool)}
+    name = NAME
+    while name in taken:
+        name += "_"
+    return name
+
+
+class ForcedDecoder(Decoder):
+    """Hears another decoder, and takes the answer's tool for text."""
+
+    def __init__(self, inner: Decoder, request: Request) -> None:
+        super().__init__(inner.adapter)
+        self._inner = inner
+        self._name = name_for(request)
+        self._schema = schema_of(request)
+        self._keys: set[parts.Key] = set()
+        self._calls = False
+        self._said: list[str] = []
+        self._held: list[Part] = []
+
+    def hears(self, content_type: str) -> bool:
+        """Leave it to the other."""
+        return self._inner.hears(content_type)
+
+    def feed(self, data: bytes) -> list[Part]:
+        """Hear some bytes."""
+        return self._changed(self._inner.feed(data))
+
+    def close(self) -> list[Part]:
+        """Hear the end."""
+        return self._changed(self._inner.close())
+
+    def whole(self, body: bytes) -> list[Part]:
+        """Hear a whole answer."""
+        return self._changed(self._inner.whole(body))
+
+    def split(self, data: bytes) -> Iterable[object]:
+        """Leave it to the other."""
+        return self._inner.split(data)
+
+    def read(self, chunk: object) -> Iterable[Part]:
+        """Leave it to the other."""
+        return self._inner.read(chunk)
+
+    def read_whole(self, body: bytes) -> Iterable[Part]:
+        """Leave it to the other."""
+        return self._inner.read_whole(body)
+
+    def _changed(self, heard: list[Part]) -> list[Part]:
+        told: list[Part] = []
+        for part in heard:
+            told += self._part(part)
+        self.finished, self.done = self._inner.finished, self._inner.done
+        return told
+
+    def _part(self, part: Part) -> list[Part]:
+        match part:
+            case parts.Call() if part.name == self._name or (
+                not part.name and part.key in self._keys
+            ):
+                self._keys.add(part.key)
+                self._said.append(part.arguments)
+                self._held.clear()  # what it said on the way is not part of the answer
+                return [parts.Text(part.arguments, key="answer")]
+            case parts.Call():
+                self._calls = True
+                self._keys.discard(part.key)
+                return [*self._release(), part]
+            case parts.Text() | parts.Annotation():
+                if not self._keys:
+                    self._held.append(part)
+                return []
+            case parts.Finish(reason="stop" | "tool_calls"):
+                return self._finish(part)
+            case parts.Finish():
+                return [*self._release(), part]
+            case _:
+                return [part]
+
+    def _release(self) -> list[Part]:
+        """Return the text that was held back until it was clear what it is."""
+        held, self._held = self._held, []
+        return held
+
+    def _finish(self, part: parts.Finish) -> list[Part]:
+        if self._calls:
+            return [*self._release(), part]
+        if not self._keys:  # it would not call, and may have answered all the same
+            self._said = [held.text for held in self._held if isinstance(held, parts.Text)]
+        if problem := mismatch("".join(self._said), self._schema):
+            fault = Fault(
+                f"the answer does not satisfy text.format: {problem}",
+                "model_error",
+                "invalid_structured_output",
+            )
+            return [*self._release(), self.adapter.failure(fault)]
+        return [*self._release(), parts.Finish("stop", part.raw)]
+
+
+def mismatch(text: str, schema: dict[str, object]) -> str | None:
+    """Say how a text fails to be JSON that satisfies a schema, if it does."""
+    import jsonschema_rs
+
+    try:
+        value = json.decode(text.encode())
+    except json.JSONError as error:
+        return str(error)
+    try:
+        found = next(jsonschema_rs.validator_for(schema).iter_errors(value), None)
+    except (ValueError, jsonschema_rs.ValidationError):
+        return None  # a schema that cannot be read demands nothing
+    return None if found is None else found.message[:200]

@@ -1,0 +1,89 @@
+"""Images and files as clients send them: a data URL, an address, or the id of an upload."""
+
+import base64
+import binascii
+import mimetypes
+import re
+
+from msgspec import Struct
+
+from antiphon.core.content import InputFile, InputImage
+
+DATA_URL = re.compile(r"data:(?P<kind>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,")
+
+
+class Media(Struct, frozen=True, kw_only=True):
+    """Something that is not text. Exactly one of `data`, `url` and `id` is set.
+
+    `data` is base64; `kind` is a media type, and empty when nobody can tell.
+    """
+
+    kind: str = ""
+    data: str = ""
+    url: str = ""
+    id: str = ""
+    name: str = ""
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of `data`."""
+        return base64.b64decode(self.data)
+
+    @property
+    def data_url(self) -> str:
+        """The data as a data URL."""
+        return f"data:{self.kind};base64,{self.data}"
+
+
+def of_image(part: InputImage) -> Media:
+    """Read an image; raises ValueError with what is wrong about it."""
+    if part.image_url:
+        return _located(part.image_url)
+    return Media(id=_id(part))
+
+
+def of_file(part: InputFile) -> Media:
+    """Read a file; raises ValueError with what is wrong about it."""
+    name = part.filename or ""
+    if part.file_data:
+        if not part.file_data.startswith("data:"):
+            kind = mimetypes.guess_type(name)[0] or "application/pdf"
+            return _checked(Media(kind=kind, data=part.file_data, name=name))
+        found = _located(part.file_data)
+    elif part.file_url:
+        found = _located(part.file_url)
+    else:
+        return Media(id=_id(part), name=name)
+    kind = found.kind or mimetypes.guess_type(name or found.url)[0] or ""
+    return Media(kind=kind, data=found.data, url=found.url, name=name)
+
+
+def _id(part: InputImage | InputFile) -> str:
+    id = part.get("file_id")
+    if not (isinstance(id, str) and id):
+        raise ValueError("it names neither data nor an address")
+    return id
+
+
+def _located(url: str) -> Media:
+    if url[:5].lower() != "data:":
+        if not url.startswith(("https://", "http://", "gs://", "s3://")):
+            raise ValueError("its address is neither a data URL nor http(s)")
+        return Media(kind=mimetypes.guess_type(url.partition("?")[0])[0] or "", url=url)
+    head = DATA_URL.match(url)
+    if head is None:
+        raise ValueError("its data URL cannot be read; write data:<type>;base64,<data>")
+    kind, data = head["kind"] or "text/plain", url[head.end() :]
+    if not head["coded"]:
+        from urllib.parse import unquote_to_bytes
+
+        data = base64.b64encode(unquote_to_bytes(data)).decode()
+    return _checked(Media(kind=kind.lower(), data=data))
+
+
+def _checked(media: Media) -> Media:
+    try:
+        base64.b64decode(media.data, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("its data is not base64") from None
+    return media

@@ -1,0 +1,52 @@
+"""OpenAI's Chat Completions, and every server that speaks them at an address of its own.
+
+Dialect notes: at OpenAI's own address instructions have the role `developer` and the limit is
+`max_completion_tokens`; elsewhere the older words `system` and `max_tokens` are the ones that all
+know, and what only OpenAI has is not sent. Models of OpenAI that do not think refuse an effort.
+Mistral refuses every field that it does not know, `stream_options` among them, and ids of calls
+that are not nine letters and digits.
+"""
+
+from urllib.parse import urlsplit
+
+from antiphon.adapters._chat import CUSTOM, NATIVE, Chat
+from antiphon.adapters._chat_chunks import REASONS
+from antiphon.adapters._chat_messages import Habits
+from antiphon.adapters.base import Provider
+
+__all__ = ["REASONS", "OpenAI"]
+
+OPENAI = Habits(system="developer", limit="max_completion_tokens", native=True)
+MISTRAL = Habits(seed="random_seed", counts=False, short_ids=True)
+COMPATIBLE = (
+    NATIVE
+    - {"allowed_tools", "file_ids", "prompt_cache_key", "safety_identifier", "service_tier"}
+    - {"verbosity"}
+) | {"videos"}
+"""What servers other than OpenAI's carry, as far as one can know."""
+
+THOUGHTLESS = ("gpt-3.5", "gpt-4", "chatgpt-4o")
+"""How the names of OpenAI's models begin that have no effort to set."""
+
+
+class OpenAI(Chat):
+    """OpenAI, or a server that is compatible with it: vLLM, llama.cpp, Groq, DeepSeek and more."""
+
+    name = "openai"
+    default_url = "https://api.openai.com/v1"
+    key_env = ("OPENAI_API_KEY",)
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__(provider)
+        host = urlsplit(self.base_url).hostname or ""
+        self.own = f".{host}".endswith(".api.openai.com")
+        self.habits, self.carries = Habits(), COMPATIBLE
+        if self.own:
+            self.habits, self.carries, self.hosted = OPENAI, NATIVE, CUSTOM
+        elif host == "api.mistral.ai":
+            self.habits, self.carries = MISTRAL, COMPATIBLE - {"logprobs", "user"}
+
+    def lacks(self, model: str) -> frozenset[str]:
+        """Some models of OpenAI's own are known not to think."""
+        thinks = not (self.own and model.removeprefix("ft:").startswith(THOUGHTLESS))
+        return frozenset() if thinks else frozenset({"reasoning"})

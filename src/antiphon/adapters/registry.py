@@ -1,0 +1,98 @@
+"""Adapters by name: ours, and those that installed packages bring.
+
+A package offers one through the entry point group `antiphon.adapters`:
+
+    [project.entry-points."antiphon.adapters"]
+    acme = "acme_antiphon:Acme"
+
+Each is imported when it is first asked for, so one that is broken troubles nobody else. The name of
+one of ours always means ours.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from antiphon.adapters.base import Adapter, Provider
+from antiphon.core.errors import AntiphonError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "antiphon.adapters"
+
+BUILT_IN = {
+    "openai": "OpenAI",
+    "azure": "Azure",
+    "anthropic": "Anthropic",
+    "bedrock": "Bedrock",
+    "google": "Google",
+    "ollama": "Ollama",
+    "writer": "Writer",
+    "responses": "Responses",
+}
+"""The module beside this one, and its class."""
+
+
+class AdapterError(AntiphonError):
+    """An adapter that is not there, or cannot be used."""
+
+
+def adapter_for(provider: Provider) -> Adapter:
+    """Make the adapter of a provider; raises AdapterError."""
+    return adapter_class(provider.adapter)(provider)
+
+
+def adapter_class(name: str) -> type[Adapter]:
+    """Return the adapter of a name; raises AdapterError."""
+    if name in BUILT_IN:
+        module = import_module(f"antiphon.adapters.{name}")
+        return cast("type[Adapter]", getattr(module, BUILT_IN[name]))
+    found = [plugin for plugin in _plugins() if plugin.name == name]
+    if not found:
+        raise AdapterError(f"there is no adapter '{name}'. Use one of {', '.join(adapter_names())}")
+    if len({plugin.value for plugin in found}) > 1:
+        offers = " and ".join(sorted(map(_origin, found)))
+        raise AdapterError(f"both {offers} bring an adapter '{name}'. Uninstall one")
+    return _loaded(found[0])
+
+
+def adapter_names() -> list[str]:
+    """Return every name that an adapter may have here; ours come first."""
+    return [*BUILT_IN, *sorted({plugin.name for plugin in _plugins()} - BUILT_IN.keys())]
+
+
+def problems() -> list[str]:
+    """Say what is wrong with the adapters that packages bring; this imports them all."""
+    found: list[str] = []
+    for plugin in _plugins():
+        if plugin.name in BUILT_IN:
+            ours = f"'{plugin.name}' is Antiphon's own; its author has to choose another name"
+            found.append(f"the adapter of {_origin(plugin)} is not used: {ours}")
+            continue
+        try:
+            adapter_class(plugin.name)
+        except AdapterError as error:
+            found.append(str(error))
+    return list(dict.fromkeys(found))
+
+
+def _plugins() -> "tuple[EntryPoint, ...]":
+    from importlib.metadata import entry_points  # takes its time
+
+    return tuple(entry_points(group=GROUP))
+
+
+def _loaded(plugin: "EntryPoint") -> type[Adapter]:
+    where = f"the adapter '{plugin.name}' of {_origin(plugin)}"
+    try:
+        loaded: object = plugin.load()
+    except Exception as error:  # other people's code may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise AdapterError(f"{where} cannot be loaded: {reason}") from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Adapter)):
+        raise AdapterError(f"{where} is not an adapter: {plugin.value} is no subclass of Adapter")
+    return loaded
+
+
+def _origin(plugin: "EntryPoint") -> str:
+    return f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist else plugin.value

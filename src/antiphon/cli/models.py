@@ -1,0 +1,130 @@
+"""`antiphon models`: what can be asked for, and why something cannot."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from msgspec import Struct
+
+from antiphon.adapters.registry import problems
+from antiphon.cli.serve import configuration, load, settings_of
+from antiphon.server.config import find
+from antiphon.server.settings import Settings
+from antiphon.server.survey import Found, Status, survey
+from antiphon.wire import json
+
+COLOURS: Mapping[str, str] = {"ready": "green", "not ready": "red"}
+"""The other states are yellow."""
+
+
+class Alias(Struct, frozen=True, kw_only=True):
+    """Another name, the models it means, and whether one of them can be asked."""
+
+    name: str
+    status: Status
+    targets: Sequence[str]
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """Everything that can be asked for, or could."""
+
+    config: str | None
+    agents: Sequence[str]
+    aliases: Sequence[Alias]
+    providers: Sequence[Found]
+    problems: Sequence[str]
+    """What is wrong with adapters that installed packages bring."""
+
+
+def models(target: str | None, path: Path | None, *, as_json: bool) -> None:
+    """Print what there is; raises Refused for a configuration that cannot be read."""
+    found = overview(target, path)
+    if as_json:
+        print(json.encode(found).decode())
+    else:
+        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        print("\n".join(lines(found, coloured=coloured)))
+
+
+def overview(target: str | None, path: Path | None) -> Overview:
+    """Find out what there is."""
+    loaded = load(target) if target else Settings()
+    settings = loaded if isinstance(loaded, Settings) else settings_of(loaded)
+    read = configuration(settings, path)
+    source = find(path) if read else None
+    if read:
+        settings = settings.with_config(read)
+    reasons = read.reasons if read else {}
+    providers = asyncio.run(survey(settings.providers, settings.keys, reasons))
+    agents = settings.agent_models
+    known = {one.name: one for one in providers}
+    return Overview(
+        config=str(source) if source else None,
+        agents=agents,
+        aliases=[alias(name, list(to), known, agents) for name, to in settings.aliases.items()],
+        providers=providers,
+        problems=problems(),
+    )
+
+
+def alias(
+    name: str, targets: Sequence[str], providers: Mapping[str, Found], agents: Sequence[str]
+) -> Alias:
+    """Tell whether one of an alias's models can be asked."""
+    failing: list[str] = []
+    for target in targets:
+        provider = providers.get(target.partition("/")[0])
+        if target not in agents and (provider is None or provider.status == "not ready"):
+            failing.append(target)
+    reason = f"not ready: {', '.join(failing)}" if failing else ""
+    status: Status = "not ready" if len(failing) == len(targets) else "ready"
+    return Alias(name=name, status=status, targets=targets, reason=reason)
+
+
+# --- as a table -----------------------------------------------------------------------------------
+
+
+def lines(found: Overview, *, coloured: bool = False) -> Iterator[str]:
+    """Write an overview for people."""
+    states = [*found.aliases, *found.providers]
+    width = max(map(len, [*found.agents, *(one.name for one in states)]), default=0)
+    wide = max(map(len, ["ready", *(one.status for one in states)]))
+
+    def row(name: str, status: str, *words: str) -> str:
+        mark = typer.style(status, COLOURS.get(status, "yellow")) if coloured else status
+        padded = mark + " " * (wide - len(status))
+        return "  ".join(["", f"{name:<{width}}", padded, *filter(None, words)]).rstrip()
+
+    yield f"configuration: {found.config or 'the environment alone'}"
+    if found.agents:
+        yield "\nagents"
+    for name in found.agents:
+        yield row(name, "ready")
+    if found.aliases:
+        yield "\naliases"
+    for one in found.aliases:
+        several = " | ".join(one.targets)
+        note = f"({one.reason})" if one.reason and one.status == "ready" else ""
+        yield row(one.name, one.status, several, note)
+    yield "\nproviders"
+    for one in found.providers:
+        count = f"{len(one.models)} model{'' if len(one.models) == 1 else 's'}"
+        words = f"{count} at {one.url}" if one.status == "ready" else one.reason
+        yield row(one.name, one.status, printable(words))
+        for model in one.models:
+            yield f"    {printable(model)}"
+    if found.problems:
+        yield "\nadapters that cannot be used"
+    for problem in found.problems:
+        yield f"  {printable(problem)}"
+
+
+def printable(words: str) -> str:
+    """Return what a provider said without anything that a terminal would obey."""
+    return "".join(sign if sign.isprintable() else "?" for sign in words)

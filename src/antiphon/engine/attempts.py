@@ -1,0 +1,79 @@
+"""The models that may answer one request, tried in order until one has begun to speak.
+
+What a model reads is opened for its own origin, and what it makes is sealed for it: so each of them
+has a turn of its own. Once anything of an answer has been told there is no way back.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from antiphon.agents.turn import Turn
+from antiphon.core import parts
+from antiphon.core.errors import RequestError, UpstreamError
+from antiphon.core.items import Item
+from antiphon.engine.asked import Asked
+from antiphon.engine.models import Sink
+
+Trouble = RequestError | UpstreamError
+FINAL = frozenset({400, 413, 422})
+"""What a provider answers to a request that no other would like better."""
+
+
+class Attempts:
+    """One request, as each of the models that may answer it is asked."""
+
+    def __init__(self, asked: Sequence[Asked]) -> None:
+        self._asked = asked
+        self._index = 0
+        self._failed: list[tuple[Asked, Trouble]] = []
+
+    def seal(self, item: Item) -> Item:
+        """Close what the model whose turn it is has made."""
+        return self._asked[self._index].envelope.close(item)
+
+    def turn(self, response_id: str) -> Turn:
+        """Return the turn of the first model that can read the request; raises RequestError."""
+        while True:
+            try:
+                return self._asked[self._index].turn(response_id)
+            except RequestError as error:
+                self._advance(error)
+
+    async def answer(self, turn: Turn, sink: Sink) -> None:
+        """Have the first model answer that can, beginning with the one whose turn this is."""
+        while True:
+            try:
+                await self._asked[self._index].model.answer(turn, sink)
+                break
+            except (RequestError, UpstreamError) as error:
+                if sink.spoken:
+                    raise
+                self._advance(error)
+            turn = dataclasses.replace(self.turn(turn.response_id), cancelled=turn.cancelled)
+        sink.take(self._warnings())
+
+    def _advance(self, error: Trouble) -> None:
+        """Turn to the next model, or raise if there is none, or no use in it."""
+        final = isinstance(error, UpstreamError) and error.status in FINAL
+        if final or self._index == len(self._asked) - 1:
+            raise self._in_full(error)
+        self._failed.append((self._asked[self._index], error))
+        self._index += 1
+
+    def _in_full(self, error: Trouble) -> Trouble:
+        """Return an error that tells also what happened before it."""
+        if self._failed:
+            before = " ".join(f"({asked.model.name}: {cause})" for asked, cause in self._failed)
+            message = f"{error.payload.message} Before it, others could not answer: {before}"
+            error.payload = replace(error.payload, message=message)
+        return error
+
+    def _warnings(self) -> list[parts.Warn]:
+        answered = self._asked[self._index].model.name
+        message = "{} could not answer, and {} was asked instead: {}"
+        return [
+            parts.Warn("fallback", message.format(asked.model.name, answered, error), "model")
+            for asked, error in self._failed
+        ]

@@ -1,0 +1,153 @@
+"""Every model there is, by name: agents, the models of providers, and aliases for them.
+
+An alias may stand for several models: they are tried in order until one answers. A model pushes the
+parts of its answer into a sink; an agent, which is a generator, is pulled from here.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from antiphon.agents.agent import Agent
+from antiphon.agents.registry import Agents
+from antiphon.agents.turn import Turn
+from antiphon.core.items import Item
+from antiphon.core.parts import Part
+
+FAIR = 64
+"""After how many parts a model that never waits lets others have their turn."""
+
+
+class Sink(Protocol):
+    """Where the parts of an answer go."""
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody wants the parts as they come, and not only the end."""
+        ...
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anything of the answer has been told, so that it cannot be begun anew."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """Whether more than enough waits to be sent."""
+        ...
+
+    def begin(self) -> None:
+        """Take note that the model answers, though nothing has come yet."""
+        ...
+
+    def take(self, heard: Iterable[Part]) -> bool:
+        """Take parts, at once; tell whether more is wanted."""
+        ...
+
+    async def drained(self) -> None:
+        """Return when more may be given."""
+        ...
+
+
+class Model(ABC):
+    """Something that answers."""
+
+    name: str
+    window: int | None = None
+    origin: str
+    """Who can read its sealed thinking: every model of the same origin, and no other."""
+    entry: str = ""
+    passes_unknown: bool = False
+    """Whether it is given the fields of a request that nobody here knows."""
+
+    @abstractmethod
+    async def answer(self, turn: Turn, sink: Sink) -> None:
+        """Answer a turn; raises RequestError or UpstreamError."""
+
+    async def compact(self, turn: Turn) -> str | list[Item] | None:
+        """Return what stands for a turn's conversation; None if the model is to be asked."""
+        del turn
+        return None
+
+    async def count(self, turn: Turn) -> int | None:
+        """Return how many tokens a turn gives to read; None if nobody can tell."""
+        del turn
+        return None
+
+
+class AgentModel(Model):
+    """One entry of an agent."""
+
+    def __init__(self, agent: Agent, entry: str) -> None:
+        self._agent = agent
+        self.name, self.entry = agent.name, entry
+        self.window, self.origin = agent.window, agent.origin
+
+    async def answer(self, turn: Turn, sink: Sink) -> None:
+        """Pull the agent's parts."""
+        async with aclosing(self._agent.stream(turn)) as answer:
+            count = 0
+            async for part in answer:
+                if not sink.take((part,)):
+                    break
+                if sink.full:
+                    await sink.drained()
+                count += 1
+                if count % FAIR == 0:
+                    await asyncio.sleep(0)
+
+    async def compact(self, turn: Turn) -> str | list[Item] | None:
+        """Leave it to the agent's compactor, if it has one."""
+        return await self._agent.compact(turn)
+
+    async def count(self, turn: Turn) -> int | None:
+        """Leave it to the agent's counter, if it has one."""
+        return await self._agent.count(turn)
+
+
+class Upstreams(Protocol):
+    """The models of providers."""
+
+    @property
+    def names(self) -> list[str]:
+        """The models that are known by name, as `provider/model`."""
+        ...
+
+    def find(self, name: str) -> Model | None:
+        """Return the model of a name, if its provider is configured."""
+        ...
+
+
+class Models:
+    """Models by name."""
+
+    def __init__(
+        self,
+        agents: Iterable[Agent] = (),
+        upstreams: Upstreams | None = None,
+        aliases: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._agents = Agents(agents)
+        self._upstreams = upstreams
+        self._aliases = dict(aliases or {})
+
+    @property
+    def names(self) -> list[str]:
+        """Every name that is known; providers may have models beyond these."""
+        upstreams = self._upstreams.names if self._upstreams else []
+        return list(dict.fromkeys([*self._agents.models, *self._aliases, *upstreams]))
+
+    def find(self, name: str) -> list[Model]:
+        """Return the models that a name stands for, in the order they are to be tried."""
+        return self._found(name, frozenset())
+
+    def _found(self, name: str, within: frozenset[str]) -> list[Model]:
+        if name in self._aliases and name not in within:
+            found = [self._found(target, within | {name}) for target in self._aliases[name]]
+            return [model for models in found for model in models]
+        if agent := self._agents.find(name):
+            return [AgentModel(*agent)]
+        upstream = self._upstreams.find(name) if self._upstreams else None
+        return [upstream] if upstream else []

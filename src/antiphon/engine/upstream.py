@@ -1,0 +1,248 @@
+"""One model of one provider: a turn becomes a request, the answer's bytes become parts.
+
+Nothing here waits per event: the bytes of an answer go from the socket through the decoder into the
+sink in one call. Trying again happens before the answer has begun, and never after.
+"""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from antiphon.adapters.ask import ask
+from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
+from antiphon.adapters.registry import adapter_for
+from antiphon.agents.turn import Turn
+from antiphon.core import parts
+from antiphon.core.errors import UpstreamError
+from antiphon.core.parts import Part
+from antiphon.engine.models import Model, Sink
+from antiphon.transport.auth import Signer, signer
+from antiphon.transport.connection import Exchange
+from antiphon.transport.http import Client, HttpRequest
+from antiphon.transport.retry import Budget, Patience, delay
+from antiphon.wire import json
+from antiphon.wire.upstream import Upstream
+
+logger = logging.getLogger("antiphon.engine")
+
+MANY_MODELS = 1000
+"""How many models of a provider may be remembered to need another way of asking."""
+
+
+class Link:
+    """A provider that can be asked."""
+
+    def __init__(
+        self, provider: Provider, key: str | None, client: Client, patience: Patience
+    ) -> None:
+        self.provider = provider
+        self._adapter = adapter_for(provider)
+        self._others: dict[str, Adapter] = {}
+        self._client = client
+        self._key = key
+        self._patience = patience
+        self._budget = Budget()
+        self._signer: Signer = signer(self._adapter.credential(), key)
+
+    def adapter(self, model: str) -> Adapter:
+        """Return the adapter that a model is asked through."""
+        return self._others.get(model, self._adapter)
+
+    def remember(self, model: str, other: Adapter) -> None:
+        """Ask a model in another way from now on, which has worked."""
+        logger.info("%s/%s is asked as '%s' from now on", self.provider.name, model, other.name)
+        if len(self._others) >= MANY_MODELS:
+            self._others.clear()  # they are learnt again
+        self._others[model] = other
+
+    async def open(self, adapter: Adapter, sent: Upstream) -> Exchange:
+        """Send a request, again if need be; return its answer when it is a good one."""
+        if self.provider.api_key_env and self._key is None:
+            raise keyless(self.provider.name, self.provider.api_key_env)
+        body = await self._body(sent)
+        tried = 0
+        self._budget.earn()
+        while True:
+            try:
+                return await self._once(adapter, sent, body)
+            except UpstreamError as error:
+                wait = delay(error, tried, self._patience, now=time.time())
+                if wait is None or not self._budget.spend():
+                    raise
+                logger.info("%s; trying again in %.1f s", str(error).rstrip("."), wait)
+            await asyncio.sleep(wait)
+            tried += 1
+
+    async def _body(self, sent: Upstream) -> bytes:
+        body = sent.body
+        if hook := self.provider.transform_request:
+            made = hook(cast("dict[str, object]", body))
+            made = await made if inspect.isawaitable(made) else made
+            body = body if made is None else made
+        return b"" if body is None else json.encode(body)
+
+    async def _once(self, adapter: Adapter, sent: Upstream, body: bytes) -> Exchange:
+        headers = {"content-type": "application/json", **sent.headers, **self.provider.headers}
+        described = Upstream(url=sent.url, body=sent.body, headers=headers, method=sent.method)
+        headers |= await self._signer.headers(described, body)
+        exchange = await self._client.open(
+            HttpRequest(
+                url=sent.url,
+                method=sent.method,
+                headers=headers,
+                body=body,
+                who=self.provider.name,
+            )
+        )
+        if 200 <= exchange.status < 300:
+            return exchange
+        try:
+            answer = await exchange.read()
+        finally:
+            exchange.release()
+        raise adapter.error(exchange.status, exchange.headers, answer)
+
+
+def keyless(name: str, variable: str) -> UpstreamError:
+    """Say that a provider cannot be asked for want of a key."""
+    return UpstreamError(
+        f"{name}: {variable} is not set. Set it to this provider's key, and start again.",
+        status=401,
+        type="authentication_error",
+        code="missing_credentials",
+    )
+
+
+class UpstreamModel(Model):
+    """One model of a provider."""
+
+    def __init__(self, link: Link, model: str) -> None:
+        self._link = link
+        self._model = model
+        provider = link.provider
+        self.name = f"{provider.name}/{model}"
+        self.origin = f"{provider.name}/{link.adapter(model).family(model)}".rstrip("/")
+        self._capabilities = provider.models.get(model, Capabilities())
+        self.window = self._capabilities.window
+        self.passes_unknown = link.adapter(model).passes_unknown
+
+    async def answer(self, turn: Turn, sink: Sink) -> None:
+        """Ask the provider, and hear its answer."""
+        adapter = self._link.adapter(self._model)
+        try:
+            await self._ask(adapter, turn, sink)
+        except UpstreamError as error:
+            other = None if sink.spoken else adapter.instead(error)
+            if other is None:
+                raise
+            await self._ask(other, turn, sink)
+            self._link.remember(self._model, other)
+
+    async def _ask(self, adapter: Adapter, turn: Turn, sink: Sink) -> None:
+        prompt = Prompt(self._model, turn.request, turn.items, sink.live, self._capabilities)
+        sent, decoder = ask(adapter, prompt)
+        exchange = await self._link.open(adapter, sent)
+        try:
+            sink.take(prompt.warnings)
+            sink.begin()
+            await Hearing(exchange, decoder, sink).hear(streamed=sink.live)
+        finally:
+            exchange.release()
+
+
+class Hearing:
+    """One answer being heard."""
+
+    def __init__(self, exchange: Exchange, decoder: Decoder, sink: Sink) -> None:
+        self._exchange = exchange
+        self._decoder = decoder
+        self._sink = sink
+
+    async def hear(self, *, streamed: bool) -> None:
+        """Hear the answer to its end; raises UpstreamError if it breaks before it has begun."""
+        kind = self._exchange.headers.get("content-type", "").lower()
+        if streamed and kind:
+            streamed = self._decoder.hears(kind)
+        if streamed or "event-stream" in kind:
+            await self._stream()
+        else:
+            body = await self._exchange.read()
+            self._tell(self._decoder.whole(body))
+
+    async def _stream(self) -> None:
+        exchange = self._exchange
+        exchange.listen(self._receive)
+        try:
+            while not await exchange.turn():
+                await self._sink.drained()
+                exchange.resume()
+        except UpstreamError:
+            if not self._decoder.finished:  # or else only its last words were lost
+                raise
+        self._tell(self._decoder.close())
+
+    def _receive(self, data: bytes) -> None:
+        heard = self._decoder.feed(data)
+        wanted = not heard or self._tell(heard)
+        if self._decoder.done or not wanted:
+            self._exchange.stop()
+        elif self._sink.full:
+            self._exchange.pause()
+
+    def _tell(self, heard: list[Part]) -> bool:
+        """Pass parts on. What breaks before anything was said is raised: others may do better."""
+        if heard and type(failure := heard[-1]) is parts.Failure and not self._sink.spoken:
+            self._sink.take(heard[:-1])
+            if not self._sink.spoken:
+                error = failure.error
+                raise UpstreamError(
+                    error.message,
+                    status=failure.status,
+                    type=error.type,
+                    code=error.code,
+                    param=error.param,
+                )
+            heard = [failure]
+        return self._sink.take(heard)
+
+
+class Providers:
+    """The models of every provider that is configured."""
+
+    def __init__(
+        self,
+        providers: Sequence[Provider],
+        keys: Mapping[str, str],
+        client: Client,
+        patience: Patience,
+    ) -> None:
+        self._providers = {provider.name: provider for provider in providers}
+        self._keys = keys
+        self._client = client
+        self._patience = patience
+        self._links: dict[str, Link] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The models that the configuration names."""
+        known = self._providers.values()
+        return [f"{provider.name}/{model}" for provider in known for model in provider.models]
+
+    def find(self, name: str) -> Model | None:
+        """Return the model of a name, if its provider is configured."""
+        provider, _, model = name.partition("/")
+        return UpstreamModel(self._link(provider), model) if self._has(provider, model) else None
+
+    def _has(self, provider: str, model: str) -> bool:
+        return bool(model) and provider in self._providers
+
+    def _link(self, name: str) -> Link:
+        """Return the way to a provider; its adapter is imported when it is first asked."""
+        if name not in self._links:
+            provider = self._providers[name]
+            key = self._keys.get(name)
+            self._links[name] = Link(provider, key, self._client, self._patience)
+        return self._links[name]

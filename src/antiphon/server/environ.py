@@ -1,0 +1,107 @@
+"""What the environment says about providers, in the variables that their own SDKs read."""
+
+from collections.abc import Mapping
+
+from antiphon.adapters.base import Adapter
+from antiphon.server.address import ollama_url, url_problem
+
+Environ = Mapping[str, str]
+
+VARIABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "openai": {"base_url": ("OPENAI_BASE_URL",)},
+    "azure": {"endpoint": ("AZURE_OPENAI_ENDPOINT",), "api_version": ("OPENAI_API_VERSION",)},
+    "bedrock": {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")},
+    "google": {"project": ("GOOGLE_CLOUD_PROJECT",), "location": ("GOOGLE_CLOUD_LOCATION",)},
+    "ollama": {"base_url": ("OLLAMA_HOST",)},
+    "responses": {"base_url": ("OPENRESPONSES_BASE_URL",)},
+}
+"""For each adapter, the fields of a provider and the variables that give them, the best first."""
+
+NEEDED = {"azure": "endpoint", "bedrock": "region"}
+"""What says where to ask, for adapters that no single address belongs to."""
+
+HINTS = {
+    "bedrock": (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_CONFIG_FILE",
+    ),
+}
+"""Adapters that can do without a key, and the variables which say that they may."""
+
+ADDRESSES = frozenset({"base_url", "endpoint"})
+VERTEX = "GOOGLE_GENAI_USE_VERTEXAI"
+
+
+def value_of(variable: str, environ: Environ) -> str:
+    """Return what a variable holds; nothing and blanks are the same."""
+    return environ.get(variable, "").strip()
+
+
+def fields_in(adapter: str, environ: Environ) -> dict[str, str]:
+    """Return the fields that the environment gives to the provider called like its adapter."""
+    if adapter == "google" and value_of(VERTEX, environ).lower() not in ("true", "1"):
+        return {}
+    found: dict[str, str] = {}
+    for field, variables in VARIABLES.get(adapter, {}).items():
+        values = [value_of(variable, environ) for variable in variables]
+        if value := next(filter(None, values), None):
+            found[field] = ollama_url(value) if adapter == "ollama" else value
+    return found
+
+
+def fields_beside(said: Mapping[str, object], name: str, environ: Environ) -> dict[str, str]:
+    """Return the fields that the environment adds to what is said about a provider.
+
+    A provider that is said to be elsewhere, or has a name of its own, is not where the environment
+    says; only the region of everything on this machine is its region too.
+    """
+    adapter = str(said["adapter"])
+    given = fields_in(adapter, environ)
+    elsewhere = name != adapter or "base_url" in said
+    if elsewhere or (adapter == "google" and "api_key_env" in said):
+        given = {field: value for field, value in given.items() if field == "region"}
+    return given
+
+
+def no_address(adapter: str, fields: Mapping[str, str]) -> str:
+    """Say which of the fields that the environment gave is no address, and should be."""
+    for field in ADDRESSES & fields.keys():
+        if problem := url_problem(fields[field]):
+            return f"{VARIABLES[adapter][field][0]} {problem}"
+    return ""
+
+
+def key_variable(
+    kind: type[Adapter], fields: Mapping[str, object], environ: Environ, *, alone: bool
+) -> str | None:
+    """Return the variable that holds a provider's key, or ought to; None if it needs no key.
+
+    `alone` is whether nothing but the environment speaks of the provider.
+    """
+    if "project" in fields:
+        return None
+    if found := next((name for name in kind.key_env if value_of(name, environ)), None):
+        return found
+    hints = HINTS.get(str(fields["adapter"]))
+    if hints and (not alone or any(value_of(name, environ) for name in hints)):
+        return None
+    near = "base_url" in fields or (kind.default_url or "").startswith("http:")
+    return None if near or not kind.key_env else kind.key_env[0]
+
+
+def place_variable(
+    kind: type[Adapter], fields: Mapping[str, object], *, alone: bool
+) -> tuple[str, str] | None:
+    """Return the field that ought to say where a provider is and the variable that may, if none."""
+    adapter = str(fields["adapter"])
+    field = NEEDED.get(adapter)
+    if field is None or field in fields or "base_url" in fields or kind.default_url:
+        return None
+    if field == "region" and (not alone or fields.get("api_key_env")):
+        return None  # the adapter has a region to begin with; here it tells credentials from hints
+    return field, VARIABLES[adapter][field][0]

@@ -1,0 +1,1 @@
+"""Outbound network and nothing else."""

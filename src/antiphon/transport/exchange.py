@@ -1,0 +1,243 @@
+"""One request's answer, as whoever asked meets it: its head, and its body as it comes.
+
+Everything that arrives in one read is given to the reader in one call. The reader may pause the
+reading, and may stop listening before the answer is over.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from antiphon.transport.errors import Invalid, broken
+
+MAX_BODY = 256 * 1024 * 1024
+"""How long an answer may be, whole or streamed."""
+
+MAX_WHOLE = 64 * 1024 * 1024
+"""How long an answer may be that is read in one piece."""
+
+MAX_EARLY = 1024 * 1024
+"""How much of an answer may come before anybody listens; then the upstream is held back."""
+
+MAX_UNPACKED = 256 * 1024
+"""How much is unpacked at a time: a few packed bytes may be very many."""
+
+Receive = Callable[[bytes], None]
+
+
+class Carrier(Protocol):
+    """The connection that carries an answer."""
+
+    def pause(self) -> None:
+        """Read no more."""
+        ...
+
+    def resume(self) -> None:
+        """Read on."""
+        ...
+
+    def close(self) -> None:
+        """Close at once."""
+        ...
+
+    def release(self, exchange: "Exchange") -> None:
+        """Be free for another request, or close."""
+        ...
+
+
+class Exchange:
+    """One request's answer."""
+
+    def __init__(self, connection: Carrier, who: str) -> None:
+        self.who = who
+        """Whom to blame."""
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        """What the head says; names are in lower case."""
+        self.over = False
+        """Whether the whole answer has been given, or nobody listens any more."""
+        self.paused = False
+        self._connection = connection
+        self._head: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turned = asyncio.Event()
+        self._receive: Receive | None = None
+        self._early: list[bytes] = []
+        self._ended = False
+        self._size = 0
+        self._packed: Packed | None = None
+        self._error: Exception | None = None
+
+    def __repr__(self) -> str:
+        state = "over" if self.over else "paused" if self.paused else "open"
+        return f"<Exchange with {self.who}: {self.status or 'no head'}, {state}>"
+
+    # --- for whoever asked ---
+
+    def release(self) -> None:
+        """Let go of the connection; if the answer is not over, it is closed at once."""
+        self._connection.release(self)
+
+    async def begun(self) -> None:
+        """Wait for the head; raises UpstreamError, or Stale."""
+        try:
+            await self._head
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def listen(self, receive: Receive) -> None:
+        """Have every piece of the body given to a function, from now on."""
+        self._receive = receive
+        if self._early:
+            early, self._early = b"".join(self._early), []
+            self._size = 0
+            self.resume()
+            self.body_received(early)
+            if self._ended:
+                self.end()
+
+    async def turn(self) -> bool:
+        """Wait until the answer is over (true) or paused (false); raises what went wrong."""
+        while not (self.over or self.paused):
+            self._turned.clear()
+            await self._turned.wait()
+        if self._error is not None:
+            raise self._error
+        return self.over
+
+    async def read(self) -> bytes:
+        """Return the whole body; raises UpstreamError."""
+        pieces: list[bytes] = []
+
+        def receive(data: bytes) -> None:
+            if self._size > MAX_WHOLE:
+                raise broken(self.who, "sent more than can be read at once.")
+            pieces.append(data)
+
+        self.listen(receive)
+        await self.turn()
+        return b"".join(pieces)
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+        if not self.over:
+            self.paused = True
+            self._connection.pause()
+            self._turned.set()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self.paused:
+            self.paused = False
+            self._connection.resume()
+
+    def stop(self) -> None:
+        """Listen no more; what still comes is of no interest."""
+        self._receive = _ignore
+        self._early.clear()
+        self._finish()
+
+    # --- for the connection ---
+
+    @property
+    def waits_for_head(self) -> bool:
+        """Whether the head has not come yet."""
+        return not self._head.done()
+
+    def head_received(self, status: int, headers: dict[str, str]) -> None:
+        """Take the head; raises Invalid if its body could not be understood."""
+        packing = headers.get("content-encoding", "").lower()
+        if packing in ("gzip", "x-gzip", "deflate"):
+            self._packed = Packed()
+        elif packing not in ("", "identity"):
+            raise Invalid(f"sent a body packed as '{packing[:40]}', unasked.")
+        self.status, self.headers = status, headers
+        if not self._head.done():
+            self._head.set_result(None)
+
+    def body_received(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        if self._receive is None:
+            self._early.append(data)  # packed as it is: unpacked it may be very much
+            self._size += len(data)
+            if self._size > MAX_EARLY:
+                self.pause()
+        elif self._packed is None:
+            self._give(data, self._receive)
+        else:
+            self._unpack(data, self._packed, self._receive)
+
+    def _unpack(self, data: bytes, packed: "Packed", receive: Receive) -> None:
+        try:
+            for piece in packed.feed(data):
+                self._give(piece, receive)
+                if self.over:
+                    break
+        except zlib.error:
+            self.fail(broken(self.who, "sent a body that cannot be unpacked."))
+
+    def end(self) -> None:
+        """Take note that the whole answer has come."""
+        if self.over:
+            return
+        if self._early:
+            self._ended = True  # it is over once somebody has listened
+        elif self._packed is not None and not self._packed.is_whole:
+            self.fail(broken(self.who, "sent a body that cannot be unpacked: its end is missing."))
+        else:
+            self._finish()
+
+    def fail(self, error: Exception) -> None:
+        """End with an error, unless it is over; close the connection."""
+        if not self.over:
+            if not self._head.done():
+                self._head.set_exception(error)
+                self._head.exception()  # whoever waited may be gone
+            self._finish(error)
+        self._connection.close()
+
+    def _give(self, data: bytes, receive: Receive) -> None:
+        self._size += len(data)
+        if self._size > MAX_BODY:
+            self.fail(broken(self.who, "sent an answer without an end."))
+            return
+        try:
+            receive(data)
+        except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+            self._finish(error)
+            self._connection.close()
+
+    def _finish(self, error: Exception | None = None) -> None:
+        self.over = True
+        self._error = error
+        self._turned.set()
+        self.resume()  # the connection may serve others, or has an end to wait for
+
+
+def _ignore(data: bytes) -> None:
+    del data
+
+
+class Packed:
+    """A packed body, unpacked a bounded piece at a time."""
+
+    def __init__(self) -> None:
+        self._inflate: zlib._Decompress | None = None  # pyright: ignore[reportPrivateUsage]
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Unpack what has come; raises zlib.error."""
+        more = True
+        while data or more:
+            if self._inflate is None or (self._inflate.eof and data):
+                self._inflate = zlib.decompressobj(wbits=47)  # gzip or zlib, by its first bytes
+            piece = self._inflate.decompress(data, MAX_UNPACKED)
+            more = len(piece) == MAX_UNPACKED
+            data = self._inflate.unconsumed_tail or self._inflate.unused_data
+            if piece:
+                yield piece
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing."""
+        return self._inflate is None or self._inflate.eof

@@ -1,0 +1,130 @@
+"""Which proxy leads to an address, as the environment says; and the way through it."""
+
+import asyncio
+import base64
+import ipaddress
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment
+
+from antiphon.transport.errors import unreachable
+
+MAX_ANSWER = 64 * 1024
+
+
+class Proxy(NamedTuple):
+    """A proxy that speaks HTTP; `authorization` is a header's value, or empty."""
+
+    host: str
+    port: int
+    authorization: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Proxy {self.host}:{self.port}>"
+
+
+def proxy_for(scheme: str, host: str, port: int, who: str) -> Proxy | None:
+    """Return the proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY ask for.
+
+    This machine itself is never behind one. Raises UpstreamError for a proxy of another kind.
+    """
+    proxies = getproxies_environment()
+    url = proxies.get(scheme) or proxies.get("all")
+    if not url or is_local(host) or is_exempt(host, port, proxies.get("no", "")):
+        return None
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        near = parts.port or 80
+    except ValueError:
+        near = 0
+    if parts.scheme != "http" or not parts.hostname or not near:
+        raise unreachable(
+            who, "cannot be reached: the proxy in the environment must be http://host:port."
+        )
+    secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    authorization = f"Basic {base64.b64encode(secret.encode()).decode()}" if secret else ""
+    return Proxy(parts.hostname, near, authorization)
+
+
+def is_local(host: str) -> bool:
+    """Tell whether an address is this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_exempt(host: str, port: int, rules: str) -> bool:
+    """Tell whether NO_PROXY names an address: `*`, a domain, an address, a network, or one port."""
+    return any(_is_named(host, port, rule) for rule in rules.lower().replace(",", " ").split())
+
+
+def _is_named(host: str, port: int, rule: str) -> bool:
+    if rule == "*":
+        return True
+    name, _, digits = rule.rpartition(":")
+    if digits.isdecimal() and (":" not in name or name.endswith("]")):
+        if int(digits) != port:
+            return False
+        rule = name
+    rule = rule.removeprefix("*").lstrip(".")
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(rule.strip("[]"), strict=False)
+    except ValueError:
+        return bool(rule) and (host == rule or host.endswith(f".{rule}"))
+
+
+class Tunnel(asyncio.Protocol):
+    """Asks a proxy for a way through, and waits for its answer."""
+
+    def __init__(self) -> None:
+        self._answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._heard = b""
+
+    async def status(self) -> str:
+        """Wait for the head of the answer; return its status, or nothing if it is no answer."""
+        line = (await self._answer).partition(b"\r\n")[0].split()
+        return line[1].decode("latin-1") if len(line) > 1 and line[0].startswith(b"HTTP/") else ""
+
+    def data_received(self, data: bytes) -> None:
+        """Gather the head of the answer."""
+        self._heard += data
+        if b"\r\n\r\n" in self._heard:
+            self._settle(self._heard)
+        elif len(self._heard) > MAX_ANSWER:
+            self._settle(b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take silence for an answer."""
+        del exc
+        self._settle(b"")
+
+    def _settle(self, answer: bytes) -> None:
+        if not self._answer.done():
+            self._answer.set_result(answer)
+
+
+async def tunnel(proxy: Proxy, host: str, port: int, who: str) -> asyncio.Transport:
+    """Open a way through a proxy; raises OSError or UpstreamError."""
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_connection(Tunnel, proxy.host, proxy.port)
+    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    lines = [f"CONNECT {name} HTTP/1.1", f"Host: {name}"]
+    if proxy.authorization:
+        lines.append(f"Proxy-Authorization: {proxy.authorization}")
+    transport.write("\r\n".join([*lines, "", ""]).encode())
+    try:
+        status = await protocol.status()
+        if not status.startswith("2"):
+            said = f"answered {status[:40]}" if status else "gave no answer"
+            raise unreachable(
+                who,
+                f"cannot be reached: the proxy {proxy.host}:{proxy.port} {said}.",
+                retryable=not status.startswith("4"),
+            )
+    except BaseException:
+        transport.abort()
+        raise
+    return transport

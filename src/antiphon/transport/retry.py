@@ -1,0 +1,78 @@
+"""When to try again: before the first byte of an answer, patiently, and not for ever.
+
+Each wait is random within a range that doubles. A provider's `Retry-After` is obeyed if it is
+short, and ends the trying if it is long. A budget bounds how much of the traffic may be retries, so
+that a provider in trouble is not kept there by us.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+from msgspec import Struct
+
+from antiphon.core.errors import UpstreamError
+
+
+class Patience(Struct, frozen=True):
+    """How often to try again, how long to wait at first, and how long at most."""
+
+    retries: int = 2
+    first: float = 0.5
+    longest: float = 8.0
+
+
+class Budget:
+    """What retries are paid from: every request adds a little, every retry takes a whole."""
+
+    def __init__(self, most: float = 10.0, share: float = 0.2) -> None:
+        self._most, self._share = most, share
+        self._left = most
+
+    def earn(self) -> None:
+        """Take note of a request."""
+        self._left = min(self._most, self._left + self._share)
+
+    def spend(self) -> bool:
+        """Pay for a retry; tell whether there was enough."""
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def delay(
+    error: UpstreamError,
+    tried: int,
+    patience: Patience,
+    *,
+    now: float,
+    chance: Callable[[float, float], float] = random.uniform,
+) -> float | None:
+    """Return how long to wait before trying again; None if that is of no use.
+
+    `tried` is how often it has failed before this time.
+    """
+    if not error.retryable or tried >= patience.retries:
+        return None
+    asked = asked_wait(error.headers, now)
+    if asked is not None:
+        return asked if asked <= patience.longest else None
+    most = min(patience.longest, patience.first * 2**tried)
+    return chance(most / 2, most)
+
+
+def asked_wait(headers: Mapping[str, str], now: float) -> float | None:
+    """Return how long a provider asks us to wait, in seconds."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(headers[name]) * unit)
+        except (KeyError, ValueError):
+            continue
+    try:
+        when = parsedate_to_datetime(headers["retry-after"])
+    except (KeyError, ValueError):
+        return None
+    when = when.replace(tzinfo=when.tzinfo or UTC)  # a date of HTTP is always in GMT
+    return max(0.0, when.timestamp() - now)

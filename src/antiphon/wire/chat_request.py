@@ -1,0 +1,229 @@
+"""A chat request understood: what it asks for in our words, and where it said so in its own.
+
+Messages become items, options become ours. What is wrong is blamed on the chat body: shapes by
+`chat_body.py`, meanings here, and whatever is found out later by `Chat.place`, which finds the
+way back from our params to theirs.
+
+A limit below sixteen tokens, which our own protocol refuses, is obeyed as it is: chat clients do
+ask for one token, and would pay for the other fifteen.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from antiphon.core.errors import RequestError
+from antiphon.core.request import (
+    LOGPROBS,
+    Format,
+    JsonSchemaFormat,
+    ReasoningConfig,
+    Request,
+    StreamOptions,
+    TextConfig,
+    TextFormat,
+)
+from antiphon.core.response import ResponseWarning
+from antiphon.core.tools import (
+    AllowedTools,
+    ExtensionTool,
+    ExtensionToolChoice,
+    FunctionTool,
+    FunctionToolChoice,
+    SpecificToolChoice,
+    Tool,
+    ToolChoice,
+)
+from antiphon.core.value import decode
+from antiphon.wire import chat_body
+from antiphon.wire.chat_body import Body
+from antiphon.wire.chat_messages import Transcript
+
+CUSTOM = "openai:custom"
+
+PLACES = (
+    (re.compile(r"^input$"), "messages"),
+    (re.compile(r"^text\.format\.(schema|name|strict)"), r"response_format.json_schema.\1"),
+    (re.compile(r"^text\.format"), "response_format"),
+    (re.compile(r"^text\.verbosity$"), "verbosity"),
+    (re.compile(r"^reasoning(\.\w+)?$"), "reasoning_effort"),
+    (re.compile(r"^include(\[\d+\])?$"), "logprobs"),
+    (re.compile(r"^(tools\[\d+\])\.(name|parameters|strict)"), r"\1.function.\2"),
+)
+"""Our params, and what chat calls them."""
+
+NOT_OURS = frozenset({"audio", "logit_bias", "prediction", "web_search_options"}).union(
+    Request.__struct_fields__
+)
+"""What only a chat knows, and what a chat does not: fields that must not reach any model.
+
+Fields that are neither may be meant for a model, and are the engine's affair.
+"""
+
+ITEM = re.compile(r"^input\[(\d+)\](\.(?:content|output)\[\d+\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat request understood."""
+
+    request: Request
+    include_usage: bool = False
+    places: Sequence[str] = ()
+    """Where each item of the input was said."""
+    limit: str = "max_completion_tokens"
+    """What the client calls `max_output_tokens`."""
+    warnings: Sequence[ResponseWarning] = ()
+    """What was said and is not used."""
+
+    @property
+    def offered(self) -> frozenset[str]:
+        """The functions that the client can call."""
+        tools = self.request.tools
+        return frozenset(tool.name for tool in tools if isinstance(tool, FunctionTool))
+
+    def place(self, param: str) -> str:
+        """Return what a chat client calls one of our params.
+
+        >>> Chat(Request(), places=["messages[0]"]).place("text.format.schema")
+        'response_format.json_schema.schema'
+        """
+        if param == "max_output_tokens":
+            return self.limit
+        if (found := ITEM.match(param)) and (index := int(found[1])) < len(self.places):
+            return self.places[index] + (found[2] or "").replace(".output", ".content")
+        for ours, theirs in PLACES:
+            if ours.search(param):
+                return ours.sub(theirs, param)
+        return param
+
+
+def read_chat(raw: object) -> Chat:
+    """Read a chat request; raises ShapeError or RequestError, naming the chat param."""
+    body = decode(Body, raw)
+    check(body)
+    transcript = Transcript(body.messages)
+    limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    given = {name: value for name, value in (body.extra or {}).items() if value is not None}
+    left_out = [name for name in given if name in NOT_OURS]
+    unknown = {name: value for name, value in given.items() if name not in NOT_OURS}
+    request = Request(
+        model=body.model,
+        input=transcript.items,
+        include=[LOGPROBS] if body.logprobs or body.top_logprobs else [],
+        tools=[_tool(tool) for tool in body.tools],
+        tool_choice=_choice(body),
+        metadata=body.metadata,
+        text=TextConfig(format=_format(body), verbosity=body.verbosity or UNSET),
+        temperature=body.temperature,
+        top_p=body.top_p,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        parallel_tool_calls=body.parallel_tool_calls,
+        stream=body.stream,
+        stream_options=StreamOptions(include_obfuscation=body.stream_options.include_obfuscation),
+        max_output_tokens=body.max_completion_tokens or body.max_tokens,
+        reasoning=ReasoningConfig(effort=body.reasoning_effort) if body.reasoning_effort else None,
+        safety_identifier=body.safety_identifier,
+        prompt_cache_key=body.prompt_cache_key,
+        store=body.store,
+        service_tier=body.service_tier,
+        top_logprobs=body.top_logprobs,
+        user=body.user,
+        stop=body.stop or None,
+        seed=body.seed,
+        extra=unknown or UNSET,
+    )
+    return Chat(
+        request=request,
+        include_usage=body.stream_options.include_usage,
+        places=transcript.places,
+        limit=limit,
+        warnings=[unused(name) for name in (*left_out, *transcript.unused)],
+    )
+
+
+def check(body: Body) -> None:
+    """Refuse what cannot be left out without changing what is meant; raises RequestError."""
+    if body.n != 1:
+        message = "One request has one answer here. Leave 'n' out, and ask several times."
+        raise RequestError(message, param="n", code="unsupported_value")
+    if set(body.modalities) - {"text"}:
+        message = "Answers are text here. Leave 'modalities' out, or ask for ['text']."
+        raise RequestError(message, param="modalities", code="unsupported_value")
+    for name, given, instead in (
+        ("functions", body.functions, "tools"),
+        ("function_call", body.function_call, "tool_choice"),
+    ):
+        if given is not None:
+            message = f"'{name}' was replaced by '{instead}' in 2023. Use '{instead}'."
+            raise RequestError(message, param=name, code="unsupported_parameter")
+
+
+def unused(param: str) -> ResponseWarning:
+    """Warn of a field that nothing here reads."""
+    message = f"The field '{param}' is not used by this server."
+    return ResponseWarning(code="unused_parameter", message=message, param=param)
+
+
+def _tool(tool: chat_body.FunctionTool | chat_body.CustomTool | chat_body.OtherTool) -> Tool:
+    match tool:
+        case chat_body.FunctionTool(function=function):
+            return FunctionTool(
+                name=function.name,
+                description=function.description,
+                parameters=function.parameters,
+                strict=function.strict,
+                extra=function.extra,
+            )
+        case chat_body.CustomTool(custom=custom):
+            return ExtensionTool(type=CUSTOM, extra=_custom(custom))
+        case _:
+            return ExtensionTool(type=tool.type, extra=tool.extra)
+
+
+def _custom(custom: chat_body.Custom) -> dict[str, object]:
+    fields: dict[str, object] = {"name": custom.name}
+    if custom.description is not None:
+        fields["description"] = custom.description
+    if custom.format:
+        fields["format"] = {"type": custom.format.type}
+        if grammar := custom.format.grammar:
+            syntax = {"syntax": grammar.syntax, "definition": grammar.definition}
+            fields["format"] = {"type": "grammar", **syntax}
+    return fields
+
+
+def _choice(body: Body) -> ToolChoice:
+    choice = body.tool_choice
+    match choice:
+        case chat_body.AllowedChoice(allowed_tools=allowed):
+            return AllowedTools(mode=allowed.mode, tools=[_named(tool) for tool in allowed.tools])
+        case chat_body.FunctionChoice() | chat_body.CustomChoice():
+            return _named(choice)
+        case _:
+            return choice
+
+
+def _named(choice: chat_body.Choice) -> SpecificToolChoice:
+    if isinstance(choice, chat_body.FunctionChoice):
+        return FunctionToolChoice(name=choice.function.name)
+    return ExtensionToolChoice(type=CUSTOM, extra={"name": choice.custom.name})
+
+
+def _format(body: Body) -> Format:
+    match body.response_format:
+        case None:
+            return TextFormat()
+        case chat_body.SchemaFormat(json_schema=schema):
+            return JsonSchemaFormat(
+                name=schema.name,
+                description=schema.description,
+                schema=schema.schema,
+                strict=schema.strict,
+                extra=schema.extra,
+            )
+        case format:
+            return format

@@ -1,0 +1,181 @@
+"""The event stream of AWS, both ways: messages of headers and a payload, in binary, with checksums.
+
+A message is its prelude (the length of all of it, the length of its headers, a checksum of these
+two), its headers, its payload, and a checksum of everything before. Numbers are big-endian.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from struct import Struct as Packed
+from zlib import crc32
+
+from msgspec import Struct
+
+MAX_MESSAGE = 1024 * 1024
+
+Header = bool | int | bytes | str
+"""A header's value. A timestamp is its milliseconds, a UUID its 16 bytes."""
+
+_PRELUDE = Packed(">III")
+_LENGTHS = Packed(">II")
+_CHECKSUM = Packed(">I")
+_OVERHEAD = _PRELUDE.size + _CHECKSUM.size
+_HEADS = 100  # how many heads a decoder remembers
+_HEAD = 256  # and how long each may be
+
+
+class EventStreamError(ValueError):
+    """Bytes that are no event stream, or a message larger than we are willing to hold."""
+
+
+class Message(Struct, frozen=True, gc=False):
+    """One message. Messages may share their headers: read them, never change them."""
+
+    headers: Mapping[str, Header]
+    payload: bytes
+
+
+class Decoder:
+    """Hears one stream of messages; after an error it is of no further use."""
+
+    def __init__(self, max_message: int = MAX_MESSAGE) -> None:
+        self._max_message = max_message
+        self._rest = bytearray()
+        self._length = 0  # of the message that is being received, once it is known
+        # The headers of a stream are few and alike, so each kind is read once.
+        self._heads: dict[bytes, Mapping[str, Header]] = {b"": {}}
+
+    def feed(self, chunk: bytes) -> list[Message]:
+        """Return the messages that this chunk completes."""
+        rest = self._rest
+        rest += chunk
+        messages: list[Message] = []
+        start = 0
+        while len(rest) - start >= (self._length or _PRELUDE.size):
+            if not self._length:
+                self._length = self._measured(rest, start)
+                continue
+            messages.append(self._message(bytes(rest[start : start + self._length])))
+            start += self._length
+            self._length = 0
+        del rest[:start]
+        return messages
+
+    def _measured(self, data: bytearray, start: int) -> int:
+        """Return the length of the message that starts here."""
+        length, head, checksum = _PRELUDE.unpack_from(data, start)
+        if crc32(data[start : start + _LENGTHS.size]) != checksum:
+            raise EventStreamError("The bytes are no event stream, or were damaged on the way.")
+        if length > self._max_message:
+            raise EventStreamError(
+                f"A message has {length} bytes, more than {self._max_message}. "
+                "Raise the limit if it should pass."
+            )
+        if length < head + _OVERHEAD:
+            raise EventStreamError("A message is shorter than its headers.")
+        return length
+
+    def _message(self, data: bytes) -> Message:
+        body = len(data) - _CHECKSUM.size
+        if crc32(data[:body]) != _CHECKSUM.unpack_from(data, body)[0]:
+            raise EventStreamError("A message was damaged on the way: its checksum is wrong.")
+        end = _PRELUDE.size + _LENGTHS.unpack_from(data)[1]
+        head = data[_PRELUDE.size : end]
+        headers = self._heads.get(head)
+        if headers is None:
+            headers = _headers(head)
+            if len(head) <= _HEAD and len(self._heads) < _HEADS:
+                self._heads[head] = headers
+        return Message(headers, data[end:body])
+
+
+def encode(headers: Mapping[str, Header], payload: bytes) -> bytes:
+    """Write one message; every integer is a long."""
+    head = b"".join(map(_header, headers, headers.values()))
+    lengths = _LENGTHS.pack(len(head) + len(payload) + _OVERHEAD, len(head))
+    message = lengths + _CHECKSUM.pack(crc32(lengths)) + head + payload
+    return message + _CHECKSUM.pack(crc32(message))
+
+
+# --- headers --------------------------------------------------------------------------------------
+
+Read = Callable[[bytes, int], tuple[Header, int]]
+"""Reads a value at a place; returns it and the place behind it."""
+
+
+def _headers(head: bytes) -> Mapping[str, Header]:
+    headers: dict[str, Header] = {}
+    place = 0
+    try:
+        while place < len(head):
+            written, place = _sized(head, place, _U8)
+            name = written.decode()
+            if name in headers:
+                raise EventStreamError(f"The header {name!r} comes twice.")
+            read = _READERS.get(head[place])
+            if read is None:
+                raise EventStreamError(f"A header has the unknown type {head[place]}.")
+            headers[name], place = read(head, place + 1)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        raise EventStreamError("The headers of a message cannot be read.") from None
+    return headers
+
+
+def _sized(data: bytes, place: int, size: Packed) -> tuple[bytes, int]:
+    start = place + size.size
+    end = start + size.unpack_from(data, place)[0]
+    return _slice(data, start, end), end
+
+
+def _slice(data: bytes, start: int, end: int) -> bytes:
+    if end > len(data):
+        raise IndexError
+    return data[start:end]
+
+
+def _bytes(data: bytes, place: int) -> tuple[Header, int]:
+    return _sized(data, place, _U16)
+
+
+def _text(data: bytes, place: int) -> tuple[Header, int]:
+    value, place = _sized(data, place, _U16)
+    return value.decode(), place
+
+
+def _uuid(data: bytes, place: int) -> tuple[Header, int]:
+    return _slice(data, place, place + 16), place + 16
+
+
+def _number(form: str) -> Read:
+    packed = Packed(form)
+    return lambda data, place: (packed.unpack_from(data, place)[0], place + packed.size)
+
+
+_U8, _U16, _I64 = Packed(">B"), Packed(">H"), Packed(">q")
+_READERS: dict[int, Read] = {
+    0: lambda data, place: (True, place),
+    1: lambda data, place: (False, place),
+    2: _number(">b"),
+    3: _number(">h"),
+    4: _number(">i"),
+    5: _number(">q"),
+    6: _bytes,
+    7: _text,
+    8: _number(">q"),
+    9: _uuid,
+}
+
+
+def _header(name: str, value: Header) -> bytes:
+    named = name.encode()
+    match value:
+        case bool():
+            written = bytes([0 if value else 1])
+        case int():
+            written = b"\x05" + _I64.pack(value)
+        case bytes():
+            written = b"\x06" + _U16.pack(len(value)) + value
+        case str():
+            data = value.encode()
+            written = b"\x07" + _U16.pack(len(data)) + data
+    return _U8.pack(len(named)) + named + written

@@ -1,0 +1,67 @@
+"""Talking to Gemini without a network, and Google's own client with one."""
+
+import base64
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from antiphon.adapters.google import Google
+from antiphon.core.response import Response
+from antiphon.core.value import plain
+from tests.adapters.hearing import answered, asked, made
+from tests.adapters.scripts.google import streamed
+from tests.upstream import Answer, ScriptedUpstream, upstream
+
+with warnings.catch_warnings():  # its source has escapes that Python warns of, once
+    warnings.simplefilter("ignore")
+    from google import genai
+    from google.genai import errors as errors
+    from google.genai import models, types
+
+GOOGLE = made(Google)
+GEMINI_3 = "gemini-3.5-flash"
+BYTES = b"\x89PNG\r\n\x1a\n and so on"
+PIXEL = base64.b64encode(BYTES).decode()
+IMAGE = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}
+PDF = {
+    "type": "input_file",
+    "filename": "a.pdf",
+    "file_data": f"data:application/pdf;base64,{PIXEL}",
+}
+SOUND = {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}}
+
+
+FOREIGN: list[dict] = [
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+    {"type": "reasoning", "summary": [], "encrypted_content": "gAAAA not ours"},
+    {"type": "function_call", "call_id": "toolu_|1", "name": "weather", "arguments": '{"a":1}'},
+    {"type": "function_call", "call_id": "toolu_|2", "name": "time", "arguments": "none"},
+    {"type": "function_call_output", "call_id": "toolu_|2", "output": "noon"},
+    {"type": "function_call_output", "call_id": "toolu_|1", "output": "21"},
+]
+"""What another provider's model did, as a client sends it."""
+
+
+def said(*chunks: dict, model: str = GEMINI_3, **fields: Any) -> Response:
+    """Return the response that a stream of chunks makes."""
+    return answered(asked(GOOGLE, upstream_model=model, stream=True, **fields), streamed(*chunks))
+
+
+def raw(response: Response) -> list[dict]:
+    """Return the output as a client sends it back."""
+    return [plain(item) for item in response.output]  # type: ignore[misc]
+
+
+def content(*parts: dict) -> dict:
+    """A user's message."""
+    return {"input": [{"role": "user", "content": list(parts)}]}
+
+
+@contextmanager
+def client(*answers: Answer) -> Iterator[tuple[models.Models, ScriptedUpstream]]:
+    """Google's own client, pointed at a scripted upstream."""
+    with upstream(*answers) as provider:
+        options = types.HttpOptions(base_url=provider.url, api_version="v1beta")
+        with genai.Client(api_key="k", http_options=options) as whole:
+            yield whole.models, provider

@@ -1,0 +1,89 @@
+"""Adapters without a network: a request in, what would be sent out; bytes in, a response out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+
+from antiphon.adapters.ask import ask
+from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
+from antiphon.core import parts
+from antiphon.core.events import Event
+from antiphon.core.judge import judge
+from antiphon.core.parts import Part
+from antiphon.core.response import Response
+from antiphon.core.synth import Synth
+from antiphon.wire.dialects import read_request
+from antiphon.wire.upstream import Upstream
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request on its way: what is sent, what will hear the answer, what was left out."""
+
+    prompt: Prompt
+    sent: Upstream
+    decoder: Decoder
+
+    @property
+    def body(self) -> dict:
+        """The body that is sent."""
+        assert isinstance(self.sent.body, dict)
+        return self.sent.body
+
+    @property
+    def warnings(self) -> list[parts.Warn]:
+        """What was left out."""
+        return self.prompt.warnings
+
+
+def made(kind: type[Adapter], **options: object) -> Adapter:
+    """Make an adapter with a provider's options."""
+    name = str(options.pop("name", kind.name))
+    return kind(Provider(name=name, adapter=kind.name, **options))  # type: ignore[arg-type]
+
+
+def asked(
+    adapter: Adapter,
+    *,
+    upstream_model: str = "some-model",
+    capabilities: Capabilities | None = None,
+    **fields: object,
+) -> Asked:
+    """Ask something of an adapter; `fields` are those of a Responses request."""
+    fields = {"model": "x/y", "input": "Hello"} | fields
+    request = read_request(fields)
+    prompt = Prompt(
+        upstream_model, request, request.input, request.stream, capabilities or Capabilities()
+    )
+    return Asked(prompt, *ask(adapter, prompt))
+
+
+def heard(asked: Asked, body: bytes, *, pieces: int = 0, stream: bool = True) -> list[Part]:
+    """Hear an answer, cut into pieces of a size; not streaming, hear it whole."""
+    if not stream:
+        return asked.decoder.whole(body)
+    size = pieces or max(1, len(body))
+    told: list[Part] = []
+    for start in range(0, len(body), size):
+        told += asked.decoder.feed(body[start : start + size])
+    return told + asked.decoder.close()
+
+
+def told(asked: Asked, heard: Iterable[Part]) -> tuple[list[Event], Response]:
+    """Tell parts as events, which must obey every rule; return them and the final response."""
+    numbers = count()
+    begun = Response.new(asked.prompt.request, id="resp_test", created_at=1)
+    synth = Synth(begun, ids=lambda prefix: f"{prefix}_{next(numbers)}", clock=lambda: 2.0)
+    events = list(synth.start())
+    for part in heard:
+        events += synth.feed(part)
+        if synth.ended:
+            break
+    events += synth.end()
+    assert judge(events) == []
+    return events, synth.response
+
+
+def answered(asked: Asked, body: bytes, *, pieces: int = 0, stream: bool = True) -> Response:
+    """Return the response that an upstream's bytes make."""
+    return told(asked, heard(asked, body, pieces=pieces, stream=stream))[1]

@@ -1,0 +1,207 @@
+"""How Claude is told to think, and how its thoughts go back."""
+
+from typing import cast
+
+import anthropic
+import pytest
+
+from antiphon.adapters._claude import Claude, known
+from antiphon.adapters.base import Capabilities
+from antiphon.core.value import plain
+from tests.adapters.claude import HARD, LOOP, MUST, ask, codes, said, user_says
+from tests.adapters.hearing import answered
+from tests.adapters.scripts import TOOL
+from tests.adapters.scripts.anthropic import (
+    OSLO,
+    OSLO_JSON,
+    REDACTED,
+    SIGNATURE,
+    THOUGHT,
+    call,
+    call_block,
+    redacted,
+    stream,
+    text,
+    text_block,
+    thinking,
+    usage,
+)
+
+# --- thinking -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "thinking", "effort", "warned"),
+    [
+        ("claude-haiku-4-5", HARD, {"type": "enabled", "budget_tokens": 16384}, None, False),
+        ("claude-haiku-4-5", {}, None, None, False),
+        ("claude-haiku-4-5", HARD | MUST, None, None, True),
+        (
+            "claude-opus-4-6",
+            {"reasoning": {"effort": "minimal"}},
+            {"type": "adaptive"},
+            "low",
+            False,
+        ),
+        ("claude-opus-4-6", {"reasoning": {"effort": "xhigh"}}, {"type": "adaptive"}, "high", True),
+        (
+            "claude-opus-4-8",
+            {"reasoning": {"effort": "xhigh"}},
+            {"type": "adaptive"},
+            "xhigh",
+            False,
+        ),
+        ("claude-opus-4-8", {"reasoning": {"effort": "none"}}, None, None, False),
+        ("claude-opus-4-8", {"reasoning": {"summary": "auto"}}, None, None, False),
+        ("claude-opus-5", {}, None, None, False),
+        ("claude-opus-5", {"reasoning": {"effort": "none"}}, {"type": "disabled"}, None, False),
+        (
+            "claude-opus-5",
+            {"reasoning": {"summary": "auto"}},
+            {"type": "adaptive", "display": "summarized"},
+            None,
+            False,
+        ),
+        ("claude-opus-5", MUST, {"type": "disabled"}, None, False),
+        ("claude-opus-5", HARD | MUST, {"type": "disabled"}, None, True),
+        (
+            "claude-sonnet-5-5",
+            {"reasoning": {"effort": "none"}},
+            {"type": "between_tools"},
+            None,
+            False,
+        ),
+        ("claude-opus-5-5", {"reasoning": {"effort": "none"}}, None, "low", True),
+        ("claude-opus-5-5", HARD, None, "high", False),
+        ("claude-fable-5", HARD | MUST, None, "high", False),
+        ("qwen-claude", HARD, {"type": "adaptive"}, "high", False),
+    ],
+)
+def test_each_model_is_told_to_think_in_its_own_way(
+    model: str, fields: dict, thinking: dict | None, effort: str | None, warned: bool
+):
+    question = ask(model, **fields)
+    body = question.body
+    assert body.get("thinking") == thinking
+    assert body.get("output_config", {}).get("effort") == effort
+    assert codes(question) == ([("reasoning_changed", "reasoning")] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("room", "budget", "warned"),
+    [
+        (None, 16384, False),
+        (20000, 16384, False),
+        (4000, 2000, True),
+        (1025, 1024, True),
+        (1024, 0, True),
+    ],
+)
+def test_a_budget_fits_into_the_room_there_is(room: int | None, budget: int, warned: bool):
+    question = ask("claude-haiku-4-5", max_output_tokens=room, **HARD)
+    thinking = {"type": "enabled", "budget_tokens": budget} if budget else None
+    assert question.body.get("thinking") == thinking
+    assert question.body["max_tokens"] == (room or 8192 + 16384)
+    assert codes(question) == ([("reasoning_changed", "reasoning")] if warned else [])
+
+
+def test_the_room_that_is_configured_holds():
+    capabilities = Capabilities(max_output_tokens=64000)
+    assert ask(capabilities=capabilities, **HARD).body["max_tokens"] == 64000
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-6", "claude-haiku-4-5"])
+def test_a_thought_goes_back_exactly_as_it_came_and_where_it_stood(model: str):
+    came = (
+        thinking(0, SIGNATURE, "Where is Oslo? ", "In Norway.")
+        + redacted(1, REDACTED)
+        + text(2, "One moment.")
+        + call(3, *OSLO[:2], *OSLO_JSON)
+        + thinking(4, "second")
+        + call(5, "toolu_02", "weather", '{"city":"Rome"}')
+    )
+    first = ask(model, tools=[TOOL], **HARD)
+    response = answered(first, stream(came, "tool_use", usage(1, 1)))
+    output = [
+        # a client may well lose the words, and keep the seal
+        {name: item[name] for name in item if name != "content" or item["type"] != "reasoning"}
+        for item in cast("list[dict]", list(map(plain, response.output)))
+    ]
+    results = [
+        {"type": "function_call_output", "call_id": id, "output": "4"}
+        for id in ("toolu_01", "toolu_02")
+    ]
+    again = ask(model, tools=[TOOL], input=[user_says("Hello"), *output, *results], **HARD)
+    assert again.body["messages"][1] == said(
+        {"type": "thinking", "thinking": THOUGHT, "signature": SIGNATURE},
+        {"type": "redacted_thinking", "data": REDACTED},
+        text_block("One moment."),
+        call_block(*OSLO),
+        {"type": "thinking", "thinking": "", "signature": "second"},
+        call_block("toolu_02", "weather", {"city": "Rome"}),
+        role="assistant",
+    )
+    assert again.body["thinking"] == first.body["thinking"]
+    assert again.warnings == []
+
+
+def test_a_thought_that_is_not_sealed_is_left_out():
+    question = ask(input=LOOP)
+    assert question.body["messages"][1] == said(call_block(*OSLO), role="assistant")
+    assert question.warnings == []
+
+
+@pytest.mark.parametrize(
+    "seal", ["rubbish", "{}", "[]", '{"signature": 5}', '{"redacted": ""}', "\ud83d"]
+)
+def test_a_seal_that_is_not_ours_is_left_out(seal: str):
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": seal}
+    question = ask(input=[LOOP[0], thought, *LOOP[2:]])
+    assert question.body["messages"][1] == said(call_block(*OSLO), role="assistant")
+
+
+def test_a_budget_is_not_spent_where_the_turns_own_thought_is_missing():
+    question = ask("claude-haiku-4-5", input=LOOP, tools=[TOOL], **HARD)
+    assert "thinking" not in question.body
+    assert codes(question) == [("reasoning_changed", "reasoning")]
+    later = ask("claude-haiku-4-5", input=[*LOOP, user_says("Thanks")], tools=[TOOL], **HARD)
+    assert later.body["thinking"] == {"type": "enabled", "budget_tokens": 16384}
+
+
+def test_a_model_that_decides_itself_needs_no_thought_to_go_on():
+    question = ask("claude-opus-4-8", input=LOOP, tools=[TOOL], **HARD)
+    assert question.body["thinking"] == {"type": "adaptive"}
+    assert question.warnings == []
+
+
+def test_a_turn_never_ends_in_a_thought():
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": '{"signature":"s"}'}
+    spoken = {"role": "assistant", "content": "Well"}
+    question = ask(input=[user_says("Hello"), spoken, thought, user_says("Go on")])
+    assert question.body["messages"][1] == said(text_block("Well"), role="assistant")
+    alone = ask(input=[user_says("Hello"), thought, user_says("Go on")])
+    assert alone.body["messages"] == [said(text_block("Hello"), text_block("Go on"))]
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "same_as"),
+    [
+        ("anthropic.claude-opus-4-6-v1", "claude-opus-4-6"),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-sonnet-4-5"),
+        ("claude-opus-4@20250514", "claude-opus-4-0"),
+        ("claude-sonnet-4-20250514", "claude-sonnet-4-0"),
+        ("claude-3-7-sonnet-20250219", "claude-sonnet-4-0"),
+        ("claude-opus-4.8", "claude-opus-4-8"),
+        ("claude-mythos-preview", "claude-mythos-5"),
+    ],
+)
+def test_a_model_is_known_by_any_of_its_names(name: str, same_as: str):
+    assert known(name) == known(same_as)
+
+
+def test_every_model_of_the_client_is_known():
+    literal = anthropic.types.Model.__args__[0]  # type: ignore[attr-defined]
+    assert all(known(name) != Claude() for name in literal.__args__)

@@ -1,0 +1,206 @@
+"""Azure, both ways: OpenAI's dialect at another address; OpenAI's SDK for Azure is the oracle."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from antiphon.adapters.azure import Azure
+from antiphon.core import parts
+from antiphon.wire.upstream import Entra, Key
+from tests.adapters.chatting import HELLO, items, played, sdk_view, view
+from tests.adapters.hearing import answered, asked, heard, made
+from tests.adapters.scripts import FORMAT, NAMES, TOOL
+from tests.adapters.scripts.azure import SCENES
+from tests.upstream import ScriptedUpstream, sse, upstream
+
+ENDPOINT = "https://acme.openai.azure.com"
+VERSION = "2025-04-01-preview"
+AZURE = made(Azure, endpoint=f"{ENDPOINT}/", api_version=VERSION)
+NEWER = made(Azure, endpoint=ENDPOINT)
+
+
+def client_of(provider: ScriptedUpstream) -> openai.AzureOpenAI:
+    return openai.AzureOpenAI(
+        azure_endpoint=provider.url, api_version=VERSION, api_key="key", max_retries=0
+    )
+
+
+# --- answers ---
+
+
+def test_every_scene_is_played_and_one_of_its_own():
+    assert set(SCENES) - set(NAMES) == {"filtered"}
+    assert set(SCENES) >= set(NAMES)
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_a_stream_means_what_it_should(name: str, pieces: int):
+    scene = SCENES[name]
+    asking = asked(AZURE, stream=True, **scene.request)
+    assert view(asking, scene.stream, pieces=pieces) == scene.seen
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_whole_answer_means_the_same_as_the_stream(name: str):
+    scene = SCENES[name]
+    assert view(asked(AZURE, **scene.request), scene.whole, stream=False) == scene.seen
+    answer = answered(asked(AZURE, **scene.request), scene.whole, stream=False)
+    streamed = answered(asked(AZURE, stream=True, **scene.request), scene.stream)
+    assert items(answer) == items(streamed)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_openais_own_sdk_for_azure_sees_the_same(name: str):
+    scene = SCENES[name]
+    end = scene.seen.status, scene.seen.reason
+    answers = sse(scene.stream), played(scene.whole)
+    with upstream(*answers) as provider, client_of(provider) as client:
+        create: Any = client.chat.completions.create
+        chunks = list(create(model="m", messages=[HELLO], stream=True))
+        answer = create(model="m", messages=[HELLO])
+    assert sdk_view(chunks, *end) == scene.seen
+    assert sdk_view([answer], *end) == scene.seen
+
+
+def test_the_verdict_on_the_prompt_is_no_part_of_the_answer():
+    first = SCENES["text"].stream.split(b"\n\n")[0] + b"\n\n"
+    assert b"prompt_filter_results" in first
+    assert asked(AZURE, stream=True).decoder.feed(first) == []
+
+
+def test_a_stream_that_ends_after_the_verdict_is_cut_short():
+    first = SCENES["text"].stream.split(b"\n\n")[0] + b"\n\n"
+    (failure,) = heard(asked(AZURE, stream=True), first)
+    assert isinstance(failure, parts.Failure)
+    assert failure.error.code == "upstream_cut"
+
+
+# --- requests ---
+
+
+def test_the_request_goes_where_the_sdk_sends_it_and_says_the_same():
+    asking = asked(
+        AZURE,
+        upstream_model="gpt 5/mini",
+        instructions="Be brief.",
+        stream=True,
+        max_output_tokens=100,
+        reasoning={"effort": "low"},
+        tools=[TOOL],
+        tool_choice={"type": "function", "name": "weather"},
+        text=FORMAT,
+    )
+    with upstream(sse(SCENES["text"].stream)) as provider, client_of(provider) as client:
+        create: Any = client.chat.completions.create
+        list(
+            create(
+                model="gpt 5/mini",
+                messages=[{"role": "system", "content": "Be brief."}, HELLO],
+                stream=True,
+                stream_options={"include_usage": True},
+                max_completion_tokens=100,
+                reasoning_effort="low",
+                tools=[{"type": "function", "function": _without_type(TOOL)}],
+                tool_choice={"type": "function", "function": {"name": "weather"}},
+                response_format={
+                    "type": "json_schema",
+                    "json_schema": _without_type(FORMAT["format"]),
+                },
+            )
+        )
+    (received,) = provider.requests
+    assert asking.body == received.json
+    assert received.headers["api-key"] == "key"
+    assert "authorization" not in received.headers
+    quoted = f"/openai/deployments/gpt%205%2Fmini/chat/completions?api-version={VERSION}"
+    assert asking.sent.url == ENDPOINT + quoted
+
+
+def _without_type(value: dict) -> dict:
+    return {name: member for name, member in value.items() if name != "type"}
+
+
+def test_a_deployment_stands_in_the_path_as_the_sdk_writes_it():
+    with upstream(played(SCENES["text"].whole)) as provider, client_of(provider) as client:
+        client.chat.completions.create(model="gpt-5-mini", messages=[HELLO])  # type: ignore[list-item]
+    asking = asked(AZURE, upstream_model="gpt-5-mini")
+    assert asking.sent.url == ENDPOINT + provider.requests[0].path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endpoint": ENDPOINT},
+        {"base_url": ENDPOINT},
+        {"base_url": f"{ENDPOINT}/openai/v1/"},
+        {"endpoint": f"{ENDPOINT}/openai"},
+    ],
+)
+def test_without_a_version_the_newer_address_is_used(options: dict):
+    adapter = made(Azure, **options)
+    assert asked(adapter).sent.url == f"{ENDPOINT}/openai/v1/chat/completions"
+    listing = adapter.listing()
+    assert listing
+    assert listing.url == f"{ENDPOINT}/openai/v1/models"
+
+
+def test_models_are_listed_by_version_too():
+    listing = AZURE.listing()
+    assert listing
+    assert (listing.method, listing.url) == (
+        "GET",
+        f"{ENDPOINT}/openai/models?api-version={VERSION}",
+    )
+
+
+def test_a_key_is_shown_unless_the_profile_is_entra():
+    assert AZURE.credential() == Key("api-key", "")
+    assert made(Azure, endpoint=ENDPOINT, profile="entra").credential() == Entra()
+
+
+def test_allowed_tools_are_carried_as_they_are():
+    allowed = {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "function", "name": "weather"}],
+    }
+    body = asked(NEWER, tools=[TOOL], tool_choice=allowed).body
+    assert body["tool_choice"]["type"] == "allowed_tools"
+
+
+# --- errors ---
+
+
+def test_a_blocked_prompt_is_a_400_that_says_so():
+    words = "The response was filtered due to the prompt triggering the content policy."
+    verdict = {"jailbreak": {"filtered": True, "detected": True}}
+    inner = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": verdict}
+    fields = {"message": words, "type": None, "param": "prompt", "code": "content_filter"}
+    body = {"error": fields | {"status": 400, "innererror": inner}}
+    error = AZURE.error(400, {}, json.dumps(body).encode())
+    assert (error.status, error.retryable) == (400, False)
+    assert error.payload.message == f"azure: {words}"
+    assert (error.payload.type, error.payload.code, error.payload.param) == (
+        "invalid_request",
+        "content_filter",
+        "prompt",
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (401, {"error": {"code": "401", "message": "Access denied."}}, "401"),
+        (404, {"error": {"code": "DeploymentNotFound", "message": "None."}}, "DeploymentNotFound"),
+        (429, {"error": {"code": "429", "message": "Slow down."}}, "429"),
+        (401, {"statusCode": 401, "message": "Token is missing."}, None),
+    ],
+)
+def test_other_refusals_keep_their_codes(status: int, body: dict, code: str | None):
+    error = AZURE.error(status, {"retry-after": "3"}, json.dumps(body).encode())
+    assert (error.status, error.payload.code) == (status, code)
+    assert error.payload.message.startswith("azure: ")
+    assert error.headers == {"retry-after": "3"}

@@ -1,0 +1,425 @@
+"""What Bedrock is asked: the very requests that AWS's own client sends."""
+
+import base64
+import json
+
+import boto3
+import pytest
+
+from antiphon.adapters.bedrock import Bedrock
+from antiphon.wire.upstream import Aws
+from tests.adapters.converse import (
+    BEDROCK,
+    CALL,
+    CLAUDE,
+    DOCUMENT,
+    FILE,
+    HELLO,
+    IMAGE,
+    LOOSE,
+    LOOSE_SPEC,
+    NEW_CLAUDE,
+    PICTURE,
+    SPEC,
+    USE,
+    assistant,
+    from_user,
+    output,
+    played,
+    result,
+    sent_by_them,
+    theirs,
+    user,
+)
+from tests.adapters.hearing import asked, made
+from tests.adapters.scripts import FORMAT, SCHEMA, TIME, TOOL
+from tests.adapters.scripts.bedrock import (
+    SCENES,
+)
+from tests.upstream import upstream
+
+JSON_FORMAT = {
+    "type": "json_schema",
+    "structure": {
+        "jsonSchema": {"schema": json.dumps(SCHEMA, separators=(",", ":")), "name": "report"}
+    },
+}
+
+SAME = {
+    "instructions and system messages": (
+        {
+            "instructions": "Be brief.",
+            "input": [
+                {"role": "developer", "content": "Be kind."},
+                {"role": "user", "content": "Hello"},
+                {"role": "system", "content": "Be true."},
+            ],
+        },
+        {"system": [{"text": "Be brief."}, {"text": "Be kind."}, {"text": "Be true."}]},
+    ),
+    "a conversation": (
+        {
+            "input": [
+                {"role": "user", "content": "Hello"},
+                {"role": "user", "content": [{"type": "input_text", "text": "you"}]},
+                {"role": "assistant", "content": "Hi"},
+                {"role": "user", "content": "Bye"},
+            ]
+        },
+        {
+            "messages": [
+                user({"text": "Hello"}, {"text": "you"}),
+                assistant({"text": "Hi"}),
+                user({"text": "Bye"}),
+            ]
+        },
+    ),
+    "calls and outputs": (
+        {
+            "input": [
+                {"role": "user", "content": "Hello"},
+                {"role": "assistant", "content": "Let me see."},
+                CALL,
+                {**CALL, "call_id": "b", "name": "time", "arguments": ""},
+                {"type": "function_call_output", "call_id": "b", "output": ""},
+                output("Sunny."),
+                {"role": "user", "content": "And?"},
+            ],
+            "tools": [TOOL],
+        },
+        {
+            "messages": [
+                *HELLO,
+                assistant(
+                    {"text": "Let me see."},
+                    USE,
+                    {"toolUse": {"toolUseId": "b", "name": "time", "input": {}}},
+                ),
+                user(
+                    {"toolResult": {"toolUseId": "tooluse_1", "content": [{"text": "Sunny."}]}},
+                    {"toolResult": {"toolUseId": "b", "content": [{"text": "(no output)"}]}},
+                    {"text": "And?"},
+                ),
+            ],
+            "toolConfig": {"tools": [SPEC]},
+        },
+    ),
+    "images": (
+        {"input": from_user({"type": "input_text", "text": "What?"}, IMAGE)},
+        {"messages": [user({"text": "What?"}, PICTURE)]},
+    ),
+    "files": (
+        {"input": from_user(FILE, {"type": "input_text", "text": "What?"}, FILE)},
+        {
+            "messages": [
+                user(
+                    DOCUMENT,
+                    {"text": "What?"},
+                    {"document": {**DOCUMENT["document"], "name": "report v1 2"}},
+                )
+            ]
+        },
+    ),
+    "a file alone": (
+        {"input": from_user(FILE)},
+        {"messages": [user(DOCUMENT, {"text": "report v1"})]},
+    ),
+    "an image as a file": (
+        {
+            "input": from_user(
+                {"type": "input_file", "filename": "a.png", "file_data": IMAGE["image_url"]}
+            )
+        },
+        {"messages": [user(PICTURE)]},
+    ),
+    "a text file": (
+        {
+            "input": from_user(
+                {
+                    "type": "input_file",
+                    "filename": "mod.py",
+                    "file_data": "data:text/x-python;base64," + base64.b64encode(b"x = 1").decode(),
+                },
+                {"type": "input_text", "text": "What?"},
+            )
+        },
+        {
+            "messages": [
+                user(
+                    {"document": {"format": "txt", "name": "mod", "source": {"bytes": b"x = 1"}}},
+                    {"text": "What?"},
+                )
+            ]
+        },
+    ),
+    "outputs with images and files": (
+        {
+            "input": [
+                {"role": "user", "content": "Hello"},
+                CALL,
+                output([{"type": "input_text", "text": "Here."}, IMAGE, FILE], status="incomplete"),
+            ],
+            "tools": [LOOSE],
+        },
+        {
+            "messages": [
+                *HELLO,
+                assistant(USE),
+                result({"text": "Here."}, PICTURE, DOCUMENT, status="error"),
+            ],
+            "toolConfig": {"tools": [LOOSE_SPEC]},
+        },
+    ),
+    "tools": (
+        {"tools": [TOOL, TIME]},
+        {
+            "toolConfig": {
+                "tools": [
+                    SPEC,
+                    {"toolSpec": {"name": "time", "inputSchema": {"json": TIME["parameters"]}}},
+                ]
+            }
+        },
+    ),
+    "a call that is demanded": (
+        {"tools": [LOOSE], "tool_choice": "required"},
+        {"toolConfig": {"tools": [LOOSE_SPEC], "toolChoice": {"any": {}}}},
+    ),
+    "one tool that is demanded": (
+        {"tools": [LOOSE], "tool_choice": {"type": "function", "name": "weather"}},
+        {"toolConfig": {"tools": [LOOSE_SPEC], "toolChoice": {"tool": {"name": "weather"}}}},
+    ),
+    "no call": ({"tools": [LOOSE], "tool_choice": "none"}, {}),
+    "no call after calls": (
+        {
+            "input": [{"role": "user", "content": "Hello"}, CALL, output("Sunny.")],
+            "tools": [LOOSE],
+            "tool_choice": "none",
+        },
+        {
+            "messages": [*HELLO, assistant(USE), result({"text": "Sunny."})],
+            "toolConfig": {"tools": [LOOSE_SPEC]},
+        },
+    ),
+    "allowed tools": (
+        {
+            "tools": [LOOSE, TIME],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "function", "name": "weather"}],
+            },
+        },
+        {"toolConfig": {"tools": [LOOSE_SPEC], "toolChoice": {"any": {}}}},
+    ),
+    "a tool of the service's own": (
+        {"tools": [{"type": "bedrock:nova_grounding"}]},
+        {"toolConfig": {"tools": [{"systemTool": {"name": "nova_grounding"}}]}},
+    ),
+    "a tool of the service's own that is demanded": (
+        {
+            "tools": [{"type": "bedrock:nova_grounding"}],
+            "tool_choice": {"type": "bedrock:nova_grounding"},
+        },
+        {
+            "toolConfig": {
+                "tools": [{"systemTool": {"name": "nova_grounding"}}],
+                "toolChoice": {"tool": {"name": "nova_grounding"}},
+            }
+        },
+    ),
+    "one call at a time": (
+        {"tools": [LOOSE], "parallel_tool_calls": False},
+        {"toolConfig": {"tools": [LOOSE_SPEC]}},
+    ),
+    "a schema": ({"text": FORMAT}, {"outputConfig": {"textFormat": JSON_FORMAT}}),
+    "a schema and tools": (
+        {"text": FORMAT, "tools": [LOOSE]},
+        {"outputConfig": {"textFormat": JSON_FORMAT}, "toolConfig": {"tools": [LOOSE_SPEC]}},
+    ),
+    "options": (
+        {"max_output_tokens": 100, "temperature": 0.5, "top_p": 0.9, "stop": ["END", "STOP"]},
+        {
+            "inferenceConfig": {
+                "maxTokens": 100,
+                "temperature": 0.5,
+                "topP": 0.9,
+                "stopSequences": ["END", "STOP"],
+            }
+        },
+    ),
+    "a tier": ({"service_tier": "flex"}, {"serviceTier": {"type": "flex"}}),
+    "thinking with a budget": (
+        {"reasoning": {"effort": "medium"}},
+        {"additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 8192}}},
+    ),
+    "caching": (
+        {"instructions": "Be brief.", "tools": [LOOSE], "prompt_cache_key": "k"},
+        {
+            "system": [{"text": "Be brief."}, {"cachePoint": {"type": "default"}}],
+            "messages": [user({"text": "Hello"}, {"cachePoint": {"type": "default"}})],
+            "toolConfig": {"tools": [LOOSE_SPEC, {"cachePoint": {"type": "default"}}]},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_request_is_what_awss_own_client_sends(name: str):
+    ours, equivalent = SAME[name]
+    request = asked(BEDROCK, upstream_model=CLAUDE, **ours)
+    path, body = sent_by_them(**equivalent)
+    assert request.sent.url == f"https://bedrock-runtime.eu-west-1.amazonaws.com{path}"
+    assert request.body == body
+    assert request.warnings == []
+
+
+THINKING = [
+    (NEW_CLAUDE, "high", {"thinking": {"type": "adaptive"}}, "high"),
+    (
+        "amazon.nova-2-lite-v1:0",
+        "low",
+        {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "low"}},
+        None,
+    ),
+    ("openai.gpt-oss-120b-1:0", "medium", {"reasoning_effort": "medium"}, None),
+    ("us.moonshot.kimi-k2-thinking", "high", {"reasoning_effort": "high"}, None),
+    ("openai.gpt-5.6", "xhigh", {"reasoning": {"effort": "xhigh"}}, None),
+    ("openai.gpt-5.6", "none", {"reasoning": {"effort": "none"}}, None),
+    ("zai.glm-5", "high", {}, "high"),
+    ("zai.glm-5", "none", {}, None),
+    ("amazon.nova-2-lite-v1:0", "none", {}, None),
+    (CLAUDE, "none", {}, None),
+]
+
+
+@pytest.mark.parametrize(("model", "effort", "fields", "level"), THINKING)
+def test_each_family_is_told_to_think_in_its_own_words(
+    model: str, effort: str, fields: dict, level: str | None
+):
+    request = asked(BEDROCK, upstream_model=model, reasoning={"effort": effort})
+    equivalent: dict[str, object] = {"modelId": model}
+    if fields:
+        equivalent["additionalModelRequestFields"] = fields
+    if level:
+        equivalent["outputConfig"] = {"effort": level}
+    path, body = sent_by_them(**equivalent)
+    assert request.body == body
+    assert request.sent.url.endswith(path)
+    assert request.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("model", "asked_for", "fields", "param"),
+    [
+        (
+            "openai.gpt-oss-20b-1:0",
+            {"reasoning": {"effort": "max"}},
+            {"reasoning_effort": "high"},
+            "reasoning.effort",
+        ),
+        (
+            "openai.gpt-5.6",
+            {"reasoning": {"effort": "minimal"}},
+            {"reasoning": {"effort": "low"}},
+            "reasoning.effort",
+        ),
+        (
+            "amazon.nova-2-lite-v1:0",
+            {"reasoning": {"effort": "high"}, "max_output_tokens": 500},
+            {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "medium"}},
+            "reasoning.effort",
+        ),
+        ("amazon.nova-pro-v1:0", {"reasoning": {"effort": "high"}}, None, "reasoning.effort"),
+        ("openai.gpt-5.6", {"reasoning": {"summary": "auto"}}, None, "reasoning.summary"),
+        (
+            CLAUDE,
+            {"reasoning": {"effort": "high"}, "tools": [LOOSE], "tool_choice": "required"},
+            None,
+            "reasoning",
+        ),
+        (CLAUDE, {"reasoning": {"effort": "high"}, "max_output_tokens": 100}, None, "reasoning"),
+        (
+            CLAUDE,
+            {
+                "reasoning": {"effort": "high"},
+                "tools": [LOOSE],
+                "input": [{"role": "user", "content": "Hello"}, CALL, output("Sunny.")],
+            },
+            None,
+            "reasoning",
+        ),
+    ],
+)
+def test_thinking_that_cannot_be_had_as_asked_is_told(
+    model: str, asked_for: dict, fields: dict | None, param: str
+):
+    request = asked(BEDROCK, upstream_model=model, **asked_for)
+    assert request.body.get("additionalModelRequestFields") == fields
+    assert [warning.param for warning in request.warnings] == [param]
+
+
+def test_a_model_that_thinks_is_not_sampled():
+    request = asked(
+        BEDROCK, upstream_model=CLAUDE, reasoning={"effort": "low"}, temperature=0.5, top_p=0.5
+    )
+    assert "inferenceConfig" not in request.body
+    assert [warning.param for warning in request.warnings] == ["temperature", "top_p"]
+
+
+def test_a_stream_has_an_address_of_its_own_and_arns_are_encoded():
+    arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/eu.anthropic.claude-3-7"
+    with upstream(played(SCENES["text"].stream)) as provider:
+        with theirs(provider) as client:
+            list(client.converse_stream(modelId=arn, messages=HELLO)["stream"])
+        path = provider.requests[0].path
+    request = asked(made(Bedrock, base_url=f"{provider.url}/"), upstream_model=arn, stream=True)
+    assert request.sent.url == provider.url + path
+    assert request.sent.method == "POST"
+    assert request.sent.headers == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "url", "region"),
+    [
+        ({}, "https://bedrock-runtime.us-east-1.amazonaws.com", "us-east-1"),
+        ({"region": "eu-west-1"}, "https://bedrock-runtime.eu-west-1.amazonaws.com", "eu-west-1"),
+        (
+            {"region": "cn-north-1"},
+            "https://bedrock-runtime.cn-north-1.amazonaws.com.cn",
+            "cn-north-1",
+        ),
+        (
+            {"base_url": "https://bedrock-runtime.us-west-2.amazonaws.com/"},
+            "https://bedrock-runtime.us-west-2.amazonaws.com",
+            "us-west-2",
+        ),
+        (
+            {"base_url": "http://10.0.0.1:80/aws", "region": "eu-west-1"},
+            "http://10.0.0.1:80/aws",
+            "eu-west-1",
+        ),
+    ],
+)
+def test_the_address_and_the_region_follow_from_each_other(options: dict, url: str, region: str):
+    adapter = made(Bedrock, profile="work", **options)
+    assert isinstance(adapter, Bedrock)
+    assert adapter.base_url == url
+    assert adapter.credential() == Aws("bedrock", region, "work")
+    assert Bedrock.key_env == ("AWS_BEARER_TOKEN_BEDROCK",)
+
+
+def test_models_are_listed_as_awss_own_client_lists_them():
+    body = {"modelSummaries": [{"modelId": "a.b"}, {"modelArn": "x"}, {"modelId": "c.d"}]}
+    with upstream(played(json.dumps(body).encode(), "application/json")) as provider:
+        session = boto3.Session("AKIDEXAMPLE", "wJalrXUtnFEMI", region_name="eu-west-1")
+        client = session.client("bedrock", endpoint_url=provider.url)
+        client.list_foundation_models(byOutputModality="TEXT")
+        client.close()
+        received = provider.requests[0]
+    sent = BEDROCK.listing()
+    assert sent
+    assert sent.method == received.method
+    assert sent.url == "https://bedrock.eu-west-1.amazonaws.com" + received.path
+    assert BEDROCK.listed(body) == ["a.b", "c.d"]
+    assert made(Bedrock, base_url="http://10.0.0.1").listing() is None

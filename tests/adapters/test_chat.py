@@ -1,0 +1,478 @@
+"""A hostile upstream: what servers that speak chat really send, streaming and whole."""
+
+import json
+from typing import Any
+
+import pytest
+
+from antiphon.adapters.openai import OpenAI
+from antiphon.core import parts
+from antiphon.core.content import UrlCitation
+from antiphon.core.events import Event
+from antiphon.core.items import FunctionCall, Message
+from antiphon.core.manner import Manner
+from antiphon.core.response import Response
+from antiphon.core.synth import Synth
+from antiphon.core.value import plain
+from tests.adapters.chatting import items
+from tests.adapters.hearing import answered, asked, heard, made, told
+from tests.adapters.scripts import TIME, TOOL
+from tests.adapters.scripts.openai import (
+    BERLIN,
+    PARIS,
+    SCENES,
+    begin,
+    call,
+    calls,
+    chunk,
+    frame,
+    more,
+    stream,
+    whole,
+)
+
+CHAT = made(OpenAI, base_url="http://localhost:8000/v1", name="local")
+DONE = b"data: [DONE]\n\n"
+
+
+def streamed(body: bytes) -> Response:
+    return answered(asked(CHAT, stream=True, tools=[TOOL, TIME]), body)
+
+
+def answer(body: bytes) -> Response:
+    return answered(asked(CHAT, tools=[TOOL, TIME]), body, stream=False)
+
+
+def called(response: Response) -> list[tuple[str, str, str]]:
+    found = [item for item in response.output if isinstance(item, FunctionCall)]
+    return [(item.call_id, item.name, item.arguments) for item in found]
+
+
+def bits(*deltas: dict) -> Response:
+    return streamed(stream(*deltas, finish="tool_calls"))
+
+
+# --- which call a bit belongs to ---
+
+TWO = [("a", "weather", BERLIN), ("b", "weather", PARIS)]
+ONE = [("a", "weather", BERLIN)]
+
+
+def test_three_calls_in_one_delta_are_three_items_in_order():
+    third = ("c", "time", "{}")
+    delta = calls(begin(0, *TWO[0]), begin(1, *TWO[1]), begin(2, *third))
+    assert called(bits(delta)) == [*TWO, third]
+
+
+def test_a_new_id_and_name_on_a_known_index_is_another_call():
+    response = bits(
+        calls(begin(0, "a", "weather")),
+        calls(more(0, BERLIN)),
+        calls(begin(0, "b", "weather")),
+        calls(more(0, PARIS)),
+    )
+    assert called(response) == TWO
+
+
+def test_indexes_that_start_at_one_leave_no_gap():
+    asking = asked(CHAT, stream=True, tools=[TOOL])
+    body = stream(calls(begin(1, *TWO[0])), calls(begin(2, *TWO[1])), finish="tool_calls")
+    events, response = told(asking, heard(asking, body))
+    indexes = [e.output_index for e in events if e.type == "response.output_item.added"]  # type: ignore[union-attr]
+    assert (indexes, called(response)) == ([0, 1], TWO)
+
+
+def test_an_id_before_its_name_is_one_call():
+    response = bits(
+        calls({"index": 0, "id": "a"}),
+        calls({"index": 0, "function": {"name": "weather"}}),
+        calls(more(0, BERLIN)),
+    )
+    assert called(response) == ONE
+
+
+def test_a_name_before_its_id_is_one_call():
+    response = bits(
+        calls({"index": 0, "function": {"name": "weather", "arguments": ""}}),
+        calls({"index": 0, "id": "a"}),
+        calls(more(0, BERLIN)),
+    )
+    assert called(response) == ONE
+
+
+def test_an_id_and_a_name_after_one_another_on_a_known_index_are_another_call():
+    response = bits(
+        calls(begin(0, "a", "weather", BERLIN)),
+        calls({"index": 0, "id": "b"}),
+        calls({"index": 0, "function": {"name": "weather"}}),
+        calls(more(0, PARIS)),
+    )
+    assert called(response) == TWO
+
+
+@pytest.mark.parametrize("id", ["a", "", None])
+@pytest.mark.parametrize("name", ["weather", "", None])
+def test_ids_and_names_that_are_repeated_or_empty_do_no_harm(id: str | None, name: str | None):
+    again = {"index": 0, "id": id, "function": {"name": name, "arguments": '"Berlin"}'}}
+    end = {"index": 0, "id": id, "function": {"name": name, "arguments": ""}}
+    response = bits(calls(begin(0, "a", "weather", '{"city":')), calls(again), calls(end))
+    assert called(response) == ONE
+
+
+def test_a_fresh_id_with_every_bit_is_still_one_call():
+    later = {"index": 0, "id": "y", "function": {"name": None, "arguments": '"Berlin"}'}}
+    last = {"index": 0, "id": "z", "function": {"name": None, "arguments": ""}}
+    response = bits(calls(begin(0, "a", "weather", '{"city":')), calls(later), calls(last))
+    assert called(response) == ONE
+
+
+def test_calls_without_ids_or_indexes_are_told_apart_by_their_names_and_whole_arguments():
+    def bit(name: str, arguments: str) -> dict:
+        return {"id": "", "function": {"name": name, "arguments": arguments}}
+
+    response = bits(
+        calls(bit("weather", BERLIN)), calls(bit("weather", PARIS)), calls(bit("time", "{}"))
+    )
+    assert [(name, said) for _, name, said in called(response)] == [
+        ("weather", BERLIN),
+        ("weather", PARIS),
+        ("time", "{}"),
+    ]
+    assert len({id for id, *_ in called(response)}) == 3
+
+
+def test_a_call_that_is_only_a_name_is_told_at_the_end():
+    bare = {"index": 0, "function": {"name": "time"}}
+    assert [said[1:] for said in called(bits(calls(bare)))] == [("time", "{}")]
+
+
+def test_arguments_of_no_call_are_left_out_and_said_so():
+    response = bits(calls(more(0, BERLIN)))
+    assert called(response) == []
+    assert response.warnings
+    assert response.warnings[0].code == "nameless_call"
+
+
+def test_empty_calls_are_nothing():
+    assert called(bits(calls({}), calls({"index": 0}), calls(begin(0, *ONE[0])))) == ONE
+
+
+def test_arguments_that_are_an_object_become_a_string():
+    fields = {"id": "a", "function": {"name": "weather", "arguments": {"city": "Berlin"}}}
+    assert called(bits(calls({"index": 0} | fields))) == ONE
+    assert called(answer(whole(calls(fields), "tool_calls"))) == ONE
+
+
+def test_whole_calls_are_counted_by_their_place_whatever_their_index():
+    message = calls({"index": 0} | call(*TWO[0]), {"index": 0} | call(*TWO[1]))
+    assert called(answer(whole(message, "tool_calls"))) == TWO
+
+
+def test_the_function_call_of_old_is_a_call():
+    deltas = [{"name": "weather", "arguments": ""}, {"arguments": '{"city":'}]
+    deltas += [{"arguments": '"Berlin"}'}]
+    body = stream(*[{"function_call": delta} for delta in deltas], finish="function_call")
+    message = {"function_call": {"name": "weather", "arguments": BERLIN}}
+    for response in (streamed(body), answer(whole(message, "function_call"))):
+        assert [said[1:] for said in called(response)] == [("weather", BERLIN)]
+
+
+def test_calls_with_the_word_stop_are_calls():
+    asking = asked(CHAT, stream=True)
+    said = heard(asking, stream(calls(begin(0, *ONE[0])), finish="stop"))
+    assert parts.Finish("tool_calls", "stop") in said
+
+
+def test_a_custom_tool_is_called_in_one_item():
+    first = {"index": 0, "id": "a", "type": "custom", "custom": {"name": "patch", "input": ""}}
+    later = {"index": 0, "custom": {"input": "+1"}}
+    message = {"id": "a", "type": "custom", "custom": {"name": "patch", "input": "+1+1"}}
+    body = stream(calls(first), calls(later), calls(later), finish="tool_calls")
+    expected = [
+        {
+            "type": "openai:custom_tool_call",
+            "status": "completed",
+            "call_id": "a",
+            "name": "patch",
+            "input": "+1+1",
+        }
+    ]
+    assert items(streamed(body)) == expected
+    assert items(answer(whole(calls(message), "tool_calls"))) == expected
+
+
+# --- thinking, words, notes ---
+
+
+def test_thinking_words_and_a_call_are_three_items_each_opened_and_closed_once():
+    asking = asked(CHAT, stream=True, tools=[TOOL])
+    events, response = told(asking, heard(asking, SCENES["thinking_and_call"].stream))
+    assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
+    for kind in ("response.output_item.added", "response.output_item.done"):
+        assert [e.output_index for e in events if e.type == kind] == [0, 1, 2]  # type: ignore[union-attr]
+
+
+def test_thinking_that_comes_twice_is_marked_twice():
+    said = heard(
+        asked(CHAT, stream=True),
+        stream({"reasoning": "a"}, {"reasoning": "b"}, {"content": "c"}, {"reasoning": "d"}),
+    )
+    seal = '{"field":"reasoning"}'
+    assert [part for part in said if isinstance(part, parts.Reasoning)] == [
+        parts.Reasoning("a", encrypted_content=seal),
+        parts.Reasoning("b"),
+        parts.Reasoning("d", encrypted_content=seal),
+    ]
+
+
+def test_thinking_that_is_sent_in_both_fields_is_thought_once():
+    body = stream({"reasoning": "a", "reasoning_content": "a"}, {"content": "b"})
+    assert items(streamed(body))[0] == {
+        "type": "reasoning",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "a"}],
+        "encrypted_content": '{"field":"reasoning_content"}',
+    }
+
+
+def test_content_in_pieces_is_read_piece_by_piece():
+    pieces: list[Any] = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]},
+        {"type": "thinking", "thinking": "."},
+        {"type": "text", "text": "Yes"},
+        {"type": "reference", "reference_ids": [1]},
+        {"type": "refusal", "refusal": "No"},
+    ]
+    once = answer(whole({"content": pieces}))
+    bit_by_bit = streamed(stream(*[{"content": [piece]} for piece in pieces]))
+    assert items(once) == items(bit_by_bit)
+    assert [item.type for item in once.output] == ["reasoning", "message"]
+    assert [part.type for part in once.output[1].content] == ["output_text", "refusal"]  # type: ignore[union-attr]
+
+
+def test_citations_are_notes_on_the_text():
+    cited = {"url": "https://a.b", "title": "A", "start_index": 0, "end_index": 2}
+    notes = [{"type": "url_citation", "url_citation": cited}, {"type": "unheard_of"}]
+    expected = [UrlCitation(**cited)]
+    for response in (
+        streamed(stream({"content": "Hi"}, {"annotations": notes})),
+        answer(whole({"content": "Hi", "annotations": notes})),
+    ):
+        (message,) = response.output
+        assert isinstance(message, Message)
+        assert message.content[0].annotations == expected  # type: ignore[union-attr]
+
+
+def test_logprobs_are_told_also_where_bytes_are_missing():
+    top = {"token": "Ho", "logprob": -2.5, "bytes": None}
+    token = {"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": [top]}
+    likely: dict = {"content": [token], "refusal": None}
+    choice = {"index": 0, "delta": {"content": "Hi"}, "logprobs": likely, "finish_reason": "stop"}
+    message = {"index": 0, "message": {"content": "Hi"}, "logprobs": likely}
+    expected = [token | {"bytes": [], "top_logprobs": [top | {"bytes": []}]}]
+    for response in (
+        streamed(frame({"choices": [choice]}) + DONE),
+        answer(json.dumps({"choices": [message | {"finish_reason": "stop"}]}).encode()),
+    ):
+        (written,) = response.output
+        assert plain(written.content[0].logprobs) == expected  # type: ignore[union-attr]
+
+
+# --- around the answer ---
+
+
+def test_noise_around_the_answer_is_not_heard():
+    role = {"role": "assistant", "content": None}
+    second = {"index": 1, "delta": {"content": "another"}, "finish_reason": "stop"}
+    body = b"".join(
+        [
+            b": OPENROUTER PROCESSING\n\n",
+            b"event: ping\ndata: {}\n\n",
+            b"data: \n\n",
+            frame({"choices": []}),
+            frame({"choices": None, "usage": None, "unheard_of": [1]}),
+            *[frame(chunk(role))] * 3,
+            frame(chunk({"content": "Hi", "unheard_of": {}})),
+            frame({"choices": [second]}),
+            frame({"choices": [{"index": 0, "content_filter_offsets": {}}]}),
+            frame(chunk({"content": None}, "")),
+            frame(chunk({}, "stop")),
+            frame(chunk({}, "stop")),
+            frame({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}),
+            DONE,
+            b"data: what is this\n\n",
+        ]
+    )
+    response = streamed(body)
+    assert items(response) == [
+        {
+            "type": "message",
+            "status": "completed",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Hi", "annotations": []}],
+        }
+    ]
+    assert response.usage
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (3, 1)
+    said = heard(asked(CHAT, stream=True), body)
+    assert [part for part in said if isinstance(part, parts.Finish)] == [
+        parts.Finish("stop", "stop")
+    ]
+
+
+@pytest.mark.parametrize("ending", [b"", DONE, b"data: [DONE]", DONE + b"data: junk\n\n"])
+def test_usage_in_the_last_chunk_and_any_ending_is_a_clean_end(ending: bytes):
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    body = frame(chunk({"content": "Hi"})) + frame(chunk({}, "stop", usage=usage)) + ending
+    response = streamed(body)
+    assert (response.status, response.output_text) == ("completed", "Hi")
+    assert response.usage
+    assert response.usage.total_tokens == 4
+
+
+def test_usage_in_every_chunk_counts_once():
+    def counted(n: int) -> dict:
+        return {"prompt_tokens": 3, "completion_tokens": n, "total_tokens": 3 + n}
+
+    body = b"".join(frame(chunk({"content": "x"}, usage=counted(n))) for n in (1, 2, 3))
+    response = streamed(body + frame(chunk({}, "stop", usage=counted(3))))
+    assert response.usage
+    assert response.usage.output_tokens == 3
+
+
+def test_done_without_a_reason_is_a_normal_end():
+    body = frame(chunk({"content": "Hi"})) + DONE
+    assert parts.Finish("stop", None) in heard(asked(CHAT, stream=True), body)
+    assert streamed(body).status == "completed"
+    message = {"choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": None}]}
+    assert answer(json.dumps(message).encode()).status == "completed"
+
+
+def test_an_unheard_of_reason_is_a_stop():
+    said = heard(asked(CHAT, stream=True), stream({"content": "Hi"}, finish="eos"))
+    assert parts.Finish("stop", "eos") in said
+
+
+def test_a_filter_leaves_the_answer_incomplete():
+    for response in (
+        streamed(stream({"content": "Hi"}, finish="content_filter")),
+        answer(whole({"content": "Hi"}, "content_filter")),
+    ):
+        assert response.status == "incomplete"
+        assert response.incomplete_details
+        assert response.incomplete_details.reason == "content_filter"
+        assert response.output[-1].status == "incomplete"  # type: ignore[union-attr]
+        assert response.usage
+
+
+def test_an_answer_of_nothing_is_an_empty_message():
+    for response in (streamed(stream()), answer(whole({}))):
+        assert (response.status, response.output_text) == ("completed", "")
+
+
+# --- errors inside the answer ---
+
+BEGUN = frame(chunk({"content": "Hel"}))
+ERRORS: list[tuple[bytes, int, str, str | None]] = [
+    (frame({"error": {"message": "busy", "code": 429}}), 429, "busy", "429"),
+    (frame({"error": {"message": "busy", "code": "503"}}), 503, "busy", "503"),
+    (frame({"error": {"message": "no", "type": "invalid_request_error"}}), 400, "no", None),
+    (
+        frame({"error": {"message": "slow", "code": "rate_limit_exceeded"}}),
+        429,
+        "slow",
+        "rate_limit_exceeded",
+    ),
+    (frame({"error": {"message": "odd", "code": 7}}), 502, "odd", "7"),
+    (frame({"error": "words"}), 502, "words", None),
+    (frame({"object": "error", "message": "flat", "code": 400}), 400, "flat", "400"),
+    (b'event: error\ndata: {"message": "named"}\n\n', 502, "named", None),
+    (b"event: error\ndata: mere words\n\n", 502, "mere words", None),
+    (frame({"choices": [{"index": 0, "error": {"message": "in", "code": 500}}]}), 500, "in", "500"),
+    (frame(chunk({}, "error")), 502, "stopped with 'error'.", "error"),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "words", "code"), ERRORS)
+def test_an_error_in_mid_stream_keeps_what_was_said(
+    error: bytes, status: int, words: str, code: str | None
+):
+    said = heard(asked(CHAT, stream=True), BEGUN + error + frame(chunk({"content": "lo"})) + DONE)
+    failure = said[-1]
+    assert isinstance(failure, parts.Failure)
+    assert failure.error.message == f"local: {words}"
+    assert (failure.status, failure.error.code) == (status, code)
+    response = streamed(BEGUN + error + DONE)
+    assert (response.status, response.output_text) == ("failed", "Hel")
+    assert response.output[0].status == "incomplete"  # type: ignore[union-attr]
+
+
+def test_an_error_before_any_word_fails_with_nothing_made():
+    response = streamed(frame({"error": {"message": "no", "type": "server_error"}}))
+    assert (response.status, response.output) == ("failed", [])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error":{"message":"no","code":400}}',
+        b"{}",
+        b'{"choices":[]}',
+        b'{"choices":[],"usage":{"prompt_tokens":1}}',
+        b'{"choices":[{"index":1,"message":{"content":"not ours"}}]}',
+        b"<html>",
+        b"",
+        b"[]",
+        b'{"choices":[{"message":{"content":7}}]}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_whole_answer_that_holds_none_is_a_failure(body: bytes):
+    assert answer(body).status == "failed"
+
+
+@pytest.mark.parametrize("end", ["", "chunk", "bytes"])
+def test_a_stream_that_is_cut_never_completes(end: str):
+    body = SCENES["text"].stream
+    cut = {"": b"", "chunk": body[: body.index(b" world!") + 20], "bytes": body[:333]}[end]
+    response = streamed(cut)
+    assert response.status == "failed"
+    assert response.error
+    assert response.error.code in ("upstream_cut", "upstream_invalid")
+
+
+@pytest.mark.parametrize(
+    "junk", [b"data: {\n\n", b"data: 7\n\n", b"data: \xff\n\n", b"data: null\n\n"]
+)
+def test_what_cannot_be_read_is_a_failure_and_not_an_exception(junk: bytes):
+    response = streamed(BEGUN + junk)
+    assert (response.status, response.output_text) == ("failed", "Hel")
+    assert response.error
+    assert response.error.code == "upstream_invalid"
+
+
+def test_half_an_emoji_waits_for_its_other_half():
+    deltas = [b'{"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}']
+    deltas += [b'{"choices":[{"index":0,"delta":{"content":"\\ude00"}}]}']
+    body = b"".join(b"data: " + delta + b"\n\n" for delta in deltas) + DONE
+    assert streamed(body).output_text == "😀"
+
+
+# --- for those who count deltas ---
+
+
+def test_every_chunk_of_words_is_told_also_an_empty_one():
+    deltas = [{"content": ""}, {"content": "a"}, {"content": None}, {"content": "b"}]
+    said = heard(asked(CHAT, stream=True), b"".join(frame(chunk(d)) for d in deltas) + DONE)
+    asking = asked(CHAT, stream=True)
+    synth = Synth(
+        Response.new(asking.prompt.request, id="resp_1", created_at=1),
+        ids=lambda prefix: f"{prefix}_1",
+        clock=lambda: 2.0,
+        manner=Manner(keep_empty=True),
+    )
+    events: list[Event] = list(synth.start())
+    for part in said:
+        events += synth.feed(part)
+    words = [e.delta for e in events if e.type == "response.output_text.delta"]  # type: ignore[union-attr]
+    assert words == ["", "a", "", "b"]

@@ -1,0 +1,73 @@
+"""Every scene of every provider, through the whole server, streamed and not."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from antiphon.core.events import decode_event
+from antiphon.core.judge import judge
+from tests.adapters.everywhere import (
+    ALL_SCENES,
+    NAMES,
+    SCRIPTS,
+    House,
+    house,
+    in_one_piece,
+    seen,
+    streamed,
+)
+from tests.asking import ask, hear, types
+from tests.spec.oracle import check_event, check_response
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[House]:
+    with house(retries=0) as served:
+        yield served
+
+
+@pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
+def test_a_stream_means_what_the_provider_said(home: House, name: str, scene: str) -> None:
+    played = SCRIPTS[name].SCENES[scene]
+    for pieces in (0, 7):
+        home.upstreams[name].play(streamed(played, pieces=pieces))
+        events = hear(home.address, model=f"{name}/some-model", **played.request)
+        for event in events:
+            check_event(event)
+        assert judge(decode_event(event) for event in events) == []
+        assert seen(events[-1]["response"], played.seen) == played.seen
+
+
+@pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
+def test_a_whole_answer_means_what_the_provider_said(home: House, name: str, scene: str) -> None:
+    played = SCRIPTS[name].SCENES[scene]
+    home.upstreams[name].play(in_one_piece(played))
+    answer = ask(home.address, model=f"{name}/some-model", **played.request)
+    assert answer.status_code == 200
+    check_response(answer.json())
+    assert seen(answer.json(), played.seen) == played.seen
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_kept_is_what_was_streamed(home: House, name: str) -> None:
+    played = SCRIPTS[name].SCENES["text_and_call"]
+    home.upstreams[name].play(streamed(played))
+    events = hear(home.address, model=f"{name}/some-model", **played.request)
+    final = events[-1]["response"]
+    import httpx
+
+    kept = httpx.get(f"{home.address}/v1/responses/{final['id']}").json()
+    assert kept == final
+    assert types(events)[-1] == "response.completed"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stream_that_is_cut_never_completes(home: House, name: str) -> None:
+    played = SCRIPTS[name].SCENES["text"]
+    half = type(played)(played.stream[: len(played.stream) // 2], b"", played.seen)
+    home.upstreams[name].play(streamed(half, cut=True))
+    events = hear(home.address, model=f"{name}/some-model")
+    assert types(events)[-2:] == ["error", "response.failed"]
+    failed = events[-1]["response"]
+    assert failed["error"]["message"].startswith(f"{name}: ")
+    assert {item["status"] for item in failed["output"] if "status" in item} <= {"incomplete"}

@@ -1,0 +1,312 @@
+"""OpenAI's chat, heard, and what servers that are compatible with it are sent."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.adapters._chat_messages import CUSTOM_OUTPUT
+from antiphon.adapters.base import Adapter
+from antiphon.adapters.carry import ALL
+from antiphon.adapters.openai import REASONS, OpenAI
+from antiphon.core import parts
+from antiphon.core.items import Message, Reasoning
+from antiphon.core.value import plain
+from tests.adapters.chatting import HELLO, items, played, quiet, sdk_view, texts, view
+from tests.adapters.hearing import answered, asked, heard, made
+from tests.adapters.scripts import NAMES, TIME, TOOL
+from tests.adapters.scripts.openai import BERLIN, SCENES
+from tests.upstream import sse, upstream
+
+OPENAI = made(OpenAI)
+LOCAL = made(OpenAI, base_url="http://localhost:8000/v1/")
+MISTRAL = made(OpenAI, base_url="https://api.mistral.ai/v1")
+TIMER = {"type": "function", "function": {k: v for k, v in TIME.items() if k != "type"}}
+
+
+# --- answers ---
+
+
+def test_every_scene_is_played():
+    assert set(SCENES) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("pieces", [0, 1, 7])
+def test_a_stream_means_what_it_should(name: str, pieces: int):
+    scene = SCENES[name]
+    asking = asked(OPENAI, stream=True, **scene.request)
+    assert view(asking, scene.stream, pieces=pieces) == scene.seen
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_whole_answer_means_the_same_as_the_stream(name: str):
+    scene = SCENES[name]
+    assert view(asked(OPENAI, **scene.request), scene.whole, stream=False) == scene.seen
+    answer = answered(asked(OPENAI, **scene.request), scene.whole, stream=False)
+    streamed = answered(asked(OPENAI, stream=True, **scene.request), scene.stream)
+    assert items(answer) == items(streamed)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_openais_own_sdk_sees_the_same(name: str):
+    scene = SCENES[name]
+    end = scene.seen.status, scene.seen.reason
+    answers = sse(scene.stream), played(scene.whole)
+    with upstream(*answers) as provider, openai.OpenAI(**quiet(provider)) as client:
+        create: Any = client.chat.completions.create
+        chunks = list(create(model="m", messages=[HELLO], stream=True))
+        answer = create(model="m", messages=[HELLO])
+    assert sdk_view(chunks, *end) == scene.seen
+    assert sdk_view([answer], *end) == scene.seen
+
+
+@given(st.data())
+def test_any_cuts_in_the_bytes_give_the_same_parts(data: st.DataObject):
+    scene = SCENES[data.draw(st.sampled_from(sorted(SCENES)))]
+    asking = asked(OPENAI, stream=True, **scene.request)
+    cuts = data.draw(st.lists(st.integers(0, len(scene.stream)), max_size=12).map(sorted))
+    told = []
+    for start, end in zip([0, *cuts], [*cuts, len(scene.stream)], strict=True):
+        told += asking.decoder.feed(scene.stream[start:end])
+    told += asking.decoder.close()
+    assert told == heard(asked(OPENAI, stream=True, **scene.request), scene.stream)
+
+
+@pytest.mark.parametrize(("raw", "reason"), REASONS.items())
+def test_every_reason_to_stop_is_told_with_the_providers_own_word(raw: str, reason: parts.Reason):
+    body = SCENES["text"].stream.replace(b'"stop"', f'"{raw}"'.encode())
+    assert parts.Finish(reason, raw) in heard(asked(OPENAI, stream=True), body)
+
+
+# --- what other servers are sent ---
+
+
+def test_a_compatible_server_is_sent_the_words_that_all_servers_know():
+    asking = asked(
+        LOCAL,
+        instructions="Be brief.",
+        max_output_tokens=50,
+        stream=True,
+        seed=7,
+        reasoning={"effort": "low"},
+    )
+    assert asking.sent.url == "http://localhost:8000/v1/chat/completions"
+    assert asking.body == {
+        "model": "some-model",
+        "messages": [{"role": "system", "content": "Be brief."}, HELLO],
+        "max_tokens": 50,
+        "seed": 7,
+        "reasoning_effort": "low",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    assert asking.warnings == []
+
+
+def test_a_compatible_server_is_not_sent_what_only_openai_has():
+    asking = asked(
+        LOCAL,
+        service_tier="flex",
+        prompt_cache_key="k",
+        safety_identifier="s",
+        text={"verbosity": "low"},
+        tools=[TOOL, TIME, {"type": "custom", "name": "patch"}],
+        tool_choice={
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "function", "name": "time"}],
+        },
+    )
+    assert asking.body == {"model": "some-model", "messages": [HELLO], "tools": [TIMER]}
+    assert [(warning.code, warning.param) for warning in asking.warnings] == [
+        ("unsupported_parameter", "prompt_cache_key"),
+        ("unsupported_parameter", "safety_identifier"),
+        ("unsupported_parameter", "service_tier"),
+        ("unsupported_parameter", "text.verbosity"),
+        ("unsupported_tool", "tools[2]"),
+    ]
+
+
+def test_a_compatible_server_reads_of_custom_tools_and_refusals_in_words_it_knows():
+    said = [
+        {"role": "user", "content": [{"type": "input_video", "video_url": "https://a.b/c.mp4"}]},
+        {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+1"},
+        {"type": "custom_tool_call_output", "call_id": "a", "output": [{"type": "text"}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+    ]
+    function = {"name": "patch", "arguments": '{"input":"+1"}'}
+    assert asked(LOCAL, input=said).body["messages"] == [
+        {
+            "role": "user",
+            "content": [{"type": "video_url", "video_url": {"url": "https://a.b/c.mp4"}}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": '[{"type":"text"}]'},
+        {"role": "assistant", "content": "No."},
+    ]
+
+
+def test_mistral_is_sent_nothing_that_it_refuses():
+    said = [
+        {"type": "function_call", "call_id": "call_123", "name": "time", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_123", "output": "noon"},
+        {"type": "function_call", "call_id": "abcDEF123", "name": "time", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "abcDEF123", "output": "noon"},
+    ]
+    asking = asked(MISTRAL, input=said, stream=True, seed=7, user="u", top_logprobs=2)
+    body = asking.body
+    ids = [message["tool_calls"][0]["id"] for message in body.pop("messages")[::2]]
+    assert body == {"model": "some-model", "random_seed": 7, "stream": True}
+    assert [len(id) for id in ids] == [9, 9]
+    assert ids[0].isalnum()
+    assert ids[1] == "abcDEF123"
+    assert [warning.param for warning in asking.warnings] == ["user", "top_logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        (None, True),
+        ("https://eu.api.openai.com/v1", True),
+        ("https://api.openai.com.example.com/v1", False),
+        ("https://openrouter.ai/api/v1", False),
+        ("http://127.0.0.1:1234/v1", False),
+    ],
+)
+def test_openais_own_address_is_told_from_others(url: str | None, own: bool):
+    adapter = made(OpenAI, base_url=url)
+    assert ("allowed_tools" in adapter.carries) == own
+    assert adapter.carries <= ALL
+
+
+# --- thinking goes back ---
+
+
+def looped(adapter: Adapter, body: bytes, *then: dict) -> list[dict]:
+    """Ask again after a call was made and answered, as the client would."""
+    scene = SCENES["thinking_and_call"]
+    response = answered(asked(adapter, stream=True, **scene.request), body)
+    output = {"type": "function_call_output", "call_id": "call_a", "output": "21"}
+    said = [HELLO, *map(plain, response.output), output, *then]
+    return asked(adapter, input=said, **scene.request).body["messages"]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_thinking_about_a_call_goes_back_in_the_field_it_came_in(field: str):
+    body = SCENES["thinking_and_call"].stream.replace(b"reasoning_content", field.encode())
+    call = {
+        "id": "call_a",
+        "type": "function",
+        "function": {"name": "weather", "arguments": BERLIN},
+    }
+    turn = {
+        "role": "assistant",
+        "content": "One moment.",
+        field: "The user wants weather.",
+        "tool_calls": [call],
+    }
+    output = {"role": "tool", "tool_call_id": "call_a", "content": "21"}
+    assert looped(LOCAL, body) == [HELLO, turn, output]
+    later = [{"role": "assistant", "content": "21."}, HELLO]
+    assert looped(LOCAL, body, *later) == [HELLO, turn, output, *later]
+
+
+def test_thinking_that_led_to_no_call_stays_behind_when_the_user_goes_on():
+    thought = Reasoning(
+        id="rs_1",
+        content=[{"type": "reasoning_text", "text": "Hm."}],  # type: ignore[list-item]
+        encrypted_content='{"field":"reasoning_content"}',
+    )
+    said = [HELLO, plain(thought), {"role": "assistant", "content": "Hi."}]
+    answer = {"role": "assistant", "content": "Hi."}
+    assert asked(LOCAL, input=said).body["messages"] == [
+        HELLO,
+        answer | {"reasoning_content": "Hm."},
+    ]
+    assert asked(LOCAL, input=[*said, HELLO]).body["messages"] == [HELLO, answer, HELLO]
+
+
+def test_mistrals_thinking_goes_back_as_the_piece_of_content_that_it_was():
+    pieces = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+        {"type": "text", "text": "One moment."},
+    ]
+    call = {"index": 0, "id": "abcDEF123", "function": {"name": "weather", "arguments": BERLIN}}
+    message = {"role": "assistant", "content": pieces, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    body = json.dumps({"choices": [choice]}).encode()
+    response = answered(asked(MISTRAL), body, stream=False)
+    output = {"type": "function_call_output", "call_id": "abcDEF123", "output": "21"}
+    said = [HELLO, *map(plain, response.output), output]
+    told = asked(MISTRAL, input=said).body["messages"][1]
+    assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
+    assert told["content"] == pieces
+
+
+def test_foreign_thinking_is_left_out():
+    thoughts = [
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]},
+        {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "gAAAA"},
+    ]
+    said = [HELLO, *thoughts, {"role": "assistant", "content": "Hi."}, *thoughts]
+    assert asked(LOCAL, input=said).body["messages"] == [
+        HELLO,
+        {"role": "assistant", "content": "Hi."},
+    ]
+
+
+# --- errors before the answer ---
+
+LIMITED = {
+    "error": {
+        "message": "Rate limit reached for key sk-abcdefghijkl.",
+        "type": "requests",
+        "param": None,
+        "code": "rate_limit_exceeded",
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "type", "code", "retryable"),
+    [
+        (401, b'{"error":{"message":"no","type":"x","code":"invalid_api_key"}}', "x", None, False),
+        (429, json.dumps(LIMITED).encode(), "requests", "rate_limit_exceeded", True),
+        (429, b'{"error":{"code":"insufficient_quota"}}', "too_many_requests", None, False),
+        (400, b'{"error":{"message":"m","param":"messages"}}', "invalid_request", None, False),
+        (404, b'{"detail":"Not Found"}', "not_found", None, False),
+        (422, b'{"object":"error","message":"m","type":"t"}', "t", None, False),
+        (500, b'{"error":"broken"}', "model_error", None, True),
+        (502, b"<html>Bad gateway</html>", "model_error", None, True),
+        (503, b"", "model_error", None, True),
+    ],
+)
+def test_a_refusal_keeps_the_providers_own_words(
+    status: int, body: bytes, type: str, code: str | None, retryable: bool
+):
+    error = OPENAI.error(status, {"retry-after": "7"}, body)
+    assert (error.status, error.payload.type, error.retryable) == (status, type, retryable)
+    assert code is None or error.payload.code == code
+    assert error.headers == {"retry-after": "7"}
+    assert "sk-" not in error.payload.message
+
+
+def test_custom_output_type_is_one_that_the_carrier_lets_pass():
+    assert {"openai:custom_tool_call", CUSTOM_OUTPUT} == OPENAI.item_types
+
+
+def test_text_is_told_in_as_many_parts_as_chunks():
+    said = heard(asked(OPENAI, stream=True), SCENES["text"].stream)
+    words = [part.text for part in said if isinstance(part, parts.Text)]
+    assert words == ["", "Hello", ", 🎭", " world!", ""]
+    assert texts(said) == "Hello, 🎭 world!"
+    response = answered(asked(OPENAI, stream=True), SCENES["text"].stream)
+    assert [type(item) for item in response.output] == [Message]

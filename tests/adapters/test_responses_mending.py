@@ -1,0 +1,441 @@
+"""Open Responses servers that are sloppy, broken, or not there."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from antiphon.adapters.openai import OpenAI
+from antiphon.adapters.responses import Responses
+from antiphon.core import parts
+from tests.adapters.everywhere import house, seen, streamed
+from tests.adapters.hearing import answered, asked, heard, made
+from tests.adapters.retelling import (
+    AS_IT_SHOULD_BE,
+    CITED,
+    FLAT,
+    INCLUDE,
+    NESTED,
+    SEARCH,
+    THERE,
+    TWO,
+    TWO_EVENTS,
+    items,
+    mended,
+    warned,
+)
+from tests.adapters.scripts.openai import SCENES as CHAT
+from tests.adapters.scripts.responses import (
+    SAID,
+    SCENES,
+    added,
+    call,
+    event,
+    events_of,
+    message,
+    response,
+    stream,
+    thought,
+    usage,
+    written,
+)
+from tests.asking import hear
+from tests.upstream import whole
+
+# --- streams that are not as they should be ---
+
+
+def without(*names: str) -> list[dict]:
+    """Return the events without some fields."""
+    return [{k: v for k, v in fields.items() if k not in names} for fields in TWO_EVENTS]
+
+
+def only(*names: str) -> list[dict]:
+    """Return some of the events."""
+    return [fields for fields in TWO_EVENTS if fields["type"].removeprefix("response.") in names]
+
+
+def not_(*names: str) -> list[dict]:
+    """Return all but some of the events."""
+    return [
+        fields for fields in TWO_EVENTS if fields["type"].removeprefix("response.") not in names
+    ]
+
+
+def renamed_ids() -> list[dict]:
+    """Return deltas that each name another item."""
+    return [
+        fields | {"item_id": f"odd_{number}"} if "item_id" in fields else fields
+        for number, fields in enumerate(TWO_EVENTS)
+    ]
+
+
+def late_announcements() -> list[dict]:
+    """Return events in which each item's first delta comes before the item."""
+    told = list(TWO_EVENTS)
+    for number in range(len(told) - 1, 0, -1):
+        if told[number]["type"].endswith(".delta") and "added" in told[number - 1]["type"]:
+            told[number - 1], told[number] = told[number], told[number - 1]
+    return told
+
+
+SLOPPY = {
+    "no output_index": without("output_index"),
+    "no item_id": without("item_id"),
+    "no content_index": without("content_index"),
+    "no index and no id": without("output_index", "content_index", "item_id"),
+    "nothing announced": not_("output_item.added", "content_part.added"),
+    "nothing ended": not_(
+        "output_item.done",
+        "content_part.done",
+        "output_text.done",
+        "function_call_arguments.done",
+    ),
+    "no deltas": not_("output_text.delta", "function_call_arguments.delta"),
+    "only finished items": only("output_item.done"),
+    "only texts": only("output_text.done", "output_item.added", "function_call_arguments.done"),
+    "nothing but the end": [],
+    "another id in every event": renamed_ids(),
+    "deltas before their item": late_announcements(),
+    "one index for all": [
+        fields | {"output_index": 0} if "output_index" in fields else fields
+        for fields in TWO_EVENTS
+    ],
+    "everything twice but deltas": [
+        copy
+        for fields in TWO_EVENTS
+        for copy in ([fields] if fields["type"].endswith(".delta") else [fields, fields])
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SLOPPY)
+def test_a_sloppy_stream_is_mended_and_told_once_with_a_warning(name: str):
+    result = mended(stream(SLOPPY[name], response(*TWO)))
+    assert items(result) == AS_IT_SHOULD_BE
+    assert result.status == "completed"
+    assert warned(result).startswith("responses broke rules of the protocol, and was mended: ")
+
+
+@pytest.mark.parametrize("name", SLOPPY)
+def test_a_strict_reader_takes_no_sloppy_stream(name: str):
+    result = mended(stream(SLOPPY[name], response(*TWO)), strict=True)
+    assert result.status == "failed"
+    assert result.error
+    assert result.error.code == "upstream_protocol"
+
+
+@pytest.mark.parametrize("name", SLOPPY.keys() - {"nothing but the end"})
+def test_a_sloppy_stream_may_end_with_an_empty_output(name: str):
+    assert items(mended(stream(SLOPPY[name], response()))) == AS_IT_SHOULD_BE
+
+
+def test_deltas_may_come_under_an_id_that_is_announced_later():
+    first, *rest = [
+        fields | {"item_id": "early"} if fields["type"].endswith(".delta") else fields
+        for fields in events_of(TWO[0], 0, ["On", "e."])
+    ]
+    events = [*rest[1:2], first, *rest[2:], *TWO_EVENTS[7:]]
+    assert items(mended(stream(events, response(*TWO)))) == AS_IT_SHOULD_BE
+
+
+def test_other_ids_in_the_final_response_make_no_other_items():
+    final = [item | {"id": f"final_{number}"} for number, item in enumerate(TWO)]
+    assert items(mended(stream(TWO_EVENTS, response(*final)))) == AS_IT_SHOULD_BE
+
+
+def test_numbers_may_be_missing():
+    body = stream(TWO_EVENTS, response(*TWO)).replace(b'"sequence_number"', b'"number"')
+    result = mended(body)
+    assert items(result) == AS_IT_SHOULD_BE
+    assert warned(result).endswith("Events have no sequence_number.")
+
+
+def test_a_strict_reader_stops_at_a_delta_that_is_out_of_order():
+    body = stream(TWO_EVENTS, response(*TWO)).replace(
+        b'"sequence_number": 4', b'"sequence_number": 9'
+    )
+    result = mended(body, strict=True)
+    assert result.error
+    assert "[sequence-gapless]" in result.error.message
+
+
+def test_names_of_events_may_be_missing():
+    body = b"".join(
+        line
+        for line in stream(TWO_EVENTS, response(*TWO)).splitlines(keepends=True)
+        if not line.startswith(b"event:")
+    )
+    assert items(mended(body)) == AS_IT_SHOULD_BE
+
+
+def test_two_calls_on_one_index_stay_two():
+    second = call("weather", '{"city":"Oslo"}', "2")
+    events = [
+        added(SAID, 0),
+        added(second, 0),
+        event("function_call_arguments.delta", item_id="fc_1", output_index=0, delta='{"city"'),
+        event("function_call_arguments.delta", item_id="fc_2", output_index=0, delta='{"city"'),
+        event("function_call_arguments.delta", item_id="fc_1", output_index=0, delta=':"Paris"}'),
+        event("function_call_arguments.delta", item_id="fc_2", output_index=0, delta=':"Oslo"}'),
+    ]
+    result = mended(stream(events, response(SAID, second)))
+    assert [item["arguments"] for item in items(result)] == ['{"city":"Paris"}', '{"city":"Oslo"}']
+
+
+def test_a_text_that_contradicts_its_deltas_does_not_come_twice():
+    item = message("Another text.")
+    events = events_of(item, deltas=["One ", "text."])
+    result = mended(stream(events, response(item)))
+    assert result.output_text == "One text."
+    assert "[deltas-add-up]" in warned(result)
+
+
+def test_a_long_list_of_broken_rules_is_cut():
+    strays = [fields | {"item_id": "x", "output_index": 7} for fields in TWO_EVENTS[1:4]]
+    events = [added(message(), 3) | {"item": message()}, *strays]
+    text = warned(mended(stream(events, response(status="in_progress"), "completed")))
+    assert text.count("[") == 3
+    assert text.endswith("more.")
+
+
+def test_half_a_character_finds_its_other_half():
+    events = events_of(message("🎵"), deltas=["\ud83c", "\udfb5"])
+    frames = [
+        f"data: {json.dumps(fields | {'sequence_number': number})}\n\n"
+        for number, fields in enumerate(
+            [
+                event("created", response=response(status="in_progress", usage=None)),
+                event("in_progress", response=response(status="in_progress", usage=None)),
+                *events,
+                event("completed", response=response(message("🎵"))),
+            ]
+        )
+    ]
+    result = mended("".join(frames).encode())
+    assert result.output_text == "🎵"
+    assert not warned(result)
+
+
+def test_lines_may_end_as_they_like_and_a_byte_order_mark_may_come_first():
+    body = SCENES["text"].stream
+    for other in (body.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + body, body + b"data: [DONE]\n\n"):
+        assert mended(other).output_text == "Hello, 🎵!"
+
+
+# --- answers that go wrong ---
+
+
+@pytest.mark.parametrize("error", [FLAT, NESTED])
+@pytest.mark.parametrize("before", [0, 4])
+def test_an_error_in_the_stream_is_a_failure(error: dict, before: int):
+    events = events_of(message("Hello"), deltas=["Hel", "lo"])[:before]
+    body = stream([*events, error], response())
+    body = body[: body.index(b"event: response.completed")]
+    for end in (b"", b"data: [DONE]\n\n"):
+        result = mended(body + end)
+        assert (result.status, result.output_text) == ("failed", "Hello" if before else "")
+        assert result.error
+        assert result.error.message == "responses: It broke."
+
+
+def test_an_error_that_a_failed_response_follows_is_told_once_with_its_usage():
+    failure = {"code": "rate_limit_exceeded", "message": "Too fast."}
+    end = response(status="failed", error=failure, usage=usage(3, 4))
+    parts_heard = heard(asked(THERE, stream=True), stream([FLAT], end))
+    assert parts_heard[0] == parts.Usage(3, 4, 0, 0)
+    (last,) = parts_heard[1:]
+    assert isinstance(last, parts.Failure)
+    assert (last.status, last.error.code, last.error.type) == (
+        429,
+        "rate_limit_exceeded",
+        "too_many_requests",
+    )
+
+
+@pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n", b"event: response.comp"])
+def test_a_stream_without_its_end_was_cut(end: bytes):
+    body = SCENES["text"].stream
+    result = mended(body[: body.index(b"event: response.completed")] + end)
+    assert result.status == "failed"
+    assert result.error
+    assert result.error.code == "upstream_cut"
+    assert result.output_text == "Hello, 🎵!"
+
+
+@pytest.mark.parametrize("body", [b"data: <html>\n\n", b"data: [1]\n\n", b'data: {"type":3}\n\n'])
+def test_bytes_that_cannot_be_read_are_a_failure(body: bytes):
+    result = mended(body)
+    assert (result.status, result.error.code) == ("failed", "upstream_invalid")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"object":"response"}'])
+def test_a_whole_answer_that_is_none_makes_no_trouble(body: bytes):
+    result = answered(asked(THERE), body, stream=False)
+    assert result.status == ("completed" if b"response" in body else "failed")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"error": {"type": "server_error", "message": "Oh."}}, "server_error"),
+        (response(status="failed", error={"code": "c", "message": "Oh."}), "c"),
+        (response(status="in_progress"), "model_error"),
+    ],
+)
+def test_a_whole_answer_that_failed_is_a_failure(body: dict, code: str):
+    result = answered(asked(THERE), json.dumps(body).encode(), stream=False)
+    assert result.status == "failed"
+    assert result.error
+    assert result.error.code == code
+
+
+NAMES_OF_FIELDS = """annotations arguments call_id content delta encrypted_content error id item
+item_id logprob logprobs message name output output_index part refusal status summary text token
+type usage""".split()
+JUNK = st.recursive(
+    st.none() | st.integers(-3, 2**70) | st.sampled_from(["", "message", "compaction", "\x00"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(NAMES_OF_FIELDS), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+POOL = [
+    *TWO_EVENTS,
+    *events_of(thought("a"), 2),
+    *events_of(SEARCH, 3),
+    *events_of(message(content=[CITED], id="msg_5"), 5),
+    FLAT,
+    NESTED,
+    event("completed", response=response(*TWO)),
+    event("incomplete", response=response(message("x", id="msg_6"), status="incomplete")),
+]
+
+
+@st.composite
+def spoiled_events(draw: st.DrawFn) -> list[dict]:
+    """Draw events in any order, with some of their fields missing or nonsense."""
+    told = []
+    for drawn in draw(st.lists(st.sampled_from(POOL), max_size=10)):
+        fields = json.loads(json.dumps(drawn))
+        inner = [fields, fields.get("item"), fields.get("response"), fields.get("part")]
+        for spoiled in filter(None, inner):
+            if draw(st.booleans()):
+                spoiled[draw(st.sampled_from(sorted(spoiled)))] = draw(JUNK)
+        told.append(fields | {"type": drawn["type"]})
+    return told
+
+
+@given(events=spoiled_events(), strict=st.booleans())
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_nonsense_breaks_anything(events: list[dict], strict: bool):
+    result = mended(written(events), strict=strict)  # which judges what it tells
+    assert result.status in ("completed", "incomplete", "failed")
+
+
+@given(body=JUNK, output=st.lists(JUNK, max_size=3))
+@settings(deadline=None)
+def test_no_nonsense_in_one_piece_breaks_anything(body: object, output: list[object]):
+    for value in (body, response() | {"output": output}):
+        answered(asked(THERE), json.dumps(value).encode(), stream=False)
+
+
+def test_odd_shapes_are_passed_over():
+    odd = [
+        event("output_text.delta", item_id=3, output_index=[1], content_index="x", delta={"a": 1}),
+        event("output_item.added", item=None, output_index=None),
+        event("output_item.done", item="x"),
+        event("output_text.done", text=None),
+        event("content_part.done", part=[]),
+        event("output_text.annotation.added", annotation=None),
+        event("function_call_arguments.done", arguments=3),
+    ]
+    end = response(*TWO, usage={"input_tokens": "x"}, incomplete_details=3)
+    result = mended(stream(odd, end | {"antiphon:warnings": [3]}))
+    assert items(result)[-2:] == AS_IT_SHOULD_BE
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "type", "code"),
+    [
+        (
+            401,
+            {"error": {"message": "No.", "code": "invalid_api_key"}},
+            "authentication_error",
+            "invalid_api_key",
+        ),
+        (429, {"type": "error", "message": "No.", "code": "slow"}, "too_many_requests", "slow"),
+        (
+            400,
+            {"error": {"message": "No.", "type": "invalid_request_error"}},
+            "invalid_request_error",
+            None,
+        ),
+        (422, {"detail": [{"loc": ["body"], "msg": "No."}]}, "invalid_request", None),
+        (500, {"error": "No."}, "model_error", None),
+        (
+            404,
+            {"error": {"message": "No.", "code": "model_not_found"}},
+            "not_found",
+            "model_not_found",
+        ),
+    ],
+)
+def test_a_refusal_is_told_in_its_own_words(status: int, body: dict, type: str, code: str | None):
+    error = THERE.error(status, {"retry-after": "2"}, json.dumps(body).encode())
+    assert (error.status, error.payload.type, error.payload.code) == (status, type, code)
+    assert error.payload.message == "responses: No."
+    assert error.headers == {"retry-after": "2"}
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b'{"detail":[3]}'])
+def test_a_refusal_without_words_is_told_all_the_same(body: bytes):
+    assert str(THERE.error(502, {}, body)) == "responses: answered 502 and did not say why."
+
+
+# --- another way ---
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+@pytest.mark.parametrize("body", [b"", b'{"error":{"message":"Not Found"}}'])
+def test_a_server_without_responses_is_asked_in_chat(status: int, body: bytes):
+    here = made(Responses, base_url="http://there:1234/v1/", api_key_env=None)
+    other = here.instead(here.error(status, {}, body))
+    assert isinstance(other, OpenAI)
+    assert asked(other).sent.url == "http://there:1234/v1/chat/completions"
+    assert other.provider.api_key_env == "OPENRESPONSES_API_KEY"
+    assert other.provider.name == "responses"
+
+
+def test_the_way_through_chat_is_remembered():
+    with house(["responses"]) as home:
+        behind = home.upstreams["responses"]
+        chat = streamed(CHAT["text"])
+        behind.play(whole({"error": {"message": "Not Found"}}, 404), chat, chat)
+        for _ in range(2):
+            last = hear(home.address, model="responses/m")[-1]["response"]
+            assert seen(last, CHAT["text"].seen) == CHAT["text"].seen
+    paths = [request.path for request in behind.requests]
+    assert paths == ["/v1/responses", "/v1/chat/completions", "/v1/chat/completions"]
+    keys = {request.headers["authorization"] for request in behind.requests}
+    assert keys == {"Bearer secret-responses"}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(404, "model_not_found"), (400, "x"), (429, "x"), (500, "x")]
+)
+def test_other_refusals_are_final(status: int, code: str):
+    body = json.dumps({"error": {"message": "No.", "code": code}}).encode()
+    assert THERE.instead(THERE.error(status, {}, body)) is None
+
+
+def test_a_model_that_does_not_think_is_not_asked_for_sealed_thinking_again():
+    words = {"message": "Encrypted content is not supported with this model.", "param": "include"}
+    error = THERE.error(400, {}, json.dumps({"error": words}).encode())
+    other = THERE.instead(error)
+    assert isinstance(other, Responses)
+    assert "include" not in asked(other).body
+    assert asked(other, reasoning={"effort": "low"}).body["include"] == INCLUDE
+    assert other.instead(error) is None

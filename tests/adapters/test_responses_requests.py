@@ -1,0 +1,304 @@
+"""What is sent to an Open Responses server is what OpenAI's own client sends."""
+
+import json
+
+import pytest
+
+from antiphon.adapters.base import Capabilities
+from antiphon.adapters.responses import Responses
+from antiphon.core.errors import RequestError
+from antiphon.core.request import ENCRYPTED_REASONING
+from antiphon.core.value import plain
+from tests.adapters.hearing import answered, asked, made
+from tests.adapters.retelling import (
+    INCLUDE,
+    OUTPUT,
+    RAW,
+    SEARCH,
+    THERE,
+    USER,
+    client_of,
+    mended,
+)
+from tests.adapters.scripts import FORMAT, TOOL
+from tests.adapters.scripts.responses import (
+    SAID,
+    SCENES,
+    SEALED,
+    events_of,
+    response,
+    stream,
+    thought,
+)
+from tests.upstream import sse, upstream, whole
+
+# --- requests ---
+
+
+def sent_by_them(**fields: object) -> dict:
+    """Return what OpenAI's own client sends."""
+    playing = sse(SCENES["text"].stream) if fields.get("stream") else whole(response())
+    with upstream(playing) as provider, client_of(provider.url) as client:
+        answer = client.responses.create(model="gpt-5.4", **fields)  # type: ignore[call-overload]
+        if fields.get("stream"):
+            list(answer)
+        assert provider.requests[0].path == "/v1/responses"
+        return provider.requests[0].json
+
+
+IMAGE = {"type": "input_image", "image_url": "https://a.example/b.png", "detail": "low"}
+DATA = {"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"}
+FILES = [
+    {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="},
+    {"type": "input_file", "file_url": "https://a.example/b.pdf"},
+    {"type": "input_file", "file_id": "file_1"},
+]
+TEXT_PART = {"type": "input_text", "text": "Look."}
+HISTORY = [
+    {"type": "message", "role": "user", "content": [TEXT_PART]},
+    {"type": "function_call", "call_id": "a", "name": "weather", "arguments": '{"city":"Paris"}'},
+    {"type": "function_call_output", "call_id": "a", "output": "sun"},
+    {
+        "type": "message",
+        "role": "assistant",
+        "phase": "final_answer",
+        "content": [{"type": "output_text", "text": "Sun.", "annotations": []}],
+    },
+    {"type": "message", "role": "user", "content": [TEXT_PART]},
+]
+ALLOWED = {
+    "type": "allowed_tools",
+    "mode": "required",
+    "tools": [{"type": "function", "name": "weather"}, {"type": "web_search"}],
+}
+SAME_REQUESTS: dict[str, dict] = {
+    "instructions": {"instructions": "Be brief."},
+    "a history": {"input": HISTORY},
+    "system and developer text": {
+        "input": [
+            {"type": "message", "role": "system", "content": [TEXT_PART]},
+            {"type": "message", "role": "developer", "content": [TEXT_PART]},
+        ]
+    },
+    "images and files": {
+        "input": [{"type": "message", "role": "user", "content": [TEXT_PART, IMAGE, DATA, *FILES]}]
+    },
+    "a tool's image and file": {
+        "input": [
+            *HISTORY[:2],
+            {"type": "function_call_output", "call_id": "a", "output": [TEXT_PART, DATA, FILES[0]]},
+        ]
+    },
+    "audio": {
+        "input": [
+            {
+                "type": "message",
+                "role": "user",
+                "content": [
+                    {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}
+                ],
+            }
+        ]
+    },
+    "tools": {"tools": [TOOL, {"type": "web_search", "search_context_size": "low"}]},
+    "a tool of another server's": {"tools": [{"type": "acme:search", "depth": 2}]},
+    "a required call": {"tools": [TOOL], "tool_choice": "required"},
+    "no call": {"tools": [TOOL], "tool_choice": "none"},
+    "a named call": {"tools": [TOOL], "tool_choice": {"type": "function", "name": "weather"}},
+    "a hosted call": {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+    "allowed tools": {"tools": [TOOL, {"type": "web_search"}], "tool_choice": ALLOWED},
+    "one call at a time": {"tools": [TOOL], "parallel_tool_calls": False},
+    "a schema": {"text": FORMAT},
+    "any json, briefly": {"text": {"format": {"type": "json_object"}, "verbosity": "low"}},
+    "thinking": {"reasoning": {"effort": "high", "summary": "auto"}},
+    "sampling": {"temperature": 0.5, "top_p": 0.9, "top_logprobs": 3},
+    "limits": {"max_output_tokens": 99, "max_tool_calls": 3, "truncation": "auto"},
+    "who and where": {
+        "metadata": {"a": "b"},
+        "user": "u",
+        "safety_identifier": "s",
+        "prompt_cache_key": "k",
+        "service_tier": "flex",
+    },
+    "chat's own": {
+        "extra_body": {
+            "stop": ["END"],
+            "seed": 7,
+            "presence_penalty": 0.5,
+            "frequency_penalty": 0.25,
+        }
+    },
+    "fields that nobody knows": {"extra_body": {"acme_mode": {"deep": True}}},
+    "a stream": {"stream": True},
+    "what only OpenAI's items hold": {
+        "input": [
+            {"type": "web_search_call", "status": "completed", "action": {"type": "search"}},
+            {"type": "custom_tool_call", "call_id": "c", "name": "shell", "input": "ls"},
+            {"type": "custom_tool_call_output", "call_id": "c", "output": "a"},
+            {"type": "acme:note", "status": "completed", "page": 3},
+            {"type": "compaction", "encrypted_content": "sealed"},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("name", SAME_REQUESTS)
+def test_we_send_what_openais_own_client_sends(name: str):
+    fields = {"input": HISTORY[:1], **SAME_REQUESTS[name]}
+    theirs = sent_by_them(**{"stream": False, "store": False, "include": INCLUDE, **fields})
+    extra = fields.pop("extra_body", {})
+    request = asked(THERE, upstream_model="gpt-5.4", **{**fields, **extra})
+    assert request.body == theirs
+    assert request.warnings == []
+
+
+def test_nothing_of_our_state_is_sent():
+    request = asked(
+        THERE,
+        input=[
+            {
+                "type": "message",
+                "id": "msg_1",
+                "status": "completed",
+                "role": "assistant",
+                "content": "Hi",
+            },
+            SAID,
+            OUTPUT | {"id": "fco_1", "status": "completed"},
+            {"type": "compaction", "id": "cmp_1", "encrypted_content": "x", "created_by": "us"},
+            SEARCH,
+        ],
+        previous_response_id="resp_1",
+        conversation="conv_1",
+        background=True,
+        store=True,
+        stream_options={"include_obfuscation": True},
+    )
+    assert request.body.keys() == {"model", "input", "include", "stream", "store"}
+    assert request.body["store"] is False
+    assert [sorted(item) for item in request.body["input"]] == [
+        ["content", "role", "type"],
+        ["arguments", "call_id", "name", "type"],
+        ["call_id", "output", "type"],
+        ["encrypted_content", "type"],
+        ["action", "status", "type"],
+    ]
+
+
+def test_sealed_thinking_is_asked_for_once_and_what_the_client_wants_stays():
+    wanted = [ENCRYPTED_REASONING, "message.output_text.logprobs"]
+    assert asked(THERE, include=wanted).body["include"] == wanted[::-1]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_sealed_thinking_goes_back_as_it_came(streamed: bool):
+    scene = SCENES["thinking_and_call"]
+    asking = asked(THERE, stream=streamed, tools=[TOOL])
+    result = answered(asking, scene.stream if streamed else scene.whole, stream=streamed)
+    history = [USER, *(plain(item) for item in result.output), OUTPUT]
+    sent = asked(THERE, tools=[TOOL], input=history).body["input"]
+    assert sent[1] == {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "Paris is a city."}],
+        "encrypted_content": SEALED,
+    }
+    assert sent[2] == {
+        "type": "function_call",
+        "call_id": "call_1",
+        "name": "weather",
+        "arguments": '{"city":"Paris"}',
+    }
+
+
+def test_thinking_without_a_word_goes_back_too():
+    hidden = thought("")
+    result = mended(stream([*events_of(hidden), *events_of(SAID, 1)], response(hidden, SAID)))
+    history = [USER, *(plain(item) for item in result.output), OUTPUT]
+    assert asked(THERE, input=history).body["input"][1] == {
+        "type": "reasoning",
+        "summary": [],
+        "encrypted_content": SEALED,
+    }
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_raw_thinking_goes_back_to_where_it_came_from(streamed: bool):
+    item = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [RAW]}
+    end = response(item, SAID)
+    events = [*events_of(item), *events_of(SAID, 1)]
+    body = stream(events, end) if streamed else json.dumps(end).encode()
+    result = answered(asked(THERE, stream=streamed), body, stream=streamed)
+    history = [USER, *(plain(item) for item in result.output), OUTPUT]
+    assert asked(THERE, input=history).body["input"][1] == {
+        "type": "reasoning",
+        "id": result.output[0].id,
+        "summary": [],
+        "content": [RAW],
+    }
+
+
+def test_thinking_of_others_and_thinking_that_leads_nowhere_is_left_out():
+    foreign = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    orphan = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
+    request = asked(THERE, input=[USER, foreign, SAID, OUTPUT, orphan, USER, orphan])
+    assert [item["type"] for item in request.body["input"]] == [
+        "message",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
+    assert request.warnings == []
+
+
+def test_calls_of_other_models_get_legal_names():
+    odd = SAID | {"name": "functions.weather:" + "x" * 70, "call_id": "a/b c"}
+    sent = asked(THERE, input=[USER, odd, OUTPUT | {"call_id": "a/b c"}]).body["input"]
+    assert sent[1]["name"] == ("functions_weather_" + "x" * 70)[:64]
+    assert sent[1]["call_id"] == "a/b c"
+
+
+@pytest.mark.parametrize("slug", ["anthropic", "google", "antiphon"])
+def test_what_only_another_provider_knows_is_left_out_with_a_warning(slug: str):
+    request = asked(
+        THERE,
+        input=[{"type": f"{slug}:search_call", "id": "x"}, USER],
+        tools=[{"type": f"{slug}:search"}],
+    )
+    assert [warning.param for warning in request.warnings] == ["tools[0]", "input[0]"]
+    assert len(request.body["input"]) == 1
+    assert "tools" not in request.body
+
+
+def test_what_came_without_a_slug_goes_back_without_one():
+    new = {"id": "n_1", "type": "brand_new_call", "status": "completed", "page": 3}
+    result = mended(stream(events_of(new), response(new)))
+    history = [plain(result.output[0]), USER]
+    request = asked(THERE, input=history, tools=[{"type": "responses:brand_new", "a": 1}])
+    assert request.body["input"][0] == {"type": "brand_new_call", "status": "completed", "page": 3}
+    assert request.body["tools"] == [{"type": "brand_new", "a": 1}]
+
+
+def test_what_a_model_lacks_is_not_sent():
+    lacking = Capabilities(lacks=frozenset({"temperature", "json_schema", "max_output_tokens"}))
+    request = asked(THERE, temperature=1, capabilities=lacking)
+    assert "temperature" not in request.body
+    assert [warning.param for warning in request.warnings] == ["temperature"]
+    with pytest.raises(RequestError):
+        asked(THERE, max_output_tokens=99, capabilities=lacking)
+
+
+# --- where ---
+
+
+@pytest.mark.parametrize("url", ["http://there/v1", "http://there/v1/"])
+def test_the_address_may_end_with_a_slash(url: str):
+    there = made(Responses, base_url=url)
+    assert asked(there).sent.url == "http://there/v1/responses"
+    listing = there.listing()
+    assert listing
+    assert listing.url == "http://there/v1/models"
+
+
+def test_the_address_is_the_communitys_unless_another_is_given():
+    assert asked(THERE).sent.url == "https://api.openresponses.com/v1/responses"
+    assert Responses.key_env == ("OPENRESPONSES_API_KEY",)

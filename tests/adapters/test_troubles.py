@@ -1,0 +1,399 @@
+"""Providers in trouble, and clients that leave: what is retried, falls back, or is closed."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from antiphon.adapters.base import Capabilities
+from antiphon.server.settings import Settings
+from tests.adapters.everywhere import (
+    NAMES,
+    SCRIPTS,
+    House,
+    house,
+    in_one_piece,
+    provider,
+    streamed,
+)
+from tests.adapters.scripts import TIME, TOOL
+from tests.asking import ask, events_of, eventually, hear, types
+from tests.serving import serving
+from tests.upstream import Answer, sse, upstream, whole
+
+CRAMPED = Capabilities(window=10)
+TEXT = SCRIPTS["openai"].SCENES["text"]
+SAID = TEXT.seen.text
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[House]:
+    with house(retries=0) as served:
+        yield served
+
+
+@pytest.fixture
+def patient() -> Iterator[House]:
+    aliases = {
+        "best": ["anthropic/a", "openai/b"],
+        "fast": ["openai/b"],
+        "all": ["google/c", "ollama/d", "openai/b"],
+    }
+    with house(retries=2, retry_seconds=0.01, aliases=aliases, commit_seconds=0.2) as served:
+        yield served
+
+
+def error(status: int, **headers: str) -> Answer:
+    """Refuse as most providers do."""
+    body = {"error": {"message": "Not so fast.", "type": "rate_limit_error", "code": "slow_down"}}
+    return whole(body, status, **headers)
+
+
+# --- errors before the answer ---------------------------------------------------------------------
+
+BODIES = {
+    "html": Answer(b"<html>Bad gateway</html>", 502, {"content-type": "text/html"}),
+    "empty": Answer(b"", 500),
+    "odd": Answer(b'{"error": [1, 2]}', 500, {"content-type": "application/json"}),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503])
+def test_a_refusal_keeps_its_status_and_names_the_provider(
+    home: House, name: str, status: int, stream: bool
+) -> None:
+    code = "model_not_found" if status == 404 else "slow_down"
+    body = {"error": {"message": "No.", "type": "some_error", "code": code}}
+    home.upstreams[name].play(whole(body, status, retry_after="7"))
+    answer = ask(home.address, model=f"{name}/m", stream=stream)
+    told = answer.json()["error"]
+    assert answer.status_code == status
+    assert told["message"] == f"{name}: No."
+    assert answer.headers["retry-after"] == "7"
+    assert f"secret-{name}" not in answer.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("body", BODIES)
+def test_a_refusal_without_words_is_still_one(
+    home: House, name: str, body: str, stream: bool
+) -> None:
+    home.upstreams[name].play(BODIES[body])
+    answer = ask(home.address, model=f"{name}/m", stream=stream)
+    assert answer.status_code == BODIES[body].status
+    assert answer.json()["error"]["message"].startswith(f"{name}: ")
+    assert "Traceback" not in answer.text
+
+
+def test_an_overloaded_provider_is_unavailable(home: House) -> None:
+    body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    home.upstreams["anthropic"].play(whole(body, 529))
+    answer = ask(home.address, model="anthropic/m")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "overloaded_error")
+
+
+def test_a_provider_that_is_not_there_is_a_bad_gateway() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens there
+        port = taken.getsockname()[1]
+        nobody = provider("openai", f"http://127.0.0.1:{port}")
+        with serving(Settings(providers=[nobody], retries=0)) as address:
+            answer = ask(address, model="openai/m")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
+    told = answer.json()["error"]["message"]
+    assert told == f"openai: cannot be reached at 127.0.0.1:{port}: connection refused."
+
+
+def test_a_provider_that_says_nothing_is_a_gateway_timeout() -> None:
+    with house(["openai"], retries=0, first_byte_seconds=0.2) as served:
+        served.upstreams["openai"].play(Answer(late=1.0))
+        answer = ask(served.address, model="openai/m")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+
+
+def test_a_provider_that_falls_silent_fails_the_response() -> None:
+    with house(["openai"], idle_seconds=0.2) as served:
+        served.upstreams["openai"].play(streamed(TEXT, pieces=len(TEXT.stream) // 2, pause=1.0))
+        events = hear(served.address, model="openai/m")
+    assert types(events)[-2:] == ["error", "response.failed"]
+    assert events[-1]["response"]["error"]["code"] == "timeout"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_of_an_unknown_provider_does_not_exist(home: House, stream: bool) -> None:
+    for model in ("nobody/m", "openai/", "openai"):
+        answer = ask(home.address, model=model, stream=stream)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+# --- errors inside the answer ---------------------------------------------------------------------
+
+
+def test_an_error_as_the_first_event_of_a_stream_keeps_no_partial_answer(home: House) -> None:
+    home.upstreams["openai"].play(sse(b'data: {"error":{"message":"Bad.","code":500}}\n\n'))
+    events = hear(home.address, model="openai/m")
+    assert types(events) == [
+        "response.created",
+        "response.in_progress",
+        "error",
+        "response.failed",
+    ]
+    assert events[-1]["response"]["output"] == []
+
+
+def test_an_error_in_mid_stream_keeps_what_was_said(home: House) -> None:
+    begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
+    broken = b'data: {"error":{"message":"Bad.","type":"server_error","code":"oops"}}\n\n'
+    home.upstreams["openai"].play(sse(begun + broken))
+    failed = hear(home.address, model="openai/m")[-1]["response"]
+    assert failed["output"][0]["status"] == "incomplete"
+    assert failed["output"][0]["content"][0]["text"] == "So"
+    assert failed["error"]["code"] == "oops"
+
+
+# --- trying again ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_provider_is_asked_again_before_it_has_begun(
+    patient: House, status: int, stream: bool
+) -> None:
+    good = streamed(TEXT) if stream else in_one_piece(TEXT)
+    patient.upstreams["openai"].play(error(status), error(status), good)
+    answer = ask(patient.address, model="openai/m", stream=stream)
+    assert SAID in answer.text or SAID in text_of(answer)
+    assert len(patient.upstreams["openai"].requests) == 3
+
+
+def text_of(answer: httpx.Response) -> str:
+    """Return the text that was streamed."""
+    return "".join(
+        event["delta"]
+        for event in events_of(answer.text)
+        if event["type"] == "response.output_text.delta"
+    )
+
+
+def test_trying_again_ends(patient: House) -> None:
+    patient.upstreams["openai"].play(error(503))
+    assert ask(patient.address, model="openai/m").status_code == 503
+    assert len(patient.upstreams["openai"].requests) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 422])
+def test_what_will_not_change_is_not_asked_again(patient: House, status: int) -> None:
+    patient.upstreams["openai"].play(error(status))
+    assert ask(patient.address, model="openai/m").status_code == status
+    assert len(patient.upstreams["openai"].requests) == 1
+
+
+def test_a_long_wait_is_left_to_the_client(patient: House) -> None:
+    patient.upstreams["openai"].play(error(429, retry_after="60"))
+    answer = ask(patient.address, model="openai/m")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
+    assert len(patient.upstreams["openai"].requests) == 1
+
+
+def test_nothing_is_asked_again_after_it_has_begun(patient: House) -> None:
+    patient.upstreams["openai"].play(sse(TEXT.stream[:200], cut=True))
+    hear(patient.address, model="openai/m")
+    assert len(patient.upstreams["openai"].requests) == 1
+
+
+# --- falling back ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [401, 404, 429, 500])
+def test_the_next_model_answers_where_the_first_cannot(
+    patient: House, status: int, stream: bool
+) -> None:
+    patient.upstreams["anthropic"].play(error(status))
+    patient.upstreams["openai"].play(streamed(TEXT) if stream else in_one_piece(TEXT))
+    answer = ask(patient.address, model="best", stream=stream)
+    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    assert response["output"][0]["content"][0]["text"] == SAID
+    assert response["model"] == "best"
+    (warning,) = response["antiphon:warnings"]
+    assert (warning["code"], warning["param"]) == ("fallback", "model")
+    assert warning["message"] == (
+        "anthropic/a could not answer, and openai/b was asked instead: anthropic: Not so fast."
+    )
+
+
+def test_a_window_that_is_too_small_is_a_reason_to_ask_another() -> None:
+    small = replace(provider("anthropic", "http://127.0.0.1:9"), models={"a": CRAMPED})
+    with upstream(in_one_piece(TEXT)) as openai:
+        chosen = Settings(
+            providers=[small, provider("openai", openai.url)],
+            aliases={"best": ["anthropic/a", "openai/b"]},
+        )
+        with serving(chosen) as address:
+            answer = ask(address, model="best", input="word " * 100)
+    assert answer.status_code == 200
+    assert [w["code"] for w in answer.json()["antiphon:warnings"]] == ["fallback"]
+
+
+def test_a_bad_request_is_the_clients_whoever_is_asked(patient: House) -> None:
+    patient.upstreams["anthropic"].play(error(400))
+    assert ask(patient.address, model="best").status_code == 400
+    assert patient.upstreams["openai"].requests == []
+
+
+def test_a_stream_that_breaks_before_its_first_word_falls_back(patient: House) -> None:
+    events = SCRIPTS["anthropic"].SCENES["text"].stream
+    start = events[: events.index(b"event: content_block_start")]
+    broken = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n'
+    patient.upstreams["anthropic"].play(sse(start + broken))
+    patient.upstreams["openai"].play(streamed(TEXT))
+    heard = hear(patient.address, model="best")
+    assert types(heard)[-1] == "response.completed"
+    assert heard[-1]["response"]["output"][0]["content"][0]["text"] == SAID
+
+
+def test_a_stream_that_breaks_after_its_first_word_does_not(patient: House) -> None:
+    events = SCRIPTS["anthropic"].SCENES["text"].stream
+    half = events[: events.index(b"event: content_block_stop")]
+    patient.upstreams["anthropic"].play(sse(half, cut=True))
+    heard = hear(patient.address, model="best")
+    assert types(heard)[-1] == "response.failed"
+    assert patient.upstreams["openai"].requests == []
+
+
+def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: House) -> None:
+    patient.upstreams["google"].play(error(500))
+    patient.upstreams["openai"].play(in_one_piece(TEXT))
+    answer = ask(patient.address, model="all", tools=[TOOL], tool_choice="required")
+    assert answer.status_code == 200
+    assert patient.upstreams["ollama"].requests == []  # it cannot be made to call
+    codes = [warning["code"] for warning in answer.json()["antiphon:warnings"]]
+    assert codes == ["fallback", "fallback"]
+
+
+def test_when_nobody_can_answer_the_last_refusal_counts(patient: House) -> None:
+    patient.upstreams["anthropic"].play(error(500))
+    patient.upstreams["openai"].play(error(401))
+    answer = ask(patient.address, model="best")
+    told = answer.json()["error"]["message"]
+    assert answer.status_code == 401
+    assert told == (
+        "openai: Not so fast. Before it, others could not answer: "
+        "(anthropic/a: anthropic: Not so fast.)"
+    )
+
+
+def test_an_alias_is_a_model(patient: House) -> None:
+    patient.upstreams["openai"].play(in_one_piece(TEXT))
+    assert ask(patient.address, model="fast").json()["model"] == "fast"
+    listed = httpx.get(f"{patient.address}/v1/models").json()["data"]
+    assert {"best", "fast", "all"} <= {model["id"] for model in listed}
+
+
+# --- leaving --------------------------------------------------------------------------------------
+
+
+def leave(address: str, seconds: float, **body: Any) -> None:
+    """Ask, and hang up after a while."""
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{address}/v1/responses", json=body | {"input": "Hi"}, timeout=seconds)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_before_the_first_byte_ends_the_upstream_request(
+    home: House, stream: bool
+) -> None:
+    openai = home.upstreams["openai"]
+    openai.play(Answer(TEXT.stream, headers={"content-type": "text/event-stream"}, late=3))
+    before = openai.departures
+    started = time.monotonic()
+    leave(home.address, 0.5, model="openai/m", stream=stream)
+    eventually(lambda: openai.departures > before or time.monotonic() > started + 5)
+    assert openai.departures > before
+
+
+def test_a_client_that_leaves_in_mid_stream_ends_the_upstream_request(home: House) -> None:
+    openai = home.upstreams["openai"]
+    word = b'data: {"choices":[{"index":0,"delta":{"content":"So "}}]}\n\n'
+    openai.play(sse(word * 100, pieces=len(word), pause=0.05))
+    before = openai.departures
+    body = {"model": "openai/m", "input": "Hi", "stream": True}
+    with httpx.stream("POST", f"{home.address}/v1/responses", json=body) as answer:
+        next(answer.iter_lines())
+    left = time.monotonic()
+    eventually(lambda: openai.departures > before)
+    assert time.monotonic() - left < 1.5
+
+
+# --- the tool choice is a hard constraint ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "ollama"])
+def test_a_call_that_is_not_allowed_never_reaches_the_client(
+    home: House, name: str, stream: bool
+) -> None:
+    scene = SCRIPTS[name].SCENES["call"]  # calls `weather`
+    home.upstreams[name].play(streamed(scene) if stream else in_one_piece(scene))
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [named("time")]}
+    answer = ask(
+        home.address, model=f"{name}/m", tools=[TOOL, TIME], tool_choice=choice, stream=stream
+    )
+    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    assert [item["type"] for item in response["output"]] == ["message"]
+    assert [w["code"] for w in response["antiphon:warnings"]] == ["tool_not_allowed"]
+    assert '"function_call"' not in json.dumps(response["output"])
+
+
+def named(name: str) -> dict[str, str]:
+    """Name a function in a tool choice."""
+    return {"type": "function", "name": name}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_call_at_a_time_means_one_call(home: House, name: str) -> None:
+    scene = SCRIPTS[name].SCENES["parallel_calls"]
+    home.upstreams[name].play(streamed(scene))
+    asked = scene.request | {"parallel_tool_calls": False}
+    response = hear(home.address, model=f"{name}/m", **asked)[-1]["response"]
+    calls = [item for item in response["output"] if item["type"] == "function_call"]
+    assert [(call["name"], json.loads(call["arguments"])) for call in calls] == [
+        (name, arguments) for _, name, arguments in scene.seen.calls[:1]
+    ]
+
+
+# --- many at once ---------------------------------------------------------------------------------
+
+
+def test_many_streams_at_once_do_not_mix(home: House) -> None:
+    def words(name: str) -> bytes:
+        word = f'data: {{"choices":[{{"index":0,"delta":{{"content":"{name} "}}}}]}}\n\n'
+        end = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+        return (word * 20 + end + "data: [DONE]\n\n").encode()
+
+    openai = home.upstreams["openai"]
+    openai.play(*(sse(words(f"w{n}"), pieces=50, pause=0.001) for n in range(21)))
+    heard: list[str] = []
+
+    def listen() -> None:
+        events = hear(home.address, model="openai/m")
+        heard.append(events[-1]["response"]["output"][0]["content"][0]["text"])
+
+    threads = [threading.Thread(target=listen) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(heard) == 20
+    for text in heard:
+        first = text.split()[0]
+        assert text == f"{first} " * 20

@@ -1,0 +1,293 @@
+"""Writer, both ways; its own SDK reads the same bytes and sends the same requests."""
+
+import json
+from typing import Any
+
+import pytest
+import writerai
+
+from antiphon.adapters.writer import Writer
+from antiphon.core import parts
+from antiphon.core.errors import RequestError
+from antiphon.wire.upstream import Key
+from tests.adapters.chatting import HELLO, items, played, quiet, sdk_view, view
+from tests.adapters.hearing import Asked, answered, asked, heard, made
+from tests.adapters.scripts import FORMAT, NAMES, TIME, TOOL
+from tests.adapters.scripts.openai import BERLIN, chunk, frame
+from tests.adapters.scripts.writer import SCENES
+from tests.upstream import Received, sse, upstream, whole
+
+WRITER = made(Writer)
+PNG = "data:image/png;base64,iVBORw0KGgo="
+LOOSE = {name: value for name, value in TOOL.items() if name != "strict"}
+FUNCTION = {"type": "function", "function": {k: v for k, v in LOOSE.items() if k != "type"}}
+TIMER = {"type": "function", "function": {k: v for k, v in TIME.items() if k != "type"}}
+
+
+# --- answers ---
+
+
+def test_every_scene_is_played_that_the_dialect_has():
+    assert set(NAMES) - set(SCENES) == {"thinking_and_call"}
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_a_stream_means_what_it_should(name: str, pieces: int):
+    scene = SCENES[name]
+    asking = asked(WRITER, stream=True, **scene.request)
+    assert view(asking, scene.stream, pieces=pieces) == scene.seen
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_whole_answer_means_the_same_as_the_stream(name: str):
+    scene = SCENES[name]
+    assert view(asked(WRITER, **scene.request), scene.whole, stream=False) == scene.seen
+    answer = answered(asked(WRITER, **scene.request), scene.whole, stream=False)
+    streamed = answered(asked(WRITER, stream=True, **scene.request), scene.stream)
+    assert items(answer) == items(streamed)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_writers_own_sdk_sees_the_same(name: str):
+    scene = SCENES[name]
+    end = scene.seen.status, scene.seen.reason
+    answers = sse(scene.stream), played(scene.whole)
+    with upstream(*answers) as provider, writerai.Writer(**quiet(provider)) as client:
+        chat: Any = client.chat.chat
+        chunks = list(chat(model="m", messages=[HELLO], stream=True))
+        answer = chat(model="m", messages=[HELLO])
+    assert sdk_view(chunks, *end) == scene.seen
+    assert sdk_view([answer], *end) == scene.seen
+
+
+def test_the_message_that_accompanies_the_last_delta_is_not_told_again():
+    last = chunk({}, "stop")
+    last["choices"][0]["message"] = {"role": "assistant", "content": "Hi"}
+    body = frame(chunk({"content": "Hi"})) + frame(last) + b"data: [DONE]\n\n"
+    assert answered(asked(WRITER, stream=True), body).output_text == "Hi"
+
+
+def test_an_error_event_fails_as_writers_own_sdk_fails():
+    body = frame(chunk({"content": "Hel"}))
+    body += b'event: error\ndata: {"message": "overloaded", "code": 503}\n\n'
+    (*_, failure) = heard(asked(WRITER, stream=True), body)
+    assert isinstance(failure, parts.Failure)
+    assert (failure.status, failure.error.message) == (503, "writer: overloaded")
+    with upstream(sse(body)) as provider, writerai.Writer(**quiet(provider)) as client:
+        chat: Any = client.chat.chat
+        with pytest.raises(writerai.APIError, match="overloaded"):
+            list(chat(model="m", messages=[HELLO], stream=True))
+
+
+# --- requests ---
+
+
+def ours(**fields: Any) -> Asked:
+    return asked(WRITER, upstream_model="palmyra-x5", **fields)
+
+
+def received(**fields: Any) -> Received:
+    """Return what Writer's SDK sends."""
+    answer = played(SCENES["text"].whole)
+    with upstream(answer) as provider, writerai.Writer(**quiet(provider)) as client:
+        chat: Any = client.chat.chat
+        chat(**{"model": "palmyra-x5", "messages": [HELLO]} | fields)
+    return provider.requests[0]
+
+
+def test_the_request_goes_where_writers_sdk_sends_it():
+    sent, theirs = ours().sent, received()
+    path = theirs.path.removeprefix("/v1")
+    assert (sent.method, sent.url) == (theirs.method, f"https://api.writer.com/v1{path}")
+    assert theirs.headers["authorization"] == "Bearer sk-test"
+    assert WRITER.credential() == Key()
+
+
+def test_models_are_listed_as_writers_sdk_lists_them():
+    body = {"models": [{"id": "palmyra-x5", "name": "Palmyra X5"}]}
+    with upstream(whole(body)) as provider, writerai.Writer(**quiet(provider)) as client:
+        assert WRITER.listed(body) == [model.id for model in client.models.list().models]
+    listing = WRITER.listing()
+    assert listing
+    path = provider.requests[0].path.removeprefix("/v1")
+    assert listing.url == f"https://api.writer.com/v1{path}"
+
+
+OPTIONS: list[tuple[dict, dict]] = [
+    ({}, {}),
+    ({"reasoning": {"effort": "none"}}, {}),
+    ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
+    (
+        {"instructions": "Be brief."},
+        {"messages": [{"role": "system", "content": "Be brief."}, HELLO]},
+    ),
+    (
+        {"max_output_tokens": 100, "temperature": 0.5, "top_p": 0.9, "stop": ["END"]},
+        {"max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "stop": ["END"]},
+    ),
+    ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}),
+    (
+        {"text": FORMAT},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {k: v for k, v in FORMAT["format"].items() if k != "type"},
+            }
+        },
+    ),
+    ({"tools": [LOOSE]}, {"tools": [FUNCTION]}),
+    (
+        {"tools": [LOOSE], "tool_choice": "none"},
+        {"tools": [FUNCTION], "tool_choice": {"value": "none"}},
+    ),
+    (
+        {"tools": [LOOSE], "tool_choice": "required", "parallel_tool_calls": False},
+        {"tools": [FUNCTION], "tool_choice": {"value": "required"}},
+    ),
+    (
+        {"tools": [LOOSE], "tool_choice": {"type": "function", "name": "weather"}},
+        {
+            "tools": [FUNCTION],
+            "tool_choice": {"value": {"type": "function", "function": {"name": "weather"}}},
+        },
+    ),
+    (
+        {
+            "tools": [LOOSE, TIME],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "function", "name": "time"}],
+            },
+        },
+        {"tools": [TIMER], "tool_choice": {"value": "required"}},
+    ),
+    (
+        {
+            "input": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "Look:"},
+                        {"type": "input_image", "image_url": PNG},
+                        {"type": "input_image", "image_url": "https://example.com/a.png"},
+                    ],
+                },
+                {"type": "function_call", "call_id": "a", "name": "weather", "arguments": BERLIN},
+                {"type": "function_call_output", "call_id": "a", "output": "21"},
+            ]
+        },
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "Look:"},
+                        {"type": "image_url", "image_url": {"url": PNG}},
+                        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+                    ],
+                },
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {
+                            "id": "a",
+                            "type": "function",
+                            "function": {"name": "weather", "arguments": BERLIN},
+                        }
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "a", "content": "21"},
+            ]
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("asking", "saying"), OPTIONS)
+def test_each_option_is_sent_as_writers_sdk_sends_it(asking: dict, saying: dict):
+    assert ours(**asking).body == received(**saying).json
+    assert ours(**asking).warnings == []
+
+
+# --- what cannot be carried ---
+
+
+def test_json_of_any_shape_is_had_by_a_tool():
+    body = ours(text={"format": {"type": "json_object"}}).body
+    assert body["tool_choice"]["value"]["function"]["name"] == "final_answer"
+    assert "response_format" not in body
+
+
+def test_what_is_left_out_is_said():
+    asking = ours(
+        input=[
+            {
+                "role": "user",
+                "content": [{"type": "input_image", "image_url": PNG, "detail": "high"}],
+            }
+        ],
+        tools=[TOOL, {"type": "custom", "name": "patch"}],
+        seed=1,
+        presence_penalty=1,
+        frequency_penalty=1,
+        service_tier="flex",
+        user="u",
+        safety_identifier="s",
+        prompt_cache_key="k",
+        top_logprobs=3,
+        reasoning={"effort": "high"},
+        text={"verbosity": "low"},
+    )
+    assert asking.body == {
+        "model": "palmyra-x5",
+        "messages": [
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PNG}}]}
+        ],
+        "logprobs": True,
+        "tools": [FUNCTION],
+    }
+    assert sorted(str(warning.param) for warning in asking.warnings) == [
+        "frequency_penalty",
+        "input",
+        "presence_penalty",
+        "prompt_cache_key",
+        "reasoning",
+        "safety_identifier",
+        "seed",
+        "service_tier",
+        "text.verbosity",
+        "tools[0].strict",
+        "tools[1]",
+        "top_logprobs",
+        "user",
+    ]
+
+
+def test_files_are_refused():
+    file = {"type": "input_file", "file_data": "data:application/pdf;base64,JVBERi0xLjQ="}
+    with pytest.raises(RequestError) as caught:
+        ours(input=[{"role": "user", "content": [file]}])
+    assert caught.value.payload.param == "input[0].content[0]"
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message", "retryable"),
+    [
+        (401, {"errors": [], "message": "No key."}, "writer: No key.", False),
+        (422, {"detail": "Bad."}, "writer: Bad.", False),
+        (429, {"error": {"message": "Slow down."}}, "writer: Slow down.", True),
+        (500, {}, "writer: answered 500 and did not say why.", True),
+    ],
+)
+def test_a_refusal_keeps_the_providers_own_words(
+    status: int, body: dict, message: str, retryable: bool
+):
+    error = WRITER.error(status, {}, json.dumps(body).encode())
+    assert (error.status, error.payload.message) == (status, message)
+    assert error.retryable == retryable

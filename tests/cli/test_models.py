@@ -1,0 +1,336 @@
+"""`antiphon models`, and providers in `antiphon serve`, run as a user would."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from antiphon.adapters.registry import GROUP
+from antiphon.cli.models import Overview, lines
+from antiphon.server.survey import Found
+from tests.asking import client
+from tests.serving import command
+from tests.upstream import Answer, ScriptedUpstream, upstream, whole
+
+VARIABLES = re.compile(
+    r"OPENAI|AZURE|ANTHROPIC|AWS|GOOGLE|GEMINI|OLLAMA|WRITER|OPENRESPONSES|PROXY"
+)
+LIST = whole({"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]})
+REFUSAL = whole({"error": {"message": "Wrong key: sk-abcdefghijklm.", "code": "no"}}, 401)
+
+
+def closed() -> str:
+    """Return an address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return an environment that knows no provider but those it is told of."""
+    bare = {name: value for name, value in os.environ.items() if not VARIABLES.search(name)}
+    return bare | {"COLUMNS": "200", "NO_COLOR": "1", "OLLAMA_HOST": closed()} | variables
+
+
+def models(*arguments: str, cwd: Path, **variables: str) -> tuple[int, str, str]:
+    """Run the command; return its exit code, what it says and what it complains about."""
+    done = subprocess.run(
+        [sys.executable, "-m", "antiphon", "models", *arguments],
+        cwd=cwd,
+        env=environment(**variables),
+        capture_output=True,
+        timeout=60,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def as_json(*arguments: str, cwd: Path, **variables: str) -> dict:
+    """Run the command for machines."""
+    code, said, complaint = models("--json", *arguments, cwd=cwd, **variables)
+    assert (code, complaint) == (0, "")
+    return json.loads(said)
+
+
+def local(provider: ScriptedUpstream, adapter: str = "openai", more: str = "") -> str:
+    """Write the table of a provider."""
+    return f'[providers.local]\nadapter = "{adapter}"\nbase_url = "{provider.url}/v1"\n{more}\n'
+
+
+def test_everything_is_listed_with_its_state_and_its_reason(tmp_path: Path) -> None:
+    nobody = closed()
+    with upstream(LIST) as provider, upstream(REFUSAL) as locked:
+        (tmp_path / "antiphon.toml").write_text(
+            local(provider, more='api_key_env = "LOCAL_KEY"\nheaders = { x-team = "a" }')
+            + f'[providers.locked]\nadapter = "openai"\nbase_url = "{locked.url}/v1"\n'
+            + 'api_key_env = "LOCKED_KEY"\n[models]\n'
+            + 'fast = "local/small"\nbest = ["anthropic/claude-x", "fast"]\n'
+            + 'never = ["anthropic/claude-x", "locked/x"]\n'
+        )
+        keys = {"LOCAL_KEY": "sk-local", "LOCKED_KEY": "sk-locked", "OLLAMA_HOST": nobody}
+        code, said, complaint = models(cwd=tmp_path, **keys)
+        asked = provider.requests[0]
+    assert (code, complaint) == (0, "")
+    assert said.splitlines() == [
+        "configuration: antiphon.toml",
+        "",
+        "agents",
+        "  demo       ready",
+        "  echo       ready",
+        "",
+        "aliases",
+        "  fast       ready      local/small",
+        "  best       ready      anthropic/claude-x | local/small  (not ready: anthropic/claude-x)",
+        "  never      not ready  anthropic/claude-x | locked/x",
+        "",
+        "providers",
+        f"  local      ready      3 models at {provider.url}/v1",
+        "    local/small",
+        "    local/org/huge:1",
+        "    local/?[31m",
+        f"  locked     not ready  401 from {locked.url}/v1/models: Wrong key: [redacted]; "
+        "check LOCKED_KEY",
+        "  anthropic  not ready  ANTHROPIC_API_KEY is not set",
+        f"  ollama     not ready  cannot be reached at {nobody}: connection refused",
+        "  openai     not ready  OPENAI_API_KEY is not set",
+        "  azure      not ready  AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY are not set",
+        "  bedrock    not ready  AWS_BEARER_TOKEN_BEDROCK is not set",
+        "  google     not ready  GEMINI_API_KEY is not set",
+        "  writer     not ready  WRITER_API_KEY is not set",
+        "  responses  not ready  OPENRESPONSES_API_KEY is not set",
+    ]
+    assert (asked.method, asked.path) == ("GET", "/v1/models")
+    assert (asked.headers["authorization"], asked.headers["x-team"]) == ("Bearer sk-local", "a")
+
+
+def test_machines_are_told_the_same(tmp_path: Path) -> None:
+    with upstream(LIST) as provider:
+        file = tmp_path / "mine.toml"
+        file.write_text(local(provider) + '[models]\nfast = ["local/small", "demo"]\n')
+        told = as_json("--config", str(file), cwd=tmp_path)
+    assert told["config"] == str(file)
+    assert told["agents"] == ["demo", "echo"]
+    assert told["aliases"] == [
+        {"name": "fast", "status": "ready", "targets": ["local/small", "demo"], "reason": ""}
+    ]
+    assert told["providers"][0] == {
+        "name": "local",
+        "adapter": "openai",
+        "status": "ready",
+        "reason": "",
+        "url": f"{provider.url}/v1",
+        "models": ["local/small", "local/org/huge:1", "local/\x1b[31m"],
+    }
+    assert [one["name"] for one in told["providers"] if one["status"] == "ready"] == ["local"]
+    assert told["problems"] == []
+
+
+LISTS = [
+    ("openai", LIST, "/v1/models"),
+    ("responses", LIST, "/v1/models"),
+    ("writer", whole({"models": [{"id": "small", "name": "Small"}]}), "/v1/models"),
+    ("anthropic", LIST, "/v1/models"),
+    ("google", whole({"models": [{"name": "models/small"}]}), "/v1/models"),
+    ("ollama", whole({"models": [{"name": "small"}]}), "/v1/api/tags"),
+]
+
+
+@pytest.mark.parametrize(("adapter", "answer", "path"), LISTS)
+def test_every_dialect_lists_its_models(
+    tmp_path: Path, adapter: str, answer: Answer, path: str
+) -> None:
+    with upstream(answer) as provider:
+        (tmp_path / "antiphon.toml").write_text(local(provider, adapter))
+        told = as_json(cwd=tmp_path)["providers"][0]
+        asked = provider.requests[0].path
+    assert (told["status"], told["models"][0]) == ("ready", "local/small"), told
+    assert asked.startswith(path)
+
+
+STRANGE = [
+    (Answer(status=404), "reached", "URL/v1/models answers 404: no list, or no such address"),
+    (Answer(b"<html>"), "reached", "URL/v1/models answers with something that is not JSON"),
+    (Answer(status=500), "not ready", "500 from URL/v1/models: answered 500 and did not say why"),
+    (whole([]), "ready", ""),
+]
+
+
+@pytest.mark.parametrize(("answer", "status", "reason"), STRANGE)
+def test_strange_answers_are_told_as_they_are(
+    tmp_path: Path, answer: Answer, status: str, reason: str
+) -> None:
+    with upstream(answer) as provider:
+        (tmp_path / "antiphon.toml").write_text(local(provider))
+        told = as_json(cwd=tmp_path)["providers"][0]
+    assert (told["status"], told["models"]) == (status, [])
+    assert told["reason"] == reason.replace("URL", provider.url)
+
+
+def test_providers_that_never_answer_are_waited_for_at_the_same_time(tmp_path: Path) -> None:
+    with upstream(Answer(late=50)) as slow:
+        names = ("a", "b", "c")
+        tables = (
+            f'[providers.{name}]\nadapter = "openai"\nbase_url = "{slow.url}"\n' for name in names
+        )
+        (tmp_path / "antiphon.toml").write_text("".join(tables))
+        told = as_json(cwd=tmp_path)["providers"][:3]
+    assert {one["status"] for one in told} == {"not ready"}
+    assert all("5 seconds" in one["reason"] for one in told), told
+
+
+def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
+    with upstream(LIST) as provider:
+        url = f"{provider.url}/v1"
+        code, said, _ = models(cwd=tmp_path, OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-x")
+    assert code == 0
+    assert said.startswith("configuration: the environment alone\n")
+    assert f"\n  openai     ready      3 models at {url}\n    openai/small\n" in said
+
+
+def test_a_bad_configuration_is_one_line_and_a_code(tmp_path: Path) -> None:
+    (tmp_path / "antiphon.toml").write_text('[models]\na = "a"\n')
+    circle = "models.a: this goes round in a circle: a -> a. Name a model instead."
+    said = f"antiphon: antiphon.toml: {circle}\n"
+    assert models(cwd=tmp_path) == (2, "", said)
+    absent = "antiphon: none.toml: there is no such file. Check --config.\n"
+    assert models("--config", "none.toml", cwd=tmp_path) == (2, "", absent)
+    for file, complaint in (("antiphon.toml", said), ("none.toml", absent)):
+        served = subprocess.run(
+            [sys.executable, "-m", "antiphon", "serve", "--port", "0", "--config", file],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            timeout=60,
+            text=True,
+            check=False,
+        )
+        assert (served.returncode, served.stdout, served.stderr) == (2, "", complaint)
+
+
+AGENTS = """
+from antiphon import Settings, agent, create_app
+from antiphon.adapters.base import Provider
+
+@agent("mine")
+def mine():
+    return "hi"
+
+own = Settings(
+    agents=[mine],
+    providers=[Provider(name="far", adapter="openai", api_key_env="FAR_KEY")],
+    aliases={"me": ["mine"]},
+)
+app = create_app(Settings(agents=[mine], demo=False))
+"""
+
+
+def test_agents_and_settings_of_the_users_own_are_listed_too(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    (tmp_path / "antiphon.toml").write_text('[models]\nalso = "mine"\n')
+    told = as_json("--app", "agents:mine", cwd=tmp_path)
+    assert told["agents"] == ["demo", "echo", "mine"]
+    assert [alias["name"] for alias in told["aliases"]] == ["also"]
+    own = as_json("--app", "agents:own", cwd=tmp_path)
+    assert (own["config"], [alias["name"] for alias in own["aliases"]]) == (None, ["me"])
+    (far,) = own["providers"]
+    assert (far["name"], far["reason"]) == ("far", "FAR_KEY is not set")
+
+
+def test_an_adapter_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nacme = acme_nowhere:Acme\n")
+    code, said, _ = models(cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert code == 0
+    assert said.endswith(
+        "\nadapters that cannot be used\n  the adapter 'acme' of acme 1.0 cannot be loaded: "
+        "ModuleNotFoundError: No module named 'acme_nowhere'\n"
+    )
+
+
+def test_a_terminal_is_shown_colours() -> None:
+    found = [
+        Found(name="a", adapter="openai", status="ready", url="http://a"),
+        Found(name="b", adapter="openai", status="reached", reason="why"),
+        Found(name="c", adapter="openai", status="not ready", reason="why"),
+    ]
+    overview = Overview(config=None, agents=[], aliases=[], providers=found, problems=[])
+    assert list(lines(overview, coloured=True))[2:] == [
+        "  a  \x1b[32mready\x1b[0m      0 models at http://a",
+        "  b  \x1b[33mreached\x1b[0m    why",
+        "  c  \x1b[31mnot ready\x1b[0m  why",
+    ]
+
+
+# --- antiphon serve ---------------------------------------------------------------------------
+
+
+def bare(**variables: str) -> dict[str, str]:
+    """Return what takes every provider out of the environment, for `command`."""
+    hidden = {name: "" for name in os.environ if VARIABLES.search(name)}
+    return hidden | {"OLLAMA_HOST": closed()} | variables
+
+
+def test_a_server_says_which_providers_are_ready(tmp_path: Path) -> None:
+    with upstream(LIST) as provider:
+        file = tmp_path / "mine.toml"
+        more = 'api_key_env = "LOCAL_KEY"\n[providers.other]\nadapter = "anthropic"\n'
+        file.write_text(local(provider, more=more) + '[models]\nfast = "local/small"\n')
+        arguments = ("--config", str(file))
+        with command(*arguments, env=bare(LOCAL_KEY="k")) as (address, process):
+            assert process.stdout
+            said = [process.stdout.readline() for _ in range(2)]
+            with client(address) as http:
+                names = [model["id"] for model in http.get("/v1/models").json()["data"]]
+    assert said == ["models: demo, echo, fast\n", "providers: local, ollama\n"]
+    assert names == ["demo", "echo", "fast"]
+
+
+def test_a_key_on_an_open_road_is_warned_of_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "antiphon.toml").write_text(
+        '[providers.far]\nadapter = "openai"\nbase_url = "http://far.example/v1"\n'
+        'api_key_env = "FAR_KEY"\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "antiphon", "serve", "--port", "0", "--data", "/dev/null"],
+        cwd=tmp_path,
+        env=environment(FAR_KEY="sk-hidden"),
+        capture_output=True,
+        timeout=60,
+        text=True,
+        check=False,
+    )
+    assert "WARNING antiphon.config far: the key in FAR_KEY is sent to http://far" in done.stderr
+    assert "sk-hidden" not in done.stderr
+
+
+def test_settings_that_name_providers_are_served_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    (tmp_path / "antiphon.toml").write_text('[models]\nfast = "ollama/x"\n')
+    said: list[str] = []
+    for arguments in (
+        ["--app", "agents:own"],
+        ["--app", "agents:own", "--config", "antiphon.toml"],
+    ):
+        with command(*arguments, cwd=tmp_path, env=bare()) as (_, process):
+            assert process.stdout
+            said.append(process.stdout.readline())
+    assert said == ["models: demo, echo, mine, me\n", "models: demo, echo, mine, fast\n"]
+
+
+def test_an_application_of_the_users_own_has_its_own_configuration(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    (tmp_path / "antiphon.toml").write_text("not toml, and never read")
+    with (
+        command("--app", "agents:app", cwd=tmp_path, env=bare()) as (address, _),
+        client(address) as http,
+    ):
+        names = [model["id"] for model in http.get("/v1/models").json()["data"]]
+    assert names == ["mine"]

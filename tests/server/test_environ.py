@@ -1,0 +1,146 @@
+"""What the environment alone says about providers."""
+
+import pytest
+
+from antiphon.adapters.base import Provider
+from antiphon.adapters.registry import BUILT_IN
+from antiphon.server.config import Config, read
+
+OLLAMA = Provider(name="ollama", adapter="ollama")
+
+UNSET = {
+    "openai": "OPENAI_API_KEY is not set",
+    "azure": "AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY are not set",
+    "anthropic": "ANTHROPIC_API_KEY is not set",
+    "bedrock": "AWS_BEARER_TOKEN_BEDROCK is not set",
+    "google": "GEMINI_API_KEY is not set",
+    "writer": "WRITER_API_KEY is not set",
+    "responses": "OPENRESPONSES_API_KEY is not set",
+}
+
+
+def test_with_nothing_said_there_is_ollama_and_a_reason_for_every_other() -> None:
+    assert read("", {}) == Config(providers={"ollama": OLLAMA}, reasons=UNSET)
+    assert {"ollama", *UNSET} == BUILT_IN.keys()
+
+
+AZURE = {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "https://me.openai.azure.com"}
+VERTEX = {"GOOGLE_GENAI_USE_VERTEXAI": "True", "GOOGLE_CLOUD_PROJECT": "p"}
+AWS = {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "s"}
+
+ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
+    ("openai", {"OPENAI_API_KEY": "k"}, {"api_key_env": "OPENAI_API_KEY"}, "k"),
+    (
+        "openai",
+        {"OPENAI_API_KEY": " k\n", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"},
+        {"api_key_env": "OPENAI_API_KEY", "base_url": "http://127.0.0.1:1/v1"},
+        "k",
+    ),
+    (
+        "openai",
+        {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"},
+        {"base_url": "http://127.0.0.1:1/v1"},
+        None,
+    ),
+    ("anthropic", {"ANTHROPIC_API_KEY": "k"}, {"api_key_env": "ANTHROPIC_API_KEY"}, "k"),
+    ("writer", {"WRITER_API_KEY": "k"}, {"api_key_env": "WRITER_API_KEY"}, "k"),
+    (
+        "azure",
+        AZURE,
+        {"api_key_env": "AZURE_OPENAI_API_KEY", "endpoint": "https://me.openai.azure.com"},
+        "k",
+    ),
+    (
+        "azure",
+        AZURE | {"OPENAI_API_VERSION": "2025-04-01-preview"},
+        {
+            "api_key_env": "AZURE_OPENAI_API_KEY",
+            "endpoint": "https://me.openai.azure.com",
+            "api_version": "2025-04-01-preview",
+        },
+        "k",
+    ),
+    ("google", {"GOOGLE_API_KEY": "k"}, {"api_key_env": "GOOGLE_API_KEY"}, "k"),
+    (
+        "google",
+        {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"},
+        {"api_key_env": "GEMINI_API_KEY"},
+        "a",
+    ),
+    ("google", VERTEX, {"project": "p"}, None),
+    (
+        "google",
+        VERTEX | {"GOOGLE_CLOUD_LOCATION": "europe-west1", "GEMINI_API_KEY": "unused"},
+        {"project": "p", "location": "europe-west1"},
+        None,
+    ),
+    (
+        "bedrock",
+        {"AWS_BEARER_TOKEN_BEDROCK": "k"},
+        {"api_key_env": "AWS_BEARER_TOKEN_BEDROCK"},
+        "k",
+    ),
+    ("bedrock", AWS, {"region": "eu-west-1"}, None),
+    ("bedrock", AWS | {"AWS_REGION": "us-west-2"}, {"region": "us-west-2"}, None),
+    (
+        "responses",
+        {"OPENRESPONSES_BASE_URL": "https://o.example/v1", "OPENRESPONSES_API_KEY": "k"},
+        {"base_url": "https://o.example/v1", "api_key_env": "OPENRESPONSES_API_KEY"},
+        "k",
+    ),
+    (
+        "responses",
+        {"OPENRESPONSES_BASE_URL": "https://o.example"},
+        {"base_url": "https://o.example"},
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "environ", "fields", "key"), ENVIRONMENTS)
+def test_what_a_providers_own_variables_say_is_enough(
+    name: str, environ: dict[str, str], fields: dict[str, str], key: str | None
+) -> None:
+    config = read("", environ)
+    provider = Provider(name=name, adapter=name, **fields)  # type: ignore[arg-type]
+    assert config.providers == {name: provider, "ollama": OLLAMA}
+    assert config.keys == ({name: key} if key else {})
+    assert config.reasons == {other: UNSET[other] for other in UNSET if other != name}
+
+
+@pytest.mark.parametrize(
+    ("environ", "name", "reason"),
+    [
+        ({"OPENAI_API_KEY": "  "}, "openai", "OPENAI_API_KEY is not set"),
+        ({"AZURE_OPENAI_API_KEY": "k"}, "azure", "AZURE_OPENAI_ENDPOINT is not set"),
+        ({"AZURE_OPENAI_ENDPOINT": "https://a.b"}, "azure", "AZURE_OPENAI_API_KEY is not set"),
+        ({"AWS_PROFILE": "me"}, "bedrock", "AWS_REGION is not set"),
+        ({"AWS_REGION": "eu-west-1"}, "bedrock", "AWS_BEARER_TOKEN_BEDROCK is not set"),
+        ({"GOOGLE_CLOUD_PROJECT": "p"}, "google", "GEMINI_API_KEY is not set"),
+        ({"OPENRESPONSES_API_KEY": " "}, "responses", "OPENRESPONSES_API_KEY is not set"),
+        ({"OPENAI_BASE_URL": "nowhere"}, "openai", "OPENAI_BASE_URL is not an http(s) URL"),
+        ({"OLLAMA_HOST": "a b"}, "ollama", "OLLAMA_HOST is not an http(s) URL"),
+        (
+            {"OPENAI_API_KEY": "two\nlines"},
+            "openai",
+            "OPENAI_API_KEY holds something that is not a key",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(environ: dict[str, str], name: str, reason: str) -> None:
+    config = read("", environ)
+    assert config.reasons[name] == reason
+    assert name not in config.providers
+    assert name not in config.keys
+    assert name not in config.ready
+
+
+def test_ollamas_host_needs_neither_scheme_nor_port() -> None:
+    config = read("", {"OLLAMA_HOST": "gpu", "OLLAMA_API_KEY": "k"})
+    assert config.providers["ollama"] == Provider(
+        name="ollama", adapter="ollama", base_url="http://gpu:11434", api_key_env="OLLAMA_API_KEY"
+    )
+    assert config.warnings == [
+        "ollama: the key in OLLAMA_API_KEY is sent to http://gpu:11434 unencrypted, "
+        "and others may read it. Use https."
+    ]

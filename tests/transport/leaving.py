@@ -1,0 +1,58 @@
+"""What a client leaves behind: nothing."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+
+@asynccontextmanager
+async def nothing_left() -> AsyncIterator[None]:
+    """Check that no socket, no timer and no complaint of the loop is left behind."""
+    loop = asyncio.get_running_loop()
+    noise: list[str] = []
+
+    def hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        del loop
+        if "incoming connection" not in context["message"]:  # that is the server's own
+            noise.append(repr(context))
+
+    handler = loop.get_exception_handler()
+    loop.set_exception_handler(hear)
+    before = sockets()
+    yield
+    for _ in range(100):
+        if sockets() <= before:
+            break
+        await asyncio.sleep(0.02)
+    gc.collect(1)  # what this test made is young
+    await asyncio.sleep(0)
+    loop.set_exception_handler(handler)
+    assert (noise, timers(), sockets() - before) == ([], [], set())
+
+
+def sockets() -> set[str]:
+    """Return the TCP sockets of this process."""
+    tables = (Path(f"/proc/self/net/{name}").read_text() for name in ("tcp", "tcp6"))
+    known = {line.split()[9] for table in tables for line in table.splitlines()[1:]}
+    found: set[str] = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(entry.readlink())
+        except OSError:
+            continue
+        if target.removeprefix("socket:[").removesuffix("]") in known:
+            found.add(target)
+    return found
+
+
+def timers() -> list[str]:
+    """Return the timers of connections that still run; uvloop does not tell."""
+    handles = getattr(asyncio.get_running_loop(), "_scheduled", [])
+    return [repr(handle) for handle in handles if _is_ours(handle)]
+
+
+def _is_ours(handle: asyncio.TimerHandle) -> bool:
+    return not handle.cancelled() and "Connection" in repr(handle)

@@ -1,0 +1,148 @@
+"""A peer on a real socket, in the same loop: whoever connects meets one function.
+
+async with peer(says(b"HTTP/1.1 200 OK\\r\\n…")) as server:
+    await client.fetch(HttpRequest(url=server.url))
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+Meet = Callable[["Visit"], Awaitable[None]]
+
+
+@dataclass
+class Visit:
+    """One connection, seen from the server; `number` counts from zero."""
+
+    number: int
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    requests: list[bytes] = field(default_factory=list)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def hear(self) -> bytes:
+        """Return the head and body of the next request; raises IncompleteReadError at the end."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        body = b""
+        for line in head.lower().split(b"\r\n"):
+            if line.startswith(b"content-length:"):
+                body = await self.reader.readexactly(int(line.partition(b":")[2]))
+        self.requests.append(head + body)
+        return head + body
+
+    async def say(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        if self.writer.transport.is_closing():
+            raise ConnectionResetError
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def gone(self, seconds: float = 5.0) -> bool:
+        """Wait until the client has left; tell whether it did."""
+        try:
+            async with asyncio.timeout(seconds):
+                while await self.reader.read(65536):
+                    pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+
+@dataclass
+class Peer:
+    """A server whose every word is written in the test."""
+
+    url: str
+    port: int
+    visits: list[Visit] = field(default_factory=list)
+
+    @property
+    def requests(self) -> list[bytes]:
+        """What was heard, in order."""
+        return [request for visit in self.visits for request in visit.requests]
+
+    async def until_left(self, number: int = 0, seconds: float = 3.0) -> None:
+        """Wait until a client has left."""
+        async with asyncio.timeout(seconds):
+            await self.visits[number].left.wait()
+
+
+@asynccontextmanager
+async def peer(
+    meet: Meet, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[Peer]:
+    """Run a peer."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = Visit(len(server.visits), reader, writer)
+        server.visits.append(visit)
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await meet(visit)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            visit.left.set()
+            writer.transport.abort()
+            tasks.discard(task)
+
+    listener = await asyncio.start_server(serve, host, 0, ssl=tls)
+    port = listener.sockets[0].getsockname()[1]
+    name = f"[{host}]" if ":" in host else host
+    server = Peer(f"{'https' if tls else 'http'}://{name}:{port}", port)
+    try:
+        yield server
+    finally:
+        listener.close()
+        waiting = list(tasks)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def says(*answers: bytes, leaves: bool = False) -> Meet:
+    """Answer request after request, the last answer again and again; leave after the first."""
+
+    async def meet(visit: Visit) -> None:
+        for number in range(1_000_000):
+            await visit.hear()
+            await visit.say(answers[min(number, len(answers) - 1)])
+            if leaves:
+                visit.writer.close()
+                return
+
+    return meet
+
+
+def drips(pieces: Iterable[bytes], pause: float = 0.0) -> Meet:
+    """Answer one request in pieces, each in a write of its own; then leave."""
+
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        for piece in pieces:
+            await visit.say(piece)
+            await asyncio.sleep(pause)
+        visit.writer.close()
+
+    return meet
+
+
+def ok(body: bytes = b"", *lines: str) -> bytes:
+    """Write an answer with a length."""
+    head = ["HTTP/1.1 200 OK", f"content-length: {len(body)}", *lines, "", ""]
+    return "\r\n".join(head).encode("latin-1") + body
+
+
+def chunked(*pieces: bytes, lines: Iterable[str] = (), end: bytes = b"0\r\n\r\n") -> bytes:
+    """Write an answer in chunks."""
+    head = ["HTTP/1.1 200 OK", "transfer-encoding: chunked", *lines, "", ""]
+    body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return "\r\n".join(head).encode() + body + end

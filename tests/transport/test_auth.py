@@ -1,0 +1,390 @@
+"""Credentials become headers: keys, AWS's signature as botocore computes it, tokens of clouds."""
+
+import asyncio
+import datetime
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import botocore.auth
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from antiphon.core.errors import UpstreamError
+from antiphon.transport.auth import Signer, signer
+from antiphon.transport.http import Client, HttpRequest
+from antiphon.wire.upstream import Aws, Credential, Entra, Google, Key, Upstream
+from tests.upstream import ScriptedUpstream, upstream, whole
+
+pytestmark = pytest.mark.anyio
+
+AWS = Aws("bedrock", "eu-west-1")
+JSON = {"content-type": "application/json"}
+ANY = Upstream(url="https://a.example/v1")
+MODEL = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
+
+
+@pytest.fixture(autouse=True)
+def nothing_from_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let no credentials of this machine be found."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "IDENTITY_", "MSI_", "CLOUDSDK_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "aws-credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+async def failure(signs: Signer) -> UpstreamError:
+    with pytest.raises(UpstreamError) as caught:
+        await signs.headers(ANY, b"")
+    error = caught.value
+    assert (error.status, error.payload.type, error.payload.code) == (
+        401,
+        "authentication_error",
+        "missing_credentials",
+    )
+    return error
+
+
+# --- keys ---
+
+
+@pytest.mark.parametrize(
+    ("credential", "key", "headers"),
+    [
+        (None, "secret", {}),
+        (Key(), None, {}),
+        (Key(), "", {}),
+        (Key(), "secret", {"authorization": "Bearer secret"}),
+        (Key(), " secret\n", {"authorization": "Bearer secret"}),
+        (Key("x-api-key", ""), "secret", {"x-api-key": "secret"}),
+        (AWS, "secret", {"authorization": "Bearer secret"}),
+    ],
+)
+async def test_a_key_is_shown_in_its_header(
+    credential: Credential | None, key: str | None, headers: dict[str, str]
+) -> None:
+    assert await signer(credential, key).headers(ANY, b"") == headers
+
+
+@pytest.mark.parametrize("key", ["secr\net", "sëcret", "se\0cret"])
+async def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(key: str) -> None:
+    error = await failure(signer(Key(), key))
+    assert str(error) == "The key holds what no header can. Copy it again."
+
+
+@pytest.mark.parametrize("credential", [Key(), AWS, Google(), Entra()])
+def test_no_signer_shows_a_secret(credential: Credential) -> None:
+    assert "secret" not in repr(signer(credential, "secret"))
+
+
+# --- AWS ---
+
+
+@pytest.fixture
+def noon(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Stop the clock that botocore signs by."""
+    stopped = datetime.datetime(2026, 11, 15, 12, 0, tzinfo=datetime.UTC)
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: stopped)
+    return "20261115T120000Z"
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    given = {"access": "AKIDEXAMPLE", "secret": "wJalrXUtnFEMI", "token": "a session"}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", given["access"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", given["secret"])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", given["token"])
+    return given
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedUpstream]:
+    body = {"output": {"message": {"role": "assistant", "content": []}}, "stopReason": "end_turn"}
+    with upstream(whole(body | {"usage": {}, "metrics": {}, "modelSummaries": []})) as scripted:
+        yield scripted
+
+
+def theirs(service: str, provider: ScriptedUpstream, keys: dict[str, str]):
+    session = boto3.Session(*keys.values(), region_name="eu-west-1")
+    return session.client(service, endpoint_url=provider.url)
+
+
+SIGNED = ("authorization", "x-amz-date", "x-amz-security-token")
+
+
+async def test_a_signature_is_the_one_that_awss_own_client_sends(
+    provider: ScriptedUpstream, keys: dict[str, str], noon: str
+) -> None:
+    client = theirs("bedrock-runtime", provider, keys)
+    client.converse(modelId=MODEL, messages=[{"role": "user", "content": [{"text": "Hé"}]}])
+    client.close()
+    received = provider.requests[0]
+    assert "%3A" in received.path
+    others = {"user-agent": "antiphon", "x-team": "a"}
+    request = Upstream(
+        url=provider.url + received.path, headers={"Content-Type": JSON["content-type"]} | others
+    )
+    headers = await signer(AWS, None).headers(request, received.body)
+    assert headers == {name: received.headers[name] for name in SIGNED}
+    assert headers["x-amz-date"] == noon
+    assert (
+        "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token"
+        in headers["authorization"]
+    )
+
+
+async def test_a_request_without_a_body_is_signed_with_its_query(
+    provider: ScriptedUpstream, keys: dict[str, str], noon: str
+) -> None:
+    client = theirs("bedrock", provider, keys)
+    client.list_foundation_models(byOutputModality="TEXT", byProvider="a b/c")
+    client.close()
+    received = provider.requests[0]
+    request = Upstream(method="GET", url=provider.url + received.path)
+    headers = await signer(AWS, None).headers(request, b"")
+    assert headers == {name: received.headers[name] for name in SIGNED}
+    assert headers["x-amz-date"] == noon
+
+
+async def test_what_our_client_sends_is_what_was_signed(
+    provider: ScriptedUpstream, keys: dict[str, str], noon: str
+) -> None:
+    url = f"{provider.url}/model/{MODEL.replace(':', '%3A')}/converse"
+    headers = JSON | await signer(AWS, None).headers(Upstream(url=url, headers=JSON), b"{}")
+    client = Client()
+    await client.fetch(HttpRequest(url=url, headers=headers, body=b"{}"))
+    client.close()
+    received = provider.requests[0]
+    again = AWSRequest(
+        "POST",
+        f"http://{received.headers['host']}{received.path}",
+        {"content-type": received.headers["content-type"]},
+        received.body,
+    )
+    known = Credentials(keys["access"], keys["secret"], keys["token"])
+    SigV4Auth(known, "bedrock", "eu-west-1").add_auth(again)
+    assert received.headers["authorization"] == again.headers["Authorization"]
+    assert received.headers["x-amz-date"] == noon
+
+
+async def test_a_profile_brings_its_own_keys(tmp_path: Path, keys: dict[str, str]) -> None:
+    (tmp_path / "aws-credentials").write_text(
+        "[work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = x\n"
+    )
+    headers = await signer(Aws("bedrock", "eu-west-1", "work"), None).headers(ANY, b"")
+    assert "Credential=AKIDWORK/" in headers["authorization"]
+    assert "/eu-west-1/bedrock/aws4_request" in headers["authorization"]
+    assert "x-amz-security-token" not in headers
+    error = await failure(signer(Aws("bedrock", "eu-west-1", "play"), None))
+    assert str(error) == "AWS has no profile 'play'. Name another, or make it."
+
+
+async def test_credentials_that_end_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lent(id: str, minutes: int):
+        ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=minutes)
+        return whole(
+            {
+                "AccessKeyId": id,
+                "SecretAccessKey": "x",
+                "Token": f"session of {id}",
+                "Expiration": ends.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            }
+        )
+
+    with upstream(lent("AKID1", 5), lent("AKID2", 600), lent("AKID3", 600)) as lender:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
+        signs = signer(AWS, None)
+        tokens = [(await signs.headers(ANY, b""))["x-amz-security-token"] for _ in range(4)]
+    # The first were about to end when they came, so they are renewed before they are used.
+    assert tokens == ["session of AKID2"] * 4
+    assert len(lender.requests) == 2
+
+
+async def test_many_requests_look_for_credentials_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lent = {
+        "AccessKeyId": "AKID",
+        "SecretAccessKey": "x",
+        "Token": "t",
+        "Expiration": "2999-01-01T00:00:00Z",
+    }
+    with upstream(whole(lent)) as lender:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
+        signs = signer(AWS, None)
+        await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
+    assert len(lender.requests) == 1
+
+
+async def test_no_aws_credentials_are_told_with_what_to_set(
+    keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    signs = signer(AWS, None)
+    error = await failure(signs)
+    assert str(error) == (
+        "There are no AWS credentials. Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, or name a profile."
+    )
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", keys["access"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", keys["secret"])
+    assert "authorization" in await signs.headers(ANY, b"")
+
+
+async def test_half_a_credential_is_told_without_the_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    error = await failure(signer(AWS, None))
+    assert str(error) == (
+        "The AWS credentials could not be had (PartialCredentialsError). Log in again."
+    )
+
+
+# --- Google ---
+
+
+@pytest.fixture(scope="module")
+def private_key() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode()
+
+
+def account(path: Path, private_key: str, token_url: str) -> str:
+    """Write a service account whose tokens a scripted upstream gives."""
+    file = path / "account.json"
+    fields = {
+        "type": "service_account",
+        "client_email": "a@b.example",
+        "private_key_id": "1",
+        "private_key": private_key,
+        "token_uri": token_url,
+    }
+    file.write_text(json.dumps(fields))
+    return str(file)
+
+
+def google_token(name: str, seconds: int):
+    return whole({"access_token": name, "expires_in": seconds, "token_type": "Bearer"})
+
+
+async def test_a_google_token_is_asked_for_once_and_again_when_its_end_is_near(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, private_key: str
+) -> None:
+    with upstream(google_token("first", 100), google_token("second", 3600)) as google:
+        path = account(tmp_path, private_key, google.url)
+        monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "payer")
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
+        signs = signer(Google(), None)
+        first = await signs.headers(ANY, b"")
+        then = await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
+    assert first == {"authorization": "Bearer first", "x-goog-user-project": "payer"}
+    assert then == [{"authorization": "Bearer second", "x-goog-user-project": "payer"}] * 8
+    assert len(google.requests) == 2
+    assert b"grant_type=urn" in google.requests[0].body
+
+
+async def test_no_google_credentials_are_told_with_what_to_do() -> None:
+    error = await failure(signer(Google(), None))
+    assert str(error) == (
+        "There are no Google credentials. Run 'gcloud auth application-default login', or set "
+        "GOOGLE_APPLICATION_CREDENTIALS."
+    )
+
+
+async def test_a_google_token_that_is_refused_is_told_without_secrets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, private_key: str
+) -> None:
+    refused = whole({"error": "invalid_grant", "error_description": "secret"}, 400)
+    with upstream(refused, google_token("later", 3600)) as google:
+        path = account(tmp_path, private_key, google.url)
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
+        signs = signer(Google(), None)
+        error = await failure(signs)
+        assert await signs.headers(ANY, b"") == {"authorization": "Bearer later"}
+    assert str(error) == "Google gave no token (RefreshError). Log in again."
+    assert not error.retryable
+
+
+# --- Microsoft Entra ---
+
+
+def entra_token(name: str, seconds: int):
+    ends = int(time.time()) + seconds
+    return whole({"access_token": name, "expires_on": str(ends), "token_type": "Bearer"})
+
+
+async def test_an_entra_token_is_asked_for_once_while_it_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with upstream(entra_token("first", 3600)) as entra:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
+        monkeypatch.setenv("IDENTITY_HEADER", "secret")
+        signs = signer(Entra(), None)
+        headers = await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
+    assert headers == [{"authorization": "Bearer first"}] * 8
+    assert len(entra.requests) == 1
+    assert entra.requests[0].path.endswith("resource=https://cognitiveservices.azure.com")
+
+
+async def test_an_entra_token_is_asked_for_again_when_its_end_is_near(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with upstream(entra_token("first", 200), entra_token("second", 3600)) as entra:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
+        monkeypatch.setenv("IDENTITY_HEADER", "secret")
+        signs = signer(Entra(), None)
+        told = [await signs.headers(ANY, b"") for _ in range(3)]
+    assert [headers["authorization"] for headers in told] == [
+        "Bearer first",
+        "Bearer second",
+        "Bearer second",
+    ]
+
+
+async def test_no_entra_credentials_are_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with upstream(whole({"error": "secret"}, 400)) as entra:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
+        monkeypatch.setenv("IDENTITY_HEADER", "secret")
+        error = await failure(signer(Entra(), None))
+    assert str(error) == (
+        "Microsoft Entra gave no token (ClientAuthenticationError). Run 'az login', or set "
+        "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
+    )
+
+
+# --- extras ---
+
+
+@pytest.mark.parametrize(
+    ("credential", "module", "name"),
+    [
+        (AWS, "botocore.auth", "bedrock"),
+        (Google(), "google.auth.exceptions", "vertex"),
+        (Entra(), "azure.core.exceptions", "entra"),
+        (Entra(), "azure.identity", "entra"),
+    ],
+)
+async def test_an_extra_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, credential: Credential, module: str, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    error = await failure(signer(credential, None))
+    assert str(error) == f"Install antiphon[{name}] to use this provider without a key."

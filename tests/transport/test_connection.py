@@ -1,0 +1,485 @@
+"""One connection: every framing, every cut of the bytes, and servers that mean no good."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.core.errors import UpstreamError
+from antiphon.transport import connection as module
+from antiphon.transport.connection import Connection, Timeouts
+from antiphon.transport.exchange import Exchange
+from antiphon.transport.http import Answer, Client, HttpRequest
+from tests.transport.peer import Meet, Peer, Visit, chunked, drips, ok, peer, says
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Run on both loops, with their own checks on."""
+    return "asyncio", {"use_uvloop": request.param, "debug": True}
+
+
+@asynccontextmanager
+async def asking(meet: Meet, timeouts: Timeouts | None = None) -> AsyncIterator[tuple[Peer, Any]]:
+    """Run a peer; give it and a function that asks it."""
+    client = Client(timeouts)
+    try:
+        async with peer(meet) as server:
+
+            async def ask(body: bytes = b"?") -> Answer:
+                return await client.fetch(HttpRequest(url=f"{server.url}/x", body=body, who="p"))
+
+            yield server, ask
+    finally:
+        client.close()
+
+
+async def refused(meet: Meet, timeouts: Timeouts | None = None) -> UpstreamError:
+    """Return the error that an answer makes; its connection is closed."""
+    async with asking(meet, timeouts) as (server, ask):
+        with pytest.raises(UpstreamError) as caught:
+            await ask()
+        await server.until_left()
+    return caught.value
+
+
+# --- framing ---
+
+WHOLE = {
+    "length": ok(b"hello world", "x-a: 1"),
+    "chunks": chunked(b"hello", b" ", b"world", lines=["x-a: 1"]),
+    "trailers": chunked(b"hello world", lines=["x-a: 1"], end=b"0\r\nx-a: 2\r\nx-b: 3\r\n\r\n"),
+    "extension": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: 1\r\n\r\n"
+    b"b;name=value\r\nhello world\r\n0\r\n\r\n",
+    "close": b"HTTP/1.1 200 OK\r\nx-a: 1\r\n\r\nhello world",
+    "http/1.0": b"HTTP/1.0 200 OK\r\nx-a: 1\r\n\r\nhello world",
+    "announced": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nx-a: 0\r\n\r\n"
+    + ok(b"hello world", "x-a: 1"),
+    "no reason": b"HTTP/1.1 200\r\nx-a: 1\r\ncontent-length: 11\r\n\r\nhello world",
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_an_answer_is_the_same_however_it_is_framed_and_cut(kind: str, size: int) -> None:
+    said = WHOLE[kind]
+    pieces = [said[start : start + size] for start in range(0, len(said), size)]
+    async with asking(drips(pieces)) as (server, ask):
+        answer = await ask(b"question")
+    assert (answer.status, answer.headers["x-a"], answer.body) == (200, "1", b"hello world")
+    assert server.requests[0].startswith(b"POST /x HTTP/1.1\r\nhost: 127.0.0.1:")
+    assert server.requests[0].endswith(b"\r\ncontent-length: 8\r\n\r\nquestion")
+
+
+@pytest.mark.parametrize(
+    "said", [ok(), b"HTTP/1.1 204 No Content\r\n\r\n", chunked(), b"HTTP/1.1 200 OK\r\n\r\n"]
+)
+async def test_an_answer_may_have_no_body(said: bytes) -> None:
+    async with asking(says(said, leaves=True)) as (_, ask):
+        assert (await ask()).body == b""
+
+
+class Wire(asyncio.Transport):
+    """A transport that leads nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Forget it."""
+
+    def get_write_buffer_size(self) -> int:
+        """Everything is sent."""
+        return 0
+
+    def is_closing(self) -> bool:
+        """Whether it was closed."""
+        return self.closed
+
+    def abort(self) -> None:
+        """Close."""
+        self.closed = True
+
+
+def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
+    """Return what a connection makes of reads: status, headers, body, whether it was kept."""
+
+    async def run() -> tuple[int, dict[str, str], bytes, bool]:
+        kept: list[Connection] = []
+        connection = Connection(kept.append)
+        connection.connection_made(Wire())
+        exchange = connection.ask(b"", Timeouts(), "p")
+        for piece in pieces:
+            connection.data_received(piece)
+        body = await exchange.read()
+        exchange.release()
+        connection.close()
+        return exchange.status, exchange.headers, body, kept == [connection]
+
+    return asyncio.run(run())
+
+
+@given(
+    body=st.binary(max_size=300),
+    cuts=st.lists(st.integers(0, 400)),
+    chunks=st.lists(st.integers(1, 300)),
+    packed=st.booleans(),
+)
+def test_any_cut_of_the_bytes_makes_the_same_answer(
+    body: bytes, cuts: list[int], chunks: list[int], packed: bool
+) -> None:
+    sent = gzip.compress(body) if packed else body
+    bounds = sorted({0, len(sent), *(cut for cut in chunks if cut < len(sent))})
+    parts = [sent[a:b] for a, b in pairwise(bounds)]
+    said = chunked(*parts, lines=["content-encoding: gzip"] if packed else [])
+    edges = sorted({0, len(said), *(cut for cut in cuts if cut < len(said))})
+    pieces = [said[a:b] for a, b in pairwise(edges)]
+    status, _, whole, kept = heard(pieces)
+    assert (status, whole, kept) == (200, body, True)
+
+
+async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:
+    said = chunked(*(b"data: %d\n\n" % number for number in range(50)))
+    got: list[bytes] = []
+    connection = Connection(lambda connection: None)
+    connection.connection_made(Wire())
+    exchange = connection.ask(b"", Timeouts(), "p")
+    exchange.listen(got.append)
+    connection.data_received(said)
+    assert got == [b"".join(b"data: %d\n\n" % number for number in range(50))]
+    assert await exchange.turn()
+    connection.close()
+
+
+# --- servers that mean no good ---
+
+HOSTILE = {
+    "garbage": (b"\x16\x03\x01\x00\xffgarbage\r\n\r\n", "sent no valid HTTP answer"),
+    "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", "sent no valid HTTP answer"),
+    "negative length": (
+        b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+        "sent no valid HTTP answer",
+    ),
+    "two lengths": (
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        "sent no valid HTTP answer",
+    ),
+    "length and chunks": (
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "sent no valid HTTP answer",
+    ),
+    "huge chunk": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        "sent no valid HTTP answer",
+    ),
+    "negative chunk": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-5\r\nhello\r\n",
+        "sent no valid HTTP answer",
+    ),
+    "upgrade": (
+        b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\x81\x00",
+        "sent no valid HTTP answer (its status is 101)",
+    ),
+    "bare upgrade": (
+        b"HTTP/1.1 101 Switching\r\n\r\n",
+        "sent no valid HTTP answer (its status is 101)",
+    ),
+    "no status": (
+        b"HTTP/1.1 000 Nothing\r\ncontent-length: 0\r\n\r\n",
+        "sent no valid HTTP answer (its status is 0)",
+    ),
+    "folded header": (
+        b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n",
+        "sent no valid HTTP answer",
+    ),
+    "control bytes": (
+        b"HTTP/1.1 200 OK\r\nx: \x00\x01\r\ncontent-length: 0\r\n\r\n",
+        "sent no valid HTTP answer",
+    ),
+    "many headers": (
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 5000 + b"\r\n",
+        "sent endless headers",
+    ),
+    "coded": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "sent a body coded as 'gzip, chunked', unasked",
+    ),
+    "packed": (
+        ok(b"hello", "content-encoding: br"),
+        "sent a body packed as 'br', unasked",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_what_is_not_http_as_asked_for_is_refused(kind: str) -> None:
+    said, why = HOSTILE[kind]
+
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        await visit.say(said)
+        await visit.gone()
+
+    error = await refused(meet)
+    assert str(error).startswith(f"p: {why}")
+    assert (error.status, error.payload.code, error.retryable) == (502, "upstream_invalid", True)
+
+
+ENDLESS = {
+    "one header": (b"HTTP/1.1 200 OK\r\nx: ", b"y" * 8000),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"x: " + b"y" * 8000 + b"\r\n"),
+    "announcements": (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 100),
+    "empty lines": (b"", b"\r\n" * 4000),
+    "trailers": (chunked(b"hi", end=b"0\r\n"), b"x: " + b"y" * 8000 + b"\r\n"),
+    "one trailer": (chunked(b"hi", end=b"0\r\nx: "), b"y" * 8000),
+    "chunk extension": (chunked(end=b"5;x="), b"y" * 8000),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_what_has_no_end_is_cut_off(kind: str) -> None:
+    first, then = ENDLESS[kind]
+    sent = 0
+
+    async def meet(visit: Visit) -> None:
+        nonlocal sent
+        await visit.hear()
+        await visit.say(first)
+        await asyncio.sleep(0.05)
+        while True:
+            await visit.say(then)
+            sent += len(then)
+            await asyncio.sleep(0)
+
+    error = await refused(meet)
+    assert str(error) == "p: sent endless headers."
+    assert sent < 20_000_000  # what the sockets hold, and no more
+
+
+async def test_odd_bytes_in_a_header_are_read_as_they_are() -> None:
+    async with asking(says(ok(b"", "x: caf\xe9\tz"))) as (_, ask):
+        assert (await ask()).headers["x"] == "caf\xe9\tz"
+
+
+async def test_headers_of_one_name_are_joined() -> None:
+    async with asking(says(ok(b"", "X-A: 1", "x-a: 2"))) as (_, ask):
+        assert (await ask()).headers["x-a"] == "1, 2"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\ncontent-le",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello",
+        chunked(b"hello", end=b""),
+        chunked(b"hello", end=b"0\r\n"),
+    ],
+)
+async def test_a_connection_that_is_closed_too_soon_is_a_cut(said: bytes) -> None:
+    error = await refused(drips([said]))
+    assert str(error) == "p: closed the connection before its answer was whole."
+    assert (error.status, error.payload.code, error.retryable) == (502, "upstream_cut", True)
+
+
+@pytest.mark.parametrize("more", [b"junk", ok(b"another"), b"\x00", b"HTTP/1.1 500"])
+async def test_what_follows_an_answer_in_one_read_is_no_part_of_it(more: bytes) -> None:
+    async with asking(says(ok(b"hello") + more)) as (server, ask):
+        for _ in range(2):
+            answer = await ask()
+            assert (answer.status, answer.body) == (200, b"hello")
+        await server.until_left(0)
+    assert [len(visit.requests) for visit in server.visits] == [1, 1]
+
+
+async def test_what_comes_unasked_closes_a_kept_connection() -> None:
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        await visit.say(ok(b"hello"))
+        await asyncio.sleep(0.05)
+        await visit.say(ok(b"an answer to nothing"))
+        await visit.hear()
+
+    async with asking(meet) as (server, ask):
+        assert (await ask()).body == b"hello"
+        await server.until_left(0)
+        assert (await ask()).body == b"hello"
+    assert [len(visit.requests) for visit in server.visits] == [1, 1]
+
+
+async def test_bytes_before_a_fault_in_the_same_read_are_heard() -> None:
+    got: list[bytes] = []
+    async with peer(says(chunked(b"hello", end=b"xyz"))) as server:
+        client = Client()
+        exchange = await client.open(HttpRequest(url=server.url, who="p"))
+        exchange.listen(got.append)
+        with pytest.raises(UpstreamError, match="Invalid character in chunk size"):
+            await exchange.turn()
+        exchange.release()
+    assert got == [b"hello"]
+
+
+# --- time ---
+
+
+def silent(said: bytes) -> Meet:
+    """Say something, and nothing more."""
+
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        await visit.say(said)
+        await visit.gone(30)
+
+    return meet
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [(b"", "0.1"), (b"HTTP/1.1 200 OK\r\n", "0.1"), (chunked(b"hi", end=b""), "0.2")],
+)
+async def test_silence_is_a_timeout(said: bytes, seconds: str) -> None:
+    error = await refused(silent(said), Timeouts(first_byte=0.1, idle=0.2))
+    assert str(error) == f"p: said nothing for {seconds} seconds."
+    assert (error.status, error.payload.code, error.retryable) == (504, "timeout", True)
+
+
+async def test_a_head_that_drips_is_late_too() -> None:
+    pieces = [b"HTTP/1.1 200 OK\r\nx: "] + [b"y"] * 100
+    error = await refused(drips(pieces, pause=0.02), Timeouts(first_byte=0.2))
+    assert error.payload.code == "timeout"
+
+
+async def test_a_body_that_drips_is_not_late() -> None:
+    pieces = [chunked(end=b"")] + [b"1\r\nx\r\n"] * 8 + [b"0\r\n\r\n"]
+    async with asking(drips(pieces, pause=0.05), Timeouts(first_byte=1, idle=0.2)) as (_, ask):
+        assert (await ask()).body == b"x" * 8
+
+
+# --- the end, when nobody listens any more ---
+
+
+def stopping(exchange: Exchange, got: list[bytes]) -> None:
+    """Listen to the first piece only."""
+
+    def receive(data: bytes) -> None:
+        got.append(data)
+        exchange.stop()
+
+    exchange.listen(receive)
+
+
+async def test_a_stopped_answer_that_ends_soon_leaves_its_connection_for_the_next() -> None:
+    async def meet(visit: Visit) -> None:
+        while True:
+            await visit.hear()
+            await visit.say(chunked(b"data: [DONE]\n\n", end=b""))
+            await asyncio.sleep(0.05)
+            await visit.say(b"3\r\nend\r\n0\r\n\r\n")
+
+    client = Client()
+    async with peer(meet) as server:
+        for _ in range(3):
+            got: list[bytes] = []
+            exchange = await client.open(HttpRequest(url=server.url))
+            stopping(exchange, got)
+            assert await exchange.turn()
+            exchange.release()
+            await asyncio.sleep(0.15)
+            assert got == [b"data: [DONE]\n\n"]
+        client.close()
+    assert len(server.visits) == 1
+
+
+async def test_a_stopped_answer_that_goes_on_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_SECONDS", 0.1)
+
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        await visit.say(chunked(b"first", end=b""))
+        while True:
+            await visit.say(b"4\r\nmore\r\n")
+            await asyncio.sleep(0.01)
+
+    client = Client()
+    async with peer(meet) as server:
+        got: list[bytes] = []
+        exchange = await client.open(HttpRequest(url=server.url))
+        stopping(exchange, got)
+        assert await exchange.turn()
+        exchange.release()
+        await server.until_left(0, seconds=1.0)
+        assert len(got) == 1
+        client.close()
+
+
+async def test_nothing_lingers_for_more_than_a_second() -> None:
+    assert module.LINGER_SECONDS <= 1
+
+
+async def test_what_breaks_after_the_stop_is_no_error() -> None:
+    client = Client()
+    async with peer(drips([chunked(b"first", end=b""), b"no chunk at all"], 0.05)) as server:
+        exchange = await client.open(HttpRequest(url=server.url))
+        stopping(exchange, [])
+        assert await exchange.turn()
+        exchange.release()
+        await asyncio.sleep(0.1)
+        assert await exchange.turn()
+        await server.until_left()
+        client.close()
+
+
+async def test_a_release_before_the_end_closes_at_once() -> None:
+    client = Client()
+    async with peer(silent(chunked(b"first", end=b""))) as server:
+        exchange = await client.open(HttpRequest(url=server.url))
+        exchange.listen(lambda data: None)
+        exchange.release()
+        await server.until_left(0, seconds=1.0)
+        client.close()
+
+
+async def test_a_second_release_does_not_touch_the_next_request() -> None:
+    client = Client()
+
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        await visit.say(ok(b"first"))
+        await visit.hear()
+        await asyncio.sleep(0.1)
+        await visit.say(ok(b"second"))
+        await visit.gone()
+
+    async with peer(meet) as server:
+        first = await client.open(HttpRequest(url=server.url))
+        assert await first.read() == b"first"
+        first.release()
+        second = asyncio.ensure_future(client.fetch(HttpRequest(url=server.url)))
+        await asyncio.sleep(0.05)
+        first.release()
+        assert (await second).body == b"second"
+        client.close()
+    assert len(server.visits) == 1
+
+
+async def test_an_answer_that_comes_before_the_request_was_sent_closes_the_connection() -> None:
+    async def meet(visit: Visit) -> None:
+        await visit.reader.readuntil(b"\r\n\r\n")
+        await visit.say(ok(b"too large"))
+        await asyncio.sleep(0.3)
+        await visit.gone()
+
+    async with asking(meet) as (server, ask):
+        assert (await ask(b"x" * 30_000_000)).body == b"too large"
+        await server.until_left()
+        assert (await ask()).body == b"too large"
+    assert len(server.visits) == 2

@@ -1,0 +1,359 @@
+"""Proxies, as the environment asks for them."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.core.errors import UpstreamError
+from antiphon.transport.connection import Timeouts
+from antiphon.transport.http import Answer, Client, HttpRequest
+from antiphon.transport.proxy import Proxy, is_exempt, is_local, proxy_for
+from tests.transport.certificates import certificate, serving
+from tests.transport.leaving import nothing_left
+from tests.transport.peer import Meet, Visit, chunked, ok, peer, says
+
+pytestmark = pytest.mark.anyio
+
+Environment = Callable[..., None]
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Run on both loops, with their own checks on."""
+    return "asyncio", {"use_uvloop": request.param, "debug": True}
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """Give a function that makes the environment say which proxies there are."""
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+    def say(**variables: str) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return say
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    """Give a client that leaves nothing behind."""
+    client = Client(Timeouts(connect=3))
+    async with nothing_left():
+        yield client
+        client.close()
+
+
+async def asked(client: Client, url: str) -> Answer:
+    """Ask, and read the answer."""
+    return await client.fetch(HttpRequest(url=url, who="p", body=b"{}"))
+
+
+async def refused(client: Client, url: str) -> UpstreamError:
+    """Ask in vain."""
+    with pytest.raises(UpstreamError) as caught:
+        await asked(client, url)
+    return caught.value
+
+
+# --- which proxy ---
+
+WHICH: list[tuple[dict[str, str], str, str, Proxy | None]] = [
+    ({}, "https", "api.example", None),
+    ({"HTTPS_PROXY": "http://proxy:3128"}, "https", "api.example", Proxy("proxy", 3128)),
+    ({"HTTPS_PROXY": "http://proxy:3128"}, "http", "api.example", None),
+    ({"https_proxy": "proxy:3128"}, "https", "api.example", Proxy("proxy", 3128)),
+    ({"HTTP_PROXY": "http://proxy"}, "http", "api.example", Proxy("proxy", 80)),
+    ({"ALL_PROXY": "http://proxy:1"}, "http", "api.example", Proxy("proxy", 1)),
+    ({"ALL_PROXY": "http://all:1", "HTTP_PROXY": "http://p:2"}, "http", "h", Proxy("p", 2)),
+    ({"HTTP_PROXY": "http://[::5]:1"}, "http", "h", Proxy("::5", 1)),
+    (
+        {"HTTP_PROXY": "http://me:s%40cret@p:1"},
+        "http",
+        "h",
+        Proxy("p", 1, "Basic bWU6c0BjcmV0"),
+    ),
+    ({"HTTP_PROXY": "http://me@p:1"}, "http", "h", Proxy("p", 1, "Basic bWU6")),
+    ({"HTTP_PROXY": "http://p:1"}, "http", "localhost", None),
+    ({"HTTP_PROXY": "http://p:1"}, "http", "127.0.0.1", None),
+    ({"HTTP_PROXY": "http://p:1"}, "http", "::1", None),
+    ({"HTTP_PROXY": "socks5://p:1"}, "http", "127.0.0.1", None),
+    ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "h"}, "http", "h", None),
+    ({"HTTP_PROXY": "http://p:1", "no_proxy": "*"}, "http", "h", None),
+]
+
+
+@pytest.mark.parametrize(("variables", "scheme", "host", "proxy"), WHICH)
+def test_the_environment_says_which_proxy(
+    environment: Environment,
+    variables: dict[str, str],
+    scheme: str,
+    host: str,
+    proxy: Proxy | None,
+) -> None:
+    environment(**variables)
+    assert proxy_for(scheme, host, 443, "p") == proxy
+
+
+@pytest.mark.parametrize(
+    "url", ["socks5://p:1", "https://p:1", "http://", "http://p:99999", "http://p:x", "http://:1"]
+)
+def test_a_proxy_of_another_kind_is_refused(environment: Environment, url: str) -> None:
+    environment(ALL_PROXY=url)
+    with pytest.raises(UpstreamError) as caught:
+        proxy_for("https", "api.example", 443, "p")
+    assert str(caught.value) == (
+        "p: cannot be reached: the proxy in the environment must be http://host:port."
+    )
+    assert not caught.value.retryable
+
+
+def test_a_proxy_does_not_tell_its_password() -> None:
+    assert repr(Proxy("p", 1, "Basic secret")) == "<Proxy p:1>"
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("localhost", True),
+        ("api.localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("10.0.0.1", False),
+        ("localhost.example", False),
+        ("notlocalhost", False),
+    ],
+)
+def test_this_machine_is_local(host: str, local: bool) -> None:
+    assert is_local(host) is local
+
+
+@pytest.mark.parametrize(
+    ("host", "rules", "exempt"),
+    [
+        ("api.example", "", False),
+        ("api.example", "*", True),
+        ("api.example", "api.example", True),
+        ("api.example", "API.EXAMPLE", True),
+        ("api.example", "other, example", True),
+        ("api.example", ".example", True),
+        ("api.example", "*.example", True),
+        ("api.example", "pi.example", False),
+        ("api.example", "api.example:443", True),
+        ("api.example", "api.example:80", False),
+        ("api.example", ".", False),
+        ("10.1.2.3", "10.0.0.0/8", True),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("10.1.2.3", "10.1.2.3:80", False),
+        ("10.1.2.3", "192.168.0.0/16", False),
+        ("api.example", "10.0.0.0/8", False),
+        ("fd00::1", "fd00::/8", True),
+        ("fd00::1", "fd00::1", True),
+        ("fd00::1", "[fd00::1]", True),
+        ("fd00::1", "[fd00::1]:443", True),
+        ("fd00::1", "[fd00::1]:80", False),
+        ("fd00::1", "10.0.0.0/8", False),
+    ],
+)
+def test_no_proxy_names_hosts_domains_networks_and_ports(
+    host: str, rules: str, exempt: bool
+) -> None:
+    assert is_exempt(host, 443, rules) is exempt
+
+
+# --- through one ---
+
+
+async def test_http_goes_through_a_proxy_by_its_whole_address(
+    client: Client, environment: Environment
+) -> None:
+    async with peer(says(ok(b"a"))) as proxy:
+        environment(HTTP_PROXY=f"http://me:secret@127.0.0.1:{proxy.port}")
+        for _ in range(2):
+            assert (await asked(client, "http://upstream.test:8080/v1?a=b")).body == b"a"
+    assert len(proxy.visits) == 1
+    assert proxy.requests[0] == (
+        b"POST http://upstream.test:8080/v1?a=b HTTP/1.1\r\n"
+        b"host: upstream.test:8080\r\n"
+        b"proxy-authorization: Basic bWU6c2VjcmV0\r\n"
+        b"accept-encoding: identity\r\n"
+        b"user-agent: antiphon\r\n"
+        b"content-length: 2\r\n\r\n{}"
+    )
+
+
+async def test_this_machine_is_not_asked_through_a_proxy(
+    client: Client, environment: Environment
+) -> None:
+    async with peer(says(ok(b"a"))) as server:
+        environment(HTTP_PROXY="http://127.0.0.1:9")
+        assert (await asked(client, server.url)).body == b"a"
+
+
+def tunnelling(port: int, answer: bytes = b"HTTP/1.1 200 Connection Established\r\n\r\n") -> Meet:
+    """Lead to a port of this machine, wherever it was asked to lead."""
+
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await visit.say(answer)
+
+        async def back() -> None:
+            while data := await reader.read(65536):
+                await visit.say(data)
+
+        task = asyncio.ensure_future(back())
+        try:
+            while data := await visit.reader.read(65536):
+                writer.write(data)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            writer.transport.abort()
+
+    return meet
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 Connection Established\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nVia: somebody\r\n\r\n",
+        b"HTTP/1.1 201 OK\r\n\r\n",
+    ],
+)
+async def test_https_goes_through_a_tunnel(
+    client: Client,
+    environment: Environment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: bytes,
+) -> None:
+    made = certificate(tmp_path, "upstream.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    async with (
+        peer(says(ok(b"a"), chunked(b"b")), tls=serving(made)) as server,
+        peer(tunnelling(server.port, answer)) as proxy,
+    ):
+        environment(HTTPS_PROXY=f"http://me:secret@127.0.0.1:{proxy.port}")
+        assert (await asked(client, "https://upstream.test/v1")).body == b"a"
+        assert (await asked(client, "https://upstream.test/v1")).body == b"b"
+        client.close()
+        await server.until_left()
+        await proxy.until_left()
+    assert proxy.requests == [
+        b"CONNECT upstream.test:443 HTTP/1.1\r\n"
+        b"Host: upstream.test:443\r\n"
+        b"Proxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n"
+    ]
+    assert [request.split(b"\r\n")[0] for request in server.requests] == [
+        b"POST /v1 HTTP/1.1",
+        b"POST /v1 HTTP/1.1",
+    ]
+    assert b"proxy-authorization" not in server.requests[0]
+
+
+async def test_a_certificate_is_checked_inside_the_tunnel(
+    client: Client, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = certificate(tmp_path, "127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    async with (
+        peer(says(ok(b"a")), tls=serving(made)) as server,
+        peer(tunnelling(server.port)) as proxy,
+    ):
+        environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
+        error = await refused(client, "https://upstream.test/v1")
+        await proxy.until_left()
+    assert str(error).startswith(
+        f"p: cannot be trusted at upstream.test:443 through the proxy 127.0.0.1:{proxy.port}: "
+    )
+    assert server.requests == []
+
+
+async def test_an_address_of_version_six_is_asked_for_in_brackets(
+    client: Client, environment: Environment
+) -> None:
+    async with peer(says(b"HTTP/1.1 403 No\r\n\r\n")) as proxy:
+        environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
+        await refused(client, "https://[fd00::1]/")
+    assert proxy.requests[0].startswith(b"CONNECT [fd00::1]:443 HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "retryable"),
+    [
+        (b"HTTP/1.1 407 Who Are You\r\ncontent-length: 0\r\n\r\n", "answered 407", False),
+        (b"HTTP/1.1 403 Forbidden\r\n\r\n", "answered 403", False),
+        (b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "answered 502", True),
+        (b"HTTP/1.1 200 OK\r\n", "gave no answer", True),
+        (b"", "gave no answer", True),
+        (b"SSH-2.0-x\r\n\r\n", "gave no answer", True),
+        (b"\r\n\r\n", "gave no answer", True),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000, "gave no answer", True),
+    ],
+)
+async def test_a_proxy_may_refuse(
+    client: Client, environment: Environment, answer: bytes, said: str, retryable: bool
+) -> None:
+    async with peer(says(answer, leaves=True)) as proxy:
+        environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
+        error = await refused(client, "https://upstream.test/")
+        await proxy.until_left()
+    assert str(error) == f"p: cannot be reached: the proxy 127.0.0.1:{proxy.port} {said}."
+    assert (error.status, error.payload.code, error.retryable) == (
+        502,
+        "upstream_unreachable",
+        retryable,
+    )
+
+
+async def test_a_proxy_that_is_not_there_is_named(client: Client, environment: Environment) -> None:
+    async with peer(says(b"")) as proxy:
+        pass
+    environment(ALL_PROXY=f"http://127.0.0.1:{proxy.port}")
+    where = f"through the proxy 127.0.0.1:{proxy.port}: connection refused."
+    for scheme, port in (("http", 80), ("https", 443)):
+        error = await refused(client, f"{scheme}://upstream.test/")
+        assert str(error) == f"p: cannot be reached at upstream.test:{port} {where}"
+        assert error.retryable
+
+
+@pytest.mark.parametrize("shaking", [False, True])
+async def test_a_proxy_that_says_nothing_is_a_timeout(
+    client: Client, environment: Environment, shaking: bool
+) -> None:
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        if shaking:
+            await visit.say(b"HTTP/1.1 200 OK\r\n\r\n")
+        await visit.gone(30)
+
+    async with peer(meet) as proxy:
+        environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
+        client.timeouts = Timeouts(connect=0.5)
+        error = await refused(client, "https://upstream.test/")
+        await proxy.until_left()
+    assert (error.status, error.payload.code) == (504, "timeout")
+
+
+async def test_who_gives_up_on_a_proxy_leaves_it(client: Client, environment: Environment) -> None:
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        await visit.gone(30)
+
+    async with peer(meet) as proxy:
+        environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
+        task = asyncio.ensure_future(asked(client, "https://upstream.test/"))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await proxy.until_left(0, seconds=1.0)

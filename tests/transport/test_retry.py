@@ -1,0 +1,128 @@
+"""When to try again."""
+
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.core.errors import UpstreamError
+from antiphon.transport.retry import Budget, Patience, asked_wait, delay
+
+NOW = 1_700_000_000.0
+PATIENCE = Patience(retries=3, first=0.5, longest=2.0)
+
+
+def failed(headers: dict[str, str] | None = None, *, retryable: bool = True) -> UpstreamError:
+    """Make an error of an upstream."""
+    return UpstreamError("no", status=503, retryable=retryable, headers=headers)
+
+
+@pytest.mark.parametrize(("tried", "least", "most"), [(0, 0.25, 0.5), (1, 0.5, 1.0), (2, 1.0, 2.0)])
+def test_each_wait_is_random_within_a_range_that_doubles(
+    tried: int, least: float, most: float
+) -> None:
+    error = failed()
+    assert delay(error, tried, PATIENCE, now=NOW, chance=lambda a, b: a) == least
+    assert delay(error, tried, PATIENCE, now=NOW, chance=lambda a, b: b) == most
+    wait = delay(error, tried, PATIENCE, now=NOW)
+    assert wait is not None
+    assert least <= wait <= most
+
+
+def test_no_wait_is_longer_than_the_longest() -> None:
+    patience = Patience(retries=100, first=0.5, longest=2.0)
+    assert delay(failed(), 60, patience, now=NOW, chance=lambda a, b: b) == 2.0
+
+
+def test_trying_ends() -> None:
+    assert delay(failed(), 3, PATIENCE, now=NOW) is None
+    assert delay(failed(), 0, Patience(retries=0), now=NOW) is None
+
+
+def test_what_would_fail_again_is_not_tried_again() -> None:
+    assert delay(failed(retryable=False), 0, PATIENCE, now=NOW) is None
+    assert delay(failed({"retry-after": "1"}, retryable=False), 0, PATIENCE, now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after": "1"}, 1.0),
+        ({"retry-after": "0"}, 0.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "2"}, 2.0),
+        ({"retry-after": "2.1"}, None),
+        ({"retry-after": "3600"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after-ms": "250", "retry-after": "3600"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "1"}, 1.0),
+        ({"retry-after": formatdate(NOW + 2, usegmt=True)}, 2.0),
+        ({"retry-after": formatdate(NOW + 3, usegmt=True)}, None),
+        ({"retry-after": formatdate(NOW - 60, usegmt=True)}, 0.0),
+    ],
+)
+def test_what_a_provider_asks_for_is_obeyed_if_it_is_short(
+    headers: dict[str, str], wait: float | None
+) -> None:
+    assert delay(failed(headers), 0, PATIENCE, now=NOW) == wait
+
+
+@pytest.mark.parametrize(
+    ("value", "wait"),
+    [
+        ("Tue, 14 Nov 2023 22:13:25 GMT", 5.0),
+        ("Tue, 14 Nov 2023 22:13:25 -0000", 5.0),
+        ("Tue, 14 Nov 2023 23:13:25 +0100", 5.0),
+        ("-5", 0.0),
+        ("nan", 0.0),
+        ("", None),
+        ("soon", None),
+        ("Tue, 99 Nov 2023 22:13:25 GMT", None),
+    ],
+)
+def test_odd_advice_is_understood_or_ignored(value: str, wait: float | None) -> None:
+    assert asked_wait({"retry-after": value}, NOW) == wait
+
+
+def test_no_advice_is_none() -> None:
+    assert asked_wait({}, NOW) is None
+
+
+@given(st.text(), st.text())
+def test_no_advice_breaks_anything(seconds: str, milliseconds: str) -> None:
+    wait = asked_wait({"retry-after": seconds, "retry-after-ms": milliseconds}, NOW)
+    assert wait is None or wait >= 0
+
+
+@given(
+    st.from_regex(
+        r"[A-Z][a-z]{2}, [0-9]{1,3} (Jan|Nov|Xyz) [0-9]{1,6} [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2} "
+        r"(GMT|[+-][0-9]{1,9}|)",
+        fullmatch=True,
+    )
+)
+def test_no_date_breaks_anything(date: str) -> None:
+    wait = asked_wait({"retry-after": date}, NOW)
+    assert wait is None or wait >= 0
+
+
+# --- the budget ---
+
+
+def test_a_budget_bounds_the_share_of_retries() -> None:
+    budget = Budget(most=3, share=0.2)
+    assert [budget.spend() for _ in range(5)] == [True, True, True, False, False]
+    retries = 0
+    for _ in range(100):
+        budget.earn()
+        retries += budget.spend()
+    assert 19 <= retries <= 20
+
+
+def test_a_budget_does_not_grow_beyond_its_most() -> None:
+    budget = Budget(most=2, share=1)
+    for _ in range(100):
+        budget.earn()
+    assert [budget.spend() for _ in range(3)] == [True, True, False]

@@ -1,0 +1,166 @@
+"""A scripted upstream on a real socket: plays a provider's bytes, remembers what it was sent.
+
+    with upstream(sse(b'data: {"choices": …}\n\n')) as provider:
+        ...                         # anything that calls provider.url
+        provider.requests[0].json   # what it was sent
+
+Each answer is played once and the last one again and again. `pieces` says how the body is cut into
+writes: 1 is byte by byte. `cut` closes the connection before the body has ended. `pause` is how
+long to wait between two pieces, and `late` before the head.
+"""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is played to one request."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    pieces: int = 0
+    cut: bool = False
+    pause: float = 0.0
+    late: float = 0.0
+
+
+def sse(body: bytes, **options: object) -> Answer:
+    """Play Server-Sent Events."""
+    return Answer(body, headers={"content-type": "text/event-stream"}, **options)  # type: ignore[arg-type]
+
+
+def ndjson(body: bytes, **options: object) -> Answer:
+    """Play lines of JSON."""
+    return Answer(body, headers={"content-type": "application/x-ndjson"}, **options)  # type: ignore[arg-type]
+
+
+def whole(value: object, status: int = 200, **headers: str) -> Answer:
+    """Play one JSON value."""
+    lines = {"content-type": "application/json"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    return Answer(json.dumps(value).encode(), status, lines)
+
+
+@dataclass(frozen=True)
+class Received:
+    """What was sent to the upstream; header names are in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+class ScriptedUpstream:
+    """A provider that says what it was told to say."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.requests: list[Received] = []
+        self.departures = 0
+        """How many clients left before they were answered."""
+        self.connections = 0
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def play(self, *answers: Answer) -> None:
+        """Play other answers from now on."""
+        with self._lock:
+            self.answers = list(answers)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._socket.close()
+        for connection in list(self._open):
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.add(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        stream = connection.makefile("rb")
+        try:
+            while received := self._receive(stream, connection):
+                self.requests.append(received)
+                with self._lock:
+                    answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                if not self._play(connection, answer):
+                    break
+        except OSError:
+            self.departures += 1
+        finally:
+            self._open.discard(connection)
+            stream.close()
+            connection.close()
+
+    def _receive(self, stream, connection: socket.socket) -> Received | None:
+        first = stream.readline()
+        if not first:
+            return None
+        method, path, _ = first.decode().split(" ", 2)
+        headers: dict[str, str] = {}
+        while (line := stream.readline().rstrip(b"\r\n")) != b"":
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.lower()] = value.strip()
+        if headers.get("expect", "").lower() == "100-continue":
+            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if headers.get("transfer-encoding") == "chunked":
+            body = b""
+            while size := int(stream.readline(), 16):
+                body += stream.read(size)
+                stream.readline()
+            stream.readline()
+        else:
+            body = stream.read(int(headers.get("content-length", "0")))
+        return Received(method, path, headers, body)
+
+    def _play(self, connection: socket.socket, answer: Answer) -> bool:
+        time.sleep(answer.late)
+        head = [f"HTTP/1.1 {answer.status} Scripted"]
+        head += [f"{name}: {value}" for name, value in answer.headers.items()]
+        head += ["transfer-encoding: chunked", "", ""]
+        connection.sendall("\r\n".join(head).encode())
+        size = answer.pieces or max(1, len(answer.body))
+        for start in range(0, len(answer.body), size):
+            piece = answer.body[start : start + size]
+            connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            if answer.pause:
+                time.sleep(answer.pause)
+        if answer.cut:
+            return False
+        connection.sendall(b"0\r\n\r\n")
+        return True
+
+
+@contextmanager
+def upstream(*answers: Answer) -> Iterator[ScriptedUpstream]:
+    """Run a scripted upstream."""
+    scripted = ScriptedUpstream(*(answers or (Answer(),)))
+    try:
+        yield scripted
+    finally:
+        scripted.close()
