@@ -1,0 +1,415 @@
+"""Our server in front of aimock, an upstream that others have written, through every dialect.
+
+Where aimock is not like the provider that it plays, the test says so: the provider's own client is
+right, and we only have to do something sane.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from antiphon.adapters.base import Provider
+from antiphon.server.settings import Settings
+from tests.adapters.everywhere import provider
+from tests.adapters.meaning import Refused, Said, called, message, said, thought
+from tests.aimock import KEY, aimock
+from tests.asking import WAIT, ask
+from tests.serving import serving
+
+MODELS = {
+    "openai": "gpt-4o",
+    "azure": "gpt-4o",
+    "azure-versioned": "gpt-4o",
+    "responses": "gpt-4o",
+    "anthropic": "claude-sonnet-4-5",
+    "google": "gemini-2.5-flash",
+    "bedrock": "anthropic.claude-3-haiku-20240307-v1:0",
+    "ollama": "llama3.2",
+}
+DIALECTS = list(MODELS)
+PATHS = {
+    "openai": "/v1/chat/completions",
+    "azure": "/openai/v1/chat/completions",
+    "azure-versioned": "/openai/deployments/gpt-4o/chat/completions?api-version=2024-10-21",
+    "responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "google": "/v1beta/models/gemini-2.5-flash:generateContent",
+    "bedrock": "/model/anthropic.claude-3-haiku-20240307-v1%3A0/converse",
+    "ollama": "/api/chat",
+}
+
+TEXT = "Good morning, dear reader of streams."
+PARIS = {"city": "Paris", "country": "France"}
+WEATHER = {"name": "get_weather", "arguments": PARIS, "id": "call_weather"}
+TIME = {"name": "get_time", "arguments": {}, "id": "call_time"}
+TOOLS = [
+    {
+        "type": "function",
+        "name": "get_weather",
+        "description": "Says what the weather is like.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "country": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+    {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}},
+]
+USAGE = {
+    "prompt_tokens": 11,
+    "completion_tokens": 5,
+    "input_tokens": 11,
+    "output_tokens": 5,
+    "promptTokenCount": 11,
+    "candidatesTokenCount": 5,
+}
+"""The same counts in every dialect's words."""
+
+
+def fixture(match: str | dict[str, Any], response: dict[str, Any], **how: Any) -> dict[str, Any]:
+    """Say what is answered to a user who says something."""
+    asked = {"userMessage": match} if isinstance(match, str) else match
+    return {"match": asked, "response": response, **how}
+
+
+def error(status: int, message: str, **more: Any) -> dict[str, Any]:
+    """Say that a request is refused."""
+    return {"error": {"message": message, "type": "some_error"}, "status": status, **more}
+
+
+FIXTURES = [
+    fixture("Say it", {"content": TEXT, "usage": USAGE}, chunkSize=5),
+    fixture({"userMessage": "Who?", "systemMessage": "a pirate"}, {"content": "Arr."}),
+    fixture(
+        {"userMessage": "Weather?", "hasToolResult": True, "toolResultContains": "sunny"},
+        {"content": "It is sunny."},
+    ),
+    fixture({"userMessage": "Weather?", "hasToolResult": False}, {"toolCalls": [WEATHER]}),
+    fixture("Two calls", {"toolCalls": [WEATHER, TIME]}, chunkSize=4),
+    fixture("Words and a call", {"content": "Let me look.", "toolCalls": [WEATHER]}),
+    fixture("Think", {"content": "Four.", "reasoning": "Two and two."}),
+    fixture("Go on", {"content": "And so it", "finishReason": "length"}),
+    fixture("Be bad", {"content": "And so it", "finishReason": "content_filter"}),
+    fixture("Key?", error(401, "Bad key.")),
+    fixture("Hurry", error(429, "Slow down.", retryAfter=7)),
+    fixture("Break", error(500, "Oh no.")),
+    fixture("Cut the text", {"content": TEXT}, chunkSize=3, latency=8, truncateAfterChunks=7),
+    fixture(
+        "Cut the call", {"toolCalls": [WEATHER]}, chunkSize=3, latency=8, truncateAfterChunks=7
+    ),
+    fixture("Cut in time", {"content": TEXT}, chunkSize=3, latency=25, disconnectAfterMs=180),
+    fixture("Chaos: malformed", {"content": TEXT}, chaos={"malformedRate": 1}),
+    fixture("Chaos: dropped", {"content": TEXT}, chaos={"dropRate": 1}),
+    fixture("Chaos: limited", {"content": TEXT}, chaos={"rateLimitRate": 1}),
+    fixture("Chaos: gone", {"content": TEXT}, chaos={"disconnectRate": 1}),
+    fixture("Slowly", {"content": TEXT}, chunkSize=10, latency=60, chaos={"latencyMs": 150}),
+]
+
+
+@dataclass(frozen=True)
+class Home:
+    """Our server, and the upstream behind it."""
+
+    address: str
+    upstream: str
+
+    def said(self, dialect: str, **body: Any) -> Said | Refused:
+        """Ask a model through a dialect."""
+        return said(self.address, model=f"{dialect}/{MODELS[dialect]}", **body)
+
+    def heard(self) -> dict[str, Any]:
+        """Return the last request that aimock has read: where it was sent and, as chat, what."""
+        journal = httpx.get(f"{self.upstream}/__aimock/journal", headers={"x-api-key": KEY})
+        return journal.json()[-1]
+
+
+def providers(url: str) -> list[Provider]:
+    """Configure aimock once for each dialect."""
+    versioned = Provider(
+        name="azure-versioned", adapter="azure", endpoint=url, api_version="2024-10-21"
+    )
+    return [versioned, *(provider(name, url) for name in DIALECTS if name != versioned.name)]
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[str]:
+    with aimock(FIXTURES) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def home(upstream: str) -> Iterator[Home]:
+    keys = dict.fromkeys(DIALECTS, KEY)
+    with serving(Settings(providers=providers(upstream), keys=keys, retries=0)) as address:
+        yield Home(address, upstream)
+
+
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
+both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+@both_ways
+@every_dialect
+def test_words_come_through(home: Home, dialect: str, stream: bool) -> None:
+    assert home.said(dialect, input="Say it", stream=stream) == Said([message(TEXT)])
+
+
+@every_dialect
+def test_each_dialect_has_its_own_address(home: Home, dialect: str) -> None:
+    home.said(dialect, input="Say it")
+    assert home.heard()["path"] == PATHS[dialect]
+
+
+@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ollama"])
+def test_tokens_are_counted(home: Home, dialect: str) -> None:
+    """All but Ollama's, which aimock always counts as none."""
+    usage = ask(home.address, model=f"{dialect}/{MODELS[dialect]}", input="Say it").json()["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == (11, 5)
+
+
+@both_ways
+@every_dialect
+def test_instructions_and_settings_arrive(home: Home, dialect: str, stream: bool) -> None:
+    options = {"instructions": "You are a pirate.", "temperature": 0.5, "max_output_tokens": 100}
+    assert home.said(dialect, input="Who?", stream=stream, **options) == Said([message("Arr.")])
+    heard = home.heard()["body"]
+    assert [(m["role"], m["content"]) for m in heard["messages"]] == [
+        ("system", "You are a pirate."),
+        ("user", "Who?"),
+    ]
+    assert heard["temperature"] == 0.5
+    assert 100 in (heard.get("max_tokens"), heard.get("max_completion_tokens"))
+
+
+@both_ways
+@every_dialect
+def test_thoughts_come_through(home: Home, dialect: str, stream: bool) -> None:
+    """aimock's Ollama does not think."""
+    thoughts = [] if dialect == "ollama" else [thought("Two and two.")]
+    assert home.said(dialect, input="Think", stream=stream) == Said([*thoughts, message("Four.")])
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+
+@both_ways
+@every_dialect
+def test_a_call_is_made_and_its_output_is_answered(home: Home, dialect: str, stream: bool) -> None:
+    """aimock's Gemini ends with FUNCTION_CALL, a word that Google's own client does not know."""
+    model = f"{dialect}/{MODELS[dialect]}"
+    asked = {"role": "user", "content": "Weather?"}
+    first = ask(home.address, model=model, input=[asked], tools=TOOLS)
+    assert home.said(dialect, input=[asked], tools=TOOLS, stream=stream) == Said(
+        [called("get_weather", PARIS)]
+    )
+    [call] = first.json()["output"]
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+    goes_on = [
+        {"input": [asked, call, output]},
+        {"input": [output], "previous_response_id": first.json()["id"]},
+    ]
+    for round in goes_on:
+        answered = home.said(dialect, tools=TOOLS, stream=stream, **round)
+        assert answered == Said([message("It is sunny.")])
+        messages = home.heard()["body"]["messages"]
+        assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+        assert messages[1]["tool_calls"][0]["function"]["name"] == "get_weather"
+        assert "sunny" in messages[2]["content"]
+
+
+@both_ways
+@every_dialect
+def test_two_calls_at_once_stay_two(home: Home, dialect: str, stream: bool) -> None:
+    assert home.said(dialect, input="Two calls", tools=TOOLS, stream=stream) == Said(
+        [called("get_weather", PARIS), called("get_time", {})]
+    )
+    assert [t["function"]["name"] for t in home.heard()["body"]["tools"]] == [
+        "get_weather",
+        "get_time",
+    ]
+
+
+@both_ways
+@every_dialect
+def test_words_before_a_call_are_kept(home: Home, dialect: str, stream: bool) -> None:
+    assert home.said(dialect, input="Words and a call", tools=TOOLS, stream=stream) == Said(
+        [message("Let me look."), called("get_weather", PARIS)]
+    )
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+@both_ways
+@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ollama"])
+def test_an_answer_that_is_too_long_is_incomplete(home: Home, dialect: str, stream: bool) -> None:
+    """All but Ollama's, to which aimock always says `stop`."""
+    assert home.said(dialect, input="Go on", stream=stream) == Said(
+        [message("And so it", "incomplete")], "incomplete", "max_output_tokens"
+    )
+
+
+@both_ways
+@pytest.mark.parametrize("dialect", ["openai", "azure", "azure-versioned", "google"])
+def test_an_answer_that_was_filtered_is_incomplete(home: Home, dialect: str, stream: bool) -> None:
+    assert home.said(dialect, input="Be bad", stream=stream) == Said(
+        [message("And so it", "incomplete")], "incomplete", "content_filter"
+    )
+
+
+@both_ways
+@pytest.mark.parametrize("dialect", ["anthropic", "bedrock"])
+def test_a_reason_to_stop_that_the_provider_does_not_have_is_none(
+    home: Home, dialect: str, stream: bool
+) -> None:
+    """Anthropic says `refusal`, AWS `content_filtered`; aimock says `content_filter` for both."""
+    answered = home.said(dialect, input="Be bad", stream=stream)
+    assert answered == Said([message("And so it")])
+
+
+def test_a_response_that_failed_without_an_error_fails(home: Home) -> None:
+    """OpenAI would say `incomplete`; aimock says `failed`, with no error."""
+    told = "responses: broke off and did not say why."
+    whole = home.said("responses", input="Be bad")
+    assert whole == Refused(500, "model_error", told)
+    streamed = home.said("responses", input="Be bad", stream=True)
+    assert streamed == Said([message("And so it", "incomplete")], "failed", error="model_error")
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("asked", "status", "words", "after"),
+    [
+        ("Key?", 401, "Bad key.", None),
+        ("Hurry", 429, "Slow down.", "7"),
+        ("Break", 500, "Oh no.", None),
+    ],
+)
+@every_dialect
+def test_a_refusal_keeps_its_status_its_words_and_its_advice(
+    home: Home, dialect: str, asked: str, status: int, words: str, after: str | None, stream: bool
+) -> None:
+    answered = home.said(dialect, input=asked, stream=stream)
+    assert isinstance(answered, Refused)
+    assert (answered.status, answered.after) == (status, after)
+    assert answered.message == f"{dialect}: {words}"
+    ours = {401: "authentication_error", 429: "too_many_requests", 500: "model_error"}
+    assert answered.type in ("some_error", ours[status])
+
+
+def test_a_key_that_is_wrong_is_told_in_every_dialect(home: Home) -> None:
+    """aimock takes the right key only: every other test shows that each dialect sends it."""
+    keys = dict.fromkeys(DIALECTS, "wrong")
+    with serving(Settings(providers=providers(home.upstream), keys=keys)) as address:
+        for dialect in DIALECTS:
+            answered = said(address, model=f"{dialect}/{MODELS[dialect]}", input="Say it")
+            assert isinstance(answered, Refused)
+            assert (answered.status, answered.type) == (401, "authentication_error")
+
+
+def test_what_is_not_there_does_not_change_the_dialect(home: Home) -> None:
+    """A server without `/responses` is asked as chat; a 404 about something else is only that."""
+    answered = home.said("responses", input="Nothing like this is known")
+    assert isinstance(answered, Refused)
+    assert (answered.status, answered.message) == (404, "responses: No fixture matched")
+    home.said("responses", input="Say it")
+    assert home.heard()["path"] == PATHS["responses"]
+
+
+# --- what breaks ----------------------------------------------------------------------------------
+
+
+@every_dialect
+def test_a_text_that_is_cut_never_completes(home: Home, dialect: str) -> None:
+    answered = home.said(dialect, input="Cut the text", stream=True)
+    assert isinstance(answered, Said)
+    assert (answered.status, answered.error) == ("failed", "upstream_cut")
+    [(kind, status, text)] = answered.items
+    assert (kind, status) == ("message", "incomplete")
+    assert TEXT.startswith(str(text))
+    assert text != TEXT
+
+
+@every_dialect
+def test_a_connection_that_is_cut_at_any_time_is_told(home: Home, dialect: str) -> None:
+    match home.said(dialect, input="Cut in time", stream=True):
+        case Said(_, status, _, error):
+            assert (status, error) == ("failed", "upstream_cut")
+        case Refused(status):  # it was cut before it had begun
+            assert status == 502
+
+
+@pytest.mark.parametrize(
+    "dialect", ["openai", "azure", "azure-versioned", "responses", "anthropic", "bedrock"]
+)
+def test_a_call_that_is_cut_never_completes(home: Home, dialect: str) -> None:
+    """Google and Ollama send a call in one piece."""
+    answered = home.said(dialect, input="Cut the call", tools=TOOLS, stream=True)
+    assert isinstance(answered, Said)
+    assert (answered.status, answered.error) == ("failed", "upstream_cut")
+    [(kind, status, name, arguments)] = answered.items
+    assert (kind, status, name) == ("function_call", "incomplete", "get_weather")
+    assert isinstance(arguments, str)
+
+
+@every_dialect
+def test_an_answer_that_is_no_json_is_no_answer(home: Home, dialect: str) -> None:
+    whole = home.said(dialect, input="Chaos: malformed")
+    assert isinstance(whole, Refused)
+    assert (whole.status, whole.type) == (502, "model_error")
+    assert whole.message.startswith(f"{dialect}: sent something that cannot be read")
+    streamed = home.said(dialect, input="Chaos: malformed", stream=True)
+    assert streamed == Said([], "failed", error="upstream_invalid")
+
+
+@both_ways
+@every_dialect
+def test_chaos_is_told_as_what_it_is(home: Home, dialect: str, stream: bool) -> None:
+    """aimock's chaos speaks OpenAI's shape of errors in every dialect."""
+    told = {
+        "dropped": (500, "Chaos: request dropped", None),
+        "limited": (429, "Chaos: rate limit exceeded", "1"),
+        "gone": (502, "closed the connection before its answer was whole.", None),
+    }
+    for what, (status, words, after) in told.items():
+        answered = home.said(dialect, input=f"Chaos: {what}", stream=stream)
+        assert isinstance(answered, Refused)
+        assert (answered.status, answered.after) == (status, after)
+        assert answered.message == f"{dialect}: {words}"
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@every_dialect
+def test_a_slow_answer_is_passed_on_as_it_comes(home: Home, dialect: str) -> None:
+    body = {"model": f"{dialect}/{MODELS[dialect]}", "input": "Slowly", "stream": True}
+    url = f"{home.address}/v1/responses"
+    text, times = "", list[float]()
+    with httpx.stream("POST", url, json=body, timeout=WAIT) as answer:
+        for line in answer.iter_lines():
+            if line == "event: response.output_text.delta":
+                times.append(time.monotonic())
+            text += f"{line}\n"
+    assert times[-1] - times[0] > 0.03  # what had been kept back would come all at once
+    assert '"status":"completed"' in text
+
+
+def test_an_upstream_that_does_not_begin_is_left(upstream: str) -> None:
+    settings = Settings(
+        providers=providers(upstream), keys={"openai": KEY}, retries=0, first_byte_seconds=0.05
+    )
+    with serving(settings) as address:
+        answered = said(address, model="openai/gpt-4o", input="Slowly")
+    assert isinstance(answered, Refused)
+    assert answered.status == 504
