@@ -109,6 +109,9 @@ class ChatDecoder(SseDecoder):
 
     def _chunk(self, data: bytes) -> list[Part]:
         chunk = READ(data)
+        if (words := plain_words(chunk)) is not None:
+            self._thinking = False
+            return [parts.Text(words)]
         if chunk.error or chunk.object == "error":
             return [self._broken(error_in(data))]
         told: list[Part] = []
@@ -184,6 +187,21 @@ class ChatDecoder(SseDecoder):
     def _broken(self, value: object) -> parts.Failure:
         fault = fault_in(value)
         return self.adapter.failure(fault, status_of(fault))
+
+
+def plain_words(chunk: Chunk) -> str | None:
+    """Return the words of a chunk that holds nothing else, as nearly all of them do."""
+    if chunk.choices is None or len(chunk.choices) != 1 or chunk.usage or chunk.error:
+        return None
+    choice = chunk.choices[0]
+    said = choice.delta
+    if said is None or choice.index or choice.finish_reason or choice.logprobs or choice.error:
+        return None
+    if said.tool_calls or said.reasoning_content or said.reasoning or said.refusal:
+        return None
+    if said.function_call or said.annotations or not isinstance(said.content, str):
+        return None
+    return said.content or None
 
 
 def error_in(data: bytes) -> object:

@@ -203,6 +203,9 @@ class Adapter(ABC):
         return parts.Failure(payload, status=503 if status == 529 else status)
 
 
+LAST = frozenset({parts.Finish, parts.Failure})
+
+
 class Decoder(ABC):
     """Hears one answer: bytes in, parts out."""
 
@@ -240,7 +243,9 @@ class Decoder(ABC):
         told: list[Part] = []
         try:
             for part in self.read_whole(body):
-                self._tell(part, told)
+                told.append(part)
+                if type(part) in LAST:
+                    self._note(part)
         except UNREADABLE as error:
             self._give_up(error, told)
         return self._closed(told)
@@ -274,13 +279,14 @@ class Decoder(ABC):
             if self.done:
                 break
             for part in self.read(chunk):
-                self._tell(part, told)
+                told.append(part)
+                if type(part) in LAST:
+                    self._note(part)
 
-    def _tell(self, part: Part, told: list[Part]) -> None:
-        told.append(part)
-        if type(part) is parts.Finish:
+    def _note(self, part: Part) -> None:
+        if isinstance(part, parts.Finish):
             self.finished = True
-        elif type(part) is parts.Failure:
+        else:
             self.done = True
 
     def _give_up(self, error: Exception, told: list[Part]) -> None:

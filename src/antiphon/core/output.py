@@ -68,7 +68,19 @@ class Output:
 
     def text(self, part: parts.Text) -> None:
         """Add words to a message."""
-        if part.text or part.logprobs or self._keep_empty:
+        item, text = self._touched, part.text
+        strand = item.strand if item is not None and item is self._current else None
+        if (  # so it is nearly always: plain words, one after another
+            item is not None
+            and strand is not None
+            and strand.face is TEXT
+            and (item.key, strand.part) == (part.key, part.part)
+            and not (part.logprobs or part.phase or self._pad or strand.joiner.held)
+            and text
+            and text.isascii()
+        ):
+            self._stream.grow(strand, text)
+        elif text or part.logprobs or self._keep_empty:
             strand = self._strand(
                 self._sequential("message", part.key, part.phase), TEXT, part.part
             )

@@ -4,6 +4,8 @@ Models are asked to keep to it, and mostly do. A call that is not allowed, or on
 here, with a warning in the response.
 """
 
+from collections.abc import Iterable, Iterator
+
 from antiphon.core import parts
 from antiphon.core.parts import Part
 from antiphon.core.request import Request
@@ -27,6 +29,13 @@ class Guard:
         """Return the guard that a request needs, if it constrains anything."""
         guard = cls(request)
         return guard if guard._named or guard._single else None
+
+    def allowed(self, heard: Iterable[Part]) -> Iterator[Part]:
+        """Let parts pass, save the calls that may not."""
+        for part in heard:
+            checked = self.check(part) if isinstance(part, parts.Call) else part
+            if checked is not None:
+                yield checked
 
     def check(self, call: parts.Call) -> Part | None:
         """Return a call that may pass, a warning in its place, or nothing."""

@@ -166,23 +166,19 @@ class Run:
         """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
         synth = self._synth
         told: list[Event] = []
-        for part in heard:
-            checked = self._checked(part) if self._guard else part
-            if checked is None:
-                continue
-            events = synth.feed(checked)
+        for part in heard if self._guard is None else self._guard.allowed(heard):
+            events = synth.feed(part)
             if synth.ended:
                 self._last = events
                 break
             told += events
         if told or synth.ended:
             self.spoken = True
-            self.begin()
-            self._write(told)
+            if not self.answering:
+                self.begin()
+            if self._outlet and told:
+                self._outlet.write(told)
         return not synth.ended
-
-    def _checked(self, part: Part) -> Part | None:
-        return self._guard.check(part) if self._guard and type(part) is parts.Call else part
 
     # --- the end ---
 

@@ -6,13 +6,12 @@ first request comes. With one, what runs is given time to end.
 """
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp
 
-from antiphon.core.errors import RequestError
 from antiphon.server.catalogue import Catalogue
 from antiphon.server.chat import CompleteChat
 from antiphon.server.compact import CompactConversation
@@ -34,6 +33,20 @@ DOORS: dict[str, type[Dialect]] = {
     "/openai": OpenAIDialect,
 }
 """Each prefix, and the dialect that is spoken there."""
+
+
+class Application(Starlette):
+    """Starlette without its own two layers for errors: the edge answers for all of them.
+
+    Every layer that a stream passes is paid for once per event.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Put the middleware around the router, the first one outermost."""
+        app: ASGIApp = self.router
+        for middleware in reversed(self.user_middleware):
+            app = middleware.cls(app, *middleware.args, **middleware.kwargs)
+        return app
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
@@ -65,10 +78,9 @@ def create_app(settings: Settings | None = None) -> Starlette:
             Route(f"{prefix}/models", models.list, methods=["GET"]),
             Route(f"{prefix}/models/{{id:path}}", models.one, methods=["GET"]),
         ]
-    app = Starlette(
+    app = Application(
         routes=routes,
         middleware=[Middleware(Edge, settings=settings)],
-        exception_handlers={HTTPException: refuse},
         lifespan=service.lifespan,
     )
     app.state.service = service
@@ -106,21 +118,6 @@ class Health:
             raise stopping()
         await self._service.engine()
         return _json({"status": "ready"})
-
-
-async def refuse(request: Request, error: Exception) -> Response:
-    """Turn the router's refusals into ours: an unknown path, a wrong method."""
-    assert isinstance(error, HTTPException)  # noqa: S101 - what this handler is registered for
-    method, path = request.method, request.url.path
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        message = f"{method} is not possible here. Use {allowed}."
-        refused = RequestError(message, code="method_not_allowed", status=405)
-        refused.headers = {"allow": allowed}
-    else:
-        message = f"There is nothing at {path}. Responses are made by POST /v1/responses."
-        refused = RequestError(message, type="not_found", code="not_found")
-    raise refused
 
 
 class raw:  # noqa: N801 - used as a function

@@ -10,12 +10,16 @@ import re
 import time
 from urllib.parse import quote
 
+from starlette.exceptions import HTTPException
+
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.engine.ids import new_id
 from antiphon.server.failures import Failure, explain
 from antiphon.server.http import (
+    DIRECT,
     App,
     ClientGone,
+    Direct,
     Message,
     Receive,
     Scope,
@@ -34,6 +38,7 @@ OPEN = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+ANSWER = "antiphon.answer"
 SWITCHED = 101
 CLIENT_GONE = 499
 """What the log shows for a client that left before it was answered; nobody is sent this."""
@@ -59,8 +64,9 @@ class Edge:
             await self._app(scope, receive, answer.send)
         except ClientGone:
             answer.status = CLIENT_GONE
-        except Exception as error:
+        except Exception as raised:
             # A process boundary: nobody but the log ever sees a traceback.
+            error = unrouted(scope, raised) if isinstance(raised, HTTPException) else raised
             failure = explain(error, answer.dialect, answer.request_id)
             if answer.status:
                 raise
@@ -106,6 +112,17 @@ class Answer:
         self.request_id = given if REQUEST_ID.fullmatch(given) else new_id("req")
         scope["antiphon.request_id"] = self.request_id
         self.dialect = door(scope)()
+        scope[ANSWER] = self
+
+        offered = scope.get(DIRECT)
+        self._write: Direct | None = offered[1] if offered and offered[0] == send else None
+
+    def direct(self, chunk: bytes) -> bool:
+        """Send a piece of a body at once, if the server lets us; tell whether it did."""
+        if self._write is None or not self._write(chunk):
+            return False
+        self._size += len(chunk)
+        return True
 
     async def send(self, message: Message) -> None:
         """Pass a message on, with the request's id in the headers."""
@@ -133,6 +150,24 @@ class Answer:
         line = "%s %s %d %.1fms %dB %s"
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
         access.info(line, method, path, self.status, took, self._size, self.request_id)
+
+
+def direct(scope: Scope, send: Send) -> Direct | None:
+    """Return a way to send at once, if nobody stands between the edge and us."""
+    answer = scope.get(ANSWER)
+    return answer.direct if isinstance(answer, Answer) and send == answer.send else None
+
+
+def unrouted(scope: Scope, error: HTTPException) -> RequestError:
+    """Turn the router's refusals into ours: an unknown path, a wrong method."""
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"{scope['method']} is not possible here. Use {allowed}."
+        refused = RequestError(message, code="method_not_allowed", status=405)
+        refused.headers = {"allow": allowed}
+        return refused
+    message = f"There is nothing at {scope['path']}. Responses are made by POST /v1/responses."
+    return RequestError(message, type="not_found", code="not_found")
 
 
 def route_path(scope: Scope) -> str:

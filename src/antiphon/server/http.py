@@ -10,6 +10,12 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+DIRECT = "antiphon.direct"
+"""Where a server offers a way to send at once: what it stands for, and the way."""
+
+Direct = Callable[[bytes], bool]
+"""Sends a piece of a body at once; tells whether it could."""
+
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 

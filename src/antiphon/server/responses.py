@@ -15,8 +15,10 @@ from antiphon.engine.background import followed
 from antiphon.engine.engine import Engine, KeyTaken
 from antiphon.engine.retell import retell
 from antiphon.engine.run import Run
+from antiphon.server.edge import direct
 from antiphon.server.http import (
     ClientGone,
+    Direct,
     Receive,
     Scope,
     Send,
@@ -42,6 +44,7 @@ class Exchange:
     key: tuple[str, str] | None
     receive: Receive
     send: Send
+    direct: Direct | None
 
     async def give(self, response: Response) -> None:
         """Send a response, or the error it ended with."""
@@ -71,6 +74,7 @@ class CreateResponse:
             key=idempotency_key(scope, body),
             receive=receive,
             send=send,
+            direct=direct(scope, send),
         )
         engine = await self._service.engine()
         if self._service.draining:
@@ -103,7 +107,7 @@ class CreateResponse:
         await exchange.give(response)
 
     async def _stream(self, engine: Engine, exchange: Exchange) -> None:
-        stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
+        stream = EventStream(exchange.dialect, self._settings.outlet_bytes, exchange.direct)
         run = await engine.open(exchange.request, stream, key=exchange.key)
         async with Making(self._service.run(run.drive()), exchange.receive, stream) as making:
             if await making.begun(run, self._settings.commit_seconds):

@@ -4,17 +4,16 @@ The model's side calls `write`, which encodes at once and never waits; the clien
 has gathered. Whatever was written between two sends leaves in one write, and an event is never
 split. A reader that is too slow makes the model wait, not the memory grow.
 
-What the loop itself brings, such as the bytes of a provider, is sent in the same turn of the loop:
-waking a task for every event would cost more than the event. What a task writes is gathered until
-that task waits for something.
+What the loop itself brings, such as the bytes of a provider, is sent in the same turn of the loop,
+where the server lets us: waking a task for every event would cost more than the event. What a task
+writes is gathered until that task waits for something.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 from antiphon.core.events import Event
-from antiphon.server.eager import begin
-from antiphon.server.http import Send
+from antiphon.server.http import Direct, Send
 from antiphon.wire import sse
 from antiphon.wire.dialects import Dialect
 
@@ -29,18 +28,18 @@ HEARTBEAT = sse.comment("keep-alive")
 class EventStream:
     """The outlet of a run that is streamed."""
 
-    def __init__(self, dialect: Dialect, limit: int) -> None:
+    def __init__(self, dialect: Dialect, limit: int, direct: Direct | None = None) -> None:
         self._dialect = dialect
         self._limit = limit
+        self._direct = direct
+        self._loop = asyncio.get_running_loop()
+        self._idle = False
+        """Whether everything has been sent, so that more may be sent at once."""
         self._chunks: list[bytes] = []
         self._size = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._quiet = True
-        self._direct: Send | None = None
-        """How to send at once, while it is known to work and nothing is being sent."""
-        self._unsent: Awaitable[None] | None = None
-        """What is left of a send that had to wait."""
         self.closed = False
 
     @property
@@ -50,20 +49,17 @@ class EventStream:
 
     def write(self, events: list[Event]) -> None:
         """Encode events, and have them sent."""
-        for event in events:
-            self._put(self._dialect.sse(event))
-        if self._direct is None or asyncio.current_task() is not None:
-            self._wake.set()
-        else:
-            self._send_now(self._direct)
-
-    def _send_now(self, send: Send) -> None:
-        if not (chunk := self._take()):
-            return  # a door may have no words for an event
-        self._unsent = begin(send({"type": "http.response.body", "body": chunk, "more_body": True}))
-        if self._unsent is not None:
-            self._direct = None
-            self._size += len(chunk)
+        sse = self._dialect.sse
+        chunk = sse(events[0]) if len(events) == 1 else b"".join(map(sse, events))
+        if (
+            self._idle
+            and self._direct
+            and asyncio.current_task(self._loop) is None
+            and self._direct(chunk)
+        ):
+            self._quiet = False
+        elif chunk:  # a door may have no words for an event
+            self._put(chunk)
             self._wake.set()
 
     async def follow(self, batches: AsyncIterator[list[Event]], after: int = -1) -> None:
@@ -99,28 +95,18 @@ class EventStream:
         stop = self._beat(heartbeat)
         try:
             while True:
+                self._idle = not self._chunks
                 await self._wake.wait()
                 self._wake.clear()
-                if unsent := self._unsent:
-                    self._unsent = None
-                    await unsent
+                self._idle = False
                 if chunk := self._take():
-                    await self._send(send, chunk)
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 elif self.closed:
                     break
         finally:
-            self._direct = None
+            self._idle = False
             stop()
         await send({"type": "http.response.body", "body": sse.DONE_FRAME})
-
-    async def _send(self, send: Send, chunk: bytes) -> None:
-        """Send a piece, and see whether sending is a thing of the moment here."""
-        self._direct = None
-        unsent = begin(send({"type": "http.response.body", "body": chunk, "more_body": True}))
-        if unsent is not None:
-            await unsent
-        else:
-            self._direct = send
 
     def _take(self) -> bytes:
         chunk = b"".join(self._chunks)
