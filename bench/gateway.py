@@ -179,21 +179,18 @@ model_list:
 """
 
 
+class Unmeasured(Exception):
+    """A gateway that did not start, or did not answer as it should."""
+
+
 @contextmanager
 def running(*command: str, port: int) -> Iterator[int]:
-    """Run a process that listens on a port; give its pid."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        url = f"http://127.0.0.1:{port}/healthz"
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline:
-            try:
-                urllib.request.urlopen(url, timeout=1)
-                break
-            except urllib.error.HTTPError:
-                break
-            except OSError:
-                time.sleep(0.1)
+    """Run a process that listens on a port; give its pid. Raises Unmeasured."""
+    environment = os.environ | {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment) as process:
         try:
+            wait_for(process, f"http://127.0.0.1:{port}/healthz")
             yield process.pid
         finally:
             process.send_signal(signal.SIGTERM)
@@ -201,6 +198,21 @@ def running(*command: str, port: int) -> Iterator[int]:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def wait_for(process: "subprocess.Popen[bytes]", url: str) -> None:
+    """Wait until a process answers, whatever it says."""
+    deadline = time.monotonic() + 90
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(url, timeout=1)
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise Unmeasured("it did not start")
 
 
 def family(pid: int) -> list[int]:
@@ -224,11 +236,15 @@ def load(url: str, body: dict[str, object], connections: int, seconds: int) -> i
         script.write("\n".join(lines))
         script.flush()
         wrk = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s"]
-        done = subprocess.run(
-            [*wrk, "-s", script.name, url], check=True, capture_output=True, text=True
-        )
+        command = [*wrk, "-s", script.name, url]
+        try:
+            done = subprocess.run(
+                command, check=True, capture_output=True, text=True, timeout=seconds + 30
+            )
+        except subprocess.TimeoutExpired:
+            raise Unmeasured(f"{url} did not answer") from None
     if found := re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout):
-        raise SystemExit(f"bench gateway: {found[1]} bad answers from {url}")
+        raise Unmeasured(f"{found[1]} bad answers from {url}")
     counted = re.search(r"(\d+) requests in", done.stdout)
     return int(counted[1]) if counted else 0
 
@@ -236,13 +252,11 @@ def load(url: str, body: dict[str, object], connections: int, seconds: int) -> i
 class Gateway:
     """One gateway, under load."""
 
-    def __init__(self, pid: int, url: str, prefix: str = "", **fields: object) -> None:
-        self._pid, self._url, self._prefix, self._fields = pid, url, prefix, fields
-        self.upstream = 0
-        """The port of the upstream."""
+    def __init__(self, pid: int, url: str, upstream: int, who: str) -> None:
+        self._pid, self._url, self._upstream, self._who = pid, url, upstream, who
 
     def _played(self) -> int:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.upstream}/") as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._upstream}/") as answer:
             return int(answer.read())
 
     def _per_event(self, body: dict[str, object], connections: int, seconds: int) -> float:
@@ -251,7 +265,11 @@ class Gateway:
         return (cpu(self._pid) - spent) / (self._played() - played) * 1e6
 
     def _body(self, model: str, *, stream: bool) -> dict[str, object]:
-        return {"model": self._prefix + model, "stream": stream, **self._fields}
+        if self._who == "nginx":
+            said = [{"role": "user", "content": "hi"}]
+            return {"model": model, "stream": stream, "messages": said}
+        name = f"local/{model}" if self._who == "antiphon" else model
+        return {"model": name, "stream": stream, "input": "hi", "store": False}
 
     def saturated(self) -> float:
         """Return CPU microseconds per event, as fast as it goes."""
@@ -273,31 +291,28 @@ class Gateway:
         return (cpu(self._pid) - before) / answers * 1e3
 
 
-@contextmanager
-def gateways(upstream: int, folder: Path) -> Iterator[dict[str, Gateway]]:
-    """Run every gateway there is, one after the other being loaded."""
+def gateways(upstream: int, folder: Path) -> Iterator[tuple[str, list[str], int, str]]:
+    """Name every gateway there is: its command, its port and its path."""
     ours, theirs, other = free_port(), free_port(), free_port()
-    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, upstream=upstream, port=theirs))
     us = [sys.executable, "-m", "bench.gateway", "serve", str(ours), str(upstream)]
-    nginx = ["nginx", "-c", str(folder / "nginx.conf")]
-    with running(*us, port=ours) as pid, running(*nginx, port=theirs) as nginx_pid:
-        messages = [{"role": "user", "content": "hi"}]
-        chat = f"http://127.0.0.1:{theirs}/v1/chat/completions"
-        url = f"http://127.0.0.1:{ours}/v1/responses"
-        found = {
-            "antiphon": Gateway(pid, url, "local/", input="hi", store=False),
-            "nginx": Gateway(nginx_pid, chat, messages=messages),
-        }
-        if not (litellm := shutil.which("litellm")):
-            yield found
-            return
-        (folder / "litellm.yaml").write_text(
-            LITELLM.format(upstream=f"http://127.0.0.1:{upstream}/v1")
-        )
-        command = [litellm, "--config", str(folder / "litellm.yaml"), "--port", str(other)]
-        with running(*command, "--host", "127.0.0.1", port=other) as litellm_pid:
-            url = f"http://127.0.0.1:{other}/v1/responses"
-            yield found | {"litellm": Gateway(litellm_pid, url, input="hi")}
+    yield "antiphon", us, ours, "/v1/responses"
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, upstream=upstream, port=theirs))
+    yield "nginx", ["nginx", "-c", str(folder / "nginx.conf")], theirs, "/v1/chat/completions"
+    if litellm := shutil.which("litellm"):
+        yaml = LITELLM.format(upstream=f"http://127.0.0.1:{upstream}/v1")
+        (folder / "litellm.yaml").write_text(yaml)
+        command = [litellm, "--config", str(folder / "litellm.yaml"), "--host", "127.0.0.1"]
+        yield "litellm", [*command, "--port", str(other)], other, "/v1/responses"
+
+
+def measured(who: str, gateway: "Gateway") -> dict[str, float]:
+    """Measure one gateway."""
+    prefix = "" if who == "antiphon" else f"{who}_"
+    return {
+        f"{prefix}us_per_event_saturated": gateway.saturated(),
+        f"{prefix}us_per_event_paced": gateway.paced(),
+        f"{prefix}ms_per_response": gateway.whole(),
+    }
 
 
 def need(program: str, package: str) -> None:
@@ -319,15 +334,15 @@ def main() -> None:
     figures: dict[str, float] = {}
     rows: list[tuple[str, float, str]] = []
     with tempfile.TemporaryDirectory() as name, subprocess.Popen(play) as upstream:
-        with gateways(port, Path(name)) as found:
-            for who, gateway in found.items():
-                gateway.upstream = port
-                prefix = "" if who == "antiphon" else f"{who}_"
-                figures |= {
-                    f"{prefix}us_per_event_saturated": gateway.saturated(),
-                    f"{prefix}us_per_event_paced": gateway.paced(),
-                    f"{prefix}ms_per_response": gateway.whole(),
-                }
+        for who, command, listens, path in gateways(port, Path(name)):
+            try:
+                with running(*command, port=listens) as pid:
+                    gateway = Gateway(pid, f"http://127.0.0.1:{listens}{path}", port, who)
+                    figures |= measured(who, gateway)
+            except Unmeasured as reason:
+                if who != "litellm":
+                    raise SystemExit(f"bench gateway: {who}: {reason}") from None
+                print(f"bench gateway: {who} was not measured: {reason}", file=sys.stderr)
         upstream.terminate()
     for name, value in figures.items():
         rows.append((name.replace("_", " "), value, "ms" if name.endswith("response") else "µs"))

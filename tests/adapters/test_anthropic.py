@@ -354,6 +354,8 @@ def test_reasons_are_those_of_the_client():
 def test_what_is_not_known_is_ignored():
     said = (
         event({"type": "weather_report", "index": "north", "delta": 5})
+        + event({"type": ["weather"], "delta": {"type": {}}})
+        + event({"type": "content_block_start", "index": 8, "content_block": {"type": []}})
         + begin(0, {"type": "hologram", "text": {"x": 1}, "id": 7})
         + more(0, "text_delta", text="unseen")
         + more(0, "hologram_delta", text={"y": 2})

@@ -5,7 +5,7 @@ from typing import cast
 import anthropic
 import pytest
 
-from antiphon.adapters._claude import Claude, known
+from antiphon.adapters.anthropic.models import Claude, known
 from antiphon.adapters.base import Capabilities
 from antiphon.core.value import plain
 from tests.adapters.claude import HARD, LOOP, MUST, ask, codes, said, user_says

@@ -269,7 +269,7 @@ def test_logprobs_are_told_also_where_bytes_are_missing():
     likely: dict = {"content": [token], "refusal": None}
     choice = {"index": 0, "delta": {"content": "Hi"}, "logprobs": likely, "finish_reason": "stop"}
     message = {"index": 0, "message": {"content": "Hi"}, "logprobs": likely}
-    expected = [token | {"bytes": [], "top_logprobs": [top | {"bytes": []}]}]
+    expected = [token | {"bytes": [72, 105], "top_logprobs": [top | {"bytes": [72, 111]}]}]
     for response in (
         streamed(frame({"choices": [choice]}) + DONE),
         answer(json.dumps({"choices": [message | {"finish_reason": "stop"}]}).encode()),

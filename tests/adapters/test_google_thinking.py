@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.adapters._google_thinking import SKIP
+from antiphon.adapters.google.thinking import SKIP
 from antiphon.core.response import Response
 from tests.adapters.gemini import FOREIGN, GEMINI_3, GOOGLE, raw, said
 from tests.adapters.hearing import answered, asked

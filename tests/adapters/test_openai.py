@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.adapters._chat_messages import CUSTOM_OUTPUT
 from antiphon.adapters.base import Adapter
 from antiphon.adapters.carry import ALL
 from antiphon.adapters.openai import REASONS, OpenAI
 from antiphon.core import parts
 from antiphon.core.items import Message, Reasoning
 from antiphon.core.value import plain
+from antiphon.wire.chat_messages import CUSTOM_OUTPUT
 from tests.adapters.chatting import HELLO, items, played, quiet, sdk_view, texts, view
 from tests.adapters.hearing import answered, asked, heard, made
 from tests.adapters.scripts import NAMES, TIME, TOOL

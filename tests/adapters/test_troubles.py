@@ -101,6 +101,54 @@ def test_an_overloaded_provider_is_unavailable(home: House) -> None:
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "overloaded_error")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [301, 307, 600, 999])
+def test_a_status_that_is_no_error_is_a_bad_gateway(home: House, status: int, stream: bool) -> None:
+    away = {"location": "http://169.254.169.254/latest"}
+    home.upstreams["openai"].play(Answer(b"", status, away))
+    answer = ask(home.address, model="openai/m", stream=stream)
+    assert (answer.status_code, "location" in answer.headers) == (502, False)
+    assert answer.json()["error"]["message"] == f"openai: answered {status} and did not say why."
+
+
+HALVES = rb'{"error":{"message":"Bad \ud800.","type":"t\udc00","code":"c\ud800","param":"p\ud800"}}'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_a_character_in_an_error_is_mended(home: House, stream: bool) -> None:
+    home.upstreams["openai"].play(Answer(HALVES, 500, {"content-type": "application/json"}))
+    answer = ask(home.address, model="openai/m", stream=stream)
+    assert answer.json()["error"] == {
+        "message": "openai: Bad \ufffd.",
+        "type": "t\ufffd",
+        "code": "c\ufffd",
+        "param": "p\ufffd",
+    }
+
+
+def test_an_error_of_endless_words_is_cut(home: House) -> None:
+    body = {"error": {"message": "m" * 9999, "type": "t" * 9999, "code": "c" * 9999}}
+    home.upstreams["openai"].play(whole(body, 500))
+    told = ask(home.address, model="openai/m").json()["error"]
+    assert {name: len(told[name]) for name in ("message", "type", "code")} == {
+        "message": 2000 + len("openai: "),
+        "type": 200,
+        "code": 200,
+    }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_provider_that_repeats_our_key_is_not_quoted(
+    home: House, name: str, stream: bool
+) -> None:
+    body = {"error": {"message": f"No such key: secret-{name}!", "code": f"secret-{name}"}}
+    home.upstreams[name].play(whole(body, 401))
+    answer = ask(home.address, model=f"{name}/m", stream=stream)
+    assert answer.json()["error"]["message"] == f"{name}: No such key: [redacted]!"
+    assert f"secret-{name}" not in answer.text
+
+
 def test_a_provider_that_is_not_there_is_a_bad_gateway() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
@@ -135,6 +183,12 @@ def test_a_model_of_an_unknown_provider_does_not_exist(home: House, stream: bool
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 
+@pytest.mark.parametrize("model", ["azure/..", "bedrock/../x", "openai/.", "google/a/../b"])
+def test_a_name_that_leads_elsewhere_is_no_model(home: House, model: str) -> None:
+    answer = ask(home.address, model=model)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
 # --- errors inside the answer ---------------------------------------------------------------------
 
 
@@ -158,6 +212,32 @@ def test_an_error_in_mid_stream_keeps_what_was_said(home: House) -> None:
     assert failed["output"][0]["status"] == "incomplete"
     assert failed["output"][0]["content"][0]["text"] == "So"
     assert failed["error"]["code"] == "oops"
+    assert failed["usage"]["output_tokens"] > 0
+    assert [warning["code"] for warning in failed["antiphon:warnings"]] == ["usage_estimated"]
+
+
+@pytest.mark.parametrize("begun", [b"", b'data: {"choices":[{"delta":{"content":"So"}}]}\n\n'])
+def test_half_a_character_in_an_error_of_a_stream_is_mended(home: House, begun: bytes) -> None:
+    home.upstreams["openai"].play(sse(begun + b"data: " + HALVES + b"\n\n"))
+    heard = hear(home.address, model="openai/m")
+    told = {"code": "c\ufffd", "message": "openai: Bad \ufffd.", "type": "t\ufffd"}
+    assert types(heard)[-2:] == ["error", "response.failed"]
+    assert heard[-1]["response"]["error"] == told
+
+
+def test_a_key_that_is_repeated_in_mid_stream_is_not_quoted(home: House) -> None:
+    begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
+    home.upstreams["openai"].play(sse(begun + b'data: {"error":{"message":"secret-openai!"}}\n\n'))
+    failed = hear(home.address, model="openai/m")[-1]["response"]
+    assert failed["error"]["message"] == "openai: [redacted]!"
+
+
+def test_only_the_count_is_lost_with_the_last_words_of_a_stream(home: House) -> None:
+    last = TEXT.stream.index(b'"usage": {')
+    home.upstreams["openai"].play(sse(TEXT.stream[:last], cut=True))
+    response = hear(home.address, model="openai/m")[-1]["response"]
+    assert (response["status"], response["output"][0]["content"][0]["text"]) == ("completed", SAID)
+    assert [warning["code"] for warning in response["antiphon:warnings"]] == ["usage_estimated"]
 
 
 # --- trying again ---------------------------------------------------------------------------------
@@ -261,6 +341,31 @@ def test_a_stream_that_breaks_before_its_first_word_falls_back(patient: House) -
     assert heard[-1]["response"]["output"][0]["content"][0]["text"] == SAID
 
 
+def test_nothing_of_a_model_that_gave_way_is_left(patient: House) -> None:
+    events = SCRIPTS["anthropic"].SCENES["text"].stream
+    start = events[: events.index(b"event: content_block_start")]
+    assert b'"input_tokens": 12' in start
+    patient.upstreams["anthropic"].play(sse(start, cut=True))
+    uncounted = TEXT.stream[: TEXT.stream.index(b'"usage": {')].rpartition(b"data: ")[0]
+    patient.upstreams["openai"].play(sse(uncounted))
+    last = hear(patient.address, model="best", presence_penalty=1)[-1]["response"]
+    assert last["usage"]["input_tokens"] != 12
+    codes = [warning["code"] for warning in last["antiphon:warnings"]]
+    assert codes == ["fallback", "usage_estimated"]  # and openai has presence penalties
+
+
+def test_a_model_that_stood_in_may_fail_too(
+    patient: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    patient.upstreams["anthropic"].play(error(401))
+    begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
+    patient.upstreams["openai"].play(sse(begun + b'data: {"error":{"message":"Bad."}}\n\n'))
+    failed = hear(patient.address, model="best")[-1]["response"]
+    codes = [warning["code"] for warning in failed["antiphon:warnings"]]
+    assert (failed["status"], codes) == ("failed", ["fallback", "usage_estimated"])
+    assert "Traceback" not in caplog.text
+
+
 def test_a_stream_that_breaks_after_its_first_word_does_not(patient: House) -> None:
     events = SCRIPTS["anthropic"].SCENES["text"].stream
     half = events[: events.index(b"event: content_block_stop")]
@@ -278,6 +383,16 @@ def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: 
     assert patient.upstreams["ollama"].requests == []  # it cannot be made to call
     codes = [warning["code"] for warning in answer.json()["antiphon:warnings"]]
     assert codes == ["fallback", "fallback"]
+
+
+def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patient: House) -> None:
+    patient.upstreams["anthropic"].play(error(401))
+    patient.upstreams["openai"].play(in_one_piece(TEXT))
+    body = {"model": "best", "input": "Hi!"}
+    url = f"{patient.address}/v1/responses/compact"
+    made = httpx.post(url, json=body, trust_env=False).json()
+    assert [item["type"] for item in made["output"]] == ["message", "compaction"]
+    assert [warning["code"] for warning in made["antiphon:warnings"]] == ["fallback"]
 
 
 def test_when_nobody_can_answer_the_last_refusal_counts(patient: House) -> None:

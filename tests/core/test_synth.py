@@ -240,6 +240,24 @@ def test_usage_is_merged_field_by_field_and_the_later_wins():
     assert ending(last) == ended(message("msg_0", "Hi"), usage=counted)
 
 
+def test_less_than_nothing_is_no_count():
+    last = stream(Usage(10, 3), Text("Hi"), Usage(-1, -(2**63), cached_tokens=-5))
+    assert ending(last) == ended(message("msg_0", "Hi"), usage=Counted.of(10, 3))
+
+
+def test_nothing_is_left_of_a_model_that_another_stands_in_for():
+    maker = synth()
+    maker.feed(parts.Warn("a", "A."))
+    events = maker.start()
+    for part in (Usage(9, 9, 9, 9), parts.Warn("b", "B."), Call(arguments="{"), Finish("length")):
+        events += maker.feed(part)
+    assert len(events) == len(numbered(beginning()))  # nothing of it was told
+    maker.restart()
+    maker.feed(Call(name="f", arguments="{}", call_id="c"))
+    known = ResponseWarning(code="a", message="A.")
+    assert ending(maker.end()) == ended(call("fc_0", "f", "{}", "c"), warnings=[known])
+
+
 def test_usage_after_the_finish_is_kept():
     events = stream(Text("Hi"), Finish("stop"), Usage(1, 2, 0, 1))
     assert events == numbered(

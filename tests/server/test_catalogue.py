@@ -30,6 +30,13 @@ def test_what_providers_list_is_listed_beside_what_is_configured() -> None:
         assert [request.path for request in provider.requests] == ["/v1/models"]
 
 
+def test_half_a_character_in_a_name_is_mended() -> None:
+    with upstream(whole({"data": [{"id": "half\ud800"}, {"id": "good"}]})) as provider:
+        local = Provider(name="local", adapter="openai", base_url=f"{provider.url}/v1")
+        with serving(Settings(providers=[local])) as address:
+            assert listed(address) == ["demo", "echo", "local/half\ufffd", "local/good"]
+
+
 def test_a_model_need_not_be_listed_to_be_known() -> None:
     provider = Provider(name="gone", adapter="openai", base_url="http://127.0.0.1:9/v1")
     with serving(Settings(providers=[provider])) as address:

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
+import httpx
 import pytest
 from httpx import Headers, RemoteProtocolError
 
@@ -249,3 +250,33 @@ def test_what_breaks_after_the_answer_has_begun_breaks_the_answer() -> None:
         assert answer.status_code == 200
         with pytest.raises(RemoteProtocolError):
             answer.read()
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def status_for(address: str, host: str, **headers: str) -> int:
+    """Ask for a response by some name."""
+    body = {"model": "echo", "input": "Hi!"}
+    named = {"host": host, **headers}
+    return httpx.post(f"{address}/v1/responses", json=body, headers=named).status_code
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000"])
+def test_a_strangers_name_for_this_machine_is_refused(server: str, host: str) -> None:
+    assert status_for(server, host) == 403
+    answer = httpx.get(f"{server}/v1/models", headers={"host": host})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1:80", "[::1]:8000", "box"])
+def test_its_own_names_are_welcome(server: str, host: str) -> None:
+    assert status_for(server, host) == 200
+
+
+def test_a_name_that_is_allowed_or_comes_with_a_key_is_welcome() -> None:
+    with serving(Settings(allowed_hosts=["gateway.example"])) as address:
+        assert status_for(address, "gateway.example") == 200
+        assert status_for(address, "other.example") == 403
+    with serving(Settings(api_key="k")) as address:
+        assert status_for(address, "any.example", authorization="Bearer k") == 200

@@ -263,6 +263,23 @@ async def test_a_kept_connection_that_closes_when_asked_is_asked_once(client: Cl
     assert [len(visit.requests) for visit in server.visits] == [2, 2, 2, 1]
 
 
+async def test_a_kept_connection_that_closes_later_was_read_and_is_not_asked_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        await visit.say(ok(b"a"))
+        await visit.hear()
+        await asyncio.sleep(0.1)  # it may have worked on an answer all the while
+
+    monkeypatch.setattr("antiphon.transport.connection.STALE_SECONDS", 0.05)
+    async with peer(meet) as server:
+        await asked(client, server.url)
+        error = await refused(client, server.url)
+    assert error.payload.code == "upstream_cut"
+    assert [len(visit.requests) for visit in server.visits] == [2]
+
+
 async def test_nothing_is_asked_again_after_a_byte_of_the_answer(client: Client) -> None:
     async with peer(forgetful("with a byte", 1)) as server:
         await asked(client, server.url)

@@ -10,10 +10,10 @@ with that word.
 
 from urllib.parse import quote
 
-from antiphon.adapters._chat import CUSTOM, Chat
-from antiphon.adapters._chat_chunks import REASONS
-from antiphon.adapters._chat_messages import Habits
 from antiphon.adapters.base import Prompt, Provider
+from antiphon.adapters.chat import CUSTOM, Chat
+from antiphon.adapters.chat.answer import REASONS
+from antiphon.adapters.chat.conversation import Habits
 from antiphon.wire.upstream import Credential, Entra, Key, Upstream
 
 __all__ = ["REASONS", "Azure"]

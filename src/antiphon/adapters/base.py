@@ -5,15 +5,28 @@ What is the same for every provider stands here: how bytes that cannot be read, 
 short and errors in bodies are told.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from antiphon.adapters.faults import (
+    CUT,
+    MAX_WORD,
+    Fault,
+    advice,
+    fault_in,
+    is_retryable,
+    passed_on,
+    redacted,
+    status_of,
+    type_of,
+    unreadable,
+)
+from antiphon.adapters.fields import fields_of, list_of
 from antiphon.core import parts
 from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.core.items import Item
@@ -86,15 +99,6 @@ class Prompt:
     def refuse(self, message: str, param: str, code: str = "unsupported_value") -> RequestError:
         """Make the error for what cannot be carried and would change the meaning."""
         return RequestError(message, param=param, code=code)
-
-
-class Fault(Struct, frozen=True):
-    """An error as the provider told it, as far as it did."""
-
-    message: str = ""
-    type: str | None = None
-    code: str | None = None
-    param: str | None = None
 
 
 class Adapter(ABC):
@@ -175,13 +179,13 @@ class Adapter(ABC):
         except json.JSONError:
             value = None
         fault = self.fault(status, headers, value)
-        words = fault.message or f"answered {status} and did not say why."
+        told = self._told(fault, status, f"answered {status} and did not say why.")
         return UpstreamError(
-            f"{self.provider.name}: {redacted(words)}",
-            status=503 if status == 529 else status,
-            type=fault.type or type_of(status),
-            code=fault.code,
-            param=fault.param,
+            told.message,
+            status=passed_on(status),
+            type=told.type,
+            code=told.code,
+            param=told.param,
             retryable=is_retryable(status, headers, fault),
             headers=advice(headers),
         )
@@ -191,16 +195,20 @@ class Adapter(ABC):
         del status, headers
         return fault_in(value)
 
-    def failure(self, fault: Fault, status: int = 502) -> parts.Failure:
+    def failure(self, fault: Fault, status: int | None = None) -> parts.Failure:
         """Tell an error that came inside an answer; `status` is what it would have been before."""
-        words = fault.message or "broke off and did not say why."
-        payload = ErrorPayload(
-            message=f"{self.provider.name}: {redacted(words)}",
-            type=fault.type or type_of(status),
-            code=fault.code,
-            param=fault.param,
+        status = status or status_of(fault)
+        told = self._told(fault, status, "broke off and did not say why.")
+        return parts.Failure(told, status=passed_on(status))
+
+    def _told(self, fault: Fault, status: int, otherwise: str) -> ErrorPayload:
+        """Write an error as the client may see it."""
+        return ErrorPayload(
+            message=f"{self.provider.name}: {redacted(fault.message or otherwise)}",
+            type=redacted(fault.type or type_of(status), MAX_WORD),
+            code=fault.code and redacted(fault.code, MAX_WORD),
+            param=fault.param and redacted(fault.param, MAX_WORD),
         )
-        return parts.Failure(payload, status=503 if status == 529 else status)
 
 
 LAST = frozenset({parts.Finish, parts.Failure})
@@ -235,7 +243,8 @@ class Decoder(ABC):
         try:
             self._walk(self.rest(), told)
         except UNREADABLE as error:
-            self._give_up(error, told)
+            if not self.finished:  # or else only its last words were cut
+                self._give_up(error, told)
         return self._closed(told)
 
     def whole(self, body: bytes) -> list[Part]:
@@ -303,17 +312,22 @@ class Decoder(ABC):
 class SseDecoder(Decoder):
     """Hears Server-Sent Events, up to `[DONE]` if there is one."""
 
+    reads_done: ClassVar[bool] = False
+    """Whether `[DONE]` is read like an event, because it says something in this dialect."""
+
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter)
         self._events = sse.Decoder(MAX_EVENT)
 
     def split(self, data: bytes) -> Iterable[sse.Event]:
         """Cut the bytes into events."""
-        return self._until_done(self._events.feed(data))
+        events = self._events.feed(data)
+        return events if self.reads_done else self._until_done(events)
 
     def rest(self) -> Iterable[sse.Event]:
         """Return the event whose blank line never came."""
-        return self._until_done(self._events.close())
+        events = self._events.close()
+        return events if self.reads_done else self._until_done(events)
 
     def _until_done(self, events: list[sse.Event]) -> Iterable[sse.Event]:
         for event in events:
@@ -362,90 +376,14 @@ class Reader(Generic[T]):
 UNREADABLE = (ValueError, RecursionError)
 """What bytes that nobody can read raise; msgspec's errors and our wire's are ValueErrors."""
 
-CUT = Fault("the answer was cut short.", "model_error", "upstream_cut")
 
-
-def unreadable(error: Exception) -> Fault:
-    """Tell that something came which cannot be read."""
-    reason = str(error)[:200]
-    return Fault(f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid")
-
-
-# --- errors ---------------------------------------------------------------------------------------
-
-TYPES = {
-    400: "invalid_request",
-    401: "authentication_error",
-    403: "permission_denied",
-    404: "not_found",
-    413: "invalid_request",
-    422: "invalid_request",
-    429: "too_many_requests",
-}
-RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-SPENT = frozenset({"insufficient_quota", "billing_error"})
-"""Codes of a 429 that waiting does not mend."""
-
-SECRETS = re.compile(
-    r"\b(?:sk|pk|rk|xai|gsk|key)-[\w*.-]{6,}|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)\w{12,}"
-    r"|(?i:bearer )[\w.~+/-]{8,}=*|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"
-)
-
-
-def redacted(message: str) -> str:
-    """Return a provider's words without what looks like a key in them."""
-    return SECRETS.sub("[redacted]", message)[:2000]
-
-
-def type_of(status: int) -> str:
-    """Return our type for an error whose provider names none."""
-    return TYPES.get(status, "model_error")
-
-
-def is_retryable(status: int, headers: Mapping[str, str], fault: Fault) -> bool:
-    """Tell whether the same request may succeed a little later."""
-    said = headers.get("x-should-retry")
-    if said in ("true", "false"):
-        return said == "true"
-    return status in RETRYABLE and not SPENT & {fault.code, fault.type}
-
-
-def advice(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return what a provider says about trying again, for the client."""
-    return {name: headers[name] for name in ("retry-after", "retry-after-ms") if name in headers}
-
-
-def fault_in(value: object) -> Fault:
-    """Find an error in the shapes that most servers use: nested, flat, or a lone string."""
-    if isinstance(value, list) and value:
-        value = cast("list[object]", value)[0]
-    if not isinstance(value, dict):
-        return Fault()
-    fields = cast("dict[str, object]", value)
-    inner = fields.get("error")
-    if isinstance(inner, str):
-        return Fault(inner)
-    if isinstance(inner, dict):
-        fields = cast("dict[str, object]", inner)
-    words = fields.get("message") or fields.get("detail") or fields.get("Message")
-    return Fault(
-        words if isinstance(words, str) else "",
-        type=_string(fields.get("type")),
-        code=_string(fields.get("code")),
-        param=_string(fields.get("param")),
-    )
-
-
-def _string(value: object) -> str | None:
-    return str(value) if isinstance(value, str | int) and value not in ("", True, False) else None
+def finish(raw: str | None, reasons: Mapping[str, parts.Reason], *, called: bool) -> parts.Finish:
+    """Say why a model stopped; of one that calls, many providers say just that it did."""
+    reason = reasons.get(raw or "", "stop")
+    return parts.Finish("tool_calls" if called and reason == "stop" else reason, raw)
 
 
 def names_in(body: object, group: str, field: str) -> list[str]:
     """Return one field of every object in a list, wherever it is a string."""
-    entries = cast("dict[str, object]", body).get(group) if isinstance(body, dict) else None
-    found: list[str] = []
-    for entry in cast("list[object]", entries) if isinstance(entries, list) else []:
-        name = cast("dict[str, object]", entry).get(field) if isinstance(entry, dict) else None
-        if isinstance(name, str):
-            found.append(name)
-    return found
+    names = (fields_of(entry).get(field) for entry in list_of(fields_of(body).get(group)))
+    return [name for name in names if isinstance(name, str)]

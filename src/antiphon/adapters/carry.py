@@ -101,6 +101,12 @@ FEATURES: dict[str, Feature] = {
     ),
 }
 
+WEB_SEARCH = frozenset(
+    f"openai:web_search{suffix}"
+    for suffix in ("", "_2025_08_26", "_preview", "_preview_2025_03_11")
+)
+"""OpenAI's search, by all its names; other providers have one too."""
+
 TOOL_FEATURES = frozenset({"tools", "tool_choice", "parallel_tool_calls", "allowed_tools"})
 FORMAT_FEATURES = frozenset({"json_object", "json_schema", "tools_with_format"})
 CONTENT_FEATURES = frozenset(

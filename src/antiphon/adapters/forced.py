@@ -2,19 +2,23 @@
 
 The tool's parameters are the schema, and its arguments, as they come, are the text of the answer.
 If there are other tools too, the model must call one of them or this one. What comes is checked
-against the schema at the end: an answer that does not satisfy it is a failure, never completed.
+against the schema at the end: an answer that does not satisfy it is a failure, never completed. A
+schema is the client's, and may name addresses; nothing is ever fetched for it.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace as with_fields
+from typing import NoReturn
 
 from msgspec.structs import replace
 
-from antiphon.adapters.base import Adapter, Decoder, Fault, Prompt
+from antiphon.adapters.base import Adapter, Decoder, Prompt
 from antiphon.adapters.carry import feature_of
+from antiphon.adapters.faults import Fault
 from antiphon.core import parts
 from antiphon.core.parts import Part
 from antiphon.core.request import JsonSchemaFormat, Request, TextConfig
+from antiphon.core.surrogates import mend
 from antiphon.core.tools import FunctionTool, FunctionToolChoice
 from antiphon.wire import json
 
@@ -161,11 +165,17 @@ def mismatch(text: str, schema: dict[str, object]) -> str | None:
     import jsonschema_rs
 
     try:
-        value = json.decode(text.encode())
+        value = json.decode(mend(text).encode())
     except json.JSONError as error:
         return str(error)
     try:
-        found = next(jsonschema_rs.validator_for(schema).iter_errors(value), None)
+        checker = jsonschema_rs.validator_for(schema, retriever=nowhere)
+        found = next(checker.iter_errors(value), None)
     except (ValueError, jsonschema_rs.ValidationError):
         return None  # a schema that cannot be read demands nothing
     return None if found is None else found.message[:200]
+
+
+def nowhere(address: str) -> NoReturn:
+    """Find nothing at an address; by itself the checker would ask any server, or read any file."""
+    raise ValueError(f"'{address[:80]}' is not looked up")

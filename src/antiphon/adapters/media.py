@@ -6,8 +6,13 @@ import mimetypes
 import re
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.content import InputFile, InputImage
+
+IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+TEXTS = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$")
+"""The media types that are text and may be read as such."""
 
 DATA_URL = re.compile(r"data:(?P<kind>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,")
 
@@ -25,6 +30,11 @@ class Media(Struct, frozen=True, kw_only=True):
     name: str = ""
 
     @property
+    def is_text(self) -> bool:
+        """Whether it may be read as text."""
+        return TEXTS.match(self.kind) is not None
+
+    @property
     def raw(self) -> bytes:
         """The bytes of `data`."""
         return base64.b64decode(self.data)
@@ -33,6 +43,11 @@ class Media(Struct, frozen=True, kw_only=True):
     def data_url(self) -> str:
         """The data as a data URL."""
         return f"data:{self.kind};base64,{self.data}"
+
+
+def of(part: InputImage | InputFile) -> Media:
+    """Read an image or a file; raises ValueError with what is wrong about it."""
+    return of_image(part) if isinstance(part, InputImage) else of_file(part)
 
 
 def of_image(part: InputImage) -> Media:
@@ -55,7 +70,13 @@ def of_file(part: InputFile) -> Media:
     else:
         return Media(id=_id(part), name=name)
     kind = found.kind or mimetypes.guess_type(name or found.url)[0] or ""
-    return Media(kind=kind, data=found.data, url=found.url, name=name)
+    return replace(found, kind=kind, name=name)
+
+
+def check_image(media: Media) -> None:
+    """Refuse an image that is of none of the usual types; raises ValueError."""
+    if media.kind not in IMAGES:
+        raise ValueError(f"an image may be a JPEG, PNG, GIF or WebP, not {media.kind}")
 
 
 def _id(part: InputImage | InputFile) -> str:
@@ -78,7 +99,8 @@ def _located(url: str) -> Media:
         from urllib.parse import unquote_to_bytes
 
         data = base64.b64encode(unquote_to_bytes(data)).decode()
-    return _checked(Media(kind=kind.lower(), data=data))
+    kind = kind.lower().replace("image/jpg", "image/jpeg")
+    return _checked(Media(kind=kind, data=data))
 
 
 def _checked(media: Media) -> Media:

@@ -9,10 +9,10 @@ that are not nine letters and digits.
 
 from urllib.parse import urlsplit
 
-from antiphon.adapters._chat import CUSTOM, NATIVE, Chat
-from antiphon.adapters._chat_chunks import REASONS
-from antiphon.adapters._chat_messages import Habits
 from antiphon.adapters.base import Provider
+from antiphon.adapters.chat import CUSTOM, NATIVE, Chat
+from antiphon.adapters.chat.answer import REASONS
+from antiphon.adapters.chat.conversation import Habits
 
 __all__ = ["REASONS", "OpenAI"]
 

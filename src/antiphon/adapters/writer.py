@@ -7,10 +7,11 @@ strict functions, no `top_logprobs` and no detail of images.
 
 from typing import ClassVar
 
-from antiphon.adapters._chat import Chat
-from antiphon.adapters._chat_chunks import REASONS
-from antiphon.adapters._chat_messages import Fields, Habits
 from antiphon.adapters.base import Prompt, names_in
+from antiphon.adapters.chat import Chat
+from antiphon.adapters.chat.answer import REASONS
+from antiphon.adapters.chat.conversation import Habits
+from antiphon.adapters.fields import Fields
 from antiphon.core.tools import ToolChoice
 
 __all__ = ["REASONS", "Writer"]

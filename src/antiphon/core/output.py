@@ -276,6 +276,10 @@ class Output:
             if item.strand:
                 self._folded(item, item.strand)
 
+    def restart(self) -> None:
+        """Forget the calls that have no name yet."""
+        self._nameless.clear()
+
     # --- closing ---
 
     def close(self, status: Status) -> None:

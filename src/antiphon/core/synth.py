@@ -70,6 +70,8 @@ class Synth:
         self._stream = Stream()
         self._output = Output(self._stream, ids, manner)
         self._warnings: list[ResponseWarning] = list(response.warnings or ())
+        self._standing = 0
+        """How many of them were there before the response was announced."""
         self._reason: parts.Reason = "stop"
         self.usage = parts.Usage()
         self.ended = False
@@ -106,6 +108,7 @@ class Synth:
 
     def start(self) -> list[Event]:
         """Announce the response: created, then queued or in progress."""
+        self._standing = len(self._warnings)
         self._stream.say(ResponseCreated, response=self._begun)
         if self._begun.status != "queued":
             return self.begin()
@@ -123,6 +126,13 @@ class Synth:
             raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
         self._steps[type(part)](part)
         return self._stream.take()
+
+    def restart(self) -> None:
+        """Forget what a model gave of which nothing was told: another one answers in its place."""
+        self.usage = parts.Usage()
+        self._reason = "stop"
+        self._output.restart()
+        del self._warnings[self._standing :]
 
     def end(self) -> list[Event]:
         """Close everything and say how the response ended."""
@@ -202,7 +212,8 @@ class Synth:
         self._stream.say(ExtensionEvent, type=part.type, extra=data or UNSET)
 
     def _count(self, part: parts.Usage) -> None:
-        known = {name: value for name, value in asdict(part).items() if value is not None}
+        given = asdict(part).items()  # less than nothing is no count
+        known = {name: value for name, value in given if value is not None and value >= 0}
         self.usage = replace(self.usage, **known)
 
     def _warn(self, part: parts.Warn) -> None:

@@ -29,37 +29,43 @@ class Attempts:
         self._index = 0
         self._failed: list[tuple[Asked, Trouble]] = []
 
+    @property
+    def asked(self) -> Asked:
+        """The request as the model is asked whose turn it is."""
+        return self._asked[self._index]
+
     def seal(self, item: Item) -> Item:
         """Close what the model whose turn it is has made."""
-        return self._asked[self._index].envelope.close(item)
+        return self.asked.envelope.close(item)
 
     def turn(self, response_id: str) -> Turn:
         """Return the turn of the first model that can read the request; raises RequestError."""
         while True:
             try:
-                return self._asked[self._index].turn(response_id)
+                return self.asked.turn(response_id)
             except RequestError as error:
                 self._advance(error)
 
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Have the first model answer that can, beginning with the one whose turn this is."""
         while True:
+            sink.take(self._warnings())  # now, because an answer that fails takes no more
             try:
-                await self._asked[self._index].model.answer(turn, sink)
+                await self.asked.model.answer(turn, sink)
                 break
             except (RequestError, UpstreamError) as error:
                 if sink.spoken:
                     raise
                 self._advance(error)
             turn = dataclasses.replace(self.turn(turn.response_id), cancelled=turn.cancelled)
-        sink.take(self._warnings())
+            sink.restart()
 
     def _advance(self, error: Trouble) -> None:
         """Turn to the next model, or raise if there is none, or no use in it."""
         final = isinstance(error, UpstreamError) and error.status in FINAL
         if final or self._index == len(self._asked) - 1:
             raise self._in_full(error)
-        self._failed.append((self._asked[self._index], error))
+        self._failed.append((self.asked, error))
         self._index += 1
 
     def _in_full(self, error: Trouble) -> Trouble:
@@ -71,7 +77,7 @@ class Attempts:
         return error
 
     def _warnings(self) -> list[parts.Warn]:
-        answered = self._asked[self._index].model.name
+        answered = self.asked.model.name
         message = "{} could not answer, and {} was asked instead: {}"
         return [
             parts.Warn("fallback", message.format(asked.model.name, answered, error), "model")

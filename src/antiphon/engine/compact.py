@@ -28,6 +28,8 @@ from antiphon.core.request import CompactRequest, Request
 from antiphon.core.response import CompactResource, Response, ResponseWarning, Usage
 from antiphon.core.synth import Synth
 from antiphon.core.value import encode
+from antiphon.engine.asked import Asked
+from antiphon.engine.attempts import Attempts
 from antiphon.engine.checks import warnings
 from antiphon.engine.engine import ANYONE, Caller, Engine
 from antiphon.engine.models import Model, Sink
@@ -52,20 +54,21 @@ async def compact(
     engine: Engine, request: CompactRequest, caller: Caller = ANYONE
 ) -> CompactResource:
     """Make a conversation small; raises RequestError, UpstreamError or StoreError."""
-    asked = await engine.ask(_as_request(request), caller)
-    now = int(engine.clock())
-    begun = Response.new(asked.request, id=engine.ids("resp"), created_at=now)
+    scribes = [Scribe(asked) for asked in await engine.ask_all(_as_request(request), caller)]
+    attempts = Attempts([dataclasses.replace(s.asked, model=s) for s in scribes])
+    first, now = scribes[0].asked, int(engine.clock())
+    begun = Response.new(first.request, id=engine.ids("resp"), created_at=now)
     synth = Synth(begun, ids=engine.ids, clock=engine.clock)
-    for warning in warnings(asked.request):
+    for warning in [] if first.model.passes_unknown else warnings(first.request):
         synth.feed(warning)
-    scribe = Scribe(asked.model)
-    run = Run(scribe.write, asked.turn(begun.id), synth)
+    run = Run(attempts.answer, attempts.turn(begun.id), synth)
     response = await run.drive()
     if run.refusal:
         raise run.refusal
     if response.incomplete_details and response.incomplete_details.reason == "max_output_tokens":
         response = replace(response, warnings=[*(response.warnings or []), CUT])
-    gist = scribe.items or summary_of(response)
+    asked = attempts.asked
+    gist = next((s.items for s in scribes if s.items), None) or summary_of(response)
     return CompactResource(
         id=response.id,
         created_at=now,
@@ -94,14 +97,17 @@ def _as_request(request: CompactRequest) -> Request:
     )
 
 
-class Scribe:
+class Scribe(Model):
     """A model that writes what stands for a conversation: words or, from a compactor, items."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self._model = asked.model
+        self.name, self.window = self._model.name, self._model.window
+        self.origin, self.entry = self._model.origin, self._model.entry
         self.items: list[Item] = []
 
-    async def write(self, turn: Turn, sink: Sink) -> None:
+    async def answer(self, turn: Turn, sink: Sink) -> None:
         """Answer a turn with its summary."""
         made = await self._model.compact(turn)
         if made is None:

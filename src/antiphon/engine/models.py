@@ -50,6 +50,10 @@ class Sink(Protocol):
         """Return when more may be given."""
         ...
 
+    def restart(self) -> None:
+        """Forget what was taken of which nothing was told: another model answers."""
+        ...
+
 
 class Model(ABC):
     """Something that answers."""

@@ -167,6 +167,8 @@ class Run:
         synth = self._synth
         told: list[Event] = []
         for part in heard if self._guard is None else self._guard.allowed(heard):
+            if type(part) is parts.Failure:
+                self._account()
             events = synth.feed(part)
             if synth.ended:
                 self._last = events
@@ -179,6 +181,10 @@ class Run:
             if self._outlet and told:
                 self._outlet.write(told)
         return not synth.ended
+
+    def restart(self) -> None:
+        """Have another model answer, as if none had begun to."""
+        self._synth.restart()
 
     # --- the end ---
 

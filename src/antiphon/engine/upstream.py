@@ -7,9 +7,12 @@ sink in one call. Trying again happens before the answer has begun, and never af
 import asyncio
 import inspect
 import logging
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
+
+from msgspec.structs import replace
 
 from antiphon.adapters.ask import ask
 from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
@@ -31,6 +34,13 @@ logger = logging.getLogger("antiphon.engine")
 MANY_MODELS = 1000
 """How many models of a provider may be remembered to need another way of asking."""
 
+MIN_SECRET = 8
+"""How long a key must be to be looked for in what a provider says; shorter ones are words."""
+
+STEPS = re.compile(r"[/\\]")
+DOTS = frozenset({".", ".."})
+"""What no part of a model's name may be: it may stand in an address, and lead elsewhere there."""
+
 
 class Link:
     """A provider that can be asked."""
@@ -46,6 +56,12 @@ class Link:
         self._patience = patience
         self._budget = Budget()
         self._signer: Signer = signer(self._adapter.credential(), key)
+        self._secret = key.strip() if key else ""
+
+    def hush(self, words: str) -> str:
+        """Return a provider's words without our own key, which it may have repeated."""
+        told = len(self._secret) >= MIN_SECRET
+        return words.replace(self._secret, "[redacted]") if told else words
 
     def adapter(self, model: str) -> Adapter:
         """Return the adapter that a model is asked through."""
@@ -103,7 +119,8 @@ class Link:
             answer = await exchange.read()
         finally:
             exchange.release()
-        raise adapter.error(exchange.status, exchange.headers, answer)
+        heard = self.hush(answer.decode(errors="replace")).encode()
+        raise adapter.error(exchange.status, exchange.headers, heard)
 
 
 def keyless(name: str, variable: str) -> UpstreamError:
@@ -148,7 +165,8 @@ class UpstreamModel(Model):
         try:
             sink.take(prompt.warnings)
             sink.begin()
-            await Hearing(exchange, decoder, sink).hear(streamed=sink.live)
+            hearing = Hearing(exchange, decoder, sink, self._link.hush)
+            await hearing.hear(streamed=sink.live)
         finally:
             exchange.release()
 
@@ -156,10 +174,13 @@ class UpstreamModel(Model):
 class Hearing:
     """One answer being heard."""
 
-    def __init__(self, exchange: Exchange, decoder: Decoder, sink: Sink) -> None:
+    def __init__(
+        self, exchange: Exchange, decoder: Decoder, sink: Sink, hush: Callable[[str], str]
+    ) -> None:
         self._exchange = exchange
         self._decoder = decoder
         self._sink = sink
+        self._hush = hush
 
     async def hear(self, *, streamed: bool) -> None:
         """Hear the answer to its end; raises UpstreamError if it breaks before it has begun."""
@@ -194,19 +215,19 @@ class Hearing:
 
     def _tell(self, heard: list[Part]) -> bool:
         """Pass parts on. What breaks before anything was said is raised: others may do better."""
-        if heard and type(failure := heard[-1]) is parts.Failure and not self._sink.spoken:
-            self._sink.take(heard[:-1])
-            if not self._sink.spoken:
-                error = failure.error
-                raise UpstreamError(
-                    error.message,
-                    status=failure.status,
-                    type=error.type,
-                    code=error.code,
-                    param=error.param,
-                )
-            heard = [failure]
-        return self._sink.take(heard)
+        if not (heard and type(failure := heard[-1]) is parts.Failure):
+            return self._sink.take(heard)
+        error = replace(failure.error, message=self._hush(failure.error.message))
+        self._sink.take(heard[:-1])
+        if self._sink.spoken:
+            return self._sink.take([replace(failure, error=error)])
+        raise UpstreamError(
+            error.message,
+            status=failure.status,
+            type=error.type,
+            code=error.code,
+            param=error.param,
+        )
 
 
 class Providers:
@@ -237,7 +258,8 @@ class Providers:
         return UpstreamModel(self._link(provider), model) if self._has(provider, model) else None
 
     def _has(self, provider: str, model: str) -> bool:
-        return bool(model) and provider in self._providers
+        sane = bool(model) and DOTS.isdisjoint(STEPS.split(model))
+        return sane and provider in self._providers
 
     def _link(self, name: str) -> Link:
         """Return the way to a provider; its adapter is imported when it is first asked."""

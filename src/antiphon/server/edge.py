@@ -5,15 +5,17 @@ become a WebSocket passes here too, and one that must not is answered like any o
 """
 
 import hmac
+import ipaddress
 import logging
 import re
 import time
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
 
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.engine.ids import new_id
+from antiphon.server.address import is_loopback
 from antiphon.server.failures import Failure, explain
 from antiphon.server.http import (
     DIRECT,
@@ -51,6 +53,7 @@ class Edge:
         self._app = app
         self._key = settings.api_key
         self._origins = frozenset(settings.allowed_origins)
+        self._hosts = frozenset(settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through, and answer for whatever goes wrong."""
@@ -59,6 +62,7 @@ class Edge:
             return
         answer = Answer(scope, answering(scope, send))
         try:
+            self._check_host(scope)
             self._check_origin(scope)
             self._authorize(scope)
             await self._app(scope, receive, answer.send)
@@ -73,6 +77,24 @@ class Edge:
             await answer.refuse(failure)
         finally:
             answer.log()
+
+    def _check_host(self, scope: Scope) -> None:
+        """Refuse a name that a stranger's web page may have given this machine.
+
+        A page can have its own name lead here and then ask as if it were ours; without a key that
+        would be enough to read what is stored and to spend what the providers' keys are worth.
+        """
+        here = (scope.get("server") or ("",))[0]
+        if self._key is not None or not is_loopback(here):
+            return
+        host = host_name(header(scope, b"host") or here)
+        if is_public(host) and host not in self._hosts:
+            raise RequestError(
+                f"'{host[:80]}' is no name of this machine. Use localhost, set a key for the "
+                "server, or add the name to 'allowed_hosts'.",
+                type="permission_denied",
+                code="host_not_allowed",
+            )
 
     def _check_origin(self, scope: Scope) -> None:
         """Refuse a web page that would use its reader's own network to open a WebSocket."""
@@ -156,6 +178,25 @@ def direct(scope: Scope, send: Send) -> Direct | None:
     """Return a way to send at once, if nobody stands between the edge and us."""
     answer = scope.get(ANSWER)
     return answer.direct if isinstance(answer, Answer) and send == answer.send else None
+
+
+def is_public(host: str) -> bool:
+    """Tell whether a host is one that anybody could have named: not an address, nor a bare word."""
+    if "." not in host or host.endswith(".localhost"):
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return host
 
 
 def unrouted(scope: Scope, error: HTTPException) -> RequestError:

@@ -71,6 +71,10 @@ class Settings:
     socket_seconds: float = 3600
     """How long a WebSocket may be open."""
 
+    allowed_hosts: Sequence[str] = ()
+    """The names, beside localhost, by which a server may be asked that needs no key and listens
+    to this machine only: those of a proxy before it, say."""
+
     allowed_origins: Sequence[str] = ()
     """The web pages, as `https://host`, whose scripts may open a WebSocket."""
 

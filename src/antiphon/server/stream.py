@@ -51,16 +51,17 @@ class EventStream:
         """Encode events, and have them sent."""
         sse = self._dialect.sse
         chunk = sse(events[0]) if len(events) == 1 else b"".join(map(sse, events))
-        if (
-            self._idle
-            and self._direct
-            and asyncio.current_task(self._loop) is None
-            and self._direct(chunk)
-        ):
+        if not chunk:
+            return  # a door may have no words for an event
+        if self._direct and self._may_pass() and self._direct(chunk):
             self._quiet = False
-        elif chunk:  # a door may have no words for an event
+        else:
             self._put(chunk)
             self._wake.set()
+
+    def _may_pass(self) -> bool:
+        """Tell whether what comes now may leave now: nothing waits, and no task is running."""
+        return self._idle and not self._chunks and asyncio.current_task(self._loop) is None
 
     async def follow(self, batches: AsyncIterator[list[Event]], after: int = -1) -> None:
         """Write what comes after a number, as it comes from elsewhere, no faster than it is read.

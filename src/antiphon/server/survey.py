@@ -9,6 +9,7 @@ from msgspec import Struct
 from antiphon.adapters.base import Adapter, Provider
 from antiphon.adapters.registry import adapter_for
 from antiphon.core.errors import AntiphonError
+from antiphon.core.surrogates import mend
 from antiphon.transport.auth import signer
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.http import Client, HttpRequest
@@ -107,7 +108,7 @@ async def _asked(
             words += f"; check {provider.api_key_env}"
         return "not ready", f"{answer.status} from {listing.url}: {words}", []
     try:
-        names = adapter.listed(json.decode_lenient(answer.body))
+        listed = adapter.listed(json.decode_lenient(answer.body))
     except json.JSONError:
         return "reached", f"{listing.url} answers with something that is not JSON", []
-    return "ready", "", names
+    return "ready", "", [mend(name) for name in listed]

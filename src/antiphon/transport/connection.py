@@ -22,6 +22,9 @@ MAX_HEADERS = 256
 LINGER_SECONDS = 1.0
 """How long the end of an answer may take that nobody listens to any more."""
 
+STALE_SECONDS = 2.0
+"""How soon a kept connection must break for its request to have come too late to be read."""
+
 IDLE_SECONDS = 20.0
 """How long a connection may wait for its next request; servers forget them sooner or later."""
 
@@ -162,7 +165,7 @@ class Connection(asyncio.Protocol):
         exchange, self._exchange = self._exchange, None
         if exchange is None or self._complete:
             return
-        if self._silent and self._used:
+        if self._silent and self._used and self._loop.time() - self._asked < STALE_SECONDS:
             exchange.fail(Stale())
         elif exc is None and not self._in_head and not self._is_framed():
             exchange.end()  # an answer whose end is the connection's

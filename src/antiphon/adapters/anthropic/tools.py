@@ -1,0 +1,180 @@
+"""What Claude may call, what it must, and the shape of its answer.
+
+Dialect notes: an `input_schema` is an object's; a schema that is enforced has only closed objects
+and no limits on numbers, lengths or counts. What cannot be enforced is told in the description.
+"""
+
+from typing import Any
+
+from antiphon.adapters.anthropic.models import Claude
+from antiphon.adapters.anthropic.shapes import SLUG
+from antiphon.adapters.base import Prompt
+from antiphon.adapters.carry import WEB_SEARCH
+from antiphon.adapters.fields import Fields, filled
+from antiphon.adapters.forced import NAME as ANSWER
+from antiphon.core.request import JsonSchemaFormat, Request
+from antiphon.core.schema import Schema, is_array, is_object
+from antiphon.core.tools import (
+    ExtensionTool,
+    ExtensionToolChoice,
+    FunctionTool,
+    FunctionToolChoice,
+    Tool,
+    must_call,
+)
+
+EMPTY: Schema = {"type": "object", "properties": {}}
+WEB_SEARCH_TOOL: Fields = {"type": "web_search_20250305", "name": "web_search"}
+"""The version that every model has which can search at all."""
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+
+def tools(prompt: Prompt) -> list[Fields]:
+    """Write the tools."""
+    return [_tool(prompt, tool, index) for index, tool in enumerate(prompt.request.tools)]
+
+
+def _tool(prompt: Prompt, tool: Tool, index: int) -> Fields:
+    if isinstance(tool, ExtensionTool):
+        return _hosted(prompt, tool, index)
+    schema = EMPTY | (tool.parameters or {})
+    if tool.strict:
+        schema = enforceable(prompt, schema, f"tools[{index}].parameters")
+    told: Fields = {"name": tool.name, "description": tool.description, "input_schema": schema}
+    return filled(told | {"strict": tool.strict or None})
+
+
+def _hosted(prompt: Prompt, tool: ExtensionTool, index: int) -> Fields:
+    extra: Schema = dict(tool.extra or {})
+    if tool.type not in WEB_SEARCH:
+        return {**extra, "type": tool.type.removeprefix(SLUG)}
+    told = dict(WEB_SEARCH_TOOL)
+    if is_object(where := extra.get("user_location")):
+        told["user_location"] = {"type": "approximate"} | where
+    if is_object(filters := extra.get("filters")):
+        names = ("allowed_domains", "blocked_domains")
+        told |= {name: filters[name] for name in names if filters.get(name)}
+    if extra.get("search_context_size"):
+        message = f"'{prompt.model}' decides itself how much of a page it reads."
+        prompt.warn("unsupported_parameter", message, f"tools[{index}].search_context_size")
+    return told
+
+
+# --- the choice -----------------------------------------------------------------------------------
+
+
+def tool_choice(prompt: Prompt, claude: Claude) -> Fields | None:
+    """Write what must be called, if anything has to be said about it."""
+    request = prompt.request
+    if not request.tools:
+        return None
+    asked = must_call(request.tool_choice) and not claude.obeys  # in words
+    chosen: Fields = {"type": "auto"} if asked else _chosen(request)
+    if not request.parallel_tool_calls and chosen["type"] != "none":
+        return chosen | {"disable_parallel_tool_use": True}
+    return None if chosen == {"type": "auto"} else chosen
+
+
+def _chosen(request: Request) -> Fields:
+    match request.tool_choice:
+        case "required":
+            return {"type": "any"}
+        case FunctionToolChoice(name=name):
+            return {"type": "tool", "name": name}
+        case ExtensionToolChoice() as choice:
+            return {"type": "tool", "name": _name_of(request, choice)}
+        case "none":
+            return {"type": "none"}
+        case _:
+            return {"type": "auto"}
+
+
+def _name_of(request: Request, choice: ExtensionToolChoice) -> object:
+    """Return what the model calls a hosted tool by."""
+    if choice.type in WEB_SEARCH:
+        return WEB_SEARCH_TOOL["name"]
+    named = choice.get("name")
+    offered = (tool.get("name") for tool in request.tools if tool.type == choice.type)
+    return named or next(offered, None) or choice.type.removeprefix(SLUG)
+
+
+def demand(prompt: Prompt, claude: Claude) -> str | None:
+    """Ask in words for a call that a model cannot be made to make; raises RequestError.
+
+    Words can bring about only the answer's own tool. Whether they did is seen at the end, where the
+    answer is held against its schema.
+    """
+    tools, choice = prompt.request.tools, prompt.request.tool_choice
+    if claude.obeys or not (tools and must_call(choice)):
+        return None
+    name = tools[-1].name if isinstance(tools[-1], FunctionTool) else ""
+    if name.rstrip("_") == ANSWER and choice in ("required", FunctionToolChoice(name=name)):
+        return f"Never answer in text. Give the final answer by calling the tool '{name}'."
+    message = f"The model '{prompt.model}' cannot be made to call a tool. Use 'auto'."
+    raise prompt.refuse(message, "tool_choice")
+
+
+# --- schemas --------------------------------------------------------------------------------------
+
+LIMITS = frozenset(
+    """minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern
+    minItems maxItems uniqueItems minProperties maxProperties contains minContains maxContains
+    """.split()
+)
+FORMATS = frozenset("date-time time date duration email hostname uri ipv4 ipv6 uuid".split())
+MEMBERS = ("properties", "$defs", "definitions")
+MAX_DEPTH = 64
+
+
+def format_of(prompt: Prompt) -> Fields | None:
+    """Write the schema that the answer must satisfy, if there is one."""
+    format = prompt.request.text.format
+    if not isinstance(format, JsonSchemaFormat):
+        return None
+    if not format.schema:
+        raise prompt.refuse("A format of JSON needs a schema.", "text.format.schema")
+    schema = enforceable(prompt, format.schema, "text.format.schema")
+    return {"type": "json_schema", "schema": schema}
+
+
+def enforceable(prompt: Prompt, schema: Schema, param: str) -> Schema:
+    """Return a schema as Anthropic can enforce it, and say what it cannot."""
+    loose: set[str] = set()
+    made = _closed(schema, loose, 0)
+    if loose:
+        names = ", ".join(f"'{name}'" for name in sorted(loose))
+        message = f"{names} cannot be enforced; the model was told of it in the description."
+        prompt.warn("schema_relaxed", message, param)
+    return made if is_object(made) else schema
+
+
+def _closed(schema: Any, loose: set[str], depth: int) -> Any:
+    """Close every object, and turn what cannot be enforced into words."""
+    if not is_object(schema) or depth > MAX_DEPTH:
+        return schema
+    made: Schema = {}
+    told: list[str] = []
+    for key, value in schema.items():
+        if _is_loose(key, value):
+            told.append(f"{key}: {value}")
+            loose.add(key)
+        elif key in MEMBERS and is_object(value):
+            made[key] = {name: _closed(value[name], loose, depth + 1) for name in value}
+        elif key in ("anyOf", "oneOf", "allOf") and is_array(value):
+            made["anyOf" if key == "oneOf" else key] = [_closed(v, loose, depth + 1) for v in value]
+        else:
+            made[key] = _closed(value, loose, depth + 1) if key == "items" else value
+    if schema.get("type") == "object" or "properties" in schema:
+        made.setdefault("additionalProperties", False)
+    if told:
+        words = f"({', '.join(told)})"
+        made["description"] = f"{made.get('description') or ''} {words}".lstrip()
+    return made
+
+
+def _is_loose(key: str, value: object) -> bool:
+    if key == "minItems":
+        return value not in (0, 1)
+    return key in LIMITS or (key == "format" and value not in FORMATS)

@@ -1,0 +1,219 @@
+"""Chat Completions, heard: the chunks of a stream and whole answers, as parts.
+
+Dialect notes: a whole answer is one chunk whose choice has a `message` in place of a `delta`. A
+call's id and name come once, its arguments bit by bit, and only its index says which call a bit
+belongs to; servers repeat, omit and reuse ids, names and indexes, so `calls.py` sorts them.
+Thinking has three spellings, and the one that was heard is the one in which it goes back. Usage
+comes in any chunk, mostly in one without choices after the last. `[DONE]` ends a stream, also one
+that never said why.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from antiphon.adapters.base import Adapter, Reader, SseDecoder, finish
+from antiphon.adapters.chat.calls import Calls
+from antiphon.adapters.chat.shapes import (
+    Choice,
+    Chunk,
+    Fragment,
+    Logprobs,
+    Note,
+    Piece,
+    Said,
+    Usage,
+)
+from antiphon.adapters.faults import Fault, fault_in
+from antiphon.adapters.logprobs import weighed
+from antiphon.core import content, parts
+from antiphon.core.parts import Part
+from antiphon.wire import json, sse
+
+REASONS: Mapping[str, parts.Reason] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+}
+"""Why a model stops; `model_length` is Mistral's word for a window that is full."""
+
+BROKEN = frozenset({"error", "insufficient_system_resource"})
+"""Reasons that are failures: the first is OpenRouter's and Mistral's, the other DeepSeek's."""
+
+SEALS = {field: f'{{"field":"{field}"}}' for field in ("reasoning_content", "reasoning", "content")}
+"""Marks thinking with the field it came in, which is where it has to go back."""
+
+
+READ = Reader(Chunk)
+
+
+class ChatDecoder(SseDecoder):
+    """Hears one answer."""
+
+    reads_done = True
+
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__(adapter)
+        self._calls = Calls()
+        self._thinking = False
+
+    def read(self, chunk: object) -> Iterable[Part]:
+        """Read one event."""
+        event = cast("sse.Event", chunk)
+        if event.event == "error":
+            return (self._broken(error_in(event.data)),)
+        if event.data.startswith(sse.DONE):
+            told = self._finish(None)
+            self.done = True
+            return told
+        return self._chunk(event.data) if event.data else ()
+
+    def read_whole(self, body: bytes) -> Iterable[Part]:
+        """Read a whole answer, which must hold one."""
+        told = self._chunk(body)
+        if told and isinstance(told[-1], parts.Failure):
+            return told
+        if all(isinstance(part, parts.Usage) for part in told):
+            fault = Fault("answered without a choice.", "model_error", "upstream_invalid")
+            told.append(self.adapter.failure(fault))
+        elif not any(isinstance(part, parts.Finish) for part in told):
+            told += self._finish(None)
+        return told
+
+    # --- what a chunk says ---
+
+    def _chunk(self, data: bytes) -> list[Part]:
+        chunk = READ(data)
+        if (words := plain_words(chunk)) is not None:
+            self._thinking = False
+            return [parts.Text(words)]
+        if chunk.error or chunk.object == "error":
+            return [self._broken(error_in(data))]
+        told: list[Part] = []
+        for choice in chunk.choices or ():
+            if not choice.index:
+                self._choice(choice, told)
+        if chunk.usage:
+            told.append(usage_of(chunk.usage))
+        return told
+
+    def _choice(self, choice: Choice, told: list[Part]) -> None:
+        if choice.error:
+            told.append(self._broken({"error": choice.error}))
+            return
+        if choice.delta is not None:
+            self._said(choice.delta, choice.logprobs, told)
+        elif choice.message is not None:
+            self._calls.by_position = True
+            self._said(choice.message, choice.logprobs, told)
+        if choice.finish_reason and not self.finished:
+            told += self._finish(choice.finish_reason)
+
+    def _said(self, said: Said, logprobs: Logprobs | None, told: list[Part]) -> None:
+        called = said.tool_calls or (said.function_call and [Fragment(function=said.function_call)])
+        thinking = said.reasoning_content or said.reasoning
+        if thinking and isinstance(thinking, str):
+            field = "reasoning_content" if said.reasoning_content else "reasoning"
+            told.append(self._thought(thinking, field))
+        if isinstance(said.content, list):
+            self._pieces(said.content, told)
+        elif said.content or not (told or called or said.refusal):
+            tokens = weighed(logprobs.content) if logprobs else None
+            told.append(parts.Text(said.content or "", logprobs=tokens))
+        if said.refusal:
+            told.append(parts.Refusal(said.refusal))
+        if said.annotations:
+            told.extend(notes_of(said.annotations))
+        if called:
+            told.extend(self._calls.heard(called))
+        self._thinking = bool(told) and type(told[-1]) is parts.Reasoning
+
+    def _pieces(self, pieces: list[Piece], told: list[Part]) -> None:
+        before = len(told)
+        for piece in pieces:
+            if piece.thinking:
+                told.append(self._thought(words_of(piece.thinking), "content"))
+            elif piece.refusal:
+                told.append(parts.Refusal(piece.refusal))
+            elif piece.text:
+                self._thinking = False
+                told.append(parts.Text(piece.text))
+        if len(told) == before:
+            told.append(parts.Text(""))
+
+    def _thought(self, text: str, field: str) -> Part:
+        """Tell thinking, and with the first of it where it belongs."""
+        begun, self._thinking = self._thinking, True
+        return parts.Reasoning(text, encrypted_content=None if begun else SEALS[field])
+
+    # --- how it ends ---
+
+    def _finish(self, raw: str | None) -> list[Part]:
+        if self.finished:
+            return []
+        if raw in BROKEN:
+            fault = Fault(f"stopped with '{raw}'.", "model_error", raw)
+            return [self.adapter.failure(fault)]
+        told = self._calls.rest()
+        return [*told, finish(raw, REASONS, called=self._calls.made)]
+
+    def _broken(self, value: object) -> parts.Failure:
+        return self.adapter.failure(fault_in(value))
+
+
+def plain_words(chunk: Chunk) -> str | None:
+    """Return the words of a chunk that holds nothing else, as nearly all of them do."""
+    if chunk.choices is None or len(chunk.choices) != 1 or chunk.usage or chunk.error:
+        return None
+    choice = chunk.choices[0]
+    said = choice.delta
+    if said is None or choice.index or choice.finish_reason or choice.logprobs or choice.error:
+        return None
+    if said.tool_calls or said.reasoning_content or said.reasoning or said.refusal:
+        return None
+    if said.function_call or said.annotations or not isinstance(said.content, str):
+        return None
+    return said.content or None
+
+
+def error_in(data: bytes) -> object:
+    """Read an error, which may be mere words."""
+    try:
+        return json.decode_lenient(data)
+    except json.JSONError:
+        return {"error": data.decode(errors="replace")}
+
+
+def usage_of(usage: Usage) -> parts.Usage:
+    """Read token counts; those of the prompt include what was cached."""
+    read = usage.prompt_tokens_details or usage.prompt_token_details
+    written = usage.completion_tokens_details
+    return parts.Usage(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        read.cached_tokens if read else None,
+        written.reasoning_tokens if written else None,
+    )
+
+
+def notes_of(notes: list[Note]) -> Iterable[Part]:
+    """Read the annotations that are citations."""
+    for note in notes:
+        if cited := note.url_citation:
+            yield parts.Annotation(
+                content.UrlCitation(
+                    url=cited.url,
+                    title=cited.title or "",
+                    start_index=max(0, cited.start_index or 0),
+                    end_index=max(0, cited.end_index or 0),
+                )
+            )
+
+
+def words_of(thinking: list[Piece] | str) -> str:
+    """Return the words of a thinking piece."""
+    if isinstance(thinking, str):
+        return thinking
+    return "".join(piece.text or "" for piece in thinking)

@@ -1,0 +1,126 @@
+"""Which call a bit of a chat answer belongs to.
+
+OpenAI gives a call an index, and its id and name once, in the first bit. Others repeat both in
+every bit, send a fresh id with each, send the name after the id or the id after the name, give all
+calls the same index, or no index at all. What makes a call another one, then: a name together with
+an id that is not the call's own; without ids, another name, or a name and more arguments after
+arguments that are whole.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from antiphon.adapters.chat.shapes import Fragment
+from antiphon.adapters.fields import Fields, json_text
+from antiphon.core import parts
+from antiphon.core.items import ExtensionItem
+from antiphon.core.parts import Part
+from antiphon.wire.chat_messages import CUSTOM_CALL
+
+
+class Known:
+    """A call that was heard of."""
+
+    __slots__ = ("begun", "custom", "id", "key", "name", "said", "waiting")
+
+    def __init__(self, key: int, id: str, *, custom: bool) -> None:
+        self.key = key
+        self.id = id
+        self.name = ""
+        self.said: list[str] = []
+        self.custom = custom
+        self.begun = False
+        """Whether it has been told; a call waits for its id as long as it says nothing."""
+        self.waiting = ""
+        """An id that came alone: the next name's, or a server's whim."""
+
+    def is_other(self, id: str, name: str, arguments: str) -> bool:
+        """Tell whether a bit at this call's index begins another call."""
+        if not name:
+            return False
+        if id and self.id:
+            return id != self.id
+        if not self.name:
+            return False
+        after = bool(arguments.strip()) and self._is_whole()
+        return bool(self.waiting) or name != self.name or after
+
+    def hear(self, id: str, name: str, arguments: str) -> Part | None:
+        """Add a bit, and tell it if it can be told."""
+        if id and self.id and self.name and not arguments and id != self.id:
+            self.waiting = id
+        self.name = self.name or name
+        self.id = self.id or id
+        if arguments:
+            self.said.append(arguments)
+        if self.begun:
+            return parts.Call(self.key, arguments=arguments) if arguments else None
+        if self.custom or not (self.name and (self.id or arguments)):
+            return None
+        return self.tell()
+
+    def tell(self) -> Part:
+        """Tell the call as far as it was heard."""
+        self.begun = True
+        said = "".join(self.said)
+        if not self.custom:
+            return parts.Call(self.key, self.name, said, self.id)
+        fields: Fields = {"call_id": self.id, "name": self.name, "input": said}
+        return parts.Whole(ExtensionItem(type=CUSTOM_CALL, status="completed", extra=fields))
+
+    def _is_whole(self) -> bool:
+        if not (self.said and self.said[-1].rstrip().endswith("}")):
+            return False
+        try:
+            return isinstance(msgspec.json.decode("".join(self.said)), dict)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return False
+
+
+class Calls:
+    """The calls of one answer."""
+
+    def __init__(self) -> None:
+        self.by_position = False
+        """Whether a call's place in the list is its index, as in a whole answer."""
+        self._at: dict[int, Known] = {}
+        self._all: list[Known] = []
+
+    @property
+    def made(self) -> bool:
+        """Whether there was a call."""
+        return any(call.begun and call.name for call in self._all)
+
+    def heard(self, fragments: Sequence[Fragment]) -> Iterable[Part]:
+        """Return what some bits of calls tell."""
+        for position, fragment in enumerate(fragments):
+            told = self._heard(position, fragment)
+            if told is not None:
+                yield told
+
+    def rest(self) -> list[Part]:
+        """Return what could not be told before the end, be it arguments of no call."""
+        return [call.tell() for call in self._all if not call.begun and (call.name or call.said)]
+
+    def _heard(self, position: int, fragment: Fragment) -> Part | None:
+        index = fragment.index
+        if index is None or self.by_position:
+            index = position
+        id, (name, arguments) = fragment.id or "", _words(fragment)
+        known = self._at.get(index)
+        if known is None or known.is_other(id, name, arguments):
+            id = id or (known.waiting if known else "")
+            known = Known(len(self._all), id, custom=fragment.custom is not None)
+            self._at[index] = known
+            self._all.append(known)
+        return known.hear(id, name, arguments)
+
+
+def _words(fragment: Fragment) -> tuple[str, str]:
+    """Return a bit's name, and its arguments as a string."""
+    if fragment.custom:
+        return fragment.custom.name or "", fragment.custom.input or ""
+    if fragment.function is None:
+        return "", ""
+    return fragment.function.name or "", json_text(fragment.function.arguments or "")

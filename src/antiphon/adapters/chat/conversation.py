@@ -1,0 +1,258 @@
+"""A conversation as chat messages.
+
+Dialect notes: an assistant's turn is one message, its words before its calls. A tool's message
+holds text only, so what else an output holds follows in a user message. Thinking goes back to the
+server that it came from, in the field in which it came, if it was about calls or came after the
+last thing that the user said; DeepSeek demands it then, and ignores it otherwise.
+"""
+
+import mimetypes
+import re
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from msgspec import Struct
+
+from antiphon.adapters.base import Prompt
+from antiphon.adapters.chat.answer import SEALS
+from antiphon.adapters.fields import Fields, json_text
+from antiphon.adapters.media import of_file, of_image
+from antiphon.adapters.story import Speech, legal_id, legal_name, pieces, tell
+from antiphon.core.content import (
+    Content,
+    ExtensionContent,
+    InputFile,
+    InputImage,
+    InputVideo,
+    Refusal,
+    text_of,
+)
+from antiphon.core.items import (
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Reasoning,
+)
+from antiphon.wire.chat_messages import CUSTOM_CALL, CUSTOM_OUTPUT
+
+CALL_ID = re.compile("(?s).{0,40}")
+"""How long OpenAI lets the id of a call be."""
+
+SHORT_ID = re.compile("[a-zA-Z0-9]{9}")
+
+FIELDS = {seal: field for field, seal in SEALS.items()}
+
+
+class Habits(Struct, frozen=True, kw_only=True):
+    """What servers that speak this dialect differ in."""
+
+    system: str = "system"
+    """The role of instructions."""
+    limit: str = "max_tokens"
+    """The name of the limit on what is written."""
+    native: bool = False
+    """Whether it is OpenAI's own implementation, with custom tools, refusals and allowed tools."""
+    strict: bool = True
+    """Whether a function can be strict."""
+    detail: bool = True
+    """Whether an image can be looked at more or less closely."""
+    seed: str = "seed"
+    """The name of the seed."""
+    counts: bool = True
+    """Whether a stream has to be asked for its usage."""
+    short_ids: bool = False
+    """Whether the id of a call is nine letters and digits, neither more nor less."""
+
+
+class Messages:
+    """Writes one conversation."""
+
+    def __init__(self, prompt: Prompt, habits: Habits) -> None:
+        self._prompt = prompt
+        self._habits = habits
+        self._written: list[Fields] = []
+
+    def write(self) -> list[Fields]:
+        """Return the messages, instructions first."""
+        if self._prompt.request.instructions:
+            self._say(self._habits.system, self._prompt.request.instructions)
+        story = list(tell(self._prompt.items))
+        for speech, is_replayed in zip(story, replayed(story), strict=True):
+            match speech.role:
+                case "assistant":
+                    self._assistant(speech.items, thinking=is_replayed)
+                case "tool":
+                    self._outputs(speech.outputs)
+                case _:
+                    role = "user" if speech.role == "user" else self._habits.system
+                    for item in speech.items:
+                        if isinstance(item, Message):
+                            self._say(role, collapsed(self._parts(item)))
+        return self._written
+
+    def _say(self, role: str, content: object, **more: object) -> None:
+        self._written.append({"role": role, "content": content, **more})
+
+    # --- the assistant ---
+
+    def _assistant(self, items: Sequence[Item], *, thinking: bool) -> None:
+        turn = Turn()
+        for item in items:
+            match item:
+                case Message():
+                    turn.content += self._parts(item)
+                case FunctionCall():
+                    turn.calls.append(self._call(item.call_id, item.name, item.arguments))
+                case Reasoning() if thinking and item.encrypted_content in FIELDS:
+                    turn.think(item, FIELDS[str(item.encrypted_content)])
+                case ExtensionItem(type=t) if t == CUSTOM_CALL:
+                    turn.calls.append(self._custom_call(item))
+                case ExtensionItem(type=t) if t == CUSTOM_OUTPUT:
+                    self._written += turn.message()
+                    turn = Turn()
+                    self._outputs([custom_output(item)])
+                case _:
+                    pass
+        self._written += turn.message()
+
+    def _call(self, call_id: str, name: str, arguments: str) -> Fields:
+        # Servers that read the arguments want an object, not nothing.
+        function = {"name": legal_name(name), "arguments": arguments or "{}"}
+        return {"id": self._id(call_id), "type": "function", "function": function}
+
+    def _custom_call(self, item: ExtensionItem) -> Fields:
+        call_id, name = str(item.get("call_id", "")), str(item.get("name", ""))
+        input = str(item.get("input", ""))
+        if not self._habits.native:
+            return self._call(call_id, name, json_text({"input": input}))
+        custom = {"name": legal_name(name), "input": input}
+        return {"id": self._id(call_id), "type": "custom", "custom": custom}
+
+    def _id(self, call_id: str) -> str:
+        if self._habits.short_ids:
+            return legal_id(call_id, SHORT_ID, "", 9)
+        return legal_id(call_id, CALL_ID)
+
+    # --- the tools ---
+
+    def _outputs(self, outputs: Iterable[FunctionCallOutput]) -> None:
+        shown: list[Fields] = []
+        for item in outputs:
+            content = item.output
+            if not isinstance(content, str):
+                written = self._parts(item)
+                others = [part for part in written if part["type"] != "text"]
+                written = [part for part in written if part["type"] == "text"]
+                if others:
+                    shown += [text_part(f"Attached to the output of {item.call_id}:"), *others]
+                    written.append(text_part("[The next user message holds what is attached.]"))
+                content = collapsed(written)
+            self._say("tool", content, tool_call_id=self._id(item.call_id))
+        if shown:
+            self._say("user", shown)
+
+    # --- content ---
+
+    def _parts(self, item: Message | FunctionCallOutput) -> list[Fields]:
+        return pieces(self._prompt, item, lambda part: [self._part(part)])
+
+    def _part(self, part: Content) -> Fields:
+        match part:
+            case InputImage():
+                return self._image(part)
+            case InputFile():
+                return {"type": "file", "file": file_of(part)}
+            case InputVideo():
+                return {"type": "video_url", "video_url": {"url": part.video_url}}
+            case ExtensionContent():
+                return {"type": "input_audio", "input_audio": part.get("input_audio")}
+            case Refusal() if self._habits.native:
+                return {"type": "refusal", "refusal": part.refusal}
+            case _:
+                return text_part(text_of(part))
+
+    def _image(self, part: InputImage) -> Fields:
+        image = of_image(part)
+        if image.id:
+            raise ValueError("images have no ids in this dialect; send a data URL or an address")
+        fields: Fields = {"url": part.image_url if image.url else image.data_url}
+        if part.detail != "auto":
+            if self._habits.detail:
+                fields["detail"] = part.detail
+            else:
+                message = "Images have no 'detail' here; it was not sent."
+                self._prompt.warn("unsupported_parameter", message, "input")
+        return {"type": "image_url", "image_url": fields}
+
+
+class Turn:
+    """What an assistant said in a row, on its way to be one message."""
+
+    def __init__(self) -> None:
+        self.content: list[Fields] = []
+        self.calls: list[Fields] = []
+        self.thought: dict[str, str] = {}
+
+    def think(self, item: Reasoning, field: str) -> None:
+        """Add thinking where it came from."""
+        text = "".join(map(text_of, item.content or ()))
+        if field == "content":
+            self.content.append({"type": "thinking", "thinking": [text_part(text)]})
+        else:
+            self.thought[field] = self.thought.get(field, "") + text
+
+    def message(self) -> list[Fields]:
+        """Return the message, if anything was said in it."""
+        said = [part for part in self.content if part["type"] != "thinking"]
+        if not (said or self.calls):
+            return []
+        content: object = collapsed(self.content) if self.content else None
+        message: Fields = {"role": "assistant", "content": content, **self.thought}
+        if len(self.content) == 1 and "refusal" in self.content[0]:
+            message |= {"content": None, "refusal": self.content[0]["refusal"]}
+        if self.calls:
+            message["tool_calls"] = self.calls
+        return [message]
+
+
+def replayed(story: Sequence[Speech]) -> list[bool]:
+    """Tell of each speech whether its thinking goes back."""
+    turns = list(accumulate(speech.role == "user" for speech in story))
+    kept = {
+        turn for turn, speech in zip(turns, story, strict=True) if any(map(is_call, speech.items))
+    }
+    return [turn in kept or turn == turns[-1] for turn in turns]
+
+
+def is_call(item: Item) -> bool:
+    """Tell whether an item is a call of a function or of a custom tool."""
+    return isinstance(item, FunctionCall) or item.type == CUSTOM_CALL
+
+
+def collapsed(written: list[Fields]) -> object:
+    """Return one text as a string, and anything else as it is."""
+    if len(written) == 1 and written[0]["type"] == "text":
+        return written[0]["text"]
+    return written or ""
+
+
+def text_part(text: str) -> Fields:
+    """Write text."""
+    return {"type": "text", "text": text}
+
+
+def file_of(part: InputFile) -> Fields:
+    """Write a file; raises ValueError."""
+    file = of_file(part)
+    if file.id:
+        return {"file_id": file.id}
+    name = file.name or f"file{mimetypes.guess_extension(file.kind) or ''}"
+    return {"filename": name, "file_data": file.data_url}
+
+
+def custom_output(item: ExtensionItem) -> FunctionCallOutput:
+    """Read the output of a custom tool as that of a function."""
+    output = json_text(item.get("output", ""))
+    return FunctionCallOutput(call_id=str(item.get("call_id", "")), output=output)

@@ -1,0 +1,130 @@
+"""Errors as providers tell them: found, named, and without their secrets."""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from antiphon.adapters.fields import fields_of, list_of, string
+from antiphon.core.errors import STATUS
+from antiphon.core.surrogates import mend
+
+
+class Fault(Struct, frozen=True):
+    """An error as the provider told it, as far as it did."""
+
+    message: str = ""
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+
+
+CUT = Fault("the answer was cut short.", "model_error", "upstream_cut")
+
+TYPES = {
+    400: "invalid_request",
+    401: "authentication_error",
+    403: "permission_denied",
+    404: "not_found",
+    413: "invalid_request",
+    422: "invalid_request",
+    429: "too_many_requests",
+}
+STATUSES = {
+    **STATUS,
+    "invalid_request_error": 400,
+    "BadRequestError": 400,
+    "context_length_exceeded": 400,
+    "content_filter": 400,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "api_error": 500,
+    "model_error": 502,
+    "service_unavailable": 503,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""What an error inside an answer would have been before it, by its code or its type."""
+
+RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+SPENT = frozenset({"insufficient_quota", "billing_error"})
+"""Codes of a 429 that waiting does not mend."""
+
+MAX_WORD = 200
+"""How long a type, a code or a param may be."""
+
+SECRETS = re.compile(
+    r"\b(?:sk|pk|rk|xai|gsk|key)-[\w*.-]{6,}|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)\w{12,}"
+    r"|(?i:bearer )[\w.~+/-]{8,}=*|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"
+)
+
+
+def unreadable(error: Exception) -> Fault:
+    """Tell that something came which cannot be read."""
+    reason = str(error)[:200]
+    return Fault(f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid")
+
+
+def redacted(message: str, limit: int = 2000) -> str:
+    """Return a provider's words without what looks like a key in them."""
+    return SECRETS.sub("[redacted]", mend(message))[:limit]
+
+
+def passed_on(status: int) -> int:
+    """Return the status that the client is told: one of an error, and one that all know."""
+    if status == 529:
+        return 503
+    return status if 400 <= status < 600 else 502
+
+
+def type_of(status: int) -> str:
+    """Return our type for an error whose provider names none."""
+    return TYPES.get(status, "model_error")
+
+
+def status_of(fault: Fault, unknown: int = 502) -> int:
+    """Return the status that an error inside an answer would have had before it."""
+    code = fault.code or ""
+    if code.isdecimal() and len(code) == 3 and "400" <= code < "600":
+        return int(code)
+    return STATUSES.get(code) or STATUSES.get(fault.type or "") or unknown
+
+
+def is_retryable(status: int, headers: Mapping[str, str], fault: Fault) -> bool:
+    """Tell whether the same request may succeed a little later."""
+    said = headers.get("x-should-retry")
+    if said in ("true", "false"):
+        return said == "true"
+    return status in RETRYABLE and not SPENT & {fault.code, fault.type}
+
+
+def advice(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return what a provider says about trying again, for the client."""
+    return {name: headers[name] for name in ("retry-after", "retry-after-ms") if name in headers}
+
+
+def fault_in(value: object) -> Fault:
+    """Find an error in the shapes that most servers use: nested, flat, or a lone string."""
+    fields = fields_of(next(iter(list_of(value)), value))
+    inner = fields.get("error")
+    if isinstance(inner, str):
+        return Fault(inner)
+    fields = fields_of(inner) or fields
+    return Fault(
+        string(fields.get("message") or fields.get("detail") or fields.get("Message")),
+        type=_named(fields.get("type")),
+        code=_named(fields.get("code")),
+        param=_named(fields.get("param")),
+    )
+
+
+def _named(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int) and value not in ("", True, False) else None

@@ -1,0 +1,71 @@
+"""JSON objects: written with nothing in vain, and read from strangers with patience."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar, cast
+
+import msgspec
+
+from antiphon.wire import json
+
+T = TypeVar("T")
+Fields = dict[str, object]
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def given(fields: Mapping[str, object]) -> Fields:
+    """Return the fields that were given: all but null."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def filled(fields: Mapping[str, object]) -> Fields:
+    """Return the fields that say something: neither null, nor an empty text, list or object."""
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+
+
+def without(fields: Mapping[str, object], names: Iterable[str]) -> Fields:
+    """Return the fields but those of some names."""
+    return {name: fields[name] for name in fields if name not in names}
+
+
+def json_text(value: object) -> str:
+    """Return a text as it is, and anything else as JSON; nothing is an empty object."""
+    if isinstance(value, str):
+        return value
+    return json.encode({} if value is None else value).decode()
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def fields_of(value: object) -> Fields:
+    """Return an object's fields, and none for anything else."""
+    return cast("Fields", value) if isinstance(value, dict) else {}
+
+
+def list_of(value: object) -> Sequence[object]:
+    """Return a list's entries, and none for anything else."""
+    return cast("list[object]", value) if isinstance(value, list) else ()
+
+
+def string(value: object) -> str:
+    """Return a string, and an empty one for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def arguments_in(text: str) -> Fields:
+    """Read the arguments of a call; what is no object is put into one."""
+    value: object = text
+    with suppress(json.JSONError):
+        value = json.decode(text.encode(errors="replace") if text.strip() else b"{}")
+    return cast("Fields", value) if isinstance(value, dict) else {"arguments": value}
+
+
+def read_as(kind: type[T], text: object) -> T | None:
+    """Read a text that we once wrote for something of a kind; None for what is not of it."""
+    try:
+        return msgspec.json.decode(string(text), type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None

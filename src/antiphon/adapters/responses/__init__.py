@@ -1,0 +1,204 @@
+"""Open Responses, spoken to another server of the protocol; what it answers is heard in
+`answer.py`.
+
+Dialect notes: the state of a conversation is ours, so all of it is sent, nothing is to be stored
+there, and no ids of ours go along; sealed thinking is always asked for, so that it can go back;
+OpenAI's own types go without our slug. A server that has no `/responses` is asked in chat.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
+from urllib.parse import urlsplit
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.adapters import carry
+from antiphon.adapters.responses.answer import REASONS as REASONS
+from antiphon.adapters.responses.answer import ResponsesDecoder
+from antiphon.adapters.fields import Fields, fields_of, given, list_of, string, without
+from antiphon.adapters.responses.items import RAW_MARK, bare
+from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
+from antiphon.adapters.faults import Fault, fault_in
+from antiphon.adapters.story import legal_name
+from antiphon.core.errors import UpstreamError
+from antiphon.core.items import Compaction, ExtensionItem, FunctionCall, Item, Message, Reasoning
+from antiphon.core.request import ENCRYPTED_REASONING, Request
+from antiphon.core.value import is_extension_type, plain
+from antiphon.wire.upstream import Upstream
+
+OURS = frozenset(
+    """model input previous_response_id conversation include stream stream_options background
+    store""".split()
+)
+"""What is decided here, whatever the client asked of us."""
+
+PASSED = [name for name in Request.__struct_fields__ if name not in OURS | {"extra"}]
+DEFAULTS = Request()
+ABSENT = frozenset({404, 405, 501})
+
+UNKNOWN_TO_OPENAI = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
+"""What OpenAI itself refuses in a Responses request."""
+
+
+class Extensions(frozenset[str]):
+    """Every `slug:name`, save those that only another adapter of ours knows."""
+
+    OTHERS: ClassVar = frozenset({"anthropic", "antiphon", "bedrock", "google", "ollama", "writer"})
+
+    def __contains__(self, type: object) -> bool:
+        if not (isinstance(type, str) and is_extension_type(type)):
+            return False
+        return type.partition(":")[0] not in self.OTHERS
+
+
+class Responses(Adapter):
+    """A server that speaks Open Responses, or OpenAI's variant of it."""
+
+    name = "responses"
+    passes_unknown = True
+    default_url = "https://api.openresponses.com/v1"
+    key_env = ("OPENRESPONSES_API_KEY",)
+    carries = frozenset(carry.ALL)
+    hosted = Extensions()
+    item_types = Extensions()
+
+    def __init__(self, provider: Provider, *, eager: bool = True) -> None:
+        super().__init__(provider)
+        if is_openai(self.base_url):
+            self.carries -= UNKNOWN_TO_OPENAI
+        self._eager = eager
+        """Whether sealed thinking is asked for also when nobody has asked for thinking."""
+
+    def encode(self, prompt: Prompt) -> Upstream:
+        """Write a prompt in the protocol's own words."""
+        request = prompt.request
+        body: Fields = {"model": prompt.model, "input": written(prompt.items)}
+        for name in PASSED:
+            value = getattr(request, name)
+            if value != getattr(DEFAULTS, name):
+                body[name] = WRITERS.get(name, plainly)(value)
+        body |= {} if request.extra is UNSET else passed_on(request.extra)
+        include = [name for name in request.include if name != ENCRYPTED_REASONING]
+        if self._eager or request.reasoning:
+            include.append(ENCRYPTED_REASONING)
+        if include:
+            body["include"] = include
+        body |= {"stream": prompt.stream, "store": False}
+        return Upstream(url=f"{self.base_url}/responses", body=body)
+
+    def decoder(self, prompt: Prompt) -> Decoder:
+        """Return what hears the answer."""
+        del prompt
+        return ResponsesDecoder(self)
+
+    def instead(self, error: UpstreamError) -> Adapter | None:
+        """Return chat for a server without `/responses`, or this one asking for less.
+
+        OpenAI's models that do not think refuse to be asked for sealed thinking.
+        """
+        if error.status in ABSENT and error.payload.code != "model_not_found":
+            from antiphon.adapters.openai import OpenAI
+
+            key = self.provider.api_key_env or self.key_env[0]
+            there = replace(self.provider, base_url=self.base_url, api_key_env=key)
+            return OpenAI(there)
+        words = error.payload.message.lower()
+        if self._eager and error.status == 400 and "encrypted content is not supported" in words:
+            return Responses(self.provider, eager=False)
+        return None
+
+    def fault(self, status: int, headers: Mapping[str, str], value: object) -> Fault:
+        """Find the error in a body: nested, flat, or a list of what did not validate."""
+        del status, headers
+        fault = fault_in(value)
+        if fault.message:
+            return replace(fault, type=None) if fault.type == "error" else fault
+        details = [fields_of(entry) for entry in list_of(fields_of(value).get("detail"))]
+        told = [string(entry.get("msg")) for entry in details]
+        return Fault("; ".join(filter(None, told)))
+
+
+def is_openai(url: str) -> bool:
+    """Tell whether an address is OpenAI's own."""
+    return f".{urlsplit(url).hostname or ''}".endswith(".api.openai.com")
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def plainly(value: object) -> object:
+    """Write a value with OpenAI's types as OpenAI writes them."""
+    return plain(value, bare)
+
+
+def short(value: object) -> Fields:
+    """Write a value without the fields that the client left open."""
+    return given(fields_of(plainly(value)))
+
+
+def text(value: object) -> object:
+    """Write what the text should look like."""
+    fields = fields_of(plainly(value))
+    return fields | {"format": given(fields_of(fields["format"]))}
+
+
+def tools(value: object) -> object:
+    """Write the tools."""
+    return [short(tool) for tool in list_of(value)]
+
+
+WRITERS = {"text": text, "tools": tools, "reasoning": short}
+
+
+def passed_on(extra: Fields) -> Fields:
+    """Return the fields of a request that neither the specification nor we know."""
+    return {name: extra[name] for name in extra if not name.startswith("antiphon:")}
+
+
+def written(items: Sequence[Item]) -> list[Fields]:
+    """Write a conversation. Thinking that leads to nothing is left out: OpenAI refuses it."""
+    told: list[Fields] = []
+    leads = False
+    for item in reversed(items):
+        if isinstance(item, Reasoning) and not (leads and item.encrypted_content):
+            continue
+        told.append(item_of(item))
+        leads = is_output(item)
+    return told[::-1]
+
+
+def is_output(item: Item) -> bool:
+    """Tell whether an item is the model's own."""
+    if isinstance(item, Message):
+        return item.role == "assistant"
+    made = isinstance(item, FunctionCall | Reasoning | ExtensionItem)
+    return made and not item.type.endswith("_output")
+
+
+def item_of(item: Item) -> Fields:
+    """Write an item, without what only we know of it."""
+    fields = cast("Fields", plainly(item))
+    if not isinstance(item, ExtensionItem):
+        fields.pop("status", None)
+    if isinstance(item, Reasoning) and item.encrypted_content == RAW_MARK:
+        del fields["encrypted_content"]  # it is not theirs; and these servers want an id
+        return fields
+    fields.pop("id", None)
+    match item:
+        case Message():
+            fields["content"] = [piece(part) for part in list_of(fields["content"])]
+        case FunctionCall():
+            fields["name"] = legal_name(item.name)
+        case Compaction():
+            fields.pop("created_by", None)
+        case Reasoning():
+            fields = {name: fields[name] for name in fields if name != "content" or fields[name]}
+        case _:
+            pass
+    return fields
+
+
+def piece(part: object) -> Fields:
+    """Write a piece of a message."""
+    return without(given(fields_of(part)), ["logprobs"])

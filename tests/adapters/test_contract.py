@@ -1,0 +1,98 @@
+"""The least that every adapter gives, whoever listens: rows M51 to M62 of the mission."""
+
+import json
+from itertools import count
+
+import pytest
+
+from antiphon.core.events import (
+    TERMINAL,
+    Event,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ResponseCreated,
+)
+from antiphon.core.items import FunctionCall, Message
+from antiphon.core.manner import Manner
+from antiphon.core.response import Response
+from antiphon.core.synth import Synth
+from tests.adapters.everywhere import NAMES, SCRIPTS, provider
+from tests.adapters.hearing import asked, heard, told
+
+
+def events_of(name: str, scene: str) -> list[Event]:
+    """Play a scene through an adapter."""
+    played = SCRIPTS[name].SCENES[scene]
+    adapter = SCRIPTS[name].ADAPTER(provider(name, "http://there"))
+    asking = asked(adapter, **played.request | {"stream": True})
+    return told(asking, heard(asking, played.stream))[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_begins_grows_ends_and_has_one_last_event(name: str) -> None:
+    events = events_of(name, "text")
+    deltas = [event for event in events if isinstance(event, OutputTextDelta)]
+    (done,) = [event for event in events if isinstance(event, OutputTextDone)]
+    assert isinstance(events[0], ResponseCreated)
+    assert "".join(delta.delta for delta in deltas) == done.text
+    assert {(e.item_id, e.output_index, e.content_index) for e in (*deltas, done)} == {
+        (done.item_id, 0, 0)
+    }
+    assert [isinstance(event, TERMINAL) for event in events].count(True) == 1
+    assert isinstance(events[-1], TERMINAL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scene", ["call", "parallel_calls", "interleaved_calls", "text_and_call"])
+def test_a_call_is_added_grows_and_is_done_under_one_id(name: str, scene: str) -> None:
+    events = events_of(name, scene)
+    added = [e for e in events if isinstance(e, OutputItemAdded) and _is_call(e.item)]
+    assert len(added) == len(SCRIPTS[name].SCENES[scene].seen.calls)
+    for begun in added:
+        own = [e for e in events if getattr(e, "output_index", None) == begun.output_index]
+        deltas = [e for e in own if isinstance(e, FunctionCallArgumentsDelta)]
+        *_, done, last = own
+        assert isinstance(done, FunctionCallArgumentsDone)
+        assert isinstance(last, OutputItemDone)
+        assert own == [begun, *deltas, done, last]
+        assert all(delta.delta for delta in deltas)
+        assert "".join(delta.delta for delta in deltas) == done.arguments
+        assert isinstance(json.loads(done.arguments), dict)
+        assert {e.item_id for e in (*deltas, done)} == {begun.item.id} == {last.item.id}
+
+
+def _is_call(item: object) -> bool:
+    return isinstance(item, FunctionCall)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_items_are_numbered_in_the_order_they_begin(name: str) -> None:
+    added = [e for e in events_of(name, "text_and_call") if isinstance(e, OutputItemAdded)]
+    assert [event.output_index for event in added] == [0, 1]
+    assert isinstance(added[0].item, Message)
+    assert isinstance(added[1].item, FunctionCall)
+
+
+@pytest.mark.parametrize("name", ["openai", "azure", "writer"])
+def test_every_chunk_of_a_chat_is_a_delta_for_those_who_want_them_all(name: str) -> None:
+    played = SCRIPTS[name].SCENES["text"]
+    adapter = SCRIPTS[name].ADAPTER(provider(name, "http://there"))
+    asking = asked(adapter, stream=True)
+    numbers = count()
+    begun = Response.new(asking.prompt.request, id="resp_1", created_at=1)
+    synth = Synth(
+        begun,
+        ids=lambda prefix: f"{prefix}_{next(numbers)}",
+        clock=lambda: 2.0,
+        manner=Manner(keep_empty=True),
+    )
+    events = synth.start()
+    for part in heard(asking, played.stream):
+        events += synth.feed(part)
+    lines = [line for line in played.stream.split(b"\n") if line.startswith(b"data: {")]
+    chunks = [chunk for line in lines if (chunk := json.loads(line[6:]))["choices"]]
+    assert len([e for e in events if isinstance(e, OutputTextDelta)]) == len(chunks)
