@@ -194,6 +194,7 @@ PROBES: dict[str, dict] = {
     "seed": {"seed": 7},
     "stop": {"stop": ["end"]},
     "max_output_tokens": {"max_output_tokens": 100},
+    "max_tool_calls": {"max_tool_calls": 3},
     "prompt_cache_key": {"prompt_cache_key": "key"},
     "safety_identifier": {"safety_identifier": "somebody"},
     "user": {"user": "somebody"},

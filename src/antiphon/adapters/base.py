@@ -138,6 +138,14 @@ class Adapter(ABC):
         maker, slash, _ = model.partition("/")
         return maker if slash else ""
 
+    def hosts(self, type: str) -> bool:
+        """Tell whether a tool beside functions is one that this dialect has."""
+        return type in self.hosted or bool(self.raw_tools and type.startswith(self.raw_tools))
+
+    def reads(self, type: str) -> bool:
+        """Tell whether this dialect can read a type beside the specification's."""
+        return type in self.item_types
+
     def has(self, prompt: Prompt) -> frozenset[str]:
         """Return the features that a prompt may use."""
         return self.carries - prompt.capabilities.lacks - self.lacks(prompt.model)

@@ -73,6 +73,7 @@ FEATURES: dict[str, Feature] = {
     "seed": _field("seed"),
     "stop": _field("stop", grave=True),
     "max_output_tokens": _field("max_output_tokens", grave=True),
+    "max_tool_calls": _field("max_tool_calls"),
     "prompt_cache_key": _field("prompt_cache_key"),
     "safety_identifier": _field("safety_identifier"),
     "user": _field("user"),
@@ -165,7 +166,7 @@ class Carrier:
 
     def _tools(self, request: Request) -> Request:
         choice = request.tool_choice
-        if isinstance(choice, ExtensionToolChoice) and not self._hosts(choice.type):
+        if isinstance(choice, ExtensionToolChoice) and not self._adapter.hosts(choice.type):
             self._refuse(f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'.")
         offered = [tool for index, tool in enumerate(request.tools) if self._tool(tool, index)]
         request = replace(request, tools=offered)
@@ -186,17 +187,13 @@ class Carrier:
 
     def _tool(self, tool: Tool, index: int) -> bool:
         if isinstance(tool, ExtensionTool):
-            known, name = self._hosts(tool.type), tool.type
+            known, name = self._adapter.hosts(tool.type), tool.type
         else:
             known, name = "tools" in self._has, tool.name
         if not known:
             message = f"{self._who} has no tool '{name}' for this model; it was left out."
             self._prompt.warn("unsupported_tool", message, f"tools[{index}]")
         return known
-
-    def _hosts(self, type: str) -> bool:
-        raw = self._adapter.raw_tools
-        return type in self._adapter.hosted or (bool(raw) and type.startswith(raw))
 
     # --- the shape of the answer ---
 
@@ -214,7 +211,7 @@ class Carrier:
                 self._content(item, "content", item.content)
             case FunctionCallOutput(output=list() as output):
                 self._content(item, "output", output)
-            case ExtensionItem() if item.type not in self._adapter.item_types:
+            case ExtensionItem() if not self._adapter.reads(item.type):
                 message = f"{self._who} cannot read an item of type '{item.type}'; it was left out."
                 self._prompt.warn("unsupported_item", message, self._prompt.place(item))
                 return False
@@ -225,7 +222,7 @@ class Carrier:
     def _content(self, item: Item, name: str, content: Iterable[Content]) -> None:
         for index, part in enumerate(content):
             feature = needs(part)
-            if feature and feature not in self._has and feature not in self._adapter.item_types:
+            if feature and feature not in self._has and not self._adapter.reads(feature):
                 place = f"{self._prompt.place(item)}.{name}[{index}]"
                 self._refuse(WORDS.get(feature, f"'{part.type}'"), place, ADVICE.get(feature, ""))
 

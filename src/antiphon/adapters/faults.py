@@ -106,9 +106,14 @@ def is_retryable(status: int, headers: Mapping[str, str], fault: Fault) -> bool:
     return status in RETRYABLE and not SPENT & {fault.code, fault.type}
 
 
+WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?|\w{3}, \d\d \w{3} \d{4} [\d:]{8} [\w+-]{3,5}", re.ASCII)
+"""How long, in seconds or until when."""
+
+
 def advice(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return what a provider says about trying again, for the client."""
-    return {name: headers[name] for name in ("retry-after", "retry-after-ms") if name in headers}
+    """Return what a provider says about trying again, for the client, if it can be read."""
+    said = {name: headers.get(name, "") for name in ("retry-after", "retry-after-ms")}
+    return {name: value for name, value in said.items() if WAIT.fullmatch(value)}
 
 
 def fault_in(value: object) -> Fault:

@@ -38,15 +38,19 @@ class OpenAI(Chat):
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
-        host = urlsplit(self.base_url).hostname or ""
-        self.own = f".{host}".endswith(".api.openai.com")
+        self.own = is_openai(self.base_url)
         self.habits, self.carries = Habits(), COMPATIBLE
         if self.own:
             self.habits, self.carries, self.hosted = OPENAI, NATIVE, CUSTOM
-        elif host == "api.mistral.ai":
+        elif urlsplit(self.base_url).hostname == "api.mistral.ai":
             self.habits, self.carries = MISTRAL, COMPATIBLE - {"logprobs", "user"}
 
     def lacks(self, model: str) -> frozenset[str]:
         """Some models of OpenAI's own are known not to think."""
         thinks = not (self.own and model.removeprefix("ft:").startswith(THOUGHTLESS))
         return frozenset() if thinks else frozenset({"reasoning"})
+
+
+def is_openai(url: str) -> bool:
+    """Tell whether an address is OpenAI's own."""
+    return f".{urlsplit(url).hostname or ''}".endswith(".api.openai.com")

@@ -88,7 +88,9 @@ class Link:
                 wait = delay(error, tried, self._patience, now=time.time())
                 if wait is None or not self._budget.spend():
                     raise
-                logger.info("%s; trying again in %.1f s", str(error).rstrip("."), wait)
+                why = error.payload.code or error.payload.type  # its words may quote a prompt
+                name = self.provider.name
+                logger.info("%s: %d (%s); trying again in %.1f s", name, error.status, why, wait)
             await asyncio.sleep(wait)
             tried += 1
 

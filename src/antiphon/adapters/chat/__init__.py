@@ -38,7 +38,7 @@ SAME = (
 )
 """The fields that have the same name and meaning on both sides."""
 
-NATIVE = frozenset(ALL - {"file_urls", "videos"})
+NATIVE = frozenset(ALL - {"file_urls", "max_tool_calls", "videos"})
 """What OpenAI's own implementation carries."""
 
 

@@ -43,6 +43,7 @@ class Google(Adapter):
     carries = frozenset(ALL) - {
         "allowed_tools",
         "file_ids",
+        "max_tool_calls",
         "parallel_tool_calls",
         "prompt_cache_key",
         "safety_identifier",

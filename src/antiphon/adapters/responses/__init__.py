@@ -7,19 +7,19 @@ OpenAI's own types go without our slug. A server that has no `/responses` is ask
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, cast
-from urllib.parse import urlsplit
+from typing import cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.adapters import carry
-from antiphon.adapters.responses.answer import REASONS as REASONS
-from antiphon.adapters.responses.answer import ResponsesDecoder
-from antiphon.adapters.fields import Fields, fields_of, given, list_of, string, without
-from antiphon.adapters.responses.items import RAW_MARK, bare
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
 from antiphon.adapters.faults import Fault, fault_in
+from antiphon.adapters.fields import Fields, fields_of, given, list_of, string, without
+from antiphon.adapters.openai import OpenAI, is_openai
+from antiphon.adapters.responses.answer import REASONS as REASONS
+from antiphon.adapters.responses.answer import ResponsesDecoder
+from antiphon.adapters.responses.items import RAW_MARK, bare
 from antiphon.adapters.story import legal_name
 from antiphon.core.errors import UpstreamError
 from antiphon.core.items import Compaction, ExtensionItem, FunctionCall, Item, Message, Reasoning
@@ -40,16 +40,8 @@ ABSENT = frozenset({404, 405, 501})
 UNKNOWN_TO_OPENAI = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
 """What OpenAI itself refuses in a Responses request."""
 
-
-class Extensions(frozenset[str]):
-    """Every `slug:name`, save those that only another adapter of ours knows."""
-
-    OTHERS: ClassVar = frozenset({"anthropic", "antiphon", "bedrock", "google", "ollama", "writer"})
-
-    def __contains__(self, type: object) -> bool:
-        if not (isinstance(type, str) and is_extension_type(type)):
-            return False
-        return type.partition(":")[0] not in self.OTHERS
+OTHERS = frozenset({"anthropic", "antiphon", "bedrock", "google", "ollama", "writer"})
+"""The slugs of what only another adapter of ours knows."""
 
 
 class Responses(Adapter):
@@ -60,8 +52,6 @@ class Responses(Adapter):
     default_url = "https://api.openresponses.com/v1"
     key_env = ("OPENRESPONSES_API_KEY",)
     carries = frozenset(carry.ALL)
-    hosted = Extensions()
-    item_types = Extensions()
 
     def __init__(self, provider: Provider, *, eager: bool = True) -> None:
         super().__init__(provider)
@@ -69,6 +59,14 @@ class Responses(Adapter):
             self.carries -= UNKNOWN_TO_OPENAI
         self._eager = eager
         """Whether sealed thinking is asked for also when nobody has asked for thinking."""
+
+    def hosts(self, type: str) -> bool:
+        """Take every tool for theirs that is not another adapter's."""
+        return self.reads(type)
+
+    def reads(self, type: str) -> bool:
+        """Take every `slug:name` for theirs that is not another adapter's."""
+        return is_extension_type(type) and type.partition(":")[0] not in OTHERS
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt in the protocol's own words."""
@@ -98,8 +96,6 @@ class Responses(Adapter):
         OpenAI's models that do not think refuse to be asked for sealed thinking.
         """
         if error.status in ABSENT and error.payload.code != "model_not_found":
-            from antiphon.adapters.openai import OpenAI
-
             key = self.provider.api_key_env or self.key_env[0]
             there = replace(self.provider, base_url=self.base_url, api_key_env=key)
             return OpenAI(there)
@@ -117,11 +113,6 @@ class Responses(Adapter):
         details = [fields_of(entry) for entry in list_of(fields_of(value).get("detail"))]
         told = [string(entry.get("msg")) for entry in details]
         return Fault("; ".join(filter(None, told)))
-
-
-def is_openai(url: str) -> bool:
-    """Tell whether an address is OpenAI's own."""
-    return f".{urlsplit(url).hostname or ''}".endswith(".api.openai.com")
 
 
 # --- what is sent ---------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ with `strict` the first broken rule is a failure, otherwise there is one warning
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, cast
 
-from antiphon.adapters.responses.heard import Face
+from antiphon.adapters.base import Adapter, Reader, SseDecoder
+from antiphon.adapters.faults import CUT, Fault, fault_in
 from antiphon.adapters.fields import Fields, fields_of, list_of, string, without
+from antiphon.adapters.responses.heard import Face
 from antiphon.adapters.responses.items import decoded
 from antiphon.adapters.responses.judge import Delta, Judge
 from antiphon.adapters.responses.told import Told
-from antiphon.adapters.base import Adapter, Reader, SseDecoder
-from antiphon.adapters.faults import CUT, Fault, fault_in
 from antiphon.core import parts
 from antiphon.core.parts import Part
 from antiphon.core.value import is_extension_type

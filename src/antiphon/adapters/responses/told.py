@@ -6,6 +6,7 @@ final response: everything is told exactly once. Items are known by their ids wh
 that stay the same, and by their place otherwise.
 """
 
+from antiphon.adapters.fields import Fields, fields_of, json_text, list_of, string
 from antiphon.adapters.responses.heard import (
     FACES,
     INDEXES,
@@ -17,8 +18,17 @@ from antiphon.adapters.responses.heard import (
     is_like,
     kind_of,
 )
-from antiphon.adapters.fields import Fields, fields_of, json_text, list_of, string
-from antiphon.adapters.responses.items import annotation_of, logprobs_of, message_of, other_of, phase_of, reasoning_of, seal_of, texts_of, wordless
+from antiphon.adapters.responses.items import (
+    annotation_of,
+    logprobs_of,
+    message_of,
+    other_of,
+    phase_of,
+    reasoning_of,
+    seal_of,
+    texts_of,
+    wordless,
+)
 from antiphon.adapters.responses.judge import Delta
 from antiphon.core import parts
 from antiphon.core.content import LogProb

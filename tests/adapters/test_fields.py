@@ -1,0 +1,48 @@
+"""JSON objects, written and read."""
+
+import pytest
+from msgspec import Struct
+
+from antiphon.adapters.fields import arguments_in, filled, given, json_text, read_as, without
+
+
+def test_what_says_nothing_is_not_written():
+    fields = {"none": None, "text": "", "list": [], "object": {}, "zero": 0, "no": False}
+    assert filled(fields) == {"zero": 0, "no": False}
+    assert given(fields) == {name: fields[name] for name in fields if name != "none"}
+    assert without(fields, ["none", "text"]) == {"list": [], "object": {}, "zero": 0, "no": False}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [('{"a":1}', '{"a":1}'), ("", ""), ({"a": 1}, '{"a":1}'), ([], "[]"), (None, "{}")],
+)
+def test_a_text_is_kept_and_anything_else_becomes_json(value: object, text: str):
+    assert json_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("", {}),
+        (" ", {}),
+        ('{"a":1}', {"a": 1}),
+        ("[1]", {"arguments": [1]}),
+        ('{"a', {"arguments": '{"a'}),
+        ("\ud83d", {"arguments": "\ud83d"}),
+    ],
+)
+def test_arguments_are_always_an_object(text: str, arguments: dict[str, object]):
+    assert arguments_in(text) == arguments
+
+
+class Seal(Struct):
+    """Something that we wrote."""
+
+    mark: str
+
+
+@pytest.mark.parametrize("other", ["gAAAA", '{"mark":1}', "{}", "[" * 10_000, "", None, "\ud83d"])
+def test_what_we_did_not_write_is_read_as_nothing(other: object):
+    assert read_as(Seal, json_text(Seal("x"))) == Seal("x")
+    assert read_as(Seal, other) is None
