@@ -512,3 +512,25 @@ def test_many_streams_at_once_do_not_mix(home: House) -> None:
     for text in heard:
         first = text.split()[0]
         assert text == f"{first} " * 20
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def counted(address: str, model: str) -> dict[str, Any]:
+    """Ask how many tokens a request would be."""
+    body = {"model": model, "input": "How many?"}
+    return httpx.post(f"{address}/v1/responses/input_tokens", json=body).json()
+
+
+def test_a_provider_that_counts_is_asked_and_the_others_are_estimated(home: House) -> None:
+    home.upstreams["anthropic"].play(whole({"input_tokens": 14}))
+    assert counted(home.address, "anthropic/m") == {
+        "object": "response.input_tokens",
+        "input_tokens": 14,
+    }
+    assert home.upstreams["anthropic"].requests[-1].path == "/v1/messages/count_tokens"
+    home.upstreams["anthropic"].play(error(500))
+    for name in ("anthropic", "openai"):
+        (warning,) = counted(home.address, f"{name}/m")["antiphon:warnings"]
+        assert warning["code"] == "usage_estimated"

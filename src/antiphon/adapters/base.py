@@ -173,6 +173,15 @@ class Adapter(ABC):
         """Read the names out of that list."""
         return names_in(body, "data", "id")
 
+    def counting(self, prompt: Prompt) -> Upstream | None:
+        """Describe the request that counts the tokens of a prompt, if there is one."""
+        del prompt
+        return None
+
+    def counted(self, body: object) -> int:
+        """Read that count; raises ValueError."""
+        raise NotImplementedError
+
     def instead(self, error: UpstreamError) -> "Adapter | None":
         """Return the adapter that may succeed where this one has failed for good, if any."""
         del error

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from antiphon.adapters.ask import ask
 from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
+from antiphon.adapters.carry import carried
 from antiphon.adapters.registry import adapter_for
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
@@ -160,8 +161,27 @@ class UpstreamModel(Model):
             await self._ask(other, turn, sink)
             self._link.remember(self._model, other)
 
+    async def count(self, turn: Turn) -> int | None:
+        """Have the provider count, if it does; raises RequestError."""
+        adapter = self._link.adapter(self._model)
+        asked = adapter.counting(carried(adapter, self._prompt(turn, live=False)))
+        if asked is None:
+            return None
+        try:
+            exchange = await self._link.open(adapter, asked)
+            try:
+                return adapter.counted(json.decode_lenient(await exchange.read()))
+            finally:
+                exchange.release()
+        except (UpstreamError, ValueError) as error:
+            logger.info("%s did not count its tokens: %s", self.name, type(error).__name__)
+            return None
+
+    def _prompt(self, turn: Turn, *, live: bool) -> Prompt:
+        return Prompt(self._model, turn.request, turn.items, live, self._capabilities)
+
     async def _ask(self, adapter: Adapter, turn: Turn, sink: Sink) -> None:
-        prompt = Prompt(self._model, turn.request, turn.items, sink.live, self._capabilities)
+        prompt = self._prompt(turn, live=sink.live)
         sent, decoder = ask(adapter, prompt)
         exchange = await self._link.open(adapter, sent)
         try:
