@@ -8,13 +8,16 @@ PORT ?= 8000
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 
-.venv/.ready: pyproject.toml constraints.txt scripts/setup tests/node/package-lock.json
+.venv/.ready: pyproject.toml constraints.txt scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup
 
 serve: .venv/.ready ## serve Open Responses on http://127.0.0.1:8000 (HOST=, PORT=)
 	@$(BIN)/antiphon serve --host $(HOST) --port $(PORT)
 
-test: .venv/.ready ## run every test (ARGS= goes to pytest)
+.venv/node/.ready: .venv/.ready tests/node/package-lock.json scripts/setup-node
+	@scripts/setup-node
+
+test: .venv/.ready .venv/node/.ready ## run every test (ARGS= goes to pytest)
 	$(BIN)/pytest $(ARGS)
 
 check: .venv/.ready ## format, lint, types, layers, file sizes, spelling

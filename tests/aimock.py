@@ -1,6 +1,6 @@
 """An upstream written by others: npm's `@copilotkit/aimock`, which speaks seven dialects.
 
-`scripts/setup` installs it into `.venv/node`; node itself is in a wheel. The process ends when its
+`scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. The process ends when its
 input does, and so never outlives the tests.
 """
 
@@ -31,7 +31,7 @@ process.stdin.resume().on("end", () => process.exit());
 @contextmanager
 def aimock(fixtures: list[dict[str, Any]]) -> Iterator[str]:
     """Run it on a free port with some fixtures; give its address."""
-    assert MODULE.exists(), f"{MODULE} is missing: run scripts/setup"
+    assert MODULE.exists(), f"{MODULE} is missing: run scripts/setup-node"
     process = subprocess.Popen(
         [NODE, "--input-type=module", "--eval", SCRIPT, MODULE.as_uri(), KEY],
         stdin=subprocess.PIPE,
