@@ -1,7 +1,7 @@
 """An upstream written by others: npm's `@copilotkit/aimock`, which speaks seven dialects.
 
-`scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. The process ends when its
-input does, and so never outlives the tests.
+`scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. The process ends when
+its input does, and so never outlives the tests.
 """
 
 import subprocess

@@ -10,6 +10,7 @@ long to wait between two pieces, and `late` before the head.
 """
 
 import json
+import select
 import socket
 import threading
 import time
@@ -139,7 +140,8 @@ class ScriptedUpstream:
         return Received(method, path, headers, body)
 
     def _play(self, connection: socket.socket, answer: Answer) -> bool:
-        time.sleep(answer.late)
+        if answer.late and select.select([connection], [], [], answer.late)[0]:
+            raise ConnectionResetError("the client left before it was answered")
         head = [f"HTTP/1.1 {answer.status} Scripted"]
         head += [f"{name}: {value}" for name, value in answer.headers.items()]
         head += ["transfer-encoding: chunked", "", ""]

@@ -351,9 +351,9 @@ def test_tokens_are_counted_as_the_client_counts_them():
     )
     adapter = made(Anthropic, base_url=p.url)
     assert isinstance(adapter, Anthropic)
-    ours = adapter.counting(question.prompt)
+    ours, count = adapter.counting(question.prompt)
     assert (ours.url, ours.body) == (f"{p.url}{p.requests[0].path}", p.requests[0].json)
-    assert adapter.counted({"input_tokens": 14}) == counted.input_tokens
+    assert count({"input_tokens": 14}) == counted.input_tokens
 
 
 def test_the_version_can_be_configured():

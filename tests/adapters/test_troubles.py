@@ -432,8 +432,8 @@ def test_a_client_that_leaves_before_the_first_byte_ends_the_upstream_request(
     before = openai.departures
     started = time.monotonic()
     leave(home.address, 0.5, model="openai/m", stream=stream)
-    eventually(lambda: openai.departures > before or time.monotonic() > started + 5)
-    assert openai.departures > before
+    eventually(lambda: openai.departures > before)
+    assert time.monotonic() - started < 2  # and not when it would have spoken
 
 
 def test_a_client_that_leaves_in_mid_stream_ends_the_upstream_request(home: House) -> None:

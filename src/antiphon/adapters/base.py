@@ -101,6 +101,10 @@ class Prompt:
         return RequestError(message, param=param, code=code)
 
 
+Counting = tuple[Upstream, Callable[[object], int]]
+"""A request for a count, and what reads it out of the answer; that raises ValueError."""
+
+
 class Adapter(ABC):
     """One provider's dialect, at one address."""
 
@@ -173,14 +177,10 @@ class Adapter(ABC):
         """Read the names out of that list."""
         return names_in(body, "data", "id")
 
-    def counting(self, prompt: Prompt) -> Upstream | None:
-        """Describe the request that counts the tokens of a prompt, if there is one."""
+    def counting(self, prompt: Prompt) -> Counting | None:
+        """Describe how the tokens of a prompt are counted, if the provider does."""
         del prompt
         return None
-
-    def counted(self, body: object) -> int:
-        """Read that count; raises ValueError."""
-        raise NotImplementedError
 
     def instead(self, error: UpstreamError) -> "Adapter | None":
         """Return the adapter that may succeed where this one has failed for good, if any."""

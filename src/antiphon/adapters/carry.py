@@ -146,11 +146,11 @@ class Carrier:
 
     def _options(self, request: Request) -> Request:
         for name, feature in FEATURES.items():
-            if name in self._has:
-                continue
-            if feature.asked(request):
+            if name not in self._has and feature.asked(request):
                 self._leave_out(feature)
-            request = feature.without(request)
+                request = feature.without(request)
+        if "reasoning" not in self._has and request.reasoning:
+            request = replace(request, reasoning=None)  # not to think is what it does anyway
         return request
 
     def _leave_out(self, feature: Feature) -> None:

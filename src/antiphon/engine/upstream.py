@@ -164,13 +164,14 @@ class UpstreamModel(Model):
     async def count(self, turn: Turn) -> int | None:
         """Have the provider count, if it does; raises RequestError."""
         adapter = self._link.adapter(self._model)
-        asked = adapter.counting(carried(adapter, self._prompt(turn, live=False)))
-        if asked is None:
+        counting = adapter.counting(carried(adapter, self._prompt(turn, live=False)))
+        if counting is None:
             return None
+        asked, counted = counting
         try:
             exchange = await self._link.open(adapter, asked)
             try:
-                return adapter.counted(json.decode_lenient(await exchange.read()))
+                return counted(json.decode_lenient(await exchange.read()))
             finally:
                 exchange.release()
         except (UpstreamError, ValueError) as error:

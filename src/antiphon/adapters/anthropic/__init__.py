@@ -14,7 +14,7 @@ from antiphon.adapters.anthropic.conversation import Script
 from antiphon.adapters.anthropic.models import Claude, known
 from antiphon.adapters.anthropic.shapes import Counts
 from antiphon.adapters.anthropic.thinking import max_tokens, plan
-from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
+from antiphon.adapters.base import Adapter, Counting, Decoder, Prompt, Provider
 from antiphon.adapters.carry import WEB_SEARCH
 from antiphon.adapters.fields import Fields, fields_of, filled
 from antiphon.adapters.options import tier
@@ -93,19 +93,20 @@ class Anthropic(Adapter):
         headers = {"anthropic-version": self.provider.api_version or VERSION}
         return Upstream(method="GET", url=f"{self.base_url}/models?limit=1000", headers=headers)
 
-    def counting(self, prompt: Prompt) -> Upstream:
-        """Describe the request that counts the tokens of a prompt."""
+    def counting(self, prompt: Prompt) -> Counting:
+        """Describe how the tokens of a prompt are counted."""
         body = fields_of(self.encode(prompt).body)
         body = {name: body[name] for name in body if name in COUNTED}
-        return self._upstream("messages/count_tokens", body, VERSION)
-
-    def counted(self, body: object) -> int:
-        """Read that count; raises ValueError."""
-        return msgspec.convert(body, Counts).input_tokens or 0
+        return self._upstream("messages/count_tokens", body, VERSION), counted
 
     def _upstream(self, path: str, body: Fields, version: str) -> Upstream:
         headers = {"anthropic-version": self.provider.api_version or version}
         return Upstream(url=f"{self.base_url}/{path}", body=body, headers=headers)
+
+
+def counted(body: object) -> int:
+    """Read a count of tokens; raises ValueError."""
+    return msgspec.convert(body, Counts).input_tokens or 0
 
 
 def options(prompt: Prompt) -> Fields:
