@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from antiphon.adapters.base import Provider
-from antiphon.cli.serve import config
+from antiphon.cli.serve import Announced, config
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
 from bench.serve import cpu_seconds, free_port
@@ -146,11 +146,9 @@ async def play(port: int) -> None:
 
 def serve(port: int, upstream: int) -> None:
     """Be the gateway that is measured."""
-    import uvicorn
-
     provider = Provider(name="local", adapter="openai", base_url=f"http://127.0.0.1:{upstream}/v1")
     served = Settings(providers=[provider], responses_dir=None)
-    uvicorn.Server(config(create_app(served), "127.0.0.1", port)).run()
+    Announced(config(create_app(served), "127.0.0.1", port), None).run()
 
 
 NGINX = """

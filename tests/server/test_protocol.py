@@ -1,5 +1,6 @@
 """The hardened protocol, in a real server on a real socket, against clients that misbehave."""
 
+import asyncio
 import pickle
 import socket
 import time
@@ -10,7 +11,7 @@ from typing import Any, cast
 import pytest
 from websockets.sync.client import connect as connect_websocket
 
-from antiphon.server.protocol import Limits, hardened
+from antiphon.server.protocol import HeldHead, Limits, hardened
 from tests.server.visiting import (
     LONGER,
     SHORT,
@@ -73,6 +74,40 @@ def brisk(loop: str) -> Iterator[House]:
     """A server that soon gives up on readers who do not read and on idle connections."""
     with running(Limits(write_stall_seconds=SHORT, keep_alive_seconds=SHORT), loop) as house:
         yield house
+
+
+class Written:
+    """A transport that tells its writes apart, and the cycle that it serves."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.transport: Any = self
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+@pytest.mark.anyio
+async def test_a_head_leaves_with_the_body_that_follows_or_when_the_loop_turns():
+    whole, slow, cut = Written(), Written(), Written()
+    for cycle in (whole, slow, cut):
+        cycle.transport = HeldHead(cast("Any", cycle), asyncio.get_running_loop())
+        cycle.transport.write(b"head ")
+        assert not cycle.writes
+    whole.transport.write(b"body ")
+    whole.transport.write(b"more")
+    cut.transport.close()
+    assert (whole.writes, slow.writes, cut.writes) == ([b"head body ", b"more"], [], [b"head "])
+    await asyncio.sleep(0)
+    slow.transport.write(b"body")
+    assert (whole.writes, slow.writes) == ([b"head body ", b"more"], [b"head ", b"body"])
 
 
 # --- clients that behave -------------------------------------------------------------------------
@@ -389,6 +424,15 @@ def test_a_trailer_does_not_become_a_header(patient: House):
 
 def test_a_refusal_waits_for_the_answers_before_it(patient: House):
     assert patient.ask(SOON + GET + b"\0") == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
+
+
+def test_a_refusal_waits_for_an_answer_that_is_only_a_head(patient: House):
+    with patient.visit(SOON.replace(b"GET", b"HEAD") + b"\0") as client:
+        heard = hear(client)
+    assert [line for line in heard.splitlines() if line.startswith(b"HTTP/")] == [
+        b"HTTP/1.1 200 OK",
+        b"HTTP/1.1 400 Bad Request",
+    ]
 
 
 def test_a_refused_body_behind_another_request_waits_its_turn(patient: House):

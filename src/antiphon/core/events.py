@@ -88,20 +88,20 @@ class OutputItemDone(Numbered):
 # --- their parts -----------------------------------------------------------------------------
 
 
-class InItem(Numbered, gc=False):
+class InItem(Numbered):
     """An event inside an item."""
 
     item_id: str
     output_index: int
 
 
-class InContent(InItem, gc=False):
+class InContent(InItem):
     """An event inside a content part."""
 
     content_index: int
 
 
-class InSummary(InItem, gc=False):
+class InSummary(InItem):
     """An event inside a part of a reasoning summary."""
 
     summary_index: int
@@ -121,7 +121,7 @@ class ContentPartDone(InContent):
     part: Content
 
 
-class OutputTextDelta(InContent, gc=False):
+class OutputTextDelta(InContent):
     """More text."""
 
     type: Literal["response.output_text.delta"] = "response.output_text.delta"
@@ -146,7 +146,7 @@ class OutputTextAnnotationAdded(InContent):
     annotation: Annotation
 
 
-class RefusalDelta(InContent, gc=False):
+class RefusalDelta(InContent):
     """More of a refusal."""
 
     type: Literal["response.refusal.delta"] = "response.refusal.delta"
@@ -160,7 +160,7 @@ class RefusalDone(InContent):
     refusal: str
 
 
-class ReasoningDelta(InContent, gc=False):
+class ReasoningDelta(InContent):
     """More raw reasoning."""
 
     type: Literal["response.reasoning.delta"] = "response.reasoning.delta"
@@ -189,7 +189,7 @@ class ReasoningSummaryPartDone(InSummary):
     part: Content
 
 
-class ReasoningSummaryTextDelta(InSummary, gc=False):
+class ReasoningSummaryTextDelta(InSummary):
     """More of the summary."""
 
     type: Literal["response.reasoning_summary_text.delta"] = "response.reasoning_summary_text.delta"
@@ -204,7 +204,7 @@ class ReasoningSummaryTextDone(InSummary):
     text: str
 
 
-class FunctionCallArgumentsDelta(InItem, gc=False):
+class FunctionCallArgumentsDelta(InItem):
     """More of a call's arguments."""
 
     type: Literal["response.function_call_arguments.delta"] = (

@@ -74,7 +74,8 @@ class Output:
             item is not None
             and strand is not None
             and strand.face is TEXT
-            and (item.key, strand.part) == (part.key, part.part)
+            and item.key == part.key
+            and strand.part == part.part
             and not (part.logprobs or part.phase or self._pad or strand.joiner.held)
             and text
             and text.isascii()

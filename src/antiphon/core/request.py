@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from antiphon.core.content import TEXT_LIMIT, LongText
 from antiphon.core.items import Item, user
 from antiphon.core.tools import Tool, ToolChoice
-from antiphon.core.value import ShapeError, Value, join, plain
+from antiphon.core.value import ShapeError, Value, join
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Summary = Literal["concise", "detailed", "auto"]
@@ -177,7 +177,7 @@ def prepare_input(raw: object, path: str) -> object:
     if isinstance(raw, str):
         if len(raw) > TEXT_LIMIT:
             raise ShapeError(path, f"expected at most {TEXT_LIMIT} characters")
-        return [plain(user(raw))]
+        return [user(raw)]
     if isinstance(raw, list):
         return [_typed(item) for item in cast("list[object]", raw)]
     return raw

@@ -48,17 +48,13 @@ class ShapeError(ValueError):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class ValueMeta(msgspec.StructMeta):
-    """Makes every protocol object frozen, with fields by name only."""
+    """Makes every protocol object frozen, with fields by name only.
 
-    def __new__(
-        mcls,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, object],
-        *,
-        gc: bool = True,
-    ) -> type:
-        return super().__new__(mcls, name, bases, namespace, kw_only=True, frozen=True, gc=gc)
+    The garbage collector does not look at them: JSON is a tree, and has no cycles to be found.
+    """
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> type:
+        return super().__new__(mcls, name, bases, namespace, kw_only=True, frozen=True, gc=False)
 
 
 class Value(msgspec.Struct, metaclass=ValueMeta):

@@ -1,5 +1,6 @@
 """Ids that cannot be guessed."""
 
+import os
 import secrets
 from collections.abc import Callable
 
@@ -15,7 +16,7 @@ BYTES = 24
 
 def new_id(prefix: str) -> str:
     """Return a prefix, an underscore and 192 random bits."""
-    return f"{prefix}_{secrets.token_hex(BYTES)}"
+    return f"{prefix}_{os.urandom(BYTES).hex()}"
 
 
 def identified(item: Item, ids: Callable[[str], str] = new_id) -> Item:

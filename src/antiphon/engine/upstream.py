@@ -25,7 +25,7 @@ from antiphon.core.parts import Part
 from antiphon.engine.models import Model, Sink
 from antiphon.transport.auth import Signer, signer
 from antiphon.transport.connection import Exchange
-from antiphon.transport.http import Client, HttpRequest
+from antiphon.transport.http import HttpRequest, Transport
 from antiphon.transport.retry import Budget, Patience, delay
 from antiphon.wire import json
 from antiphon.wire.upstream import Upstream
@@ -47,7 +47,7 @@ class Link:
     """A provider that can be asked."""
 
     def __init__(
-        self, provider: Provider, key: str | None, client: Client, patience: Patience
+        self, provider: Provider, key: str | None, client: Transport, patience: Patience
     ) -> None:
         self.provider = provider
         self._adapter = adapter_for(provider)
@@ -260,7 +260,7 @@ class Providers:
         self,
         providers: Sequence[Provider],
         keys: Mapping[str, str],
-        client: Client,
+        client: Transport,
         patience: Patience,
     ) -> None:
         self._providers = {provider.name: provider for provider in providers}

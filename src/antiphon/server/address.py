@@ -1,11 +1,13 @@
 """What an address says about itself: whether it is one, and who can listen on the way."""
 
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 OLLAMA_PORT = 11434
 
 
+@lru_cache(maxsize=64)  # a server asks it of itself at every request
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach an address."""
     if host == "localhost":

@@ -54,10 +54,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     settings = settings or Settings()
     service = Service(settings)
     health, models = Health(service), Catalogue(service)
-    routes: list[BaseRoute] = [
-        Route("/healthz", health.alive, methods=["GET"]),
-        Route("/readyz", health.ready, methods=["GET"]),
-    ]
+    routes: list[BaseRoute] = []  # they are tried in order, and responses are asked for most
     for prefix, dialect in DOORS.items():
         kept = Kept(service, dialect)
         create = CreateResponse(service, dialect)
@@ -78,6 +75,10 @@ def create_app(settings: Settings | None = None) -> Starlette:
             Route(f"{prefix}/models", models.list, methods=["GET"]),
             Route(f"{prefix}/models/{{id:path}}", models.one, methods=["GET"]),
         ]
+    routes += [
+        Route("/healthz", health.alive, methods=["GET"]),
+        Route("/readyz", health.ready, methods=["GET"]),
+    ]
     app = Application(
         routes=routes,
         middleware=[Middleware(Edge, settings=settings)],

@@ -9,6 +9,7 @@ import ipaddress
 import logging
 import re
 import time
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
@@ -26,6 +27,7 @@ from antiphon.server.http import (
     Receive,
     Scope,
     Send,
+    Way,
     answering,
     header,
     send_json,
@@ -88,7 +90,7 @@ class Edge:
         if self._key is not None or not is_loopback(here):
             return
         host = host_name(header(scope, b"host") or here)
-        if is_public(host) and host not in self._hosts:
+        if host not in self._hosts and is_public(host):
             raise RequestError(
                 f"'{host[:80]}' is no name of this machine. Use localhost, set a key for the "
                 "server, or add the name to 'allowed_hosts'.",
@@ -137,14 +139,8 @@ class Answer:
         scope[ANSWER] = self
 
         offered = scope.get(DIRECT)
-        self._write: Direct | None = offered[1] if offered and offered[0] == send else None
-
-    def direct(self, chunk: bytes) -> bool:
-        """Send a piece of a body at once, if the server lets us; tell whether it did."""
-        if self._write is None or not self._write(chunk):
-            return False
-        self._size += len(chunk)
-        return True
+        self.way: Way | None = offered[1] if offered and offered[0] == send else None
+        """A way to send at once, if the server offers one."""
 
     async def send(self, message: Message) -> None:
         """Pass a message on, with the request's id in the headers."""
@@ -169,17 +165,20 @@ class Answer:
     def log(self) -> None:
         """Write the request's line: never any content, nor the query."""
         took = (time.perf_counter() - self._begun) * 1000
+        size = self._size + (self.way.size if self.way else 0)
         line = "%s %s %d %.1fms %dB %s"
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
-        access.info(line, method, path, self.status, took, self._size, self.request_id)
+        access.info(line, method, path, self.status, took, size, self.request_id)
 
 
 def direct(scope: Scope, send: Send) -> Direct | None:
     """Return a way to send at once, if nobody stands between the edge and us."""
     answer = scope.get(ANSWER)
-    return answer.direct if isinstance(answer, Answer) and send == answer.send else None
+    way = answer.way if isinstance(answer, Answer) and send == answer.send else None
+    return way.write if way else None
 
 
+@lru_cache(maxsize=64)  # most clients use the same few names
 def is_public(host: str) -> bool:
     """Tell whether a host is one that anybody could have named: not an address, nor a bare word."""
     if "." not in host or host.endswith(".localhost"):

@@ -1,7 +1,7 @@
 """Requests and answers at the level of ASGI: reading a body, sending JSON, noticing a departure."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from antiphon.core.errors import RequestError
 from antiphon.wire import json
@@ -10,11 +10,25 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Direct = Callable[[bytes], bool]
+"""Sends a piece of a body at once; tells whether it could."""
+
 DIRECT = "antiphon.direct"
 """Where a server offers a way to send at once: what it stands for, and the way."""
 
-Direct = Callable[[bytes], bool]
-"""Sends a piece of a body at once; tells whether it could."""
+
+class Way(Protocol):
+    """A way to send at once, past `send`."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes of the body went this way."""
+        ...
+
+    def write(self, chunk: bytes) -> bool:
+        """Send a piece of the body; tell whether it could be."""
+        ...
+
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -30,7 +44,10 @@ class ClientGone(Exception):
 def header(scope: Scope, name: bytes) -> str | None:
     """Return the value of a request header."""
     headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
-    return next((value.decode("latin-1") for key, value in headers if key == name), None)
+    for key, value in headers:
+        if key == name:
+            return value.decode("latin-1")
+    return None
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -48,14 +65,9 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             code="unsupported_media_type",
             status=415,
         )
-    too_large = RequestError(
-        f"The body is larger than {limit} bytes. Send less, or files by URL.",
-        code="request_too_large",
-        status=413,
-    )
     length = header(scope, b"content-length")
     if length and length.isdigit() and int(length) > limit:
-        raise too_large
+        raise too_large(limit)
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -65,10 +77,19 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > limit:
-            raise too_large
+            raise too_large(limit)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
+
+
+def too_large(limit: int) -> RequestError:
+    """Say that a body is more than we read."""
+    return RequestError(
+        f"The body is larger than {limit} bytes. Send less, or files by URL.",
+        code="request_too_large",
+        status=413,
+    )
 
 
 async def read_json(scope: Scope, receive: Receive, limit: int) -> object:

@@ -129,11 +129,14 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.active = cycle
-        cycle.scope[DIRECT] = (cycle.send, partial(_write, cycle))  # pyright: ignore[reportGeneralTypeIssues]
+        cycle.transport = cast("Transport", HeldHead(cycle, self.loop))
+        cycle.scope[DIRECT] = (cycle.send, DirectWay(cycle))  # pyright: ignore[reportGeneralTypeIssues]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         last = not self.pipeline
+        if self.active is not None and isinstance(self.active.transport, HeldHead):
+            self.active.transport.leave()  # an answer to HEAD has nothing else
         super().on_response_complete()
         self._watch_writing()
         if last and self.refusal is not None:
@@ -297,12 +300,62 @@ class HardenedProtocol(HttpToolsProtocol):
         self._watch_writing()
 
 
-def _write(cycle: RequestResponseCycle, chunk: bytes) -> bool:
-    """Send a piece of a body that has begun, as `send` would, unless the client is behind."""
-    if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
-        return False
-    cycle.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-    return True
+class HeldHead:
+    """The transport of an answer until its head has left: with the body, if that comes at once.
+
+    uvicorn writes the two apart, and every write wakes the client.
+    """
+
+    __slots__ = ("_cycle", "_head", "_loop", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, loop: AbstractEventLoop) -> None:
+        self._cycle = cycle
+        self._loop = loop
+        self._transport = cycle.transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Hold a head until the loop turns, or more is written."""
+        if self._head:
+            self.leave(data)
+        else:
+            self._head = data
+            self._loop.call_soon(self.leave)
+
+    def leave(self, data: bytes = b"") -> None:
+        """Let the head go, and what follows it; from then on nobody stands in the way."""
+        if self._cycle.transport is not self._transport:
+            self._cycle.transport = self._transport
+            if not self._transport.is_closing():
+                self._transport.write(self._head + data)
+
+    def close(self) -> None:
+        """Close when everything is written."""
+        self.leave()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Tell whether nothing more can be written."""
+        return self._transport.is_closing()
+
+
+class DirectWay:
+    """The way of pieces of a body past `send`, unless the client is behind."""
+
+    __slots__ = ("_cycle", "size")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self.size = 0
+
+    def write(self, chunk: bytes) -> bool:
+        """Send a piece of a body that has begun, as `send` would; tell whether it could be."""
+        cycle, size = self._cycle, len(chunk)
+        if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
+            return False
+        self.size += size
+        cycle.transport.write(b"%x\r\n%b\r\n" % (size, chunk))
+        return True
 
 
 def _hang_up(cycle: RequestResponseCycle) -> None:

@@ -37,15 +37,12 @@ class EventStream:
         """Whether everything has been sent, so that more may be sent at once."""
         self._chunks: list[bytes] = []
         self._size = 0
+        self.full = False
+        """Whether the reader is so far behind that the model has to wait."""
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._quiet = True
         self.closed = False
-
-    @property
-    def full(self) -> bool:
-        """Whether the reader is so far behind that the model has to wait."""
-        return self._size > self._limit
 
     def write(self, events: list[Event]) -> None:
         """Encode events, and have them sent."""
@@ -53,15 +50,13 @@ class EventStream:
         chunk = sse(events[0]) if len(events) == 1 else b"".join(map(sse, events))
         if not chunk:
             return  # a door may have no words for an event
-        if self._direct and self._may_pass() and self._direct(chunk):
+        # It may leave now if nothing waits before it, and no task is running that may write more.
+        alone = self._idle and not self._chunks and asyncio.current_task(self._loop) is None
+        if alone and self._direct and self._direct(chunk):
             self._quiet = False
         else:
             self._put(chunk)
             self._wake.set()
-
-    def _may_pass(self) -> bool:
-        """Tell whether what comes now may leave now: nothing waits, and no task is running."""
-        return self._idle and not self._chunks and asyncio.current_task(self._loop) is None
 
     async def follow(self, batches: AsyncIterator[list[Event]], after: int = -1) -> None:
         """Write what comes after a number, as it comes from elsewhere, no faster than it is read.
@@ -89,6 +84,7 @@ class EventStream:
     def _put(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
         self._size += len(chunk)
+        self.full = self._size > self._limit
 
     async def send(self, send: Send, heartbeat: float) -> None:
         """Send everything that is written until the stream is closed, then `[DONE]`."""
@@ -113,6 +109,7 @@ class EventStream:
         chunk = b"".join(self._chunks)
         self._chunks.clear()
         self._size = 0
+        self.full = False
         self._quiet = False
         self._room.set()
         if self.closed:

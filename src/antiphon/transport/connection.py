@@ -62,6 +62,8 @@ class Connection(asyncio.Protocol):
         self._lines = 0
         self._bodiless = 0
         self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
+        """Takes a piece of the body, for the parser."""
         self._complete = False
         self._lasting = False
         self._lingering = False
@@ -222,10 +224,6 @@ class Connection(asyncio.Protocol):
             self._in_head = False
             self._exchange.head_received(status, self._headers)
             self._watch(self._timeouts.idle)
-
-    def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
-        self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         """Take note of the end."""

@@ -61,7 +61,9 @@ class Exchange:
         self._connection = connection
         self._head: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turned = asyncio.Event()
-        self._receive: Receive | None = None
+        self.body_received: Receive = self._keep
+        """Takes a piece of the body, for the connection."""
+        self._receive: Receive = _ignore
         self._early: list[bytes] = []
         self._ended = False
         self._size = 0
@@ -89,6 +91,7 @@ class Exchange:
     def listen(self, receive: Receive) -> None:
         """Have every piece of the body given to a function, from now on."""
         self._receive = receive
+        self.body_received = self._give if self._packed is None else self._unpack
         if self._early:
             early, self._early = b"".join(self._early), []
             self._size = 0
@@ -134,7 +137,6 @@ class Exchange:
 
     def stop(self) -> None:
         """Listen no more; what still comes is of no interest."""
-        self._receive = _ignore
         self._early.clear()
         self._finish()
 
@@ -156,22 +158,17 @@ class Exchange:
         if not self._head.done():
             self._head.set_result(None)
 
-    def body_received(self, data: bytes) -> None:
-        """Take a piece of the body."""
-        if self._receive is None:
-            self._early.append(data)  # packed as it is: unpacked it may be very much
-            self._size += len(data)
-            if self._size > MAX_EARLY:
-                self.pause()
-        elif self._packed is None:
-            self._give(data, self._receive)
-        else:
-            self._unpack(data, self._packed, self._receive)
+    def _keep(self, data: bytes) -> None:
+        """Keep a piece until somebody listens; packed as it is: unpacked it may be very much."""
+        self._early.append(data)
+        self._size += len(data)
+        if self._size > MAX_EARLY:
+            self.pause()
 
-    def _unpack(self, data: bytes, packed: "Packed", receive: Receive) -> None:
+    def _unpack(self, data: bytes) -> None:
         try:
-            for piece in packed.feed(data):
-                self._give(piece, receive)
+            for piece in self._packed.feed(data) if self._packed else ():
+                self._give(piece)
                 if self.over:
                     break
         except zlib.error:
@@ -197,13 +194,13 @@ class Exchange:
             self._finish(error)
         self._connection.close()
 
-    def _give(self, data: bytes, receive: Receive) -> None:
+    def _give(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > MAX_BODY:
             self.fail(broken(self.who, "sent an answer without an end."))
             return
         try:
-            receive(data)
+            self._receive(data)
         except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
             self._finish(error)
             self._connection.close()
@@ -211,6 +208,7 @@ class Exchange:
     def _finish(self, error: Exception | None = None) -> None:
         self.over = True
         self._error = error
+        self.body_received = self._receive = _ignore
         self._turned.set()
         self.resume()  # the connection may serve others, or has an end to wait for
 

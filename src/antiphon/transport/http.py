@@ -15,7 +15,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct, field
@@ -25,7 +25,7 @@ from antiphon.transport.errors import late, unreachable
 from antiphon.transport.exchange import Exchange
 from antiphon.transport.proxy import Proxy, proxy_for, tunnel
 
-IDLE_CONNECTIONS = 64
+IDLE_CONNECTIONS = 256
 """How many connections may wait for each address."""
 
 PORTS = {"http": 80, "https": 443}
@@ -65,6 +65,18 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         through = f" through the proxy {self.proxy.host}:{self.proxy.port}" if self.proxy else ""
         return f"at {self.host}:{self.port}{through}"
+
+
+class Transport(Protocol):
+    """What carries requests: a `Client`, or what stands in for one."""
+
+    async def open(self, request: HttpRequest) -> Exchange:
+        """Send a request; return its answer once the head is there. Raises UpstreamError."""
+        ...
+
+    def close(self) -> None:
+        """Close what is kept."""
+        ...
 
 
 class Client:

@@ -54,7 +54,20 @@ class Decoder:
         inside = self._data or self._event or self._lines.rest or self._mark
         if inside or len(chunk) > self._max_event:
             return self._read(self._lines.feed(chunk))
-        return self._read_whole(chunk)
+        # The chunk begins with an event, and most events are one line of data.
+        events: list[Event] = []
+        blocks = chunk.split(b"\n\n")
+        rest = blocks.pop()
+        for block in blocks:
+            head, _, data = block.partition(b"data: ")
+            name = self._heads.get(head)
+            if name and data and _LF not in data:
+                events.append(Event(name, data, self._id))
+            else:
+                events += self._read([*block.split(b"\n"), b""])
+        if rest:
+            events += self._read(self._lines.feed(rest))
+        return events
 
     def close(self) -> list[Event]:
         """Return the last event if its blank line never came.
@@ -72,22 +85,6 @@ class Decoder:
             chunk = chunk.removeprefix(b"\n")
         self._after_cr = chunk.endswith(b"\r")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-
-    def _read_whole(self, chunk: bytes) -> list[Event]:
-        """Read a chunk that begins with an event, most events being one line of data."""
-        events: list[Event] = []
-        blocks = chunk.split(b"\n\n")
-        rest = blocks.pop()
-        for block in blocks:
-            head, _, data = block.partition(b"data: ")
-            name = self._heads.get(head)
-            if name and data and _LF not in data:
-                events.append(Event(name, data, self._id))
-            else:
-                events += self._read([*block.split(b"\n"), b""])
-        if rest:
-            events += self._read(self._lines.feed(rest))
-        return events
 
     def _read(self, lines: list[bytes]) -> list[Event]:
         """Read lines by the standard's own steps."""

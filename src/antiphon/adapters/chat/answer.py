@@ -9,7 +9,6 @@ that never said why.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import cast
 
 from antiphon.adapters.base import Adapter, Reader, SseDecoder, finish
 from antiphon.adapters.chat.calls import Calls
@@ -61,14 +60,15 @@ class ChatDecoder(SseDecoder):
 
     def read(self, chunk: object) -> Iterable[Part]:
         """Read one event."""
-        event = cast("sse.Event", chunk)
-        if event.event == "error":
-            return (self._broken(error_in(event.data)),)
-        if event.data.startswith(sse.DONE):
+        if not isinstance(chunk, sse.Event):
+            return ()
+        if chunk.event == "error":
+            return (self._broken(error_in(chunk.data)),)
+        if chunk.data.startswith(sse.DONE):
             told = self._finish(None)
             self.done = True
             return told
-        return self._chunk(event.data) if event.data else ()
+        return self._chunk(chunk.data) if chunk.data else ()
 
     def read_whole(self, body: bytes) -> Iterable[Part]:
         """Read a whole answer, which must hold one."""
