@@ -32,7 +32,7 @@ format: .venv/.ready ## rewrite the code the way `make check` wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.ready ## measure; WHAT=micro|imports|serve|store|state|gateway for one
+bench: .venv/.ready ## measure; WHAT=micro|imports|serve|store|state|gateway|client|loop for one
 	@$(BIN)/python -m bench $(WHAT)
 
 constraints: ## take the newest versions of everything, and pin them

@@ -7,7 +7,7 @@ measured in the same run. Figures are for comparing within a run: machines are n
 import importlib
 import sys
 
-ALL = ["micro", "imports", "serve", "store", "state", "gateway"]
+ALL = ["micro", "imports", "serve", "store", "state", "gateway", "client", "loop"]
 
 
 def main() -> int:

@@ -68,6 +68,36 @@ def test_the_two_commands_give_a_streamed_story(port: str) -> None:
     assert done.stdout.endswith("data: [DONE]\n\n")
 
 
+def test_an_agent_of_fifteen_lines_uses_both_its_tools(port: str) -> None:
+    script = block("python", "run_agent")
+    assert len([line for line in script.splitlines() if line.strip()]) <= 15
+    assert run_python(script, port) == "weather says: sunny in Paris\npopulation says: 2100000\n"
+
+
+def test_the_client_asks_and_hears(port: str) -> None:
+    heard = run_python(block("python", "import Client"), port)
+    assert "You said: Hello!\nOnce upon a time" in heard
+
+
+@pytest.mark.parametrize("page", ["client", "agent"])
+def test_the_examples_of_the_guides_run(page: str, port: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    for script in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        assert run_python(script, port)
+
+
+def run_python(script: str, port: str) -> str:
+    """Run an example against the server; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script.replace(":8000", f":{port}")],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"ANTIPHON_BASE_URL": f"http://127.0.0.1:{port}/v1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def in_one_piece(body: bytes) -> Answer:
     """Play a whole answer."""
     return Answer(body, headers={"content-type": "application/json"})

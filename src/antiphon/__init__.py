@@ -10,6 +10,7 @@ The map, from the lowest layer to the highest; each imports only what stands abo
     bridges   other event models into ours
     store     where responses rest, and how their events travel: in memory, in SQLite
     engine    one response, from its request to its last event
+    client    any Open Responses server, called from Python; with an agent loop
     server    the ASGI application
     cli       the command line
 
@@ -22,6 +23,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from antiphon.agents.agent import Agent, agent
     from antiphon.agents.turn import Turn
+    from antiphon.client.agent.conversation import Conversation
+    from antiphon.client.agent.options import AbortSignal, AgentOptions
+    from antiphon.client.agent.run import run_agent, stream_agent
+    from antiphon.client.client import AsyncClient
+    from antiphon.client.sync import Client
+    from antiphon.client.tools.tool import tool
     from antiphon.core.errors import AntiphonError, RequestError, UpstreamError
     from antiphon.core.parts import (
         Annotation,
@@ -44,10 +51,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbortSignal",
     "Agent",
+    "AgentOptions",
     "Annotation",
     "AntiphonError",
+    "AsyncClient",
     "Call",
+    "Client",
+    "Conversation",
     "Extension",
     "Failure",
     "Finish",
@@ -65,12 +77,23 @@ __all__ = [
     "Whole",
     "agent",
     "create_app",
+    "run_agent",
+    "stream_agent",
+    "tool",
 ]
 
 _HOME = {
     "Agent": "antiphon.agents.agent",
     "agent": "antiphon.agents.agent",
     "Turn": "antiphon.agents.turn",
+    "run_agent": "antiphon.client.agent.run",
+    "stream_agent": "antiphon.client.agent.run",
+    "AsyncClient": "antiphon.client.client",
+    "Conversation": "antiphon.client.agent.conversation",
+    "AbortSignal": "antiphon.client.agent.options",
+    "AgentOptions": "antiphon.client.agent.options",
+    "Client": "antiphon.client.sync",
+    "tool": "antiphon.client.tools.tool",
     "AntiphonError": "antiphon.core.errors",
     "RequestError": "antiphon.core.errors",
     "UpstreamError": "antiphon.core.errors",

@@ -451,6 +451,47 @@ def test_a_strict_value_without_its_nulls_satisfies_the_original(data: st.DataOb
     Draft202012Validator(schema).validate(without_nulls(value, schema, schema))
 
 
+def accepted(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[tuple[Any, Any]]:
+    """Any value a schema allows, and the same with null for every property left out."""
+    inner = lambda entry: accepted(entry, root)  # noqa: E731
+    if "$ref" in schema:
+        target = root["$defs"][schema["$ref"].rpartition("/")[2]]
+        return st.deferred(lambda: inner(target))
+    if members := [schema[key] for key in ("anyOf", "oneOf", "allOf") if key in schema]:
+        return st.one_of([inner(member) for member in members[0]])
+    if "properties" in schema:
+        return objects_with_nulls(schema, root)
+    if "items" in schema:
+        entries = st.lists(inner(schema["items"]), max_size=2)
+        return entries.map(lambda some: ([plain for plain, _ in some], [full for _, full in some]))
+    return values(schema, root).map(lambda value: (value, value))
+
+
+@st.composite
+def objects_with_nulls(
+    draw: st.DrawFn, schema: dict[str, Any], root: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    plain: dict[str, Any] = {}
+    full: dict[str, Any] = {}
+    for name, member in schema["properties"].items():
+        if name in schema.get("required", []) or draw(st.booleans()):
+            plain[name], full[name] = draw(accepted(member, root))
+        else:
+            full[name] = None
+    return plain, full
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_what_the_original_accepts_stays_valid_with_null_for_what_is_left_out(
+    data: st.DataObject,
+):
+    schema = data.draw(expressible)
+    value, filled = data.draw(accepted(schema, schema))
+    Draft202012Validator(schema).validate(value)
+    Draft202012Validator(check(schema)).validate(filled)
+
+
 keywords = st.sampled_from(
     [*SHAPES, "$ref", "$defs", "definitions", "anyOf", "oneOf", "allOf", "not", "$id", "a"]
 )

@@ -20,7 +20,7 @@ def of_text(text: str) -> int:
     """Estimate the tokens of a text."""
     if text.isascii():
         return (len(text) + 3) // 4
-    ascii = sum(map(str.isascii, text))
+    ascii = len(text.encode("ascii", "ignore"))
     return (ascii + 3) // 4 + len(text) - ascii
 
 

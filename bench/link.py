@@ -1,0 +1,160 @@
+"""A link between a client and a server, modelled: a delay each way, and a narrow way up.
+
+A connection is accepted at once, but a round trip passes before its first byte goes up, as it does
+for a SYN and its answer. What the client sends, on all its connections together, then goes through
+one token bucket that saves nothing; a segment arrives when its last bit is through and the delay is
+over, in the order it was sent. The way down has the delay alone. Nothing is lost and no connection
+starts slowly: both would cost most where most is sent.
+
+Told to stop, it says how many bytes went up, and how many of them in each message.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import selectors
+import signal
+import sys
+
+DELAY = 0.025
+"""Seconds that a byte is on its way, up or down."""
+
+UPLINK = 20_000_000
+"""Bits a second that go up."""
+
+SEGMENT = 1460
+"""Bytes that travel together."""
+
+
+class Bucket:
+    """The way up: a bit goes through when time has brought a token for it."""
+
+    def __init__(self) -> None:
+        self._free = 0.0
+
+    def through(self, size: int, now: float) -> float:
+        """Return the time at which so many more bytes are through."""
+        self._free = max(self._free, now) + size * 8 / UPLINK
+        return self._free
+
+
+class Way:
+    """One direction of one connection: what goes in comes out later, in order."""
+
+    def __init__(self, bucket: Bucket | None = None) -> None:
+        self.sent = bytearray()
+        self._bucket = bucket
+        self._travelling: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        self._now = asyncio.get_running_loop().time
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry all that is read, and then the end."""
+        delivering = asyncio.create_task(self._deliver(writer))
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                self._send(data)
+        self._travelling.put_nowait((self._now() + DELAY, b""))
+        await delivering
+
+    def _send(self, data: bytes) -> None:
+        now = self._now()
+        if self._bucket is None:
+            self._travelling.put_nowait((now + DELAY, data))
+            return
+        self.sent += data
+        for start in range(0, len(data), SEGMENT):
+            segment = data[start : start + SEGMENT]
+            through = self._bucket.through(len(segment), now)
+            self._travelling.put_nowait((through + DELAY, segment))
+
+    async def _deliver(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            due, data = await self._travelling.get()
+            await asyncio.sleep(due - self._now())
+            if not data:
+                writer.close()
+                return
+            writer.write(data)
+
+
+class Link:
+    """The link to one server."""
+
+    def __init__(self, server: int) -> None:
+        self._server = server
+        self._bucket = Bucket()
+        self._ways: list[Way] = []
+        self._joined: set[asyncio.Task[None]] = set()
+
+    def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Join a client to the server."""
+        self._joined.add(asyncio.create_task(self._join(reader, writer)))
+
+    async def settle(self) -> None:
+        """Let what is on its way arrive."""
+        if self._joined:
+            await asyncio.wait(self._joined, timeout=1)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(2 * DELAY)
+        there, back = await asyncio.open_connection("127.0.0.1", self._server)
+        up, down = Way(self._bucket), Way()
+        self._ways.append(up)
+        await asyncio.gather(up.carry(reader, back), down.carry(there, writer))
+
+    def tally(self) -> dict[str, object]:
+        """Say what went up."""
+        return {
+            "connections": len(self._ways),
+            "uplink": sum(len(way.sent) for way in self._ways),
+            "bodies": [size for way in self._ways for size in bodies(bytes(way.sent))],
+        }
+
+
+def bodies(sent: bytes) -> list[int]:
+    """Return the sizes of the bodies that one connection sent: of requests, or of messages."""
+    sizes: list[int] = []
+    while sent:
+        head, _, sent = sent.partition(b"\r\n\r\n")
+        if b"\r\nupgrade: websocket" in head.lower():
+            return messages(sent)
+        length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+        sizes.append(int(length[1]) if length else 0)
+        sent = sent[sizes[-1] :]
+    return sizes
+
+
+def messages(sent: bytes) -> list[int]:
+    """Return the sizes of a WebSocket's messages; those that are about the connection are none."""
+    sizes: list[int] = []
+    while sent:
+        kind, size, head = sent[0] & 0x0F, sent[1] & 0x7F, 2
+        if size > 125:
+            head = 4 if size == 126 else 10
+            size = int.from_bytes(sent[2:head])
+        if kind < 8:
+            sizes.append(size)
+        sent = sent[head + 4 + size :]  # a client's frame has a mask of four bytes
+    return sizes
+
+
+async def be(port: int, server: int) -> None:
+    """Be the link until told to stop."""
+    link, stop = Link(server), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with await asyncio.start_server(link.connect, "127.0.0.1", port):
+        print("open", flush=True)
+        await stop.wait()
+        await link.settle()
+    print(json.dumps(link.tally()), flush=True)
+
+
+def precise() -> asyncio.AbstractEventLoop:
+    """Make a loop that is on time; the usual one rounds every delay up to a millisecond."""
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=precise) as runner:
+        runner.run(be(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,1 @@
+"""The agent loop: rounds of asking and calling, told as they happen."""

@@ -1,0 +1,163 @@
+"""How much of a model's window a run may fill, and what goes when it is nearly full.
+
+A tool's result that is too long is cut where it is made; of many tool rounds the oldest are left
+out. Either way the model is told. All tokens here are estimates.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from antiphon.client.agent.atoms import boundary
+from antiphon.core import tokens
+from antiphon.core.content import InputText
+from antiphon.core.errors import RequestError
+from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message
+
+COMPLETION_TOKENS = 4096
+"""How much of the window is left for the answer, if nobody says."""
+
+_BREAKS = ("\n", "}", "]", ",")
+
+
+class ContextStrategy(Struct, frozen=True, kw_only=True):
+    """What a run does to stay within its model's window."""
+
+    tool_result_token_limit: int = 128_000
+    tool_round_limit: int = 10
+    rebudget_threshold: float = 0.75
+
+    def __post_init__(self) -> None:
+        limits = {
+            "tool_result_token_limit": self.tool_result_token_limit,
+            "tool_round_limit": self.tool_round_limit,
+        }
+        for name, limit in limits.items():
+            if limit < 1:
+                raise _refusal(name, f"must be at least 1, not {limit}")
+        if not 0 < self.rebudget_threshold <= 1:
+            reason = f"must be over 0 and at most 1, not {self.rebudget_threshold}"
+            raise _refusal("rebudget_threshold", reason)
+
+
+def _refusal(name: str, reason: str) -> RequestError:
+    param = f"context_strategy.{name}"
+    return RequestError(f"Invalid '{param}': it {reason}.", param=param, code="invalid_value")
+
+
+class ContextUsage(Struct, frozen=True, kw_only=True):
+    """How full a window is."""
+
+    used_tokens: int
+    max_tokens: int
+    percentage: float
+    remaining_tokens: int
+
+    def over(self, threshold: float) -> bool:
+        """Tell whether so large a share is used, or more."""
+        return self.used_tokens >= self.max_tokens * threshold
+
+
+class Budget:
+    """What a run may give its model to read: the window, less the answer and a reserve."""
+
+    def __init__(self, window: int, completion: int = COMPLETION_TOKENS) -> None:
+        if window < 1:
+            message = f"Invalid 'context_window': it must be at least 1, not {window}."
+            raise RequestError(message, param="context_window", code="invalid_value")
+        # A window that the answer alone would fill is shared by halves.
+        answer = completion if completion < window else window // 2
+        self.limit = max(1, (window - answer) * 95 // 100)
+
+    def usage(self, used: int) -> ContextUsage:
+        """Tell how full the window is when so many tokens are used."""
+        return ContextUsage(
+            used_tokens=used,
+            max_tokens=self.limit,
+            percentage=round(100 * used / self.limit, 1),
+            remaining_tokens=max(0, self.limit - used),
+        )
+
+
+class Truncation(Struct, frozen=True, kw_only=True):
+    """A tool's result that was cut, and how much of it is left."""
+
+    tool_name: str
+    text: str
+    original_tokens: int
+    truncated_tokens: int
+
+
+def truncated(tool_name: str, text: str, limit: int) -> Truncation | None:
+    """Cut a tool's result to a limit of tokens, marker included; None if it fits as it is."""
+    original = tokens.of_text(text)
+    if original <= limit:
+        return None
+    room = limit - tokens.of_text(_marker(tool_name, original, limit))
+    shown = _until_break(_first(text, room))
+    left = tokens.of_text(shown)
+    return Truncation(
+        tool_name=tool_name,
+        text=_first(shown + _marker(tool_name, original, left), limit),
+        original_tokens=original,
+        truncated_tokens=left,
+    )
+
+
+def _marker(tool_name: str, original: int, shown: int) -> str:
+    return (
+        f"\n\n[truncated by {tool_name}: original ~{original} tokens, "
+        f"showing first ~{shown} tokens]"
+    )
+
+
+def _first(text: str, limit: int) -> str:
+    """Return as much of a text's beginning as a limit of tokens holds, graphemes whole."""
+    if tokens.of_text(text) <= limit:
+        return text
+    end, left = 0, limit
+    while left > 0:  # no character is more than one token, so as many as are left always fit
+        piece = text[end : end + left]
+        left -= tokens.of_text(piece)
+        end += len(piece)
+    return text[: boundary(text, end)]
+
+
+def _until_break(text: str) -> str:
+    """Return a text up to its last line end or end of a JSON value, if that is in its second half.
+
+    A number that is cut in two would still be a number, and wrong.
+    """
+    end = max(text.rfind(mark) for mark in _BREAKS) + 1
+    return text[: boundary(text, end)] if end > len(text) // 2 else text
+
+
+def windowed(
+    header: Sequence[Item], rounds: Sequence[Sequence[Item]], keep: int
+) -> tuple[list[Item], int]:
+    """Return what to send if only the latest rounds are kept, and how many are dropped.
+
+    A call and its output stay together: the round of a call that is answered later is kept too.
+    """
+    dropped = max(0, len(rounds) - max(0, keep))
+    while dropped and _parts_a_pair(rounds, dropped):
+        dropped -= 1
+    kept = [item for round in rounds[dropped:] for item in round]
+    note = [_note(dropped, len(rounds) - dropped)] if dropped else []
+    return [*header, *note, *kept], dropped
+
+
+def _parts_a_pair(rounds: Sequence[Sequence[Item]], at: int) -> bool:
+    before, after = (
+        [item for round in half for item in round] for half in (rounds[:at], rounds[at:])
+    )
+    called = {item.call_id for item in before if isinstance(item, FunctionCall)}
+    return any(isinstance(item, FunctionCallOutput) and item.call_id in called for item in after)
+
+
+def _note(dropped: int, kept: int) -> Message:
+    text = (
+        f"[Context management: {dropped} earlier tool calling round(s) were removed to stay within "
+        f"token limits. The most recent {kept} round(s) are preserved below.]"
+    )
+    return Message(role="system", content=[InputText(text=text)])

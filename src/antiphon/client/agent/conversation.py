@@ -1,0 +1,122 @@
+"""What was said before a run, and where what it says is kept.
+
+A `Conversation` lives in this process; the id of one that the server keeps is enough for a
+`ServedConversation`. Either way one run at a time speaks in it: a second one waits.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from antiphon.core.errors import RequestError
+from antiphon.core.items import Item, Message
+from antiphon.core.value import ShapeError, read
+from antiphon.engine.ids import new_id
+from antiphon.wire.dialects import read_request
+
+if TYPE_CHECKING:
+    from antiphon.client.client import AsyncClient
+
+
+class Thread(Protocol):
+    """A conversation, wherever it is kept."""
+
+    id: str
+    turn: asyncio.Lock
+    """Held by the run that speaks."""
+
+    instructions: str | None
+
+    async def load(self) -> list[Item]:
+        """Return what was said so far."""
+        ...
+
+    async def add(self, items: Sequence[Item]) -> None:
+        """Keep what a run has said."""
+        ...
+
+
+class Conversation:
+    """A conversation kept here: give the same one to run after run."""
+
+    def __init__(
+        self,
+        items: Sequence[Item | Mapping[str, object]] = (),
+        *,
+        id: str | None = None,
+        instructions: str | None = None,
+    ) -> None:
+        self.id = id or new_id("conv")
+        self.items: list[Item] = items_of(list(items))
+        self.instructions = instructions
+        self.turn = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Conversation {self.id}: {len(self.items)} items>"
+
+    @classmethod
+    def of_messages(cls, messages: Sequence[Mapping[str, object]]) -> "Conversation":
+        """Take over a chat: system messages become the instructions, calls and results stay.
+
+        >>> chat = [{"role": "system", "content": "Be terse."}, {"role": "user", "content": "Hi"}]
+        >>> Conversation.of_messages(chat).instructions
+        'Be terse.'
+        """
+        from antiphon.wire import chat_body  # few need it
+        from antiphon.wire.chat_messages import Transcript
+
+        said = read(list[chat_body.Message], [dict(message) for message in messages], "messages")
+        items = Transcript(said).items  # pyright: ignore[reportArgumentType]
+        system = [item for item in items if isinstance(item, Message) and item.role == "system"]
+        rest = [item for item in items if item not in system]
+        return cls(rest, instructions="\n\n".join(item.text for item in system) or None)
+
+    async def load(self) -> list[Item]:
+        """Return what was said so far."""
+        return list(self.items)
+
+    async def add(self, items: Sequence[Item]) -> None:
+        """Keep what a run has said."""
+        self.items += items
+
+
+class ServedConversation:
+    """A conversation that the server keeps."""
+
+    instructions: str | None = None
+
+    def __init__(self, client: "AsyncClient", id: str) -> None:
+        self.id = id
+        self.turn = client.turns.setdefault(id, asyncio.Lock())
+        self._items = client.conversations
+
+    async def load(self) -> list[Item]:
+        """Return what was said so far, all its pages."""
+        return [item async for item in self._items.items(self.id, order="asc")]
+
+    async def add(self, items: Sequence[Item]) -> None:
+        """Keep what a run has said."""
+        for start in range(0, len(items), MOST_AT_ONCE):
+            await self._items.add(self.id, items[start : start + MOST_AT_ONCE])
+
+
+MOST_AT_ONCE = 20
+"""How many items a conversation takes in one request."""
+
+
+def thread_of(client: "AsyncClient", conversation: Conversation | str | None) -> Thread:
+    """Return what a run continues: a new conversation if none was given."""
+    if isinstance(conversation, str):
+        return ServedConversation(client, conversation)
+    return conversation or Conversation()
+
+
+def items_of(given: object) -> list[Item]:
+    """Read a prompt: words, an item, a message, or a list of such; raises RequestError."""
+    asked: dict[str, object] = {"input": [given]}
+    if isinstance(given, str | list):
+        asked = {"input": cast("object", given)}
+    try:
+        return read_request(asked).input
+    except ShapeError as error:
+        raise RequestError.of_shape(error) from None

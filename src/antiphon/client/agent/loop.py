@@ -1,0 +1,283 @@
+"""The agent loop: ask the model, run what it calls, ask again with the results.
+
+Everything that happens is told on the way. Bad arguments, missing functions and exceptions go back
+to the model; only a server that cannot be had ends a run.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from antiphon.client.agent.asked import Asked, fields_of
+from antiphon.client.agent.budget import Budget, ContextUsage, truncated
+from antiphon.client.agent.pacing import now
+from antiphon.client.agent.recovery import Recovery
+from antiphon.client.agent.rounds import Rounds
+from antiphon.client.agent.routes import Routes
+from antiphon.client.agent.teller import Tell, Teller
+from antiphon.client.agent.told import (
+    AgentFailed,
+    AgentFault,
+    AgentUsage,
+    ContextAction,
+    ContextManagement,
+    ContextWindow,
+    ConversationCompleted,
+    ConversationQueued,
+    ConversationStarted,
+    Ending,
+    RoundUsage,
+    Thinking,
+    ToolCall,
+)
+from antiphon.client.reading import told as broken
+from antiphon.client.tools.calls import Outcome, Progress, run_calls
+from antiphon.client.tools.schema_error import explained
+from antiphon.core import tokens
+from antiphon.core.errors import AntiphonError, UpstreamError
+from antiphon.core.events import ResponseCreated
+from antiphon.core.items import FunctionCall, FunctionCallOutput, Item
+from antiphon.core.response import Response
+from antiphon.wire.dialects import failure_of
+
+
+class AgentResult(Struct, frozen=True, kw_only=True):
+    """What came of a run.
+
+    `message` is all that was said, `final` the words of the last round; `items` is what a
+    conversation keeps of it. An incomplete answer says why in `reason`.
+    """
+
+    message: str
+    final: str
+    status: Ending
+    reason: str | None
+    refusal: str | None
+    reasoning: Thinking | None
+    response: Response
+    usage: AgentUsage
+    tool_calls: list[ToolCall]
+    items: list[Item]
+    conversation_id: str
+    model: str
+
+
+class Loop:
+    """One run."""
+
+    def __init__(self, asked: Asked, routes: Routes, tell: Tell) -> None:
+        self._asked = asked
+        self._options = asked.options
+        self._routes = routes
+        self._tell = tell
+        self._teller = Teller(tell, asked.options, asked.model)
+        self._tools = {tool.name: tool for tool in asked.tools}
+        self._offered = [tool.definition(asked.options.strict_tools) for tool in asked.tools]
+        self._rounds = Rounds([], asked.prompt)
+        self._recovery = Recovery(asked, routes, tell)
+        self._usage: list[RoundUsage] = []
+        self._calls: list[ToolCall] = []
+        self._response: Response | None = None
+        window, room = asked.options.context_window, asked.options.request.get("max_output_tokens")
+        completion = room if isinstance(room, int) else 4096
+        self._budget = Budget(window, completion) if window else None
+
+    async def run(self) -> AgentResult:
+        """Run to the end; raises AntiphonError, once everything has been told."""
+        thread = self._asked.thread
+        if thread.turn.locked():
+            await self._tell(ConversationQueued(conversation_id=thread.id, timestamp=now()))
+        async with thread.turn:
+            model = self._asked.model
+            await self._tell(
+                ConversationStarted(conversation_id=thread.id, timestamp=now(), model=model)
+            )
+            try:
+                return await self._speak()
+            except AntiphonError as error:
+                await self._teller.close()
+                await self._fail(error)
+                raise
+            finally:
+                await self._teller.close()
+                await self._routes.close()
+
+    async def _speak(self) -> AgentResult:
+        thread = self._asked.thread
+        self._rounds = Rounds(await thread.load(), self._asked.prompt)
+        status, reason = await self._converse()
+        items = self._rounds.said()
+        await thread.add(items)
+        return await self._complete(status, reason, items)
+
+    async def _converse(self) -> tuple[Ending, str | None]:
+        """Ask and call, round after round."""
+        for _ in range(self._options.max_tool_rounds):
+            await self._fit()
+            response = self._response = await self._round()
+            self._count(response)
+            calls = self._rounds.heard(response)
+            if response.status != "completed":
+                details = response.incomplete_details
+                return "incomplete", details.reason if details else response.status
+            if not calls:
+                return "completed", None
+            self._rounds.answer(await self._run(calls))
+        return "max_tool_rounds", "max_tool_rounds"
+
+    # --- asking ---
+
+    async def _round(self) -> Response:
+        """Ask the model, as often as there is hope."""
+        while True:
+            self._teller.begin()
+            try:
+                response = await self._ask()
+            except UpstreamError as error:
+                await self._teller.rewind()
+                await self._recovery.after(explained(error, self._offered), self._rounds)
+                self._teller.model = self._recovery.model
+            else:
+                self._recovery.succeeded()
+                return response
+
+    async def _ask(self) -> Response:
+        fields = fields_of(self._asked, self._recovery.model, self._offered, self._rounds.count)
+        async with self._routes.stream(fields, self._rounds) as stream:
+            async for events in stream.batches():
+                for event in events:
+                    if isinstance(event, ResponseCreated):
+                        self._routes.check(event.response, self._rounds)
+                    await self._teller.hear(event)
+            response = await stream.final()
+        if response.status == "failed":
+            raise broken(failure_of(response))
+        await self._teller.end(response)
+        return response
+
+    # --- calling ---
+
+    async def _run(self, calls: Sequence[FunctionCall]) -> list[FunctionCallOutput]:
+        async def tell(progress: Progress) -> None:
+            await self._tell(self._teller.progress(progress))
+
+        limit = self._options.parallel_tools
+        outcomes = await run_calls(calls, self._tools, limit=limit, tell=tell)
+        self._calls += self._teller.calls()
+        return [await self._output(outcome) for outcome in outcomes]
+
+    async def _output(self, outcome: Outcome) -> FunctionCallOutput:
+        """Write a result for the model, cut if it is too long."""
+        call, output = outcome.call, outcome.output
+        limit = self._options.context_strategy.tool_result_token_limit
+        cut = truncated(call.name, output, limit) if isinstance(output, str) else None
+        if cut is not None:
+            output = cut.text
+            action = ContextAction(
+                type="truncated_tool_result",
+                tool_name=call.name,
+                original_tokens=cut.original_tokens,
+                truncated_tokens=cut.truncated_tokens,
+            )
+            await self._manage(action)
+        return FunctionCallOutput(call_id=call.call_id, output=output)
+
+    # --- the window ---
+
+    def _used(self) -> ContextUsage | None:
+        if self._budget is None:
+            return None
+        prompt = self._asked.instructions, self._offered, self._rounds.items
+        return self._budget.usage(tokens.of_prompt(*prompt))
+
+    async def _fit(self) -> None:
+        """Tell how full the window is, and drop the oldest rounds if it is too full."""
+        if (usage := self._used()) is None:
+            return
+        strategy = self._options.context_strategy
+        if usage.over(strategy.rebudget_threshold):
+            kept = strategy.tool_round_limit
+            if dropped := self._rounds.window(kept):
+                action = ContextAction(
+                    type="windowed_tool_rounds", dropped_rounds=dropped, kept_rounds=kept
+                )
+                await self._manage(action)
+        await self._tell(ContextWindow(usage=self._used() or usage, timestamp=now()))
+
+    async def _manage(self, action: ContextAction) -> None:
+        await self._tell(ContextManagement(action=action, usage=self._used(), timestamp=now()))
+
+    # --- the end ---
+
+    def _count(self, response: Response) -> None:
+        usage = response.usage
+        if usage is None:
+            self._usage.append(RoundUsage(round=len(self._usage)))
+            return
+        self._usage.append(
+            RoundUsage(
+                round=len(self._usage),
+                prompt_tokens=usage.input_tokens,
+                completion_tokens=usage.output_tokens,
+                total_tokens=usage.total_tokens,
+                cached_input_tokens=usage.input_tokens_details.cached_tokens,
+                reasoning_tokens=usage.output_tokens_details.reasoning_tokens,
+            )
+        )
+
+    async def _complete(self, status: Ending, reason: str | None, items: list[Item]) -> AgentResult:
+        teller, usage = self._teller, total(self._usage, self._recovery.model)
+        message = teller.final(usage.completion_tokens, self._calls)
+        completed = ConversationCompleted(
+            conversation_id=self._asked.thread.id,
+            message=message,
+            status=status,
+            reason=reason,
+            reasoning=teller.thinking(),
+            metrics=teller.pacing.metrics(usage.completion_tokens),
+            context_window=self._used(),
+            usage=usage,
+        )
+        await self._tell(completed)
+        if self._response is None:
+            raise AntiphonError("a run ended without an answer")
+        return AgentResult(
+            message=message.message,
+            final=self._response.output_text,
+            status=status,
+            reason=reason,
+            refusal=message.refusal,
+            reasoning=completed.reasoning,
+            response=self._response,
+            usage=usage,
+            tool_calls=self._calls,
+            items=items,
+            conversation_id=completed.conversation_id,
+            model=usage.model,
+        )
+
+    async def _fail(self, error: AntiphonError) -> None:
+        """Tell what went wrong, and keep the rounds that were finished before it."""
+        upstream = error if isinstance(error, UpstreamError) else None
+        fault = AgentFault(
+            message=str(error),
+            code=upstream.payload.code if upstream else None,
+            recoverable=upstream.retryable if upstream else False,
+        )
+        id = self._asked.thread.id
+        await self._tell(AgentFailed(conversation_id=id, timestamp=now(), error=fault))
+        if kept := self._rounds.said():
+            await self._asked.thread.add(kept)
+
+
+def total(rounds: list[RoundUsage], model: str) -> AgentUsage:
+    """Add up the tokens of a run."""
+    return AgentUsage(
+        model=model,
+        prompt_tokens=sum(r.prompt_tokens for r in rounds),
+        completion_tokens=sum(r.completion_tokens for r in rounds),
+        total_tokens=sum(r.total_tokens for r in rounds),
+        cached_input_tokens=sum(r.cached_input_tokens for r in rounds),
+        reasoning_tokens=sum(r.reasoning_tokens for r in rounds),
+        rounds=rounds,
+    )

@@ -1,0 +1,279 @@
+"""What a run of an agent tells: one frozen value for each thing that happens.
+
+The names and fields are Graphlit's, in Python's spelling. Times of day are datetimes, durations are
+in milliseconds. The last four are the low-level events: what the model said, piece by piece.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from antiphon.client.agent.budget import ContextUsage
+from antiphon.core.value import Value
+
+ToolStatus = Literal["preparing", "ready", "executing", "completed", "failed"]
+Ending = Literal["completed", "incomplete", "max_tool_rounds"]
+
+
+class Metrics(Value):
+    """How fast it goes: tokens are the pieces that came, throughput is characters a second.
+
+    `total_time` and `llm_tokens`, those that the server counted, come with the end.
+    """
+
+    elapsed_time: float
+    conversation_duration: float
+    total_time: float | None = None
+    ttft: float | None = None
+    token_count: int = 0
+    llm_tokens: int | None = None
+    avg_token_delay: float | None = None
+    streaming_throughput: float | None = None
+
+
+class Thinking(Value):
+    """What the model thought, and the seal it goes back under."""
+
+    content: str
+    format: Literal["thinking_tag", "markdown", "custom"] = "markdown"
+    signature: str | None = None
+
+
+class ToolCall(Value):
+    """One call of a tool, and how far it is."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    status: ToolStatus = "preparing"
+    first_status_at: datetime | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    failed_at: datetime | None = None
+    duration_ms: float | None = None
+
+
+class AgentMessage(Value):
+    """What the agent has said: the words of all its rounds, and any refusal."""
+
+    message: str
+    timestamp: datetime
+    role: Literal["assistant"] = "assistant"
+    model: str = ""
+    refusal: str | None = None
+    tokens: int | None = None
+    tool_calls: list[ToolCall] | None = None
+    throughput: float | None = None
+    completion_time: float | None = None
+
+
+class RoundUsage(Value):
+    """The tokens of one round."""
+
+    round: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class AgentUsage(Value):
+    """The tokens of a run, in total and round by round."""
+
+    model: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    rounds: list[RoundUsage]
+
+
+class ContextAction(Value):
+    """What was done to the context, and why."""
+
+    type: Literal["truncated_tool_result", "windowed_tool_rounds", "resent_context"]
+    tool_name: str | None = None
+    original_tokens: int | None = None
+    truncated_tokens: int | None = None
+    dropped_rounds: int | None = None
+    kept_rounds: int | None = None
+    reason: str | None = None
+
+
+class AgentFault(Value):
+    """What went wrong; `recoverable` if the same run may succeed another time."""
+
+    message: str
+    code: str | None = None
+    recoverable: bool = False
+
+
+# --- the run ---------------------------------------------------------------------------------
+
+
+class ConversationStarted(Value):
+    """The run has begun."""
+
+    type: Literal["conversation_started"] = "conversation_started"
+    conversation_id: str
+    timestamp: datetime
+    model: str
+
+
+class ConversationQueued(Value):
+    """Another run of the same conversation is still at work; this one waits for it."""
+
+    type: Literal["conversation_queued"] = "conversation_queued"
+    conversation_id: str
+    timestamp: datetime
+
+
+class ConversationCancelled(Value):
+    """The run was aborted."""
+
+    type: Literal["conversation_cancelled"] = "conversation_cancelled"
+    conversation_id: str
+    timestamp: datetime
+
+
+class ConversationCompleted(Value):
+    """The run is over. `status` says how; an incomplete answer says why."""
+
+    type: Literal["conversation_completed"] = "conversation_completed"
+    conversation_id: str
+    message: AgentMessage
+    status: Ending
+    reason: str | None = None
+    reasoning: Thinking | None = None
+    metrics: Metrics
+    context_window: ContextUsage | None = None
+    usage: AgentUsage
+
+
+class AgentFailed(Value):
+    """The run broke; the exception follows."""
+
+    type: Literal["error"] = "error"
+    conversation_id: str
+    timestamp: datetime
+    error: AgentFault
+
+
+class ConnectionUpdate(Value):
+    """The server is asked in another way from now on: a socket was refused, or lost."""
+
+    type: Literal["connection_update"] = "connection_update"
+    conversation_id: str
+    timestamp: datetime
+    transport: Literal["websocket", "http", "chat"]
+    reason: str
+
+
+# --- its context -----------------------------------------------------------------------------
+
+
+class ContextWindow(Value):
+    """How full the model's window is; told where its size is known."""
+
+    type: Literal["context_window"] = "context_window"
+    usage: ContextUsage
+    timestamp: datetime
+
+
+class ContextManagement(Value):
+    """The context was changed: cut, windowed, or sent again as a whole."""
+
+    type: Literal["context_management"] = "context_management"
+    action: ContextAction
+    usage: ContextUsage | None = None
+    timestamp: datetime
+
+
+# --- what the model does ---------------------------------------------------------------------
+
+
+class MessageUpdate(Value):
+    """The message so far; not streaming means that it was set back to what it was."""
+
+    type: Literal["message_update"] = "message_update"
+    message: AgentMessage
+    is_streaming: bool
+    reasoning: Thinking | None = None
+    metrics: Metrics | None = None
+
+
+class ToolUpdate(Value):
+    """A step in the life of a call. `progress` is what its function reports as it runs."""
+
+    type: Literal["tool_update"] = "tool_update"
+    tool_call: ToolCall
+    status: ToolStatus
+    timestamp: datetime
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    failed_at: datetime | None = None
+    duration_ms: float | None = None
+    result: str | None = None
+    error: str | None = None
+    progress: object = None
+
+
+class ReasoningUpdate(Value):
+    """The thinking so far."""
+
+    type: Literal["reasoning_update"] = "reasoning_update"
+    content: str
+    is_complete: bool
+    format: Literal["thinking_tag", "markdown", "custom"] = "markdown"
+
+
+class Token(Value):
+    """A piece of text."""
+
+    type: Literal["token"] = "token"
+    token: str
+
+
+class ToolCallStart(Value):
+    """A call has begun."""
+
+    type: Literal["tool_call_start"] = "tool_call_start"
+    id: str
+    name: str
+
+
+class ToolCallDelta(Value):
+    """A piece of a call's arguments."""
+
+    type: Literal["tool_call_delta"] = "tool_call_delta"
+    tool_call_id: str
+    argument_delta: str
+
+
+class ToolCallParsed(Value):
+    """A call is whole."""
+
+    type: Literal["tool_call_parsed"] = "tool_call_parsed"
+    id: str
+    name: str
+    arguments: str
+
+
+AgentEvent = (
+    ConversationStarted
+    | ConversationQueued
+    | ConversationCancelled
+    | ConversationCompleted
+    | AgentFailed
+    | ConnectionUpdate
+    | ContextWindow
+    | ContextManagement
+    | MessageUpdate
+    | ToolUpdate
+    | ReasoningUpdate
+    | Token
+    | ToolCallStart
+    | ToolCallDelta
+    | ToolCallParsed
+)

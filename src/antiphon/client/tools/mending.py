@@ -1,0 +1,47 @@
+"""JSON that stops short, closed: a missing quote, missing brackets, a comma too many.
+
+Small models forget these, and nothing else is guessed at.
+"""
+
+import re
+
+_PAIRS = {"{": "}", "[": "]"}
+_CUT_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{0,3})?")
+
+
+def closed(text: str) -> str:
+    """Close what a text left open; whether it is JSON then is for a parser to say.
+
+    >>> closed('{"city": "Oslo", "days": [1, 2,')
+    '{"city": "Oslo", "days": [1, 2]}'
+    """
+    told: list[str] = []
+    waiting: list[str] = []
+    inside, escape = False, -1
+    for sign in text.rstrip():
+        if inside and told[-1] == "\\" and escape == len(told) - 1:
+            pass  # the second half of an escape means nothing by itself
+        elif inside and sign == "\\":
+            escape = len(told)
+        elif sign == '"':
+            inside = not inside
+        elif not inside and sign in _PAIRS:
+            waiting.append(_PAIRS[sign])
+        elif not inside and waiting and sign == waiting[-1]:
+            _drop_comma(told)
+            waiting.pop()
+        told.append(sign)
+    if inside:
+        if _CUT_ESCAPE.fullmatch("".join(told[escape:])):
+            del told[escape:]
+        told.append('"')
+    _drop_comma(told)
+    return "".join([*told, *reversed(waiting)])
+
+
+def _drop_comma(told: list[str]) -> None:
+    """Take back a comma that nothing follows."""
+    while told and told[-1].isspace():
+        told.pop()
+    if told and told[-1] == ",":
+        told.pop()

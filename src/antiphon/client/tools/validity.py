@@ -1,0 +1,60 @@
+"""A JSON value held against a JSON Schema, and what is wrong with it in words for a model."""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError, Validator
+
+MAX_PROBLEMS = 5
+"""How many problems are told at once."""
+
+
+class Validity:
+    """What one schema allows; a schema that cannot be read allows everything."""
+
+    def __init__(self, schema: Mapping[str, object]) -> None:
+        self.schema = dict(schema)
+
+    @cached_property
+    def _validator(self) -> "Validator | None":
+        import jsonschema_rs  # slow to load, and needed only once a tool is called
+
+        from antiphon.adapters.forced import nowhere
+
+        try:
+            return jsonschema_rs.validator_for(self.schema, retriever=nowhere)
+        except (ValueError, jsonschema_rs.ValidationError):
+            return None
+
+    def allows(self, value: object) -> bool:
+        """Tell whether a value satisfies the schema."""
+        return self._validator is None or self._validator.is_valid(value)
+
+    def problems(self, value: object) -> list[str]:
+        """Say what is wrong with a value, and where."""
+        if self._validator is None:
+            return []
+        return [_told(error) for error in islice(self._validator.iter_errors(value), MAX_PROBLEMS)]
+
+
+def place(steps: Iterable[object]) -> str:
+    """Write the way to a value within another.
+
+    >>> place(["days", 1, "from"])
+    'days[1].from'
+    """
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return path.removeprefix(".")
+
+
+def _told(error: "ValidationError") -> str:
+    """Say what was expected and what came, of every branch if it is a union."""
+    from jsonschema_rs import ValidationErrorKind as Kind
+
+    if isinstance(error.kind, Kind.AnyOf | Kind.OneOfNotValid):
+        return " and ".join(_told(branch[0]) for branch in error.kind.context if branch)
+    path = place(error.instance_path)
+    return f"{path}: {error.message}" if path else error.message

@@ -1,0 +1,175 @@
+"""A run that is stopped: at whatever it waits for, and nothing of it goes on."""
+
+import asyncio
+import threading
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.client.agent.conversation import Conversation
+from antiphon.client.agent.options import Aborted, AbortSignal, AgentOptions
+from antiphon.client.agent.run import run_agent, stream_agent
+from antiphon.client.client import AsyncClient
+from antiphon.client.tools.tool import tool
+from tests.client.agent.arena import Arena, Fault, arena
+from tests.client.agent.test_run import CHAT, HTTP, SOCKET, WAYS
+
+pytestmark = pytest.mark.anyio
+
+WORK = "rounds=2 parallel=2 slow=10"
+
+
+@pytest.fixture
+def server():
+    with arena() as made:
+        yield made
+
+
+@pytest.fixture
+async def client(server: Arena):
+    async with AsyncClient(server.url) as made:
+        yield made
+
+
+@tool
+async def rest(value: int) -> str:
+    """Rest a little."""
+    await asyncio.sleep(0.02)
+    return str(value)
+
+
+async def lasting() -> set[asyncio.Task]:
+    """The tasks that are still there when everything has had its turn."""
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+async def follow(run, seen: list[str], stop: int, signal: AbortSignal) -> None:
+    """Read events, and abort after so many."""
+    async for event in run:
+        seen.append(event.type)
+        if len(seen) == stop:
+            signal.abort()
+
+
+@WAYS
+async def test_a_run_can_be_aborted_at_every_event(client, options):
+    run = stream_agent(WORK, model="worker", tools=[rest], options=options, client=client)
+    count = len([event async for event in run])
+    before = await lasting()
+    for stop in range(1, count - 1, max(1, count // 12)):
+        signal, seen = AbortSignal(), []
+        aborting = replace(options, abort_signal=signal)
+        run = stream_agent(WORK, model="worker", tools=[rest], options=aborting, client=client)
+        with pytest.raises(Aborted):
+            await follow(run, seen, stop, signal)
+        assert seen[-1] == "conversation_cancelled"
+        assert "error" not in seen
+        assert "conversation_completed" not in seen
+    assert await lasting() == before
+
+
+@WAYS
+@pytest.mark.parametrize("after", [0.0, 0.005, 0.02, 0.04, 0.07, 0.1])
+async def test_a_run_ends_with_its_task(client, options, after):
+    told: list[str] = []
+    before = await lasting()
+    run = run_agent(
+        WORK,
+        model="worker",
+        tools=[rest],
+        options=options,
+        client=client,
+        on_event=lambda event: told.append(event.type),
+    )
+    task = asyncio.create_task(run)
+    await asyncio.sleep(after)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not told or told[-1] == "conversation_cancelled"
+    assert await lasting() == before
+
+
+async def test_an_aborted_signal_stops_a_run_before_anything_is_sent(client, server):
+    signal = AbortSignal()
+    signal.abort()
+    with pytest.raises(Aborted):
+        await run_agent("hi", model="worker", options=replace(HTTP, abort_signal=signal))
+    assert server.bodies == []
+
+
+@WAYS
+async def test_the_server_notices_at_once_that_nobody_listens(client, server, options):
+    signal = AbortSignal()
+    patient = replace(options, abort_signal=signal)
+    run = stream_agent("slow=2000", model="worker", options=patient, client=client)
+    asyncio.get_running_loop().call_later(0.3, signal.abort)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(Aborted):
+        [event async for event in run]
+    assert asyncio.get_running_loop().time() - started < 1.5
+
+
+async def test_waiting_for_a_retry_can_be_aborted(client, server):
+    server.faults[0] = Fault(429, headers={"retry-after": "20"})
+    signal = AbortSignal()
+    asyncio.get_running_loop().call_later(0.1, signal.abort)
+    with pytest.raises(Aborted):
+        await run_agent(
+            "hi", model="worker", client=client, options=replace(HTTP, abort_signal=signal)
+        )
+    assert len(server.bodies) == 1
+
+
+async def test_a_signal_may_come_from_another_thread(client):
+    signal = AbortSignal()
+    timer = threading.Timer(0.1, signal.abort)
+    timer.start()
+    with pytest.raises(Aborted):
+        await run_agent(
+            "slow=1000", model="worker", client=client, options=replace(HTTP, abort_signal=signal)
+        )
+    timer.join()
+
+
+@pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
+async def test_leaving_the_loop_early_stops_the_run(client, server, options):
+    before = await lasting()
+    conversation = Conversation()
+    run = stream_agent(
+        "rounds=5 slow=20",
+        model="worker",
+        tools=[rest],
+        options=options,
+        client=client,
+        conversation=conversation,
+    )
+    events = aiter(run)
+    async for event in events:
+        if event.type == "token":
+            break
+    await events.aclose()
+    assert await lasting() == before
+    assert conversation.items == []
+    again = await run_agent("hi", model="worker", client=client, conversation=conversation)
+    assert again.message == "Done: nothing."
+
+
+async def test_a_waiting_run_can_be_aborted_without_harm_to_the_first(client):
+    conversation, signal = Conversation(), AbortSignal()
+    first = asyncio.create_task(
+        run_agent("slow=60", model="worker", client=client, conversation=conversation)
+    )
+    await asyncio.sleep(0.05)
+    options = AgentOptions(abort_signal=signal)
+    second = asyncio.create_task(
+        run_agent("hi", model="worker", client=client, conversation=conversation, options=options)
+    )
+    await asyncio.sleep(0.05)
+    signal.abort()
+    with pytest.raises(Aborted):
+        await second
+    assert (await first).message == "Done: nothing."
+    assert len(conversation.items) == 2

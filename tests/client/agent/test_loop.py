@@ -1,0 +1,328 @@
+"""The agent loop against servers that play what they were told to, in their own ways."""
+
+import inspect
+import json
+
+import pytest
+
+from antiphon import stream_agent as public
+from antiphon.client.agent.run import run_agent, stream_agent
+from antiphon.client.client import AsyncClient
+from antiphon.client.tools.tool import tool
+from antiphon.core.errors import RemoteProtocolError, UpstreamError
+from tests.client.agent.test_run import HTTP
+from tests.upstream import Answer, sse, upstream, whole
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(strict=False)
+def look(city: str = "", n: int = 0) -> str:
+    """Look."""
+    return f"{city}{n}"
+
+
+def response(status: str = "completed", id: str = "resp_1", **fields: object) -> dict:
+    base = {"id": id, "object": "response", "created_at": 1, "model": "m", "output": []}
+    return base | {"status": status} | fields
+
+
+def call(id: str, arguments: str, **fields: object) -> dict:
+    base = {"type": "function_call", "id": f"fc_{id}", "call_id": id, "name": "look"}
+    return base | {"arguments": arguments, "status": "completed"} | fields
+
+
+def play(*events: dict) -> Answer:
+    lines = []
+    for number, event in enumerate(events):
+        event = {"sequence_number": number} | event
+        lines.append(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n")
+    return sse("".join(lines).encode() + b"data: [DONE]\n\n")
+
+
+CREATED = {"type": "response.created", "response": response("in_progress")}
+IN_PROGRESS = {"type": "response.in_progress", "response": response("in_progress")}
+
+
+def text(words: str) -> Answer:
+    """An answer that only says something."""
+    message = {
+        "type": "message",
+        "id": "msg_9",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": words, "annotations": []}],
+    }
+    return play(
+        CREATED,
+        IN_PROGRESS,
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": message | {"content": [], "status": "in_progress"},
+        },
+        {
+            "type": "response.content_part.added",
+            "output_index": 0,
+            "content_index": 0,
+            "item_id": "msg_9",
+            "part": {"type": "output_text", "text": "", "annotations": []},
+        },
+        {
+            "type": "response.output_text.delta",
+            "output_index": 0,
+            "content_index": 0,
+            "item_id": "msg_9",
+            "delta": words,
+        },
+        {
+            "type": "response.output_text.done",
+            "output_index": 0,
+            "content_index": 0,
+            "item_id": "msg_9",
+            "text": words,
+        },
+        {
+            "type": "response.content_part.done",
+            "output_index": 0,
+            "content_index": 0,
+            "item_id": "msg_9",
+            "part": message["content"][0],
+        },
+        {"type": "response.output_item.done", "output_index": 0, "item": message},
+        {
+            "type": "response.completed",
+            "response": response(
+                output=[message],
+                usage={"input_tokens": 3, "output_tokens": 2, "total_tokens": 5},
+            ),
+        },
+    )
+
+
+async def run(provider, prompt: str = "go", **wanted):
+    events: list = []
+    async with AsyncClient(f"{provider.url}/v1", strict=wanted.pop("strict", False)) as client:
+        result = await run_agent(
+            prompt,
+            model="m",
+            tools=[look],
+            options=wanted.pop("options", HTTP),
+            client=client,
+            on_event=events.append,
+            **wanted,
+        )
+    return result, events
+
+
+def test_the_signature_is_graphlits_in_python():
+    names = list(inspect.signature(public).parameters)
+    assert names[:8] == [
+        "prompt",
+        "model",
+        "tools",
+        "tool_handlers",
+        "on_event",
+        "conversation",
+        "instructions",
+        "options",
+    ]
+
+
+async def test_interleaved_calls_are_told_apart():
+    a, b = call("a", '{"n": 1}'), call("b", '{"n": 2}')
+
+    def added(index: int, item: dict) -> dict:
+        begun = item | {"arguments": "", "status": "in_progress"}
+        return {"type": "response.output_item.added", "output_index": index, "item": begun}
+
+    def delta(index: int, piece: str) -> dict:
+        return {
+            "type": "response.function_call_arguments.delta",
+            "output_index": index,
+            "item_id": ["fc_a", "fc_b"][index],
+            "delta": piece,
+        }
+
+    def done(index: int, item: dict) -> list[dict]:
+        end = {
+            "type": "response.function_call_arguments.done",
+            "output_index": index,
+            "item_id": item["id"],
+            "arguments": item["arguments"],
+        }
+        return [end, {"type": "response.output_item.done", "output_index": index, "item": item}]
+
+    first = play(
+        CREATED,
+        IN_PROGRESS,
+        added(0, a),
+        added(1, b),
+        delta(0, '{"n":'),
+        delta(1, '{"n": '),
+        delta(0, " 1}"),
+        delta(1, "2}"),
+        *done(0, a),
+        *done(1, b),
+        {"type": "response.completed", "response": response(output=[a, b])},
+    )
+    with upstream(first, text("fine")) as provider:
+        result, events = await run(provider, strict=True)
+    assert result.message == "fine"
+    sent = provider.requests[1].json
+    assert sent["previous_response_id"] == "resp_1"
+    assert [(i["call_id"], i["output"]) for i in sent["input"]] == [("a", "1"), ("b", "2")]
+    parsed = [(e.id, e.arguments) for e in events if e.type == "tool_call_parsed"]
+    assert parsed == [("a", '{"n": 1}'), ("b", '{"n": 2}')]
+
+
+async def test_calls_that_only_the_last_event_tells_of_are_run_too():
+    first = play(
+        CREATED, {"type": "response.completed", "response": response(output=[call("a", "{}")])}
+    )
+    with upstream(first, text("fine")) as provider:
+        result, events = await run(provider)
+    assert result.message == "fine"
+    assert [e.status for e in events if e.type == "tool_update"] == [
+        "preparing",
+        "ready",
+        "executing",
+        "completed",
+    ]
+
+
+async def test_text_that_only_the_last_event_tells_of_is_told():
+    message = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "all at once", "annotations": []}],
+    }
+    only = play(CREATED, {"type": "response.completed", "response": response(output=[message])})
+    with upstream(only) as provider:
+        result, events = await run(provider)
+    assert result.message == "all at once"
+    assert [e.message.message for e in events if e.type == "message_update"][-1] == "all at once"
+
+
+async def test_a_name_that_comes_late_is_the_one_that_counts():
+    late = call("a", "{}")
+    begun = late | {"name": "", "arguments": "", "status": "in_progress"}
+    first = play(
+        CREATED,
+        IN_PROGRESS,
+        {"type": "response.output_item.added", "output_index": 0, "item": begun},
+        {"type": "response.output_item.done", "output_index": 0, "item": late},
+        {"type": "response.completed", "response": response(output=[late])},
+    )
+    with upstream(first, text("fine")) as provider:
+        result, _ = await run(provider)
+    assert [(c.name, c.status) for c in result.tool_calls] == [("look", "completed")]
+
+
+async def test_a_whole_answer_to_a_streamed_request_is_taken():
+    with upstream(whole(response(output=[call("a", "{}")])), text("fine")) as provider:
+        result, _ = await run(provider)
+    assert result.message == "fine"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "error", "code": "invalid_prompt", "message": "No.", "param": None},
+        {"type": "error", "error": {"type": "x", "code": "invalid_prompt", "message": "No."}},
+        {
+            "type": "response.failed",
+            "response": response("failed", error={"code": "invalid_prompt", "message": "No."}),
+        },
+    ],
+    ids=["flat", "nested", "failed"],
+)
+async def test_an_error_in_a_stream_ends_the_run(event):
+    with upstream(play(CREATED, IN_PROGRESS, event)) as provider:
+        with pytest.raises(UpstreamError, match=r"No\.") as caught:
+            await run(provider)
+        assert caught.value.payload.code == "invalid_prompt"
+        assert len(provider.requests) == 1
+
+
+async def test_a_server_that_breaks_may_do_better_the_next_time():
+    broken = play(
+        CREATED,
+        IN_PROGRESS,
+        {
+            "type": "response.failed",
+            "response": response("failed", error={"code": "server_error", "message": "Oops."}),
+        },
+    )
+    with upstream(broken, text("fine")) as provider:
+        result, _ = await run(provider)
+    assert result.message == "fine"
+
+
+async def test_a_strict_client_ends_a_run_at_the_first_broken_rule():
+    first = play({"type": "response.completed", "response": response(output=[call("a", "{}")])})
+    with upstream(first, text("fine")) as provider, pytest.raises(RemoteProtocolError):
+        await run(provider, strict=True)
+
+
+async def test_an_answer_that_was_cut_in_a_call_does_not_run_it():
+    cut = call("a", '{"ci', status="incomplete")
+    only = play(
+        CREATED,
+        IN_PROGRESS,
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": cut | {"arguments": "", "status": "in_progress"},
+        },
+        {"type": "response.output_item.done", "output_index": 0, "item": cut},
+        {
+            "type": "response.incomplete",
+            "response": response(
+                "incomplete", output=[cut], incomplete_details={"reason": "max_output_tokens"}
+            ),
+        },
+    )
+    with upstream(only) as provider:
+        result, events = await run(provider)
+        assert len(provider.requests) == 1
+    assert (result.status, result.reason) == ("incomplete", "max_output_tokens")
+    assert not [e for e in events if e.type == "tool_update" and e.status == "executing"]
+
+
+async def test_bad_arguments_go_back_to_the_model():
+    wrong = call("a", '{"n": "many"}')
+    first = play(CREATED, {"type": "response.completed", "response": response(output=[wrong])})
+    with upstream(first, text("fine")) as provider:
+        await run(provider)
+        (output,) = provider.requests[1].json["input"]
+    assert output["output"].startswith("Error: Tool look failed: ")
+    assert "n" in output["output"]
+
+
+async def test_a_404_of_another_kind_is_not_taken_for_a_missing_api():
+    error = {"error": {"message": "No such model", "code": "model_not_found", "type": "x"}}
+    with upstream(whole(error, 404)) as provider:
+        async with AsyncClient(f"{provider.url}/v1") as client:
+            with pytest.raises(UpstreamError):
+                await run_agent("hi", model="m", client=client)
+        assert [r.path for r in provider.requests] == ["/v1/responses"]
+
+
+async def test_a_prompt_may_be_items_with_an_image():
+    prompt = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "What is it?"},
+                {"type": "input_image", "image_url": "https://example.com/a.png"},
+            ],
+        }
+    ]
+    with upstream(text("fine")) as provider:
+        async with AsyncClient(f"{provider.url}/v1") as client:
+            await stream_agent(prompt, model="m", client=client)
+        (item,) = provider.requests[0].json["input"]
+    assert item["content"][1]["image_url"] == "https://example.com/a.png"

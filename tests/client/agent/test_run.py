@@ -1,0 +1,332 @@
+"""The agent loop against our own server, over every way it can be asked."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.client.agent.conversation import Conversation
+from antiphon.client.agent.options import AgentOptions
+from antiphon.client.agent.run import run_agent, stream_agent
+from antiphon.client.agent.told import ToolUpdate
+from antiphon.client.client import AsyncClient
+from antiphon.client.tools.tool import tool
+from antiphon.core.errors import RequestError, UpstreamError
+from tests.client.agent.arena import FORGOTTEN, LIMIT, Arena, Fault, arena, outputs_in
+
+pytestmark = pytest.mark.anyio
+
+CHAT = AgentOptions(use_responses_api=False, smoothing_delay=0, retry_delay=1)
+HTTP = AgentOptions(use_responses_api=True, smoothing_delay=0, retry_delay=1)
+SOCKET = AgentOptions(
+    use_responses_api=True, use_responses_websocket=True, smoothing_delay=0, retry_delay=1
+)
+WAYS = pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
+CHAINED = pytest.mark.parametrize("options", [HTTP, SOCKET], ids=["http", "socket"])
+
+
+@tool
+def double(value: int) -> str:
+    """Double a number."""
+    return str(value * 2)
+
+
+@pytest.fixture
+def server():
+    with arena() as made:
+        yield made
+
+
+@pytest.fixture
+async def client(server: Arena):
+    async with AsyncClient(server.url) as made:
+        yield made
+
+
+async def told(
+    client: AsyncClient, prompt: str, options: AgentOptions, **wanted: Any
+) -> tuple[Any, list[Any]]:
+    wanted = {"model": "worker", "tools": [double], **wanted}
+    run = stream_agent(prompt, options=options, client=client, **wanted)
+    events = [event async for event in run]
+    return run.result, events
+
+
+def types_of(events) -> list[str]:
+    """The kinds of events, without how often each came."""
+    seen = [f"tool_update:{e.status}" if isinstance(e, ToolUpdate) else e.type for e in events]
+    return [name for place, name in enumerate(seen) if place == 0 or name != seen[place - 1]]
+
+
+@WAYS
+async def test_a_single_round_says_what_the_model_says(client, options):
+    result, events = await told(client, "hello", options)
+    assert result.message == result.final == "Done: nothing."
+    assert result.status == "completed"
+    assert types_of(events)[0] == "conversation_started"
+    assert types_of(events)[-1] == "conversation_completed"
+    assert "".join(event.token for event in events if event.type == "token") == "Done: nothing."
+
+
+@WAYS
+@pytest.mark.parametrize("rounds", [2, 5, 20])
+async def test_tool_rounds_go_on_until_the_model_is_done(client, server, options, rounds):
+    result, _ = await told(client, f"rounds={rounds}", options)
+    doubled = ", ".join(str(n * 10 * 2) for n in range(rounds))
+    assert result.final == f"Done: {doubled}."
+    assert result.message == "\n\n".join([*(f"Round {n}." for n in range(rounds)), result.final])
+    assert len(server.bodies) == rounds + 1
+    assert [call.status for call in result.tool_calls] == ["completed"] * rounds
+    assert result.usage.prompt_tokens == 10 * (rounds + 1)
+    assert result.usage.cached_input_tokens == 4 * (rounds + 1)
+    assert len(result.usage.rounds) == rounds + 1
+
+
+async def test_every_way_tells_the_same(client):
+    told_by = [await told(client, "rounds=2 parallel=2 THINK", way) for way in (CHAT, HTTP, SOCKET)]
+    messages = [result.message for result, _ in told_by]
+    assert messages[0] == messages[1] == messages[2]
+    kinds = [types_of(events) for _, events in told_by]
+    assert kinds[0] == kinds[1] == kinds[2]
+
+
+@CHAINED
+async def test_a_later_round_sends_only_what_is_new(client, server, options):
+    await told(client, "rounds=3", options, instructions="Be terse.")
+    first, *later = server.bodies
+    assert [item["role"] for item in first["input"]] == ["user"]
+    assert "previous_response_id" not in first
+    for number, body in enumerate(later):
+        assert [item["type"] for item in body["input"]] == ["function_call_output"]
+        assert outputs_in(body) == [str(number * 20)]
+        assert body["previous_response_id"].startswith("resp_")
+    assert {body["store"] for body in server.bodies} == {False}
+    assert {body["instructions"] for body in server.bodies} == {"Be terse."}
+    assert all(body["tools"] == first["tools"] for body in later)
+    assert max(server.sizes[1:]) - min(server.sizes[1:]) < 8
+    assert len({body.get("previous_response_id") for body in server.bodies}) == 4
+
+
+async def test_a_chat_sends_everything_every_time(client, server):
+    await told(client, "rounds=2", CHAT)
+    assert [len(body["messages"]) for body in server.bodies] == [1, 3, 5]
+    assert set(server.paths) == {"/v1/chat/completions"}
+
+
+async def test_a_socket_is_opened_once_for_the_whole_run(client, server):
+    await told(client, "rounds=5", SOCKET)
+    assert server.sockets == 1
+    assert set(server.paths) == {"socket"}
+
+
+@WAYS
+async def test_calls_run_side_by_side_and_their_results_keep_the_order(client, server, options):
+    running, most = 0, 0
+
+    @tool
+    async def slow(value: int) -> str:
+        """Take one's time."""
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05 - value * 0.005)
+        running -= 1
+        return str(value)
+
+    result, events = await told(client, "rounds=1 parallel=6", options, tools=[slow])
+    assert result.final == "Done: 0, 1, 2, 3, 4, 5."
+    assert most == 4
+    executing = [e for e in events if e.type == "tool_update" and e.status == "executing"]
+    assert len(executing) == 6
+
+
+@WAYS
+async def test_an_error_of_a_tool_goes_back_to_the_model(client, options):
+    @tool
+    def broken(value: int) -> str:
+        """Break."""
+        raise ValueError(f"no {value}")
+
+    result, events = await told(client, "rounds=1", options, tools=[broken])
+    assert result.final == "Done: Error: no 0."
+    failed = [e for e in events if e.type == "tool_update" and e.status == "failed"]
+    assert [e.error for e in failed] == ["no 0"]
+    assert failed[0].failed_at is not None
+
+
+@WAYS
+async def test_a_tool_without_a_handler_goes_back_to_the_model(client, options):
+    declared = {"type": "function", "name": "lost", "parameters": None}
+    result, _ = await told(client, "rounds=1", options, tools=[declared])
+    assert result.final == "Done: Error: No handler for tool: lost."
+
+
+@WAYS
+async def test_a_run_stops_after_so_many_rounds(client, server, options):
+    result, events = await told(client, "rounds=9", replace(options, max_tool_rounds=2))
+    assert (result.status, len(server.bodies)) == ("max_tool_rounds", 2)
+    assert result.message == "Round 0.\n\nRound 1."
+    assert events[-1].type == "conversation_completed"
+
+
+# --- recovery -------------------------------------------------------------------------------------
+
+
+@CHAINED
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_a_forgotten_response_is_made_up_for_with_everything(client, server, options, at):
+    server.faults[at] = FORGOTTEN
+    result, events = await told(client, "rounds=3", options)
+    assert result.final == "Done: 0, 20, 40."
+    actions = [e.action for e in events if e.type == "context_management"]
+    assert [(a.type, a.reason) for a in actions] == [
+        ("resent_context", "previous_response_not_found")
+    ]
+    whole = server.bodies[at + 1 :]
+    assert all("previous_response_id" not in body for body in whole)
+    assert all(body["input"][0]["role"] == "user" for body in whole)
+    assert len(server.bodies) == 5
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4])
+@pytest.mark.parametrize("at", [0, 1, 2])
+async def test_a_socket_that_closes_is_opened_again(client, server, at, cut):
+    server.faults[at] = Fault(cut=cut)
+    result, events = await told(client, "rounds=2", SOCKET)
+    assert result.message == "Round 0.\n\nRound 1.\n\nDone: 0, 20."
+    assert server.sockets == 2
+    resent = [e.action.reason for e in events if e.type == "context_management"]
+    assert resent == (["websocket_closed"] if at else [])
+    assert all("previous_response_id" not in body for body in server.bodies[at + 1 :] if at)
+
+
+async def test_the_sixty_minutes_of_a_socket_are_made_up_for(client, server):
+    server.faults[1] = LIMIT
+    result, events = await told(client, "rounds=2", SOCKET)
+    assert result.final == "Done: 0, 20."
+    assert server.sockets == 2
+    resent = [e.action.reason for e in events if e.type == "context_management"]
+    assert resent == ["websocket_connection_limit_reached"]
+
+
+async def test_a_refused_socket_leads_to_http(client, server):
+    server.refuse_sockets = 1
+    result, events = await told(client, "rounds=2", SOCKET)
+    assert result.final == "Done: 0, 20."
+    updates = [e for e in events if e.type == "connection_update"]
+    assert [u.transport for u in updates] == ["http"]
+    assert set(server.paths) == {"/v1/responses"}
+
+
+@pytest.mark.parametrize("options", [CHAT, HTTP], ids=["chat", "http"])
+@pytest.mark.parametrize("cut", [1, 4])
+async def test_a_stream_that_is_cut_is_asked_for_again(client, server, options, cut):
+    server.faults[1] = Fault(cut=cut)
+    result, _ = await told(client, "rounds=2", options)
+    assert result.message == "Round 0.\n\nRound 1.\n\nDone: 0, 20."
+    assert len(server.bodies) == 4
+
+
+@WAYS
+async def test_too_many_requests_are_waited_out(client, server, options):
+    server.faults[1] = Fault(429, "rate_limit_exceeded", envelope=True)
+    result, _ = await told(client, "rounds=1", options)
+    assert result.final == "Done: 0."
+    assert len(server.bodies) == 3
+
+
+@WAYS
+async def test_patience_has_an_end(client, server, options):
+    server.faults |= {n: Fault(503, "overloaded", envelope=True) for n in range(9)}
+    with pytest.raises(UpstreamError) as caught:
+        await told(client, "rounds=1", options)
+    assert (caught.value.status, len(server.bodies)) == (503, 4)
+
+
+@WAYS
+async def test_another_model_is_asked_when_the_first_cannot_be_had(client, server, options):
+    server.faults |= {n: Fault(503, "overloaded", envelope=True) for n in range(4)}
+    result, _ = await told(client, "hi", replace(options, fallbacks=["echo"]))
+    assert (result.message, result.model) == ("hi", "echo")
+    assert [body["model"] for body in server.bodies] == ["worker"] * 4 + ["echo"]
+
+
+async def test_a_server_without_the_responses_api_is_asked_in_chat(client, server):
+    server.faults[0] = Fault(404, "not_found")
+    free = AgentOptions(smoothing_delay=0)
+    result, events = await told(client, "rounds=1", free)
+    assert result.final == "Done: 0."
+    assert server.paths == ["/v1/responses", *["/v1/chat/completions"] * 2]
+    assert [e.transport for e in events if e.type == "connection_update"] == ["chat"]
+    await told(client, "hi", free)
+    assert server.paths[-1] == "/v1/chat/completions"
+
+
+async def test_an_unknown_model_is_not_taken_for_a_missing_api(client):
+    with pytest.raises(UpstreamError) as caught:
+        await run_agent("hi", model="nobody", client=client)
+    assert caught.value.payload.code == "model_not_found"
+
+
+async def test_a_socket_needs_the_responses_api():
+    with pytest.raises(RequestError, match="use_responses_api=True"):
+        AgentOptions(use_responses_websocket=True)
+
+
+# --- conversations --------------------------------------------------------------------------------
+
+
+@WAYS
+async def test_a_conversation_is_continued_with_its_calls(client, server, options):
+    conversation = Conversation()
+    await told(client, "rounds=1", options, conversation=conversation)
+    kinds = [item.type for item in conversation.items]
+    assert kinds == ["message", "message", "function_call", "function_call_output", "message"]
+    await told(client, "rounds=0", options, conversation=conversation)
+    sent = server.bodies[-1].get("input") or server.bodies[-1]["messages"]
+    assert "0" in str(sent)
+    assert len(conversation.items) == 7
+    if options is not CHAT:
+        assert [item["type"] for item in sent] == [*kinds, "message"]
+
+
+async def test_a_second_run_of_a_conversation_waits_for_the_first(client):
+    conversation = Conversation()
+    first = told(client, "rounds=1 slow=30", HTTP, conversation=conversation)
+    second = told(client, "hello", HTTP, conversation=conversation)
+    (_, one), (_, two) = await asyncio.gather(first, second)
+    assert one[0].type == "conversation_started"
+    assert [event.type for event in two[:2]] == ["conversation_queued", "conversation_started"]
+    assert len(conversation.items) == 7
+
+
+async def test_a_conversation_of_the_server_is_loaded_and_kept(client):
+    id = (await client.conversations.create()).id
+    await told(client, "rounds=1", HTTP, conversation=id)
+    kept = [item.type async for item in client.conversations.items(id, order="asc")]
+    assert kept == ["message", "message", "function_call", "function_call_output", "message"]
+    result, _ = await told(client, "rounds=0", HTTP, conversation=id)
+    assert result.final == "Done: nothing."
+    assert len([item async for item in client.conversations.items(id)]) == 7
+
+
+# --- a server that really forgets -----------------------------------------------------------------
+
+
+@CHAINED
+async def test_an_evicted_response_costs_one_round_in_full(options):
+    with arena(memory_bytes=1, socket_memory_bytes=1) as small:
+        async with AsyncClient(small.url) as client:
+            result, events = await told(client, "rounds=3", options)
+    assert result.message == "Round 0.\n\nRound 1.\n\nRound 2.\n\nDone: 0, 20, 40."
+    resent = [e.action.reason for e in events if e.type == "context_management"]
+    assert resent == ["previous_response_not_found"]
+
+
+async def test_a_socket_that_may_not_stay_open_is_replaced():
+    with arena(socket_seconds=0.3) as brief:
+        async with AsyncClient(brief.url) as client:
+            result, _ = await told(client, "rounds=6 slow=100", SOCKET)
+    assert result.final == "Done: 0, 20, 40, 60, 80, 100."
+    assert brief.sockets > 1

@@ -1,0 +1,56 @@
+"""How a request is written: our own values, JSON, and what has no place in it."""
+
+import pytest
+
+from antiphon.client.fields import CompactFields, Fields, body_of, headers_of, written
+from antiphon.core.content import InputText
+from antiphon.core.errors import RequestError
+from antiphon.core.items import ExtensionItem, user
+from antiphon.core.request import CompactRequest, Request
+
+ASIDE = {"extra_body", "extra_headers"}
+
+
+def test_every_field_of_a_request_may_be_asked_for():
+    assert set(Fields.__annotations__) - ASIDE == set(Request.__struct_fields__) - {
+        "extra",
+        "stream",
+    }
+    assert set(CompactFields.__annotations__) - ASIDE == set(CompactRequest.__struct_fields__) - {
+        "extra"
+    }
+
+
+def test_values_are_written_wherever_they_stand():
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
+    assert written([user("Hi!"), {"content": (InputText(text="Hi!"),)}]) == [
+        said,
+        {"content": said["content"]},
+    ]
+
+
+def test_what_only_openai_knows_goes_back_as_openai_writes_it():
+    item = ExtensionItem(type="openai:web_search_call", id="ws_1", extra={"action": {"q": "a"}})
+    other = ExtensionItem(type="acme:search", id="s_1")
+    assert written([item, other]) == [
+        {"type": "web_search_call", "id": "ws_1", "action": {"q": "a"}},
+        {"type": "acme:search", "id": "s_1"},
+    ]
+
+
+def test_what_goes_along_is_written_beside_the_fields():
+    fields = {"model": "m", "extra_body": {"acme:hint": 1}, "extra_headers": {"X-Team": "a"}}
+    assert body_of(fields) == {"model": "m", "acme:hint": 1}
+    assert headers_of(fields) == {"x-team": "a"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [({"stream": True}, "unsupported_parameter"), ({"wheels": 4}, "unknown_parameter")],
+)
+def test_a_name_that_is_none_is_refused(fields: dict[str, object], code: str):
+    with pytest.raises(RequestError) as caught:
+        body_of(fields)
+    assert (caught.value.payload.code, caught.value.payload.param) == (code, next(iter(fields)))
+    with pytest.raises(RequestError):
+        body_of({"tools": []}, CompactFields)

@@ -1,0 +1,114 @@
+"""Values of strangers: what fits is taken, the rest is kept beside it, and nothing is refused."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from antiphon.client.patient import patient
+from antiphon.core.content import OutputText, UrlCitation
+from antiphon.core.errors import ErrorPayload
+from antiphon.core.items import FunctionCall, Message, Reasoning
+from antiphon.core.request import Request
+from antiphon.core.response import CompactResource, InputTokens, Response, Usage
+from antiphon.core.value import Value, encode, plain
+from tests.client.test_heard import VALUES
+from tests.core.strategies import ITEMS
+
+KINDS: list[type[Value]] = [
+    CompactResource,
+    ErrorPayload,
+    FunctionCall,
+    InputTokens,
+    Message,
+    OutputText,
+    Reasoning,
+    Request,
+    Response,
+    UrlCitation,
+    Usage,
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "value"),
+    [
+        (Usage, {}, Usage(input_tokens=0, output_tokens=0, total_tokens=0)),
+        (
+            Usage,
+            {"input_tokens": 3.0, "output_tokens": "many", "input_tokens_details": None},
+            Usage(input_tokens=3, output_tokens=0, total_tokens=0, extra={"output_tokens": "many"}),
+        ),
+        (
+            Message,
+            {"type": "message", "role": "critic", "content": "Well.", "phase": "overture"},
+            {"role": "critic", "phase": "overture", "content": ["Well."]},
+        ),
+        (FunctionCall, {"name": ""}, FunctionCall(call_id="", name="", arguments="")),
+        (Reasoning, {"summary": None, "content": None}, Reasoning()),
+        (InputTokens, 7, InputTokens(input_tokens=0)),
+    ],
+)
+def test_what_fits_is_taken(kind: type[Value], raw: object, value: Any):
+    read = patient(kind, raw)
+    if isinstance(value, dict):
+        assert isinstance(read, Message)
+        assert (read.role, read.phase, [read.text]) == (
+            value["role"],
+            value["phase"],
+            value["content"],
+        )
+    else:
+        assert read == value
+
+
+def test_what_has_the_wrong_shape_is_kept_beside():
+    response = patient(
+        Response,
+        {
+            "id": "resp_0",
+            "instructions": ["Be brief."],
+            "metadata": {"a": "b", "c": 3},
+            "top_p": 1,
+            "parallel_tool_calls": "yes",
+            "tools": [{"type": "function", "name": "f x"}, {"type": "lathe", "rpm": 9}, "no tool"],
+            "output": [{"type": "ballad", "verses": 3}],
+            "novelty": True,
+        },
+    )
+    assert response.extra == {
+        "instructions": ["Be brief."],
+        "parallel_tool_calls": "yes",
+        "novelty": True,
+    }
+    assert (response.metadata, response.top_p) == ({"a": "b"}, 1.0)
+    assert [plain(tool) for tool in response.tools] == [
+        {
+            "type": "function",
+            "name": "f x",
+            "description": None,
+            "parameters": None,
+            "strict": None,
+        },
+        {"type": "lathe", "rpm": 9},
+    ]
+    assert [plain(item) for item in response.output] == [{"type": "ballad", "verses": 3}]
+
+
+@settings(deadline=None)
+@given(ITEMS)
+def test_what_is_right_is_read_by_the_letter(item: Value):
+    assert patient(type(item), plain(item)) == item
+
+
+@settings(deadline=None)
+@given(st.sampled_from(KINDS), st.data())
+def test_any_json_is_read(kind: type[Value], data: st.DataObject):
+    names = [name for name in kind.__struct_fields__ if name != "extra"]
+    fields = st.fixed_dictionaries({}, optional=dict.fromkeys(names, VALUES))
+    value = patient(kind, data.draw(fields | VALUES))
+    assert type(value) is kind
+    assert value.extra is UNSET or value.extra
+    encode(value)

@@ -1,0 +1,119 @@
+"""A stream over any source: how it is opened, read, left and closed."""
+
+import asyncio
+
+import pytest
+
+from antiphon.client.stream import Stream
+from antiphon.core.errors import AntiphonError, UpstreamError
+from antiphon.core.events import Event
+from antiphon.core.fold import fold
+from antiphon.core.response import Response
+from tests.core.test_rules import LEGAL
+
+pytestmark = pytest.mark.anyio
+
+
+class Played:
+    """A source that gives a stream in batches of a size, and may break after them."""
+
+    def __init__(self, size: int = 4, error: UpstreamError | None = None) -> None:
+        self.response: Response | None = None
+        self.opened = self.closed = self.asked = 0
+        self._events = list(LEGAL)
+        self._size = size
+        self._error = error
+
+    async def open(self) -> "Played":
+        """Count how often it is opened."""
+        self.opened += 1
+        return self
+
+    async def batch(self) -> list[Event]:
+        """Give some events."""
+        self.asked += 1
+        await asyncio.sleep(0)
+        batch, self._events = self._events[: self._size], self._events[self._size :]
+        if self._error and not self._events:
+            raise self._error
+        self.response = fold(LEGAL[: len(LEGAL) - len(self._events)])
+        return batch
+
+    async def close(self) -> None:
+        """Count how often it is closed."""
+        self.closed += 1
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+async def test_events_come_one_by_one_and_in_order(size: int):
+    source = Played(size)
+    stream = Stream(source.open)
+    assert repr(stream) == "<Stream: not asked yet>"
+    assert [event async for event in stream] == LEGAL
+    assert (source.opened, source.closed) == (1, 1)
+    assert stream.response == fold(LEGAL)
+    assert repr(stream) == "<Stream: over>"
+
+
+async def test_batches_are_what_the_source_gave():
+    batches = [batch async for batch in Stream(Played(5).open).batches()]
+    assert [event for batch in batches for event in batch] == LEGAL
+    assert {len(batch) for batch in batches[:-1]} == {5}
+
+
+async def test_what_is_ready_is_given_without_waiting():
+    source = Played(100)
+    async with Stream(source.open) as stream:
+        async for _ in stream:
+            assert source.asked == 1
+            if _ is LEGAL[-1]:
+                break
+
+
+async def test_nothing_is_asked_before_it_is_read():
+    source = Played()
+    stream = Stream(source.open)
+    with pytest.raises(AntiphonError, match="Read it first"):
+        _ = stream.response
+    await stream.close()
+    assert source.opened == 0
+    assert [event async for event in stream] == []
+
+
+async def test_a_stream_that_was_left_is_over():
+    source = Played()
+    async with Stream(source.open) as stream:
+        async for _ in stream:
+            break
+        assert source.closed == 0
+        rest = [event async for event in stream]
+        assert rest == LEGAL[1:]
+    assert [event async for event in stream] == []
+    assert stream.response == fold(LEGAL)
+
+
+async def test_outside_of_with_a_loop_that_is_left_closes_it():
+    source = Played()
+    async for _ in Stream(source.open):
+        break
+    await asyncio.sleep(0.01)
+    assert source.closed == 1
+
+
+async def test_an_error_comes_after_all_events_and_the_snapshot_stays():
+    error = UpstreamError("cut")
+    source = Played(4, error)
+    stream = Stream(source.open)
+    heard: list[Event] = []
+
+    async def listen() -> None:
+        async for event in stream:
+            heard.append(event)  # noqa: PERF401 - what came before the error counts
+
+    with pytest.raises(UpstreamError) as caught:
+        await listen()
+    assert caught.value is error
+    assert heard == LEGAL[: len(heard)]
+    assert len(LEGAL) - len(heard) <= 4
+    assert stream.response == fold(heard)
+    assert source.closed == 1

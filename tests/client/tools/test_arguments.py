@@ -1,0 +1,148 @@
+"""What a model sent is read, or refused in words that it can act on."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from antiphon.client.tools.arguments import Arguments, ToolError
+from antiphon.client.tools.nulls import MAX_DEPTH
+from tests.core.test_strict import accepted, expressible
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "unit": {"enum": ["c", "f"]},
+        "home": {"$ref": "#/$defs/Home"},
+        "others": {"type": "array", "items": {"$ref": "#/$defs/Home"}},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+    "$defs": {
+        "Home": {
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "zip": {"type": "string"}},
+            "required": ["street"],
+        }
+    },
+}
+
+
+def read(text: str, schema: dict[str, Any] = SCHEMA) -> dict[str, Any]:
+    return Arguments("weather", schema).read(text)
+
+
+def refusal(text: str, schema: dict[str, Any] = SCHEMA) -> str:
+    with pytest.raises(ToolError) as caught:
+        read(text, schema)
+    return str(caught.value)
+
+
+def test_arguments_that_fit_are_returned():
+    text = '{"city": "Oslo", "days": 3, "home": {"street": "Main"}}'
+    assert read(text) == {"city": "Oslo", "days": 3, "home": {"street": "Main"}}
+
+
+@pytest.mark.parametrize("text", ["", "  ", "null", "{}"])
+def test_no_arguments_are_an_empty_object(text: str):
+    assert read(text, {"type": "object"}) == {}
+
+
+def test_a_missing_brace_is_added():
+    assert read('{"city": "Oslo", "days": 3') == {"city": "Oslo", "days": 3}
+
+
+def test_what_is_no_json_is_refused_and_quoted():
+    assert refusal('{"city": Oslo}') == (
+        "Tool weather failed: Invalid JSON arguments: invalid character (byte 9). Send exactly one "
+        'JSON value in UTF-8. You sent: {"city": Oslo}'
+    )
+
+
+def test_what_is_no_object_is_refused():
+    expected = "Tool weather failed: Invalid arguments: the arguments must be a JSON object"
+    assert refusal("[1]") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{}", '"city" is a required property'),
+        ('{"city": 5}', 'city: 5 is not of type "string"'),
+        ('{"city": "", "unit": "k"}', 'unit: "k" is not one of "c" or "f"'),
+        (
+            '{"city": "", "days": "x"}',
+            'days: "x" is not of type "integer" and days: "x" is not of type "null"',
+        ),
+        (
+            '{"city": "", "others": [{"street": ""}, {"street": 1}]}',
+            'others[1].street: 1 is not of type "string"',
+        ),
+        ('{"city": "", "x": 1}', "Additional properties are not allowed ('x' was unexpected)"),
+        (
+            '{"city": 1, "unit": 2}',
+            'city: 1 is not of type "string"; unit: 2 is not one of "c" or "f"',
+        ),
+    ],
+)
+def test_a_refusal_says_which_argument_and_what_was_expected_and_what_came(text: str, problem: str):
+    assert refusal(text) == f"Tool weather failed: Invalid arguments: {problem}"
+
+
+def test_a_null_for_an_optional_property_means_that_it_was_left_out():
+    text = """{"city": "Oslo", "days": null, "unit": null, "home": {"street": "a", "zip": null},
+        "others": [{"street": "b", "zip": null}]}"""
+    assert read(text) == {"city": "Oslo", "home": {"street": "a"}, "others": [{"street": "b"}]}
+
+
+def test_a_null_for_a_required_property_is_its_value():
+    nullable = {"type": ["string", "null"]}
+    schema = {"type": "object", "properties": {"a": nullable}, "required": ["a"]}
+    assert read('{"a": null}', schema) == {"a": None}
+
+
+def test_nulls_are_taken_back_within_the_member_of_a_union_that_fits():
+    def shape(tag: str, **properties: Any) -> dict[str, Any]:
+        members = {"tag": {"const": tag}, **properties}
+        return {"type": "object", "properties": members, "required": ["tag"]}
+
+    a = shape("a", x={"type": "integer"}, y={"type": "integer"})
+    b = {**shape("b", x={"type": ["integer", "null"]}), "required": ["tag", "x"]}
+    schema = {
+        "type": "object",
+        "properties": {"one": {"anyOf": [a, b]}},
+        "allOf": [{"properties": {"two": {"oneOf": [b, a]}}}],
+    }
+    text = '{"one": {"tag": "b", "x": null}, "two": {"tag": "a", "x": null, "y": 1}}'
+    assert read(text, schema) == {"one": {"tag": "b", "x": None}, "two": {"tag": "a", "y": 1}}
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_whatever_is_sent_in_strict_form_is_read_as_the_original_allows(data: st.DataObject):
+    schema = data.draw(expressible)
+    _, filled = data.draw(accepted(schema, schema))
+    Draft202012Validator(schema).validate(read(json.dumps(filled), schema))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"$ref": "https://example.invalid/schema"},
+        {"properties": {"a": {"$ref": "#/$defs/none"}}},
+    ],
+)
+def test_a_schema_that_cannot_be_read_demands_nothing(schema: dict[str, Any]):
+    assert read('{"a": 1}', schema) == {"a": 1}
+
+
+def test_a_schema_that_goes_round_in_circles_does_not_hang():
+    schema = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "properties": {"a": {"$ref": "#/$defs/a"}}}
+    assert MAX_DEPTH < 1000
+    assert read('{"a": {"b": null}}', schema) == {"a": {"b": None}}

@@ -1,0 +1,61 @@
+"""JSON that stops short is closed, and JSON that does not is left alone."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.client.tools.mending import closed
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": 1', {"a": 1}),
+        ('{"a": [1, {"b": 2', {"a": [1, {"b": 2}]}),
+        ('{"a": "x', {"a": "x"}),
+        ('{"a": "x\\', {"a": "x"}),
+        ('{"a": "x\\\\', {"a": "x\\"}),
+        ('{"a": "x\\u00e', {"a": "x"}),
+        ('{"a": "x\\u00e9', {"a": "xé"}),
+        ('{"a": "\\\\u00e', {"a": "\\u00e"}),
+        ('{"a": "say \\"x', {"a": 'say "x'}),
+        ('{"a": 1,}', {"a": 1}),
+        ('{"a": [1, 2 , ], }', {"a": [1, 2]}),
+        ('{"a": 1,  ', {"a": 1}),
+        ('{"a": ",]}", "b": [', {"a": ",]}", "b": []}),
+        ("{,", {}),
+    ],
+)
+def test_what_is_missing_is_added(text: str, expected: object):
+    assert json.loads(closed(text)) == expected
+
+
+@pytest.mark.parametrize("text", ['{"a":', '{"a', '{"a": tru', "]", '{"a": 1]', "{'a': 1}"])
+def test_nothing_else_is_guessed(text: str):
+    with pytest.raises(ValueError):
+        json.loads(closed(text))
+
+
+values = st.recursive(
+    st.none() | st.integers() | st.text(),
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(), some, max_size=3),
+)
+
+
+@given(values)
+def test_whole_json_keeps_its_meaning(value: Any):
+    assert json.loads(closed(json.dumps(value))) == value
+
+
+@given(values, st.data())
+def test_a_cut_string_keeps_what_came(value: Any, data: st.DataObject):
+    text = data.draw(st.text())
+    whole = json.dumps({"before": value, "text": text})
+    start = whole.rindex('"text": "') + len('"text": "')
+    cut = whole[: data.draw(st.integers(start, len(whole) - 2))]
+    mended = json.loads(closed(cut))
+    assert mended["before"] == value
+    assert text.startswith(mended["text"]) or "\\u" in cut  # half a surrogate pair may be left
