@@ -203,6 +203,7 @@ PROBES: dict[str, dict] = {
     "verbosity": {"text": {"verbosity": "low"}},
     "reasoning": {"reasoning": {"effort": "low"}},
     "tools": {"tools": [TIME]},
+    "strict_tools": {"tools": [TIME | {"strict": True}]},
     "tool_choice": {"tools": [TIME], "tool_choice": "required"},
     "parallel_tool_calls": {"tools": [TIME], "parallel_tool_calls": False},
     "allowed_tools": {"tools": [TOOL, TIME], "tool_choice": ONLY_TIME},

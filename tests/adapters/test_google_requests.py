@@ -343,7 +343,10 @@ def test_we_send_what_their_own_client_sends(name: str):
     request = asked(GOOGLE, upstream_model=GEMINI_3, stream=True, **ours)
     assert request.body == body
     assert request.sent.url == f"https://generativelanguage.googleapis.com{path}"
-    assert request.warnings == []
+    strict = (
+        ["tools[0].strict"] if any(tool.get("strict") for tool in ours.get("tools", ())) else []
+    )
+    assert [warning.param for warning in request.warnings] == strict
 
 
 def test_on_vertex_their_own_client_sends_the_same_to_the_same_address():

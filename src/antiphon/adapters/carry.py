@@ -108,7 +108,9 @@ WEB_SEARCH = frozenset(
 )
 """OpenAI's search, by all its names; other providers have one too."""
 
-TOOL_FEATURES = frozenset({"tools", "tool_choice", "parallel_tool_calls", "allowed_tools"})
+TOOL_FEATURES = frozenset(
+    {"tools", "strict_tools", "tool_choice", "parallel_tool_calls", "allowed_tools"}
+)
 FORMAT_FEATURES = frozenset({"json_object", "json_schema", "tools_with_format"})
 CONTENT_FEATURES = frozenset(
     {"images", "image_urls", "files", "file_urls", "file_ids", "videos", "audio"}
@@ -183,7 +185,7 @@ class Carrier:
                 self._refuse("a call that is demanded", "tool_choice", "Use 'auto'.")
             if choice == "none":
                 return replace(request, tools=[], tool_choice="auto")
-        return request
+        return replace(request, tools=[self._loosened(tool) for tool in request.tools])
 
     def _tool(self, tool: Tool, index: int) -> bool:
         if isinstance(tool, ExtensionTool):
@@ -194,6 +196,15 @@ class Carrier:
             message = f"{self._who} has no tool '{name}' for this model; it was left out."
             self._prompt.warn("unsupported_tool", message, f"tools[{index}]")
         return known
+
+    def _loosened(self, tool: Tool) -> Tool:
+        """Return a tool that demands no more strictness than there is."""
+        if isinstance(tool, ExtensionTool) or not tool.strict or "strict_tools" in self._has:
+            return tool
+        index = self._prompt.request.tools.index(tool)
+        message = f"{self._who} has no strict tools for this model; it was not demanded."
+        self._prompt.warn("unsupported_parameter", message, f"tools[{index}].strict")
+        return replace(tool, strict=None)
 
     # --- the shape of the answer ---
 

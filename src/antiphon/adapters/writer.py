@@ -24,7 +24,7 @@ class Writer(Chat):
     default_url = "https://api.writer.com/v1"
     key_env = ("WRITER_API_KEY",)
     path: ClassVar[str] = "/chat"
-    habits = Habits(strict=False, detail=False)
+    habits = Habits(detail=False)
     hosted = frozenset[str]()
     carries = frozenset(
         """temperature top_p stop max_output_tokens logprobs tools tool_choice json_schema

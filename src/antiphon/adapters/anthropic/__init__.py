@@ -46,8 +46,8 @@ class Anthropic(Adapter):
     key_env = ("ANTHROPIC_API_KEY",)
     carries = frozenset(
         """temperature top_p stop max_output_tokens prompt_cache_key safety_identifier user
-        service_tier reasoning tools tool_choice parallel_tool_calls json_schema tools_with_format
-        images image_urls files file_urls file_ids""".split()
+        service_tier reasoning tools strict_tools tool_choice parallel_tool_calls json_schema
+        tools_with_format images image_urls files file_urls file_ids""".split()
     )
     hosted = WEB_SEARCH
     raw_tools = tools.SLUG

@@ -15,7 +15,7 @@ from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, names_in
 from antiphon.adapters.bedrock.answer import REASONS as REASONS
 from antiphon.adapters.bedrock.answer import BedrockDecoder
 from antiphon.adapters.bedrock.conversation import Script, text_format, tool_config
-from antiphon.adapters.bedrock.models import MAKERS, Thinking, claude, thinking
+from antiphon.adapters.bedrock.models import MAKERS, Thinking, claude, takes_strict, thinking
 from antiphon.adapters.faults import Fault, fault_in
 from antiphon.adapters.fields import Fields, fields_of, filled
 from antiphon.adapters.options import tier
@@ -39,7 +39,7 @@ class Bedrock(Adapter):
     key_env = ("AWS_BEARER_TOKEN_BEDROCK",)
     carries = frozenset(
         """temperature top_p stop max_output_tokens prompt_cache_key service_tier reasoning tools
-        tool_choice json_schema tools_with_format images files""".split()
+        strict_tools tool_choice json_schema tools_with_format images files""".split()
     )
 
     def __init__(self, provider: Provider) -> None:
@@ -49,6 +49,10 @@ class Bedrock(Adapter):
         suffix = ".cn" if self.region.startswith("cn-") else ""
         default = f"https://bedrock-runtime.{self.region}.amazonaws.com{suffix}"
         self.base_url = self.base_url or default
+
+    def lacks(self, model: str) -> frozenset[str]:
+        """Strict tools are refused by models that do not know them."""
+        return frozenset() if takes_strict(model) else frozenset({"strict_tools"})
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as Bedrock's request."""

@@ -12,7 +12,7 @@ from typing import cast
 from antiphon.adapters import media
 from antiphon.adapters.anthropic.tools import EMPTY, enforceable
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.bedrock.models import claude, takes_strict
+from antiphon.adapters.bedrock.models import claude
 from antiphon.adapters.bedrock.shapes import Sealed
 from antiphon.adapters.fields import Fields, arguments_in, filled, json_text, read_as
 from antiphon.adapters.media import Media
@@ -216,12 +216,9 @@ def _tool(prompt: Prompt, tool: Tool, index: int) -> Fields:
         return {"systemTool": {"name": tool.type.removeprefix(SLUG)}}
     schema = EMPTY | (tool.parameters or {})
     spec = filled({"name": tool.name, "description": tool.description})
-    if tool.strict and takes_strict(prompt.model):
+    if tool.strict:
         spec["strict"] = True
         schema = enforceable(prompt, schema, f"tools[{index}].parameters")
-    elif tool.strict:
-        message = f"'strict' was not sent: Bedrock does not take it for '{prompt.model}'."
-        prompt.warn("unsupported_parameter", message, f"tools[{index}].strict")
     return {"toolSpec": spec | {"inputSchema": {"json": schema}}}
 
 

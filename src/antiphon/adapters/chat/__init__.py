@@ -101,7 +101,7 @@ class Chat(Adapter):
         request = prompt.request
         if not request.tools:
             return {}
-        tools = [self.tool(prompt, tool, index) for index, tool in enumerate(request.tools)]
+        tools = [self.tool(tool) for tool in request.tools]
         body: Fields = {"tools": tools}
         if request.tool_choice != "auto":
             body["tool_choice"] = self.choice(request.tool_choice)
@@ -110,18 +110,13 @@ class Chat(Adapter):
             body["parallel_tool_calls"] = False
         return body
 
-    def tool(self, prompt: Prompt, tool: Tool, index: int) -> Fields:
+    def tool(self, tool: Tool) -> Fields:
         """Write one tool."""
         if isinstance(tool, ExtensionTool):
             description, form = tool.get("description"), grammar(tool.get("format"))
             return named("custom", str(tool.get("name")), description=description, format=form)
-        strict = tool.strict
-        if strict and not self.habits.strict:
-            message = f"{self.provider.name} has no strict functions; it was not demanded."
-            prompt.warn("unsupported_parameter", message, f"tools[{index}].strict")
-            strict = None
         shape = {"description": tool.description, "parameters": tool.parameters}
-        return named("function", tool.name, **shape, strict=strict)
+        return named("function", tool.name, **shape, strict=tool.strict)
 
     def choice(self, choice: ToolChoice) -> object:
         """Write which tool must be called."""

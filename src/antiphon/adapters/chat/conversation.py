@@ -54,8 +54,6 @@ class Habits(Struct, frozen=True, kw_only=True):
     """The name of the limit on what is written."""
     native: bool = False
     """Whether it is OpenAI's own implementation, with custom tools, refusals and allowed tools."""
-    strict: bool = True
-    """Whether a function can be strict."""
     detail: bool = True
     """Whether an image can be looked at more or less closely."""
     seed: str = "seed"

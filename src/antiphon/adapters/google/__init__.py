@@ -47,6 +47,7 @@ class Google(Adapter):
         "parallel_tool_calls",
         "prompt_cache_key",
         "safety_identifier",
+        "strict_tools",
         "user",
         "verbosity",
     }
