@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 
@@ -79,7 +79,8 @@ class ScriptedUpstream:
         self.url = f"http://127.0.0.1:{self.port}"
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def play(self, *answers: Answer) -> None:
         """Play other answers from now on."""
@@ -87,10 +88,17 @@ class ScriptedUpstream:
             self.answers = list(answers)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Let go of everything.
+
+        Each thread closes what it uses: closed by another, a number that it is about to use may
+        already be the socket of the next upstream.
+        """
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
         self._socket.close()
         for connection in list(self._open):
-            connection.close()
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:

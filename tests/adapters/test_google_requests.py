@@ -414,12 +414,18 @@ def test_the_address_follows_the_provider(options: dict, address: str):
         ("m@001", "projects/p/locations/global/publishers/google/models/m@001"),
         ("meta/m", "projects/p/locations/global/publishers/meta/models/m"),
         ("endpoints/1", "projects/p/locations/global/endpoints/1"),
-        ("projects/q/locations/l/endpoints/1", "projects/q/locations/l/endpoints/1"),
+        ("projects/p/locations/l/endpoints/1", "projects/p/locations/l/endpoints/1"),
     ],
 )
 def test_a_model_on_vertex_may_be_named_by_its_path(model: str, path: str):
     sent = asked(made(Google, project="p"), upstream_model=model).sent
     assert sent.url == f"https://aiplatform.googleapis.com/v1beta1/{path}:generateContent"
+
+
+def test_a_model_of_another_project_is_refused():
+    with pytest.raises(RequestError) as refusal:
+        asked(made(Google, project="p"), upstream_model="projects/q/locations/l/endpoints/1")
+    assert refusal.value.payload.code == "model_not_found"
 
 
 def test_a_name_that_climbs_out_of_its_path_is_refused():

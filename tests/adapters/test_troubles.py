@@ -94,6 +94,16 @@ def test_a_refusal_without_words_is_still_one(
     assert "Traceback" not in answer.text
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_web_page_is_no_answer(home: House, name: str, stream: bool) -> None:
+    page = Answer(b"<html>Welcome!</html>", 200, {"content-type": "text/html; charset=utf-8"})
+    home.upstreams[name].play(page)
+    answer = ask(home.address, model=f"{name}/m", stream=stream)
+    message = f"{name}: answered with a web page. Its base_url probably leads elsewhere."
+    assert (answer.status_code, answer.json()["error"]["message"]) == (502, message)
+
+
 def test_an_overloaded_provider_is_unavailable(home: House) -> None:
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     home.upstreams["anthropic"].play(whole(body, 529))

@@ -351,6 +351,19 @@ def silent(said: bytes) -> Meet:
     return meet
 
 
+async def endless(visit: Visit) -> None:
+    """Begin an answer, and never come to its end."""
+    await visit.hear()
+    await visit.say(chunked(b":", end=b""))
+    while not await visit.gone(0.02):
+        await visit.say(b"1\r\n:\r\n")
+
+
+async def test_an_answer_without_end_is_a_timeout() -> None:
+    error = await refused(endless, Timeouts(idle=5, total=0.2))
+    assert str(error) == "p: was not done after 0.2 seconds."
+
+
 @pytest.mark.parametrize(
     ("said", "seconds"),
     [(b"", "0.1"), (b"HTTP/1.1 200 OK\r\n", "0.1"), (chunked(b"hi", end=b""), "0.2")],

@@ -4,12 +4,11 @@ Nothing here waits per event: the bytes of an answer go from the socket through 
 sink in one call. Trying again happens before the answer has begun, and never after.
 """
 
-import asyncio
 import inspect
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from msgspec.structs import replace
@@ -26,7 +25,7 @@ from antiphon.engine.models import Model, Sink
 from antiphon.transport.auth import Signer, signer
 from antiphon.transport.connection import Exchange
 from antiphon.transport.http import HttpRequest, Transport
-from antiphon.transport.retry import Budget, Patience, delay
+from antiphon.transport.retry import Budget, Patience, patiently
 from antiphon.wire import json
 from antiphon.wire.upstream import Upstream
 
@@ -80,20 +79,16 @@ class Link:
         if self.provider.api_key_env and self._key is None:
             raise keyless(self.provider.name, self.provider.api_key_env)
         body = await self._body(sent)
-        tried = 0
         self._budget.earn()
-        while True:
-            try:
-                return await self._once(adapter, sent, body)
-            except UpstreamError as error:
-                wait = delay(error, tried, self._patience, now=time.time())
-                if wait is None or not self._budget.spend():
-                    raise
-                why = error.payload.code or error.payload.type  # its words may quote a prompt
-                name = self.provider.name
-                logger.info("%s: %d (%s); trying again in %.1f s", name, error.status, why, wait)
-            await asyncio.sleep(wait)
-            tried += 1
+        return await patiently(partial(self._once, adapter, sent, body), self._patience, self._may)
+
+    def _may(self, error: UpstreamError, wait: float) -> bool:
+        if not self._budget.spend():
+            return False
+        why = error.payload.code or error.payload.type  # its words may quote a prompt
+        name = self.provider.name
+        logger.info("%s: %d (%s); trying again in %.1f s", name, error.status, why, wait)
+        return True
 
     async def _body(self, sent: Upstream) -> bytes:
         body = sent.body
@@ -116,14 +111,20 @@ class Link:
                 who=self.provider.name,
             )
         )
-        if 200 <= exchange.status < 300:
+        good = 200 <= exchange.status < 300
+        if good and "text/html" not in exchange.headers.get("content-type", ""):
             return exchange
-        try:
-            answer = await exchange.read()
-        finally:
-            exchange.release()
+        answer = await exchange.taken()
+        if good:
+            raise astray(self.provider.name)
         heard = self.hush(answer.decode(errors="replace")).encode()
         raise adapter.error(exchange.status, exchange.headers, heard)
+
+
+def astray(name: str) -> UpstreamError:
+    """Say that a provider's address leads to something for people."""
+    message = f"{name}: answered with a web page. Its base_url probably leads elsewhere."
+    return UpstreamError(message, code="upstream_invalid")
 
 
 def keyless(name: str, variable: str) -> UpstreamError:
@@ -170,10 +171,7 @@ class UpstreamModel(Model):
         asked, counted = counting
         try:
             exchange = await self._link.open(adapter, asked)
-            try:
-                return counted(json.decode_lenient(await exchange.read()))
-            finally:
-                exchange.release()
+            return counted(json.decode_lenient(await exchange.taken()))
         except (UpstreamError, ValueError) as error:
             logger.info("%s did not count its tokens: %s", self.name, type(error).__name__)
             return None

@@ -33,7 +33,12 @@ class Service:
         if settings.seal_keys:
             check_keys(settings.seal_keys)
         self._client = Client(
-            Timeouts(settings.connect_seconds, settings.first_byte_seconds, settings.idle_seconds)
+            Timeouts(
+                connect=settings.connect_seconds,
+                first_byte=settings.first_byte_seconds,
+                idle=settings.idle_seconds,
+                total=settings.answer_seconds,
+            )
         )
         patience = Patience(settings.retries, settings.retry_seconds)
         upstreams = Providers(settings.providers, settings.keys, self._client, patience)

@@ -84,7 +84,9 @@ class Settings:
     connect_seconds: float = 10
     first_byte_seconds: float = 600
     idle_seconds: float = 300
-    """How long a provider may take to accept a request, to begin its answer, and to go on."""
+    answer_seconds: float = 3600
+    """How long a provider may take to accept a request, to begin its answer, to go on, and to be
+    done with it."""
 
     retries: int = 2
     retry_seconds: float = 0.5

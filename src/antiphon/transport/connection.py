@@ -32,11 +32,12 @@ LEFT = "closed the connection before its answer was whole."
 
 
 class Timeouts(Struct, frozen=True):
-    """How long a provider may take to accept, to begin to answer, and to go on."""
+    """How long a provider may take to accept, to begin to answer, to go on, and to be done."""
 
     connect: float = 10
     first_byte: float = 600
     idle: float = 300
+    total: float = 3600
 
 
 class Stale(Exception):
@@ -83,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._lines = self._bodiless = 0
         self._complete, self._silent, self._lasting = False, True, False
         self._asked = self._heard = self._loop.time()
-        self._watch(timeouts.first_byte)
+        self._watch(min(timeouts.first_byte, timeouts.total))
         self._transport.write(request)
         return exchange
 
@@ -223,7 +224,7 @@ class Connection(asyncio.Protocol):
                 raise Invalid(f"sent a body coded as '{coding[:40]}', unasked.")
             self._in_head = False
             self._exchange.head_received(status, self._headers)
-            self._watch(self._timeouts.idle)
+            self._watch(min(self._timeouts.idle, self._timeouts.total))
 
     def on_message_complete(self) -> None:
         """Take note of the end."""
@@ -252,11 +253,13 @@ class Connection(asyncio.Protocol):
             since, limit = self._heard, self._timeouts.idle
         if exchange.paused:
             since = self._loop.time()
-        left = since + limit - self._loop.time()
-        if left > 0:
-            self._watch(left)
-        else:
+        total, now = self._timeouts.total, self._loop.time()
+        if now >= self._asked + total:
+            exchange.fail(late(exchange.who, f"was not done after {total:g} seconds."))
+        elif now >= since + limit:
             exchange.fail(late(exchange.who, f"said nothing for {limit:g} seconds."))
+        else:
+            self._watch(min(since + limit, self._asked + total) - now)
 
 
 def _blamed(who: str, error: Exception) -> UpstreamError:

@@ -1,5 +1,8 @@
 """What can go wrong on the way to an upstream; `who` is the name to blame."""
 
+import os
+import ssl
+
 from antiphon.core.errors import UpstreamError
 
 INVALID = "upstream_invalid"
@@ -24,3 +27,20 @@ def late(who: str, message: str) -> UpstreamError:
 def unreachable(who: str, message: str, *, retryable: bool = False) -> UpstreamError:
     """Make the error for an upstream that cannot be reached."""
     return UpstreamError(f"{who}: {message}", status=502, code=UNREACHABLE, retryable=retryable)
+
+
+def unreached(who: str, error: OSError | UnicodeError, where: str = "") -> UpstreamError:
+    """Make the error for a connection that could not be made."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = f"{error.verify_message} (SSL_CERT_FILE names the authorities to trust)"
+        return unreachable(who, f"cannot be trusted{where}: {reason}.")
+    return unreachable(who, f"cannot be reached{where}: {_reason(error)}.", retryable=True)
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, OSError):
+        if isinstance(error, ssl.SSLError):
+            return f"no TLS ({error.reason or 'the handshake failed'})"
+        if error.errno and error.errno > 0:
+            return os.strerror(error.errno).lower()
+    return str(getattr(error, "strerror", None) or error or "no answer").lower()

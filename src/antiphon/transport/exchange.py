@@ -122,6 +122,13 @@ class Exchange:
         await self.turn()
         return b"".join(pieces)
 
+    async def taken(self) -> bytes:
+        """Return the whole body, and let go of the connection; raises UpstreamError."""
+        try:
+            return await self.read()
+        finally:
+            self.release()
+
     def pause(self) -> None:
         """Read no more until `resume`."""
         if not self.over:

@@ -9,7 +9,6 @@ its connection at once, so that nobody pays for tokens that nobody reads.
 """
 
 import asyncio
-import os
 import re
 import ssl
 from collections import deque
@@ -21,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct, field
 
 from antiphon.transport.connection import Connection, Stale, Timeouts
-from antiphon.transport.errors import late, unreachable
+from antiphon.transport.errors import late, unreachable, unreached
 from antiphon.transport.exchange import Exchange
 from antiphon.transport.proxy import Proxy, proxy_for, tunnel
 
@@ -111,10 +110,7 @@ class Client:
     async def fetch(self, request: HttpRequest) -> Answer:
         """Send a request and read its whole answer; raises UpstreamError."""
         exchange = await self.open(request)
-        try:
-            return Answer(exchange.status, exchange.headers, await exchange.read())
-        finally:
-            exchange.release()
+        return Answer(exchange.status, exchange.headers, await exchange.taken())
 
     def close(self) -> None:
         """Close every connection that waits; keep none from now on."""
@@ -155,12 +151,8 @@ class Client:
                 return await self._connect(address, who)
         except TimeoutError:
             raise late(who, f"could not be reached {address} within {seconds:g} seconds.") from None
-        except ssl.SSLCertVerificationError as error:
-            reason = f"{error.verify_message} (SSL_CERT_FILE names the authorities to trust)"
-            raise unreachable(who, f"cannot be trusted {address}: {reason}.") from None
         except (OSError, UnicodeError) as error:
-            reason = f"cannot be reached {address}: {_reason(error)}."
-            raise unreachable(who, reason, retryable=True) from None
+            raise unreached(who, error, f" {address}") from None
 
     async def _connect(self, address: Address, who: str) -> Connection:
         loop = asyncio.get_running_loop()
@@ -187,15 +179,6 @@ class Client:
         context = ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
         return context
-
-
-def _reason(error: OSError | UnicodeError) -> str:
-    if isinstance(error, OSError):
-        if isinstance(error, ssl.SSLError):
-            return f"no TLS ({error.reason or 'the handshake failed'})"
-        if error.errno and error.errno > 0:
-            return os.strerror(error.errno).lower()
-    return str(getattr(error, "strerror", None) or error or "no answer").lower()
 
 
 def split(url: str, who: str) -> SplitResult:

@@ -5,14 +5,21 @@ short, and ends the trying if it is long. A budget bounds how much of the traffi
 that a provider in trouble is not kept there by us.
 """
 
+import asyncio
 import random
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import TypeVar
 
 from msgspec import Struct
 
 from antiphon.core.errors import UpstreamError
+
+T = TypeVar("T")
+May = Callable[[UpstreamError, float], bool]
+"""Tells whether it may be tried again, after an error and so many seconds."""
 
 
 class Patience(Struct, frozen=True):
@@ -40,6 +47,22 @@ class Budget:
             return False
         self._left -= 1
         return True
+
+
+async def patiently(
+    attempt: Callable[[], Awaitable[T]], patience: Patience, may: May | None = None
+) -> T:
+    """Try, again and again while that is of use; raises the last UpstreamError."""
+    tried = 0
+    while True:
+        try:
+            return await attempt()
+        except UpstreamError as error:
+            wait = delay(error, tried, patience, now=time.time())
+            if wait is None or (may and not may(error, wait)):
+                raise
+        await asyncio.sleep(wait)
+        tried += 1
 
 
 def delay(

@@ -92,7 +92,8 @@ class Google(Adapter):
     def _model(self, prompt: Prompt) -> str:
         """Return a model's address: a plain name is one of Google's own models."""
         model = prompt.model
-        if ".." in model:
+        foreign = model.startswith("projects/") and model.split("/")[1] != self.provider.project
+        if ".." in model or foreign:  # a client must not spend what is another project's
             raise prompt.refuse(f"'{model}' is no name of a model.", "model", "model_not_found")
         known = (
             ("projects/", "publishers/", "endpoints/")
