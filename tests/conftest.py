@@ -1,9 +1,10 @@
-"""What all tests share: one server with the built-in models."""
+"""What all tests share: one server with the built-in models, and a model held in the hand."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.server.gating import Gate
 from tests.serving import serving
 
 
@@ -18,3 +19,11 @@ def server() -> Iterator[str]:
 def anyio_backend() -> str:
     """Run async tests on asyncio."""
     return "asyncio"
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Give a model that answers when it is let."""
+    gate = Gate()
+    yield gate
+    gate.open.set()

@@ -188,6 +188,12 @@ async def test_an_id_is_not_a_path(client: AsyncClient):
         await client.retrieve("")
 
 
+@pytest.mark.parametrize("id", [".", ".."])
+async def test_an_id_that_leads_elsewhere_is_refused(client: AsyncClient, id: str):
+    with pytest.raises(RequestError, match="are no ids"):
+        await client.conversations.delete_item("conv_1", id)
+
+
 # --- conversations ---
 
 

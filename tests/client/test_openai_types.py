@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from antiphon.client.agent.run import run_agent
 from antiphon.client.client import AsyncClient
-from antiphon.client.heard import Listener
+from antiphon.client.listener import Listener
 from antiphon.core.errors import UpstreamError
 from antiphon.core.events import Event, ExtensionEvent, OutputItemAdded, OutputItemDone
 from antiphon.core.items import ExtensionItem, Item
@@ -16,7 +16,7 @@ from antiphon.core.response import Response
 from antiphon.core.value import plain, type_names
 from tests.adapters.scripts.responses import SCENES
 from tests.client import openai_types as openai
-from tests.client.agent.test_run import HTTP
+from tests.client.agent.arena import HTTP
 from tests.upstream import sse, upstream, whole
 
 pytestmark = pytest.mark.anyio

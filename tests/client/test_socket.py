@@ -36,13 +36,6 @@ async def session(server: str) -> AsyncIterator[Session]:
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.open.set()
-
-
-@pytest.fixture
 def gated(gate: Gate) -> Iterator[str]:
     with serving(Settings(agents=[gate.agent])) as address:
         yield f"{address}/v1/responses"

@@ -10,7 +10,12 @@ import pytest
 from antiphon.client.client import AsyncClient
 from antiphon.client.source import MAX_WAITING
 from antiphon.client.stream import Stream
-from antiphon.core.errors import ErrorPayload, RemoteProtocolError, UpstreamError
+from antiphon.core.errors import (
+    ErrorPayload,
+    RemoteProtocolError,
+    RequestError,
+    UpstreamError,
+)
 from antiphon.core.events import Event, OutputTextDelta
 from antiphon.core.fold import fold
 from antiphon.core.parts import Text
@@ -296,6 +301,26 @@ async def test_a_server_that_is_not_there():
     with pytest.raises(UpstreamError, match="cannot be reached") as caught:
         await AsyncClient("http://127.0.0.1:1/v1", retries=0).create(**SAID)
     assert (caught.value.status, caught.value.payload.code) == (502, "upstream_unreachable")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://x/v1?api-version=1", "http://x/v1#y", "http://me:secret@x/v1", "http://[x/secret"],
+)
+def test_an_address_that_nothing_can_be_written_behind_is_refused_and_not_repeated(address: str):
+    with pytest.raises(RequestError, match="base_url") as caught:
+        AsyncClient(address)
+    assert caught.value.payload.param == "base_url"
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_key_that_the_server_repeats_is_not_repeated_here(asking: Asking):
+    said = {"error": {"message": "Incorrect API key provided: hunter2-and-more."}}
+    with upstream(whole(said, 401)) as server:
+        client = asking(server, api_key="hunter2-and-more")
+        for ask in (client.models, client.stream(**SAID).final, client.connect().open):
+            with pytest.raises(UpstreamError, match=r"Incorrect API key provided: \[redacted\]"):
+                await ask()
 
 
 async def test_the_key_and_the_headers_are_shown(asking: Asking):

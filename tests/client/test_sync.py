@@ -2,7 +2,10 @@
 
 import asyncio
 import gc
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -131,7 +134,7 @@ def test_its_own_thread_cannot_wait_for_itself(server: str):
             return client.models()
 
         with pytest.raises(AntiphonError, match="Use AsyncClient here"):
-            client._portal.run(inside())
+            client.portal.run(inside())
 
 
 def test_its_thread_ends_with_it(server: str):
@@ -156,6 +159,42 @@ def test_a_closed_client_begins_anew(server: str):
     for _ in range(2):
         assert client.models() == ["demo", "echo"]
         client.close()
+
+
+def test_a_client_that_its_own_thread_throws_away_ends_that_thread(server: str):
+    held = [Client(f"{server}/v1")]
+    loop = held[0].portal._begun()
+    (thread,) = (t for t in threading.enumerate() if t.name == "antiphon-client")
+    loop.call_soon_threadsafe(held.clear)
+    thread.join(WAIT)
+    assert not thread.is_alive()
+
+
+FORKED = """
+client.models()
+child = os.fork()
+if not child:
+    assert client.models() == ["demo", "echo"]
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert client.models() == ["demo", "echo"]
+client.close()
+"""
+
+AT_EXIT = """
+atexit.register(lambda: print(client.models()))
+atexit.register(client.close)
+client.models()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("program", [FORKED, AT_EXIT], ids=["forked", "at exit"])
+def test_it_works_in_a_child_of_its_process_and_at_the_end_of_it(server: str, program: str):
+    begin = f"import atexit, os, sys; from antiphon import Client; client = Client('{server}/v1')"
+    run = [sys.executable, "-c", begin + program]
+    done = subprocess.run(run, capture_output=True, timeout=WAIT, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 # --- what goes wrong ---

@@ -40,13 +40,6 @@ async def moody(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.open.set()
-
-
-@pytest.fixture
 def gated(gate: Gate) -> Iterator[str]:
     with serving(Settings(agents=[gate.agent, moody])) as address:
         yield address

@@ -23,13 +23,6 @@ LIMIT = (400, "invalid_request", "websocket_connection_limit_reached")
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.open.set()
-
-
-@pytest.fixture
 def gated(gate: Gate) -> Iterator[str]:
     with serving(Settings(agents=[gate.agent])) as address:
         yield address

@@ -7,6 +7,9 @@ from msgspec import Struct, field
 
 from antiphon.core.errors import RequestError
 
+ELSEWHERE = frozenset({".", ".."})
+"""Steps of a path that lead elsewhere, also when they are quoted."""
+
 
 class Ask(Struct, frozen=True, kw_only=True):
     """One request, as it is meant: `path` is below the server's address."""
@@ -19,7 +22,9 @@ class Ask(Struct, frozen=True, kw_only=True):
 
 
 def path(*steps: str) -> str:
-    """Write a path; ids may hold anything but nothing."""
+    """Write a path; ids may hold anything, but lead nowhere else."""
     if not all(steps):
         raise RequestError("An id is empty. Give the id of what you mean.", param="id")
+    if ELSEWHERE & {*steps}:
+        raise RequestError("'.' and '..' are no ids: they would name something else.", param="id")
     return "/".join(quote(step, safe="") for step in steps)

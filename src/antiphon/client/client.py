@@ -1,8 +1,7 @@
 """`AsyncClient`: any Open Responses server, ours or another's, asked from Python."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
@@ -10,16 +9,15 @@ from antiphon.adapters.fields import fields_of, list_of
 from antiphon.client.ask import Ask, path
 from antiphon.client.conversations import Conversations
 from antiphon.client.fields import CompactFields, Fields, Order, body_of, headers_of
-from antiphon.client.pages import items_in, pages
-from antiphon.client.patient import patient
+from antiphon.client.lenient import items_in, lenient
+from antiphon.client.pages import Pages
 from antiphon.client.stream import Source, Stream
 from antiphon.core.items import Item
 from antiphon.core.request import Request
 from antiphon.core.response import CompactResource, InputTokens, Response
 
 if TYPE_CHECKING:
-    import asyncio
-
+    from antiphon.client.agent.floor import Floor
     from antiphon.client.agent.loop import AgentResult
     from antiphon.client.agent.run import AgentRun, Wanted
     from antiphon.client.socket import Session
@@ -68,39 +66,34 @@ class AsyncClient:
         strict: bool = False,
         transport: "Transport | None" = None,
     ) -> None:
-        from antiphon.client.link import Link  # start-up time
+        from antiphon.client.peer import Peer  # start-up time
 
-        self._link = Link(base_url, api_key, headers, timeout, retries, transport)
+        self._peer = Peer(base_url, api_key, headers, timeout, retries, transport)
         self._strict = strict
-        self.conversations = Conversations(self._link)
+        self.conversations = Conversations(self._peer)
         """The conversations that the server keeps."""
-        self.turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Held by the runs that speak in them, by their ids."""
+        self.floors: WeakValueDictionary[str, Floor] = WeakValueDictionary()
+        """The floors of the conversations in which runs of agents speak now, by their ids."""
         self.speaks_chat = False
         """Whether the server was found to have chat completions and nothing else."""
 
     def __repr__(self) -> str:
-        return f"<AsyncClient of {self._link.base_url}>"
+        return f"<AsyncClient of {self._peer.base_url}>"
 
     @property
     def base_url(self) -> str:
         """Where the server is."""
-        return self._link.base_url
+        return self._peer.base_url
 
     async def __aenter__(self) -> "AsyncClient":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
         """Close every connection; streams that are still being read end with an error."""
-        await self._link.close()
+        await self._peer.close()
 
     # --- making responses ---
 
@@ -131,7 +124,7 @@ class AsyncClient:
         """Ask for a chat completion, and hear it as a response."""
         from antiphon.client.agent.chat import ask_in_chat  # start-up time
 
-        return Stream(partial(ask_in_chat, self._link, request, items))
+        return Stream(partial(ask_in_chat, self._peer, request, items))
 
     def stream_agent(self, prompt: object, **wanted: "Unpack[Wanted]") -> "AgentRun":
         """Run an agent here, and tell everything that happens; see `antiphon.stream_agent`."""
@@ -146,14 +139,14 @@ class AsyncClient:
     async def input_tokens(self, **fields: Unpack[Fields]) -> InputTokens:
         """Count the tokens that a request would give its model to read; nothing is generated."""
         ask = Ask(path=f"{PREFIX}/input_tokens", body=body_of(fields), headers=headers_of(fields))
-        return patient(InputTokens, await self._link.ask(ask))
+        return lenient(InputTokens, await self._peer.ask(ask))
 
     async def compact(self, **fields: Unpack[CompactFields]) -> CompactResource:
         """Make a conversation small; its `output` can be sent back as input."""
         body = body_of(fields, CompactFields)
         ask = Ask(path=f"{PREFIX}/compact", body=body, headers=headers_of(fields))
-        found = fields_of(await self._link.ask(ask))
-        return patient(CompactResource, found | {"output": items_in(found.get("output"))})
+        found = fields_of(await self._peer.ask(ask))
+        return lenient(CompactResource, found | {"output": items_in(found.get("output"))})
 
     # --- responses that the server keeps ---
 
@@ -176,37 +169,24 @@ class AsyncClient:
 
     async def delete(self, id: str) -> None:
         """Delete a response that the server keeps."""
-        await self._link.ask(Ask(method="DELETE", path=path(PREFIX, id)))
+        await self._peer.ask(Ask(method="DELETE", path=path(PREFIX, id)))
 
-    async def input_items(
+    def input_items(
         self,
         id: str,
         *,
         order: Order = "asc",
         after: str | None = None,
         include: Sequence[str] = (),
-    ) -> AsyncIterator[Item]:
+    ) -> Pages:
         """Give the items that a response was made from, the oldest first; pages as needed."""
-        async for page in self.input_pages(id, order=order, after=after, include=include):
-            for item in page:
-                yield item
-
-    def input_pages(
-        self,
-        id: str,
-        *,
-        order: Order = "asc",
-        after: str | None = None,
-        include: Sequence[str] = (),
-    ) -> AsyncIterator[list[Item]]:
-        """Give the items that a response was made from, a page at a time."""
-        return pages(self._link, path(PREFIX, id, "input_items"), order, after, include)
+        return Pages(self._peer, path(PREFIX, id, "input_items"), order, after, include)
 
     # --- the server ---
 
     async def models(self) -> list[str]:
         """Return the names of the models that the server has."""
-        found = fields_of(await self._link.ask(Ask(method="GET", path="models")))
+        found = fields_of(await self._peer.ask(Ask(method="GET", path="models")))
         names = [fields_of(entry).get("id") for entry in list_of(found.get("data"))]
         return [name for name in names if isinstance(name, str)]
 
@@ -214,30 +194,27 @@ class AsyncClient:
         """Open a WebSocket for many responses: `async with client.connect() as session`."""
         from antiphon.client.socket import Session  # start-up time
 
-        url = f"{self._link.base_url}/{PREFIX}".replace("http", "ws", 1)
-        link = self._link
-        return Session(url, link.headers, strict=self._strict, timeout=link.timeouts)
+        peer = self._peer
+        url = f"{peer.base_url}/{PREFIX}"
+        return Session(url, peer.headers, strict=self._strict, timeout=peer.timeouts)
 
     # --- answers ---
 
     async def _response(self, ask: Ask) -> Response:
         from antiphon.client.reading import whole_response  # start-up time
 
-        exchange = await self._link.open(ask)
-        try:
-            return whole_response(await exchange.read(), self._link.who)
-        finally:
-            exchange.release()
+        exchange = await self._peer.open(ask)
+        return whole_response(await exchange.taken(), self._peer.who)
 
     async def _told(self, ask: Ask, retries: int | None = None) -> Source:
-        return self._heard(await self._link.open(ask, retries))
+        return self._heard(await self._peer.open(ask, retries))
 
     async def _resumed(self, id: str, after: int | None) -> Source:
         number = -1 if after is None else after
         return self._heard(await self._follow(id, number), id, number)
 
     def _heard(self, exchange: "Exchange", id: str | None = None, after: int = -1) -> Source:
-        from antiphon.client.heard import Listener  # start-up time
+        from antiphon.client.listener import Listener  # start-up time
         from antiphon.client.source import HttpSource
 
         listener = Listener(strict=self._strict, after=after)
@@ -249,4 +226,4 @@ class AsyncClient:
         if after >= 0:
             query.append(("starting_after", str(after)))
         ask = Ask(method="GET", path=path(PREFIX, id), query=query, headers=EVENTS)
-        return await self._link.open(ask)
+        return await self._peer.open(ask)

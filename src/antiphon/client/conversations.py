@@ -1,6 +1,6 @@
 """Conversations of a server that keeps them: made, changed, read and deleted."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import field
@@ -8,18 +8,18 @@ from msgspec import field
 from antiphon.adapters.fields import fields_of, given
 from antiphon.client.ask import Ask, path
 from antiphon.client.fields import Input, Json, Order, written
-from antiphon.client.pages import items_in, pages
-from antiphon.client.patient import patient
+from antiphon.client.lenient import items_in, lenient
+from antiphon.client.pages import Pages
 from antiphon.core.items import Item, user
 from antiphon.core.value import Value
 
 if TYPE_CHECKING:
-    from antiphon.client.link import Link
+    from antiphon.client.peer import Peer
 
 PREFIX = "conversations"
 
 
-class Conversation(Value):
+class ConversationResource(Value):
     """A conversation: its id, when it was made, and what was noted about it."""
 
     id: str
@@ -31,53 +31,45 @@ class Conversation(Value):
 class Conversations:
     """The conversations of one server, as `client.conversations`."""
 
-    def __init__(self, link: "Link") -> None:
-        self._link = link
+    def __init__(self, peer: "Peer") -> None:
+        self._peer = peer
 
     async def create(
         self, *, items: Input = (), metadata: Mapping[str, str] | None = None
-    ) -> Conversation:
+    ) -> ConversationResource:
         """Begin a conversation, with items in it or without."""
         body = given({"items": _list(items) or None, "metadata": metadata})
         return await self._one("POST", PREFIX, body)
 
-    async def retrieve(self, id: str) -> Conversation:
+    async def retrieve(self, id: str) -> ConversationResource:
         """Return a conversation."""
         return await self._one("GET", path(PREFIX, id))
 
-    async def update(self, id: str, *, metadata: Mapping[str, str]) -> Conversation:
+    async def update(self, id: str, *, metadata: Mapping[str, str]) -> ConversationResource:
         """Note something else about a conversation."""
         return await self._one("POST", path(PREFIX, id), {"metadata": dict(metadata)})
 
     async def delete(self, id: str) -> None:
         """Delete a conversation, and keep the responses that were made in it."""
-        await self._link.ask(Ask(method="DELETE", path=path(PREFIX, id)))
+        await self._peer.ask(Ask(method="DELETE", path=path(PREFIX, id)))
 
-    async def items(
-        self, id: str, *, order: Order = "asc", after: str | None = None
-    ) -> AsyncIterator[Item]:
+    def items(self, id: str, *, order: Order = "asc", after: str | None = None) -> Pages:
         """Give the items of a conversation, the oldest first; pages are read as needed."""
-        async for page in self.pages(id, order=order, after=after):
-            for item in page:
-                yield item
-
-    def pages(
-        self, id: str, *, order: Order = "asc", after: str | None = None
-    ) -> AsyncIterator[list[Item]]:
-        """Give the items of a conversation, a page at a time."""
-        return pages(self._link, path(PREFIX, id, "items"), order, after)
+        return Pages(self._peer, path(PREFIX, id, "items"), order, after)
 
     async def add(self, id: str, items: Input) -> list[Item]:
         """Add items to a conversation; return them as they are kept, with ids."""
         ask = Ask(path=path(PREFIX, id, "items"), body={"items": _list(items)})
-        return items_in(fields_of(await self._link.ask(ask)).get("data"))
+        return items_in(fields_of(await self._peer.ask(ask)).get("data"))
 
-    async def delete_item(self, id: str, item_id: str) -> Conversation:
+    async def delete_item(self, id: str, item_id: str) -> ConversationResource:
         """Take an item out of a conversation."""
         return await self._one("DELETE", path(PREFIX, id, "items", item_id))
 
-    async def _one(self, method: str, path: str, body: Json | None = None) -> Conversation:
-        return patient(Conversation, await self._link.ask(Ask(method=method, path=path, body=body)))
+    async def _one(self, method: str, path: str, body: Json | None = None) -> ConversationResource:
+        return lenient(
+            ConversationResource, await self._peer.ask(Ask(method=method, path=path, body=body))
+        )
 
 
 def _list(items: Input) -> Sequence[object]:

@@ -6,8 +6,6 @@ Import this where it is used, because the library takes its time.
 
 import asyncio
 import logging
-import os
-import ssl
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -15,11 +13,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from antiphon.adapters.base import MAX_EVENT
-from antiphon.adapters.faults import advice, fault_in, is_retryable, redacted, type_of
-from antiphon.client.messages import WHO, closed
-from antiphon.client.reading import decoded
+from antiphon.adapters.faults import redacted
+from antiphon.client.errors import WHO, closed, hushed, unopened
 from antiphon.core.errors import RequestError, UpstreamError
-from antiphon.transport.errors import late, unreachable
+from antiphon.transport.errors import late, unreachable, unreached
 from antiphon.transport.http import NAME, VALUE
 from antiphon.transport.proxy import is_local
 
@@ -97,17 +94,12 @@ async def dial(url: str, headers: Mapping[str, str], seconds: float) -> Line:
     except InvalidStatus as error:
         answer = error.response
         told = {name.lower(): value for name, value in answer.headers.raw_items()}
-        raise refused(answer.status_code, told, bytes(answer.body or b"")) from None
+        body = hushed(bytes(answer.body or b""), headers)
+        raise unopened(answer.status_code, told, body) from None
     except TimeoutError:
         raise late(WHO, f"opened no WebSocket within {seconds:g} seconds.") from None
-    except ssl.SSLCertVerificationError as error:
-        reason = f"{error.verify_message} (SSL_CERT_FILE names the authorities to trust)"
-        raise unreachable(WHO, f"cannot be trusted: {reason}.") from None
     except OSError as error:
-        number = error.errno or 0
-        known = os.strerror(number) if number > 0 else error.strerror
-        reason = (known or "no answer").lower()
-        raise unreachable(WHO, f"cannot be reached: {reason}.", retryable=True) from None
+        raise unreached(WHO, error) from None
     except (WebSocketException, ValueError, ImportError) as error:
         reason = f"opened no WebSocket ({type(error).__name__})."
         raise unreachable(WHO, reason) from None
@@ -136,21 +128,6 @@ def check(headers: Mapping[str, str]) -> None:
         if not NAME.fullmatch(name.lower()) or not VALUE.fullmatch(value):
             message = f"The header {name[:64]!r} holds a line break or the like."
             raise RequestError(message, param="headers")
-
-
-def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-    """Make the error for a server that answers, but opens no WebSocket."""
-    fault = fault_in(decoded(body))
-    reason = redacted(fault.message) or "It did not say why."
-    return UpstreamError(
-        f"{WHO} answered {status} instead of opening a WebSocket: {reason}",
-        status=status,
-        type=fault.type or type_of(status),
-        code="websocket_refused",
-        param=fault.param,
-        retryable=is_retryable(status, headers, fault),
-        headers=advice(headers),
-    )
 
 
 def ended(end: ConnectionClosed) -> UpstreamError:

@@ -17,6 +17,7 @@ from antiphon.core.request import (
 )
 from antiphon.core.tools import Tool, ToolChoice
 from antiphon.core.value import Value, plain
+from antiphon.wire import json
 from antiphon.wire.dialects import SLUG
 
 Json = Mapping[str, object]
@@ -26,7 +27,7 @@ Input = str | Sequence[Item | Json]
 """What a model reads: a text, or items; ours, or as JSON, also mixed."""
 
 
-class Thinking(TypedDict, total=False):
+class ReasoningFields(TypedDict, total=False):
     """How hard to think, and how much of it to tell."""
 
     effort: Effort | None
@@ -68,7 +69,7 @@ class Fields(Shared, total=False):
     background: bool
     max_output_tokens: int | None
     max_tool_calls: int | None
-    reasoning: ReasoningConfig | Thinking | None
+    reasoning: ReasoningConfig | ReasoningFields | None
     safety_identifier: str | None
     truncation: Truncation
     store: bool
@@ -96,6 +97,14 @@ def body_of(fields: Mapping[str, object], known: type = Fields) -> dict[str, obj
             raise RequestError(f"{message}extra_body.", param=name, code="unknown_parameter")
     body = {name: written(fields[name]) for name in fields if name not in ASIDE}
     return body | cast("dict[str, object]", written(fields.get("extra_body") or {}))
+
+
+def encoded(body: object) -> bytes:
+    """Write a body as bytes; raises RequestError for what is no JSON."""
+    try:
+        return json.encode(body)
+    except json.JSONError as error:
+        raise RequestError(str(error), code="invalid_json") from None
 
 
 def headers_of(fields: Mapping[str, object]) -> dict[str, str]:

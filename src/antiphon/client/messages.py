@@ -1,19 +1,16 @@
-"""Messages on a socket: how a response is asked for, whose each answer is, and how it refuses."""
+"""Messages on a socket: how a response is asked for, and whose each answer is."""
 
 from collections.abc import Mapping
 
 import msgspec
 
-from antiphon.adapters.faults import fault_in, is_retryable, redacted, status_of, type_of
 from antiphon.adapters.fields import fields_of, string, without
-from antiphon.client.fields import Fields
-from antiphon.client.reading import KINDS, decoded
-from antiphon.core.errors import RequestError, UpstreamError
+from antiphon.client.fields import Fields, encoded
+from antiphon.client.lenient import decoded
+from antiphon.client.reading import KINDS
 from antiphon.core.events import TERMINAL
-from antiphon.wire import json
-from antiphon.wire.socket import IMPLIED
+from antiphon.wire.socket import IMPLIED, check_foreground
 
-WHO = "The server"
 CREATE = "response.create"
 ERROR = "error"
 LAST = frozenset(name for name, kind in KINDS.items() if kind in TERMINAL)
@@ -42,17 +39,9 @@ _read = msgspec.json.Decoder(Label).decode
 
 def asked(body: Mapping[str, object], lane: str) -> bytes:
     """Write the message that asks for a response; raises RequestError for what cannot be asked."""
-    if body.get("background"):
-        raise RequestError(
-            "A response on a WebSocket cannot be made in the background. Use HTTP for that.",
-            param="background",
-            code="unsupported_parameter",
-        )
+    check_foreground(body)
     named = {"stream_id": lane} if lane else {}
-    try:
-        return json.encode({"type": CREATE} | without(body, OURS) | named)
-    except json.JSONError as error:
-        raise RequestError(str(error), code="invalid_json") from None
+    return encoded({"type": CREATE} | without(body, OURS) | named)
 
 
 def labelled(message: bytes) -> Label:
@@ -67,28 +56,3 @@ def labelled(message: bytes) -> Label:
 def response_id(message: bytes) -> object:
     """Return the id of the response that a message tells of, if it does."""
     return fields_of(fields_of(decoded(message)).get("response")).get("id")
-
-
-def refusal(message: bytes) -> UpstreamError:
-    """Read an error envelope."""
-    fields = fields_of(decoded(message))
-    fault = fault_in(without(fields, ["type"]))
-    told = fields.get("status")
-    status = told if isinstance(told, int) and 400 <= told < 600 else status_of(fault, 500)
-    said = fields_of(fields_of(fields.get("error")).get("headers"))
-    headers = {name.lower(): str(value) for name, value in said.items()}
-    return UpstreamError(
-        redacted(fault.message) or f"{WHO} answered {status} and did not say why.",
-        status=status,
-        type=fault.type or type_of(status),
-        code=fault.code,
-        param=fault.param,
-        retryable=is_retryable(status, headers, fault),
-        headers=headers,
-    )
-
-
-def closed(reason: str) -> UpstreamError:
-    """Make the error for a socket that is no more."""
-    message = f"The WebSocket is closed: {reason}"
-    return UpstreamError(message, status=502, code="websocket_closed", retryable=True)

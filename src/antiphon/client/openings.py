@@ -42,6 +42,8 @@ class Openings:
 
     def __init__(self) -> None:
         self._items: dict[int, object] = {}
+        self._next = 0
+        """The index after all that items have."""
         self._places: dict[object, int] = {}
         self._done: set[int] = set()
         self._parts: set[tuple[int, str, int]] = set()
@@ -76,7 +78,7 @@ class Openings:
                 self._begin(event)
                 return []
             case OutputItemDone():
-                missed = [] if event.output_index in self._items else [self._announced(event)]
+                missed = self._announced(event, lambda: hollow(event.item))
                 self._done.add(event.output_index)
                 return missed
             case InItem():
@@ -87,7 +89,7 @@ class Openings:
     def _free(self, index: int, id: object) -> int:
         """Return the index of a new item: its own, unless another item has it."""
         taken = id is not UNSET and self._items.get(index, id) != id
-        return max(self._items) + 1 if taken else index
+        return self._next if taken else index
 
     def _index(self, index: int, id: object) -> int:
         """Return the index that an item of an id was added at, if it was."""
@@ -95,28 +97,22 @@ class Openings:
 
     def _begin(self, event: OutputItemAdded) -> OutputItemAdded:
         self._items[event.output_index] = id = event.item.id
+        self._next = max(self._next, event.output_index + 1)
         if id is not UNSET:
             self._places[id] = event.output_index
         return event
 
-    def _announced(self, event: OutputItemDone) -> Event:
-        return self._begin(
-            OutputItemAdded(
-                sequence_number=event.sequence_number,
-                output_index=event.output_index,
-                item=hollow(event.item),
-            )
-        )
+    def _announced(self, event: OutputItemDone | InItem, item: Callable[[], Item]) -> list[Event]:
+        """Announce the item of an event, unless that has happened."""
+        number, index = event.sequence_number, event.output_index
+        if index in self._items:
+            return []
+        added = OutputItemAdded(sequence_number=number, output_index=index, item=item())
+        return [self._begin(added)]
 
     def _inside(self, event: InItem) -> list[Event]:
-        missed: list[Event] = []
-        index, number = event.output_index, event.sequence_number
-        if index not in self._items:
-            item = item_for(event)
-            missed.append(
-                self._begin(OutputItemAdded(sequence_number=number, output_index=index, item=item))
-            )
-        if index not in self._done and isinstance(event, InContent | InSummary):
+        missed = self._announced(event, lambda: item_for(event))
+        if event.output_index not in self._done and isinstance(event, InContent | InSummary):
             missed += self._part(event)
         return missed
 

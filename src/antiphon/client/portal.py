@@ -21,6 +21,7 @@ class Portal:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._stop: weakref.finalize[[asyncio.AbstractEventLoop, threading.Thread], Portal] | None
         self._stop = None
 
@@ -53,13 +54,15 @@ class Portal:
 
     def _begun(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None:
+            # A fork takes no threads along: the child begins anew.
+            if self._loop is None or self._thread is None or not self._thread.is_alive():
                 self._loop = asyncio.new_event_loop()
-                thread = threading.Thread(
-                    target=self._loop.run_forever, name="antiphon-client", daemon=True
+                self._thread = threading.Thread(
+                    target=_turn, args=[self._loop], name="antiphon-client", daemon=True
                 )
-                thread.start()
-                self._stop = weakref.finalize(self, _end, self._loop, thread)
+                self._thread.start()
+                self._stop = weakref.finalize(self, _end, self._loop, self._thread)
+                self._stop.atexit = False  # whoever says goodbye then still needs it
             return self._loop
 
 
@@ -70,7 +73,22 @@ async def _next(entries: AsyncIterator[T]) -> list[T]:
         return []
 
 
+def _turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped; the end of the program is raised to whoever waits for it."""
+    while True:
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            continue
+        return
+
+
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    if not thread.is_alive():
+        return  # it is the parent's, of a process that was forked
+    if thread is threading.current_thread():  # where the garbage was collected
+        threading.Thread(target=_end, args=[loop, thread]).start()
+        return
     asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()

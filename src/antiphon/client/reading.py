@@ -1,24 +1,20 @@
-"""One frame as an event: of either dialect, by any server, read with patience.
+"""One frame as an event: of either dialect, by any server, read leniently.
 
 Reasoning has three spellings and one name here; what only OpenAI knows carries the slug `openai:`.
 What is no event that we know comes through as an `ExtensionEvent`, with its fields in `extra`.
 """
 
-from collections.abc import Mapping
 from typing import cast, get_args
 
 from msgspec import UNSET
 
-from antiphon.adapters import faults
-from antiphon.adapters.faults import Fault, is_retryable, status_of
-from antiphon.adapters.fields import Fields, fields_of, list_of, without
-from antiphon.client.patient import patient
-from antiphon.core.errors import ErrorPayload, UpstreamError
+from antiphon.adapters.fields import Fields, fields_of, given, list_of, without
+from antiphon.client.errors import broken, invalid, payload_of
+from antiphon.client.lenient import decoded, items_in, lenient
 from antiphon.core.events import Delta, Error, Event, ExtensionEvent
 from antiphon.core.response import Response
 from antiphon.core.surrogates import mend
 from antiphon.core.value import Value, type_names
-from antiphon.wire import json
 from antiphon.wire.dialects import canonical, canonical_item
 
 SPELLINGS = ("response.reasoning_text.", "response.reasoning_content.")
@@ -63,23 +59,6 @@ WORDS = ("delta", "text", "refusal", "arguments")
 UNREADABLE = "antiphon:unreadable"
 
 
-def decoded(data: bytes) -> object:
-    """Read JSON, or return None for what is none.
-
-    Every string is whole but a delta, whose other half may follow.
-    """
-    try:
-        raw = json.decode_lenient(data)
-    except (json.JSONError, RecursionError):
-        return None
-    if b"\\ud" not in data and b"\\uD" not in data:
-        return raw
-    from antiphon.adapters.responses.items import mended  # start-up time
-
-    delta = fields_of(raw).get("delta")
-    return fields_of(mended(raw)) | {"delta": delta} if isinstance(delta, str) else mended(raw)
-
-
 def read_event(raw: object, number: int) -> Event:
     """Read an event from JSON; `number` is its own if it does not say one."""
     fields = dict(fields_of(raw))
@@ -93,7 +72,7 @@ def read_event(raw: object, number: int) -> Event:
     if kind is None or not _is_whole(kind, fields):
         return _stranger(raw, number)
     fields |= {"type": TYPES[str(name)], "sequence_number": number}
-    return cast("Event", patient(kind, _canonical(fields)))
+    return cast("Event", lenient(kind, _canonical(fields)))
 
 
 def unreadable(data: bytes, number: int) -> Event:
@@ -104,12 +83,8 @@ def unreadable(data: bytes, number: int) -> Event:
 
 def read_response(raw: object, status: str = "completed") -> Response:
     """Read a response of any server."""
-    fields = fields_of(canonical(raw))
-    output = [canonical_item(item) for item in list_of(fields.get("output")) if fields_of(item)]
-    fields = {"status": status} | {
-        name: fields[name] for name in fields if fields[name] is not None
-    }
-    return patient(Response, fields | {"output": output})
+    fields = {"status": status} | given(fields_of(canonical(raw)))
+    return lenient(Response, fields | {"output": items_in(fields.get("output"))})
 
 
 def whole_response(body: bytes, who: str) -> Response:
@@ -117,43 +92,9 @@ def whole_response(body: bytes, who: str) -> Response:
     fields = fields_of(decoded(body))
     if not {"id", "output"} & fields.keys():
         if "error" in fields:
-            raise told(payload_of(fields))
-        raise UpstreamError(f"{who}: answered with no response.", code="upstream_invalid")
+            raise broken(payload_of(fields))
+        raise invalid(who, "answered with no response.")
     return read_response(fields)
-
-
-PASSING = frozenset({"upstream_cut", "upstream_unreachable", "upstream_invalid", "timeout"})
-"""What a gateway says of trouble behind it; other codes that nobody knows are final."""
-
-TOO_MANY = 429
-
-
-def payload_of(fields: Mapping[str, object]) -> ErrorPayload:
-    """Read the error of an `error` event, nested or flat."""
-    from antiphon.adapters.responses.answer import error_in  # start-up time
-
-    fault = error_in(dict(fields))
-    return ErrorPayload(
-        message=mend(fault.message) or "The server broke off and did not say why.",
-        type=fault.type if fault.type not in (None, "error") else "server_error",
-        code=fault.code,
-        param=fault.param,
-    )
-
-
-def told(payload: ErrorPayload) -> UpstreamError:
-    """Make the exception of an error that a server told inside a stream."""
-    fault = Fault(payload.message, payload.type, payload.code, payload.param)
-    status = status_of(fault)
-    final = payload.code not in faults.STATUSES.keys() | PASSING | {None}
-    return UpstreamError(
-        payload.message,
-        status=status,
-        type=payload.type,
-        code=payload.code,
-        param=payload.param,
-        retryable=is_retryable(status, {}, fault) and (status == TOO_MANY or not final),
-    )
 
 
 def _is_whole(kind: type[Value], fields: Fields) -> bool:

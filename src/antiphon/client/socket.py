@@ -15,25 +15,23 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
+from antiphon.client.errors import closed, enveloped
 from antiphon.client.fields import body_of
+from antiphon.client.inbox import Inbox, SocketSource
 from antiphon.client.messages import (
     ERROR,
     LAST,
     TurnFields,
     asked,
-    closed,
     labelled,
-    refusal,
     response_id,
 )
 from antiphon.client.stream import Stream
-from antiphon.client.turn import Hearing, Turn
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.transport.connection import Timeouts
-from antiphon.wire.socket import LANE
+from antiphon.wire.socket import lane_of
 
 if TYPE_CHECKING:
     from antiphon.client.dial import Line
@@ -60,7 +58,7 @@ class Lane:
             raise RequestError(message, param="extra_headers", code="unsupported_parameter")
         return Stream(partial(self.source, body_of(fields, TurnFields)))
 
-    async def source(self, body: Mapping[str, object]) -> Hearing:
+    async def source(self, body: Mapping[str, object]) -> SocketSource:
         """Ask for a response, and return where its events come from."""
         message = asked(body, self.name)
         async with self._order:
@@ -83,7 +81,7 @@ class Session:
         self._strict = strict
         self._timeouts = timeout or Timeouts()
         self._lanes: dict[str, Lane] = {}
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, Inbox] = {}
         """What is being answered, by its lane, in the order it was asked for."""
         self._broken: dict[str, object] = {}
         """The response that an error ended on a lane, by its id: its own end may follow."""
@@ -130,12 +128,7 @@ class Session:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -153,23 +146,14 @@ class Session:
 
     def lane(self, name: str) -> Lane:
         """Return a lane by its name; raises RequestError for what is no name."""
-        if name and not LANE.fullmatch(name):
-            raise RequestError(
-                "A lane's name is 1 to 256 letters, digits, underscores, hyphens and periods.",
-                param="stream_id",
-                code="invalid_stream_id",
-            )
+        name = name and lane_of(name)
         return self._lanes.setdefault(name, Lane(self, name))
 
     def stream(self, *, lane: str | None = None, **fields: Unpack[TurnFields]) -> Stream:
         """Ask for a response, on the default lane if none is named."""
         return self.lane(lane or "").stream(**fields)
 
-    async def source(self, body: Mapping[str, object], lane: str | None = None) -> Hearing:
-        """Ask for a response, and return where its events come from."""
-        return await self.lane(lane or "").source(body)
-
-    async def begin(self, lane: str, message: bytes) -> Hearing:
+    async def begin(self, lane: str, message: bytes) -> SocketSource:
         """Send what a lane asks for when its last turn is over; raises UpstreamError."""
         if before := self._turns.get(lane):
             await before.ended(self._timeouts.idle)
@@ -177,13 +161,13 @@ class Session:
             raise self._end
         if self._line is None:
             raise RequestError("The session is not open. Use 'async with', or await open().")
-        turn = self._turns[lane] = Turn(lane, self._drained)
+        turn = self._turns[lane] = Inbox(lane, self._drained)
         try:
             await self._line.send(message)
         except BaseException:
             turn.leave()  # it may have been sent all the same
             raise
-        return Hearing(turn, self._timeouts, strict=self._strict)
+        return SocketSource(turn, self._timeouts, strict=self._strict)
 
     # --- what comes ---
 
@@ -201,14 +185,14 @@ class Session:
         finally:
             self._finish(closed("it is not read any more."))
 
-    def _hear(self, message: bytes) -> Turn | None:
+    def _hear(self, message: bytes) -> Inbox | None:
         """Give a message to its turn; what belongs to none is dropped."""
         label = labelled(message)
         lane = label.stream_id or ""
         turn = self._turn(lane)
         self._warning = None
         if label.type == ERROR:
-            failure = refusal(message)
+            failure = enveloped(message)
             if turn is not None:
                 self._broken[lane] = response_id(turn.first) if turn.first else None
                 self._over(turn, failure)
@@ -221,7 +205,7 @@ class Session:
             self._over(turn)
         return turn
 
-    def _turn(self, lane: str) -> Turn | None:
+    def _turn(self, lane: str) -> Inbox | None:
         """Find the turn that a message is about.
 
         A server that knows no lanes names none, and answers in the order it was asked.
@@ -237,7 +221,7 @@ class Session:
         broken = self._broken.pop(lane, None)
         return broken is not None and broken == response_id(message)
 
-    def _over(self, turn: Turn, failure: UpstreamError | None = None) -> None:
+    def _over(self, turn: Inbox, failure: UpstreamError | None = None) -> None:
         del self._turns[turn.lane]
         turn.end(failure)
 

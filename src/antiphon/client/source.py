@@ -9,7 +9,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from antiphon.client.heard import Listener, cut
+from antiphon.client.channel import Channel
+from antiphon.client.errors import cut, invalid
+from antiphon.client.listener import Listener
 from antiphon.client.reading import whole_response
 from antiphon.core.errors import RemoteProtocolError, UpstreamError
 from antiphon.core.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
@@ -47,11 +49,7 @@ class HttpSource:
         self._follow = follow
         self._id = id
         self._frames = sse.Decoder(MAX_EVENT)
-        self._ready: list[Event] = []
-        self._waiting = 0
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._over = False
+        self._heard = Channel[Event](MAX_WAITING)
         self._task = asyncio.create_task(self._listen())
 
     @property
@@ -61,17 +59,10 @@ class HttpSource:
 
     async def batch(self) -> list[Event]:
         """Return all that has come; nothing at the end."""
-        while not self._ready:
-            if self._over:
-                if self._task.done() and not self._task.cancelled():
-                    self._task.result()  # raises what went wrong
-                return []
-            self._news.clear()
-            await self._news.wait()
-        ready, self._ready = self._ready, []
-        self._waiting = 0
-        self._room.set()
-        return ready
+        batch = await self._heard.batch()
+        if not batch and self._task.done() and not self._task.cancelled():
+            self._task.result()  # raises what went wrong
+        return batch
 
     async def close(self) -> None:
         """Listen no more; before the end that closes the connection."""
@@ -82,8 +73,7 @@ class HttpSource:
 
     def _end(self) -> None:
         self._exchange.release()
-        self._over = True
-        self._news.set()
+        self._heard.close()
 
     # --- connection by connection ---
 
@@ -112,9 +102,7 @@ class HttpSource:
             return
         exchange.listen(self._receive)
         while not await exchange.turn():
-            if self._ready:
-                self._room.clear()
-                await self._room.wait()
+            await self._heard.drained()
             exchange.resume()
         self._take(self._cut_up(None))
         try:
@@ -155,25 +143,23 @@ class HttpSource:
         try:
             return self._frames.close() if data is None else self._frames.feed(data)
         except sse.SSEError as error:
-            raise UpstreamError(f"{self._exchange.who}: {error}", code="upstream_invalid") from None
+            raise invalid(self._exchange.who, str(error)) from None
 
     def _receive(self, data: bytes) -> None:
-        self._waiting += len(data)
-        self._take(self._cut_up(data))
-        if self._waiting > MAX_WAITING and self._ready:
+        self._take(self._cut_up(data), len(data))
+        if self._heard.full:
             self._exchange.pause()
 
-    def _take(self, frames: list[sse.Event]) -> None:
-        listener, ready = self._listener, self._ready
+    def _take(self, frames: list[sse.Event], size: int = 0) -> None:
+        listener, events = self._listener, list[Event]()
         try:
             for frame in frames:
                 if frame.data == sse.DONE:
                     self._exchange.stop()
                     break
-                ready += listener.feed(frame.data)
+                events += listener.feed(frame.data)
         finally:
-            if ready:
-                self._news.set()
+            self._heard.write(events, size)
         if listener.ended and not listener.strict:
             self._exchange.stop()
 
@@ -183,5 +169,4 @@ class HttpSource:
             raise RemoteProtocolError("The answer is no stream of events.")
         response = whole_response(body, self._exchange.who)
         kind = ENDS.get(response.status, ResponseCompleted)
-        self._ready += self._listener.take(kind(sequence_number=0, response=response))
-        self._news.set()
+        self._heard.write(self._listener.take(kind(sequence_number=0, response=response)))

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from types import TracebackType
 from typing import Protocol
 
 from antiphon.core.errors import AntiphonError
@@ -63,12 +62,7 @@ class Stream:
         await self._opened()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
@@ -103,9 +97,12 @@ class Stream:
         return batch
 
     @property
-    def text(self) -> AsyncIterator[str]:
+    async def text(self) -> AsyncIterator[str]:
         """The text as it grows, piece by piece."""
-        return self._texts()
+        async with aclosing(self.__aiter__()) as events:
+            async for event in events:
+                if type(event) is OutputTextDelta:
+                    yield event.delta
 
     @property
     def response(self) -> Response:
@@ -130,12 +127,6 @@ class Stream:
         self._ready.clear()
         if self._source is not None:
             await self._source.close()
-
-    async def _texts(self) -> AsyncIterator[str]:
-        async with aclosing(self.__aiter__()) as events:
-            async for event in events:
-                if type(event) is OutputTextDelta:
-                    yield event.delta
 
     async def _opened(self) -> Source:
         if self._source is None:

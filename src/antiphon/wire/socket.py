@@ -36,7 +36,7 @@ def read(data: str | bytes, limit: int) -> Asked:
     lane, previous = "", None
     try:
         fields = _object(data, limit)
-        lane = _lane(fields.get("stream_id"))
+        lane = lane_of(fields.get("stream_id"))
         parent = fields.get("previous_response_id")
         previous = parent if isinstance(parent, str) else None
         return Asked(lane, previous, _create(fields))
@@ -75,7 +75,8 @@ def _object(data: str | bytes, limit: int) -> dict[str, object]:
     return cast("dict[str, object]", value)
 
 
-def _lane(name: object) -> str:
+def lane_of(name: object) -> str:
+    """Return the name of a lane; raises RequestError for what is none."""
     if name is None:
         return ""
     if isinstance(name, str) and LANE.fullmatch(name):
@@ -96,13 +97,18 @@ def _create(fields: dict[str, object]) -> WebSocketCreate:
             param="type",
             code="unsupported_message",
         )
+    check_foreground(fields)
+    try:
+        return read_create({name: fields[name] for name in fields if name not in IMPLIED})
+    except ShapeError as error:
+        raise RequestError.of_shape(error) from None
+
+
+def check_foreground(fields: Mapping[str, object]) -> None:
+    """Refuse a request for a response in the background; raises RequestError."""
     if fields.get("background"):
         raise RequestError(
             "A response on a WebSocket cannot be made in the background. Use HTTP for that.",
             param="background",
             code="unsupported_parameter",
         )
-    try:
-        return read_create({name: fields[name] for name in fields if name not in IMPLIED})
-    except ShapeError as error:
-        raise RequestError.of_shape(error) from None

@@ -10,9 +10,17 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
+from antiphon.client.agent.events import ToolUpdate
+from antiphon.client.agent.options import AgentOptions
+from antiphon.client.agent.run import stream_agent
+from antiphon.client.client import AsyncClient
+from antiphon.client.tools.tool import tool
 from antiphon.core import parts
 from antiphon.core.parts import Part
 from antiphon.server.app import create_app
@@ -201,3 +209,36 @@ def outputs_in(body: dict) -> list[str]:
     """Return the tool outputs in a request's input."""
     given = [item for item in body.get("input", []) if item.get("type") == "function_call_output"]
     return [item["output"] for item in given]
+
+
+# --- runs against it -----------------------------------------------------------------------------
+
+CHAT = AgentOptions(use_responses_api=False, smoothing_delay=0, retry_delay=1)
+HTTP = AgentOptions(use_responses_api=True, smoothing_delay=0, retry_delay=1)
+SOCKET = AgentOptions(
+    use_responses_api=True, use_responses_websocket=True, smoothing_delay=0, retry_delay=1
+)
+WAYS = pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
+CHAINED = pytest.mark.parametrize("options", [HTTP, SOCKET], ids=["http", "socket"])
+
+
+@tool
+def double(value: int) -> str:
+    """Double a number."""
+    return str(value * 2)
+
+
+async def told(
+    client: AsyncClient, prompt: str, options: AgentOptions, **wanted: Any
+) -> tuple[Any, list[Any]]:
+    """Run an agent; return its result and its events."""
+    wanted = {"model": "worker", "tools": [double], **wanted}
+    run = stream_agent(prompt, options=options, client=client, **wanted)
+    events = [event async for event in run]
+    return run.result, events
+
+
+def types_of(events) -> list[str]:
+    """Return the kinds of events, without how often each came."""
+    seen = [f"tool_update:{e.status}" if isinstance(e, ToolUpdate) else e.type for e in events]
+    return [name for place, name in enumerate(seen) if place == 0 or name != seen[place - 1]]

@@ -1,34 +1,22 @@
 """A run that is stopped: at whatever it waits for, and nothing of it goes on."""
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
 from msgspec.structs import replace
 
 from antiphon.client.agent.conversation import Conversation
+from antiphon.client.agent.events import AgentEvent
 from antiphon.client.agent.options import Aborted, AbortSignal, AgentOptions
 from antiphon.client.agent.run import run_agent, stream_agent
-from antiphon.client.client import AsyncClient
 from antiphon.client.tools.tool import tool
-from tests.client.agent.arena import Arena, Fault, arena
-from tests.client.agent.test_run import CHAT, HTTP, SOCKET, WAYS
+from tests.client.agent.arena import CHAT, HTTP, SOCKET, WAYS, Fault
 
 pytestmark = pytest.mark.anyio
 
 WORK = "rounds=2 parallel=2 slow=10"
-
-
-@pytest.fixture
-def server():
-    with arena() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(server: Arena):
-    async with AsyncClient(server.url) as made:
-        yield made
 
 
 @tool
@@ -173,3 +161,47 @@ async def test_a_waiting_run_can_be_aborted_without_harm_to_the_first(client):
         await second
     assert (await first).message == "Done: nothing."
     assert len(conversation.items) == 2
+
+
+@pytest.mark.parametrize("whose", ["tool", "on_event"])
+async def test_a_function_that_swallows_its_cancellation_does_not_keep_the_run_alive(
+    client, server, whose
+):
+    signal = AbortSignal()
+
+    async def wait(here: bool) -> None:
+        if here:
+            asyncio.get_running_loop().call_later(0.01, signal.abort)
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(10)
+
+    @tool
+    async def swallow(value: int) -> str:
+        """Wait."""
+        await wait(whose == "tool")
+        return str(value)
+
+    async def hear(event: AgentEvent) -> None:
+        await wait(whose == "on_event" and event.type == "tool_call_parsed")
+
+    options = replace(HTTP, abort_signal=signal)
+    wanted = {"model": "worker", "tools": [swallow], "client": client, "on_event": hear}
+    with pytest.raises(Aborted):
+        await run_agent("rounds=3", options=options, **wanted)
+    assert len(server.bodies) == 1
+
+
+async def test_it_is_too_late_to_abort_what_is_completed(client):
+    signal, seen, conversation = AbortSignal(), list[str](), Conversation()
+
+    async def hear(event: AgentEvent) -> None:
+        seen.append(event.type)
+        if event.type == "conversation_completed":
+            signal.abort()
+            await asyncio.sleep(10)
+
+    options = replace(HTTP, abort_signal=signal)
+    wanted = {"model": "worker", "client": client, "on_event": hear}
+    result = await run_agent("hi", options=options, conversation=conversation, **wanted)
+    assert (result.final, len(conversation.items)) == ("Done: nothing.", 2)
+    assert seen[-1] == "conversation_completed"

@@ -4,13 +4,18 @@ import inspect
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon import stream_agent as public
+from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.run import run_agent, stream_agent
 from antiphon.client.client import AsyncClient
 from antiphon.client.tools.tool import tool
 from antiphon.core.errors import RemoteProtocolError, UpstreamError
-from tests.client.agent.test_run import HTTP
+from antiphon.core.request import ReasoningConfig
+from antiphon.core.tools import FunctionToolChoice
+from tests.asking import WAIT
+from tests.client.agent.arena import HTTP
 from tests.upstream import Answer, sse, upstream, whole
 
 pytestmark = pytest.mark.anyio
@@ -326,3 +331,145 @@ async def test_a_prompt_may_be_items_with_an_image():
             await stream_agent(prompt, model="m", client=client)
         (item,) = provider.requests[0].json["input"]
     assert item["content"][1]["image_url"] == "https://example.com/a.png"
+
+
+# --- calls that are told in one way and end in another ---
+
+
+def told_at(index: int, item: dict) -> list[dict]:
+    added = item | {"arguments": "", "status": "in_progress"}
+    return [
+        {"type": "response.output_item.added", "output_index": index, "item": added},
+        {"type": "response.output_item.done", "output_index": index, "item": item},
+    ]
+
+
+def ended(*items: dict, **fields: object) -> dict:
+    return {"type": "response.completed", "response": response(output=list(items)) | fields}
+
+
+A, B = call("a", '{"n":1}'), call("b", '{"n":2}')
+AGAIN = B | {"call_id": "a"}
+
+
+@pytest.mark.parametrize(
+    ("told", "items", "ids"),
+    [
+        ([*told_at(1, A), *told_at(2, B)], [A, B], ["a", "b"]),
+        ([*told_at(0, A), *told_at(1, B)], [B, A], ["b", "a"]),
+        ([*told_at(0, A), *told_at(1, AGAIN)], [A, AGAIN], ["a", "a"]),
+        ([*told_at(0, A)], [B], ["b"]),
+    ],
+    ids=["at other places", "in another order", "with one id", "as another"],
+)
+async def test_every_call_that_a_round_ends_with_is_run_and_told_to_its_end(told, items, ids):
+    with upstream(play(CREATED, *told, ended(*items)), text("ok")) as provider:
+        result, events = await run(provider)
+    assert sorted(call.id for call in result.tool_calls) == sorted(ids)
+    assert {call.status for call in result.tool_calls} == {"completed"}
+    done = [
+        (e.tool_call.arguments, e.result) for e in events if e.type == "tool_update" and e.result
+    ]
+    assert sorted(done) == sorted((item["arguments"], item["arguments"][5:-1]) for item in items)
+    sent = provider.requests[1].json["input"]
+    assert [output["call_id"] for output in sent] == ids
+    started = [event.id for event in events if event.type == "tool_call_start"]
+    assert len(started) == len({item["id"] for item in [*items, *(e["item"] for e in told)]})
+
+
+# --- what only the end tells ---
+
+REFUSED = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "refusal", "refusal": "I will not."}],
+}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [play(CREATED, ended(REFUSED)), whole(response(output=[REFUSED]))],
+    ids=["sse", "json"],
+)
+async def test_a_refusal_that_only_the_last_event_tells_of_is_told(answer):
+    with upstream(answer) as provider:
+        result, events = await run(provider)
+    assert result.refusal == "I will not."
+    assert [e.message.refusal for e in events if e.type == "message_update"] == ["I will not."]
+
+
+async def test_a_refusal_that_was_shown_of_a_broken_round_is_set_back():
+    delta = {"type": "response.refusal.delta", "item_id": "m", "output_index": 0}
+    shown = play(CREATED, delta | {"content_index": 0, "delta": "Never."})
+    with upstream(shown, text("ok")) as provider:
+        result, events = await run(provider)
+    assert (result.message, result.refusal) == ("ok", None)
+    updates = [(e.message.refusal, e.is_streaming) for e in events if e.type == "message_update"]
+    assert updates == [("Never.", True), (None, False), (None, True)]
+
+
+# --- servers that remember nothing ---
+
+
+async def test_a_server_that_answers_in_one_piece_and_remembers_nothing_is_told_everything():
+    with upstream(whole(response(output=[A])), whole(response(output=[REFUSED]))) as provider:
+        await run(provider)
+    _, short, full = (request.json for request in provider.requests)
+    assert (short["previous_response_id"], len(short["input"])) == ("resp_1", 1)
+    assert ("previous_response_id" in full, len(full["input"])) == (False, 3)
+
+
+async def test_a_response_without_an_id_is_not_continued():
+    with upstream(whole({"output": [A]}), text("ok")) as provider:
+        await run(provider)
+    (_, full) = (request.json for request in provider.requests)
+    assert ("previous_response_id" in full, len(full["input"])) == (False, 3)
+
+
+# --- requests ---
+
+
+async def test_a_forced_call_is_forced_once_however_it_is_written():
+    choice = FunctionToolChoice(name="look")
+    wanted = {"tool_choice": choice, "reasoning": ReasoningConfig(effort="low"), "temperature": 1}
+    with upstream(play(CREATED, ended(A)), text("ok")) as provider:
+        await run(provider, options=replace(HTTP, request=wanted))
+    first, second, *_ = (request.json for request in provider.requests)
+    assert first["tool_choice"] == {"type": "function", "name": "look"}
+    assert "tool_choice" not in second
+    assert "temperature" not in first
+
+
+async def test_the_timeout_of_the_client_is_that_of_a_chat_too():
+    options = AgentOptions(use_responses_api=False, max_retries=0)
+    with upstream(Answer(late=WAIT)) as provider:
+        async with AsyncClient(f"{provider.url}/v1", timeout=0.1) as client:
+            with pytest.raises(UpstreamError, match=r"said nothing for 0\.1 seconds"):
+                await run_agent("go", model="m", client=client, options=options)
+
+
+# --- conversations that the server keeps ---
+
+
+async def test_what_could_not_be_kept_is_not_kept_twice():
+    calls = [call(f"c{number}", "{}") for number in range(12)]
+    nothing = whole({"data": [], "has_more": False})
+    refusals = [whole({"error": {"message": word}}, 400) for word in ("First.", "Second.")]
+    last = play(ended(REFUSED, previous_response_id="resp_1"))
+    answers = [nothing, play(CREATED, ended(*calls)), last, nothing, *refusals]
+    with upstream(*answers) as provider, pytest.raises(UpstreamError, match=r"First\."):
+        await run(provider, conversation="conv_1")
+    assert [len(r.json["items"]) for r in provider.requests if r.path.endswith("items")] == [20, 6]
+
+
+async def test_a_try_that_failed_is_paid_for_all_the_same():
+    usage = {"input_tokens": 7, "output_tokens": 1, "total_tokens": 8}
+    error = {"code": "server_error", "message": "Oops."}
+    broken = response("failed", error=error, usage=usage)
+    first = play(CREATED, IN_PROGRESS, {"type": "response.failed", "response": broken})
+    with upstream(first, text("fine")) as provider:
+        result, _ = await run(provider)
+    assert [(r.round, r.total_tokens) for r in result.usage.rounds] == [(0, 8), (0, 5)]
+    assert result.usage.total_tokens == 13

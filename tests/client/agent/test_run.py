@@ -1,62 +1,37 @@
 """The agent loop against our own server, over every way it can be asked."""
 
 import asyncio
-from typing import Any
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
 
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.run import run_agent, stream_agent
-from antiphon.client.agent.told import ToolUpdate
+from antiphon.client.agent.run import run_agent
 from antiphon.client.client import AsyncClient
+from antiphon.client.sync import Client
 from antiphon.client.tools.tool import tool
 from antiphon.core.errors import RequestError, UpstreamError
-from tests.client.agent.arena import FORGOTTEN, LIMIT, Arena, Fault, arena, outputs_in
+from antiphon.core.items import Message
+from tests.client.agent.arena import (
+    CHAINED,
+    CHAT,
+    FORGOTTEN,
+    HTTP,
+    LIMIT,
+    SOCKET,
+    WAYS,
+    Fault,
+    arena,
+    outputs_in,
+    told,
+    types_of,
+)
+from tests.client.scripted import Visitor, scripted, turn
 
 pytestmark = pytest.mark.anyio
-
-CHAT = AgentOptions(use_responses_api=False, smoothing_delay=0, retry_delay=1)
-HTTP = AgentOptions(use_responses_api=True, smoothing_delay=0, retry_delay=1)
-SOCKET = AgentOptions(
-    use_responses_api=True, use_responses_websocket=True, smoothing_delay=0, retry_delay=1
-)
-WAYS = pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
-CHAINED = pytest.mark.parametrize("options", [HTTP, SOCKET], ids=["http", "socket"])
-
-
-@tool
-def double(value: int) -> str:
-    """Double a number."""
-    return str(value * 2)
-
-
-@pytest.fixture
-def server():
-    with arena() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(server: Arena):
-    async with AsyncClient(server.url) as made:
-        yield made
-
-
-async def told(
-    client: AsyncClient, prompt: str, options: AgentOptions, **wanted: Any
-) -> tuple[Any, list[Any]]:
-    wanted = {"model": "worker", "tools": [double], **wanted}
-    run = stream_agent(prompt, options=options, client=client, **wanted)
-    events = [event async for event in run]
-    return run.result, events
-
-
-def types_of(events) -> list[str]:
-    """The kinds of events, without how often each came."""
-    seen = [f"tool_update:{e.status}" if isinstance(e, ToolUpdate) else e.type for e in events]
-    return [name for place, name in enumerate(seen) if place == 0 or name != seen[place - 1]]
 
 
 @WAYS
@@ -330,3 +305,89 @@ async def test_a_socket_that_may_not_stay_open_is_replaced():
             result, _ = await told(client, "rounds=6 slow=100", SOCKET)
     assert result.final == "Done: 0, 20, 40, 60, 80, 100."
     assert brief.sockets > 1
+
+
+async def test_a_socket_that_cannot_be_opened_yet_is_opened_later():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    events = []
+    async with AsyncClient(f"http://127.0.0.1:{port}/v1") as client:
+        with pytest.raises(UpstreamError, match="cannot be reached"):
+            await run_agent("hi", model="m", client=client, options=SOCKET, on_event=events.append)
+    assert types_of(events) == ["conversation_started", "error"]
+
+
+async def test_a_socket_that_says_nothing_is_replaced():
+    met: list[Visitor] = []
+
+    async def meet(visitor: Visitor) -> None:
+        met.append(visitor)
+        await visitor.hear()
+        if len(met) > 1:
+            await visitor.say(*turn("hello"))
+        await visitor.hear()
+
+    async with (
+        scripted(meet) as url,
+        AsyncClient(url.removesuffix("/responses"), timeout=0.2) as client,
+    ):
+        result = await run_agent("hi", model="m", client=client, options=SOCKET)
+    assert (result.final, len(met)) == ("hello", 2)
+
+
+# --- one conversation in several loops ---
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_a_conversation_may_be_continued_in_one_loop_after_another(server, served):
+    client = AsyncClient(server.url)
+
+    async def make() -> Conversation | str:
+        return (await client.conversations.create()).id if served else Conversation()
+
+    async def twice(conversation: Conversation | str) -> list[str]:
+        wanted = {"model": "worker", "options": HTTP, "client": client}
+        runs = [run_agent("slow=5", conversation=conversation, **wanted) for _ in range(2)]
+        try:
+            return [result.final for result in await asyncio.gather(*runs)]
+        finally:
+            await client.close()
+
+    async def begin() -> Conversation | str:
+        try:
+            return await make()
+        finally:
+            await client.close()
+
+    conversation = asyncio.run(begin())
+    for _ in range(2):
+        assert asyncio.run(twice(conversation)) == ["Done: nothing."] * 2
+
+
+def test_a_conversation_is_spoken_in_by_one_thread_at_a_time(server):
+    conversation = Conversation()
+
+    def speak(number: int) -> None:
+        with Client(server.url) as client:
+            prompt = f"slow=5 {number}"
+            client.run_agent(prompt, model="worker", options=HTTP, conversation=conversation)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(speak, range(4)))
+    roles = [item.role for item in conversation.items if isinstance(item, Message)]
+    assert roles == ["user", "assistant"] * 4
+
+
+async def test_a_tool_cannot_wait_for_its_own_conversation(client):
+    conversation = Conversation()
+
+    @tool
+    async def ask_again(value: int) -> str:
+        """Ask in the same conversation."""
+        again = await run_agent("hi", model="worker", client=client, conversation=conversation)
+        return again.message
+
+    result, _ = await told(client, "rounds=1", HTTP, tools=[ask_again], conversation=conversation)
+    assert "A tool cannot run an agent" in result.final
+    other = await run_agent("hi", model="worker", client=client, conversation=conversation)
+    assert other.final == "Done: nothing."

@@ -9,14 +9,7 @@ from msgspec.structs import replace
 from antiphon.client.agent.options import Aborted, AbortSignal
 from antiphon.client.sync import Client
 from antiphon.client.tools.tool import tool
-from tests.client.agent.arena import Arena, arena
-from tests.client.agent.test_run import HTTP, WAYS, double
-
-
-@pytest.fixture
-def server():
-    with arena() as made:
-        yield made
+from tests.client.agent.arena import HTTP, WAYS, Arena, double
 
 
 @pytest.fixture
@@ -82,3 +75,15 @@ def test_a_plain_function_runs_beside_the_loop(client):
     assert client.run_agent("rounds=1", model="worker", tools=[where]).final == "Done: here."
     assert seen
     assert main not in seen
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_tool_may_end_the_program(client, error):
+    @tool
+    def leave(value: int) -> str:
+        """Leave."""
+        raise error
+
+    with pytest.raises(error):
+        client.run_agent("rounds=1", model="worker", tools=[leave], options=HTTP)
+    assert client.run_agent("hi", model="worker", options=HTTP).final == "Done: nothing."

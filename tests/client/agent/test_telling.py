@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.client.agent.budget import ContextStrategy
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.run import run_agent, stream_agent
+from antiphon.client.agent.window import ContextStrategy
 from antiphon.client.client import AsyncClient
 from antiphon.client.tools.context import ToolContext
 from antiphon.client.tools.tool import tool
@@ -22,8 +22,7 @@ from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.core.parts import Part
 from antiphon.core.value import encode
 from antiphon.server.settings import Settings
-from tests.client.agent.arena import Arena, Fault, arena
-from tests.client.agent.test_run import CHAT, HTTP, SOCKET, WAYS, told
+from tests.client.agent.arena import CHAT, HTTP, SOCKET, WAYS, Fault, told
 from tests.serving import serving
 
 pytestmark = pytest.mark.anyio
@@ -64,18 +63,6 @@ def others():
 @pytest.fixture
 async def speaker(others: str):
     async with AsyncClient(others) as made:
-        yield made
-
-
-@pytest.fixture
-def server():
-    with arena() as made:
-        yield made
-
-
-@pytest.fixture
-async def client(server: Arena):
-    async with AsyncClient(server.url) as made:
         yield made
 
 

@@ -122,6 +122,19 @@ def test_nulls_are_taken_back_within_the_member_of_a_union_that_fits():
     assert read(text, schema) == {"one": {"tag": "b", "x": None}, "two": {"tag": "a", "y": 1}}
 
 
+def test_unions_within_unions_are_asked_once():
+    def branch(tag: str) -> dict[str, Any]:
+        members = {"tag": {"const": tag}, "left": {"$ref": "#/$defs/Tree"}, "note": {}}
+        return {"type": "object", "properties": members, "required": ["tag", "left"]}
+
+    tree = {"anyOf": [{"type": "integer"}, *(branch(tag) for tag in "abcd")]}
+    schema = {"type": "object", "properties": {"tree": tree}, "$defs": {"Tree": tree}}
+    sent, meant = {"left": 1, "tag": "d", "note": None}, {"left": 1, "tag": "d"}
+    for _ in range(40):  # asked for every way that leads there, this takes longer than the sun has
+        sent, meant = sent | {"left": sent}, meant | {"left": meant}
+    assert read(json.dumps({"tree": sent}), schema) == {"tree": meant}
+
+
 @given(st.data())
 @settings(deadline=None)
 def test_whatever_is_sent_in_strict_form_is_read_as_the_original_allows(data: st.DataObject):

@@ -16,7 +16,7 @@ from antiphon.client.tools.tool import Tool, tool
 from antiphon.client.tools.toolbox import resolved
 from antiphon.core.content import InputText
 from antiphon.core.errors import RequestError
-from antiphon.core.items import FunctionCall, FunctionCallOutput
+from antiphon.core.items import FunctionCall
 
 pytestmark = pytest.mark.anyio
 
@@ -68,17 +68,9 @@ async def test_a_call_is_answered_and_every_step_told():
     assert outcomes == [Outcome(call=asked, output="2", started_at=0.0, ended_at=0.5)]
     assert steps == [
         Progress(call=asked, status="executing", started_at=0.0),
-        Progress(
-            call=asked,
-            status="completed",
-            started_at=0.0,
-            completed_at=0.5,
-            duration_ms=500,
-            result="2",
-        ),
+        Progress(call=asked, status="completed", started_at=0.0, outcome=outcomes[0]),
     ]
     assert (outcomes[0].failed, outcomes[0].duration_ms) == (False, 500)
-    assert outcomes[0].item == FunctionCallOutput(call_id="call_1", output="2")
 
 
 async def test_a_failure_is_told_and_is_an_output_for_the_model():
@@ -97,14 +89,7 @@ async def test_a_failure_is_told_and_is_an_output_for_the_model():
         ended_at=0.5,
     )
     assert outcome.failed
-    assert steps[-1] == Progress(
-        call=asked,
-        status="failed",
-        started_at=0.0,
-        failed_at=0.5,
-        duration_ms=500,
-        error="no such city",
-    )
+    assert steps[-1] == Progress(call=asked, status="failed", started_at=0.0, outcome=outcome)
 
 
 class Strange(Exception):
@@ -186,7 +171,7 @@ async def test_a_brace_that_is_missing_is_no_failure():
 
 async def test_content_is_handed_on_as_content():
     outcome = await answered(tool(name="look")(lambda: InputText(text="seen")))
-    assert outcome.item.output == [InputText(text="seen")]
+    assert outcome.output == [InputText(text="seen")]
 
 
 async def test_no_calls_have_no_outcomes():
@@ -313,7 +298,7 @@ async def test_progress_is_told_before_the_end(function: Any):
     steps: list[tuple[str, object]] = []
 
     def tell(step: Progress) -> None:
-        steps.append((step.status, step.value or step.result))
+        steps.append((step.status, step.value or (step.outcome and step.outcome.output)))
 
     [outcome] = await run_calls([call(name_of(function))], box(function), tell=tell)
     last = [("progress", "end")] if function in (streamed, yielded) else []

@@ -15,13 +15,6 @@ from antiphon.client.tools.mending import closed
     [
         ('{"a": 1', {"a": 1}),
         ('{"a": [1, {"b": 2', {"a": [1, {"b": 2}]}),
-        ('{"a": "x', {"a": "x"}),
-        ('{"a": "x\\', {"a": "x"}),
-        ('{"a": "x\\\\', {"a": "x\\"}),
-        ('{"a": "x\\u00e', {"a": "x"}),
-        ('{"a": "x\\u00e9', {"a": "xé"}),
-        ('{"a": "\\\\u00e', {"a": "\\u00e"}),
-        ('{"a": "say \\"x', {"a": 'say "x'}),
         ('{"a": 1,}', {"a": 1}),
         ('{"a": [1, 2 , ], }', {"a": [1, 2]}),
         ('{"a": 1,  ', {"a": 1}),
@@ -33,7 +26,20 @@ def test_what_is_missing_is_added(text: str, expected: object):
     assert json.loads(closed(text)) == expected
 
 
-@pytest.mark.parametrize("text", ['{"a":', '{"a', '{"a": tru', "]", '{"a": 1]', "{'a': 1}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":',
+        '{"a',
+        '{"a": tru',
+        "]",
+        '{"a": 1]',
+        "{'a': 1}",
+        '{"a": "x',
+        '{"a": "x\\',
+        '{"a": "\\"',
+    ],
+)
 def test_nothing_else_is_guessed(text: str):
     with pytest.raises(ValueError):
         json.loads(closed(text))
@@ -51,11 +57,15 @@ def test_whole_json_keeps_its_meaning(value: Any):
 
 
 @given(values, st.data())
-def test_a_cut_string_keeps_what_came(value: Any, data: st.DataObject):
-    text = data.draw(st.text())
-    whole = json.dumps({"before": value, "text": text})
+def test_half_a_string_is_not_taken_for_a_whole_one(value: Any, data: st.DataObject):
+    whole = json.dumps({"before": value, "text": data.draw(st.text())})
     start = whole.rindex('"text": "') + len('"text": "')
     cut = whole[: data.draw(st.integers(start, len(whole) - 2))]
-    mended = json.loads(closed(cut))
-    assert mended["before"] == value
-    assert text.startswith(mended["text"]) or "\\u" in cut  # half a surrogate pair may be left
+    with pytest.raises(ValueError):
+        json.loads(closed(cut))
+
+
+@given(values)
+def test_brackets_that_are_missing_are_added(value: Any):
+    whole = json.dumps({"value": [value, "end"]})
+    assert json.loads(closed(whole[:-1])) == json.loads(closed(whole[:-2])) == json.loads(whole)

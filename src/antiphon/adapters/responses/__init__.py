@@ -36,6 +36,8 @@ OURS = frozenset(
 PASSED = [name for name in Request.__struct_fields__ if name not in OURS | {"extra"}]
 DEFAULTS = Request()
 ABSENT = frozenset({404, 405, 501})
+UNSEALED = "encrypted content is not supported"
+"""What OpenAI says of its models that do not think."""
 
 UNKNOWN_TO_OPENAI = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
 """What OpenAI itself refuses in a Responses request."""
@@ -95,12 +97,11 @@ class Responses(Adapter):
 
         OpenAI's models that do not think refuse to be asked for sealed thinking.
         """
-        if error.status in ABSENT and error.payload.code != "model_not_found":
+        if is_absent(error):
             key = self.provider.api_key_env or self.key_env[0]
             there = replace(self.provider, base_url=self.base_url, api_key_env=key)
             return OpenAI(there)
-        words = error.payload.message.lower()
-        if self._eager and error.status == 400 and "encrypted content is not supported" in words:
+        if self._eager and is_unsealed(error):
             return Responses(self.provider, eager=False)
         return None
 
@@ -113,6 +114,16 @@ class Responses(Adapter):
         details = [fields_of(entry) for entry in list_of(fields_of(value).get("detail"))]
         told = [string(entry.get("msg")) for entry in details]
         return Fault("; ".join(filter(None, told)))
+
+
+def is_absent(error: UpstreamError) -> bool:
+    """Tell whether a server has no `/responses`, going by how it refused a request."""
+    return error.status in ABSENT and error.payload.code != "model_not_found"
+
+
+def is_unsealed(error: UpstreamError) -> bool:
+    """Tell whether a request was refused because it asked for sealed thinking."""
+    return error.status == 400 and UNSEALED in error.payload.message.lower()
 
 
 # --- what is sent ---------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ A `Conversation` lives in this process; the id of one that the server keeps is e
 `ServedConversation`. Either way one run at a time speaks in it: a second one waits.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
+from antiphon.client.agent.floor import Floor
 from antiphon.core.errors import RequestError
 from antiphon.core.items import Item, Message
 from antiphon.core.value import ShapeError, read
@@ -16,24 +16,6 @@ from antiphon.wire.dialects import read_request
 
 if TYPE_CHECKING:
     from antiphon.client.client import AsyncClient
-
-
-class Thread(Protocol):
-    """A conversation, wherever it is kept."""
-
-    id: str
-    turn: asyncio.Lock
-    """Held by the run that speaks."""
-
-    instructions: str | None
-
-    async def load(self) -> list[Item]:
-        """Return what was said so far."""
-        ...
-
-    async def add(self, items: Sequence[Item]) -> None:
-        """Keep what a run has said."""
-        ...
 
 
 class Conversation:
@@ -49,7 +31,8 @@ class Conversation:
         self.id = id or new_id("conv")
         self.items: list[Item] = items_of(list(items))
         self.instructions = instructions
-        self.turn = asyncio.Lock()
+        self.floor = Floor()
+        """Held by the run that speaks."""
 
     def __repr__(self) -> str:
         return f"<Conversation {self.id}: {len(self.items)} items>"
@@ -80,31 +63,30 @@ class Conversation:
         self.items += items
 
 
-class ServedConversation:
+class ServedConversation(Conversation):
     """A conversation that the server keeps."""
 
-    instructions: str | None = None
-
     def __init__(self, client: "AsyncClient", id: str) -> None:
+        super().__init__()
         self.id = id
-        self.turn = client.turns.setdefault(id, asyncio.Lock())
-        self._items = client.conversations
+        self.floor = client.floors.setdefault(id, self.floor)
+        self._served = client.conversations
 
     async def load(self) -> list[Item]:
         """Return what was said so far, all its pages."""
-        return [item async for item in self._items.items(self.id, order="asc")]
+        return [item async for item in self._served.items(self.id)]
 
     async def add(self, items: Sequence[Item]) -> None:
         """Keep what a run has said."""
         for start in range(0, len(items), MOST_AT_ONCE):
-            await self._items.add(self.id, items[start : start + MOST_AT_ONCE])
+            await self._served.add(self.id, items[start : start + MOST_AT_ONCE])
 
 
 MOST_AT_ONCE = 20
 """How many items a conversation takes in one request."""
 
 
-def thread_of(client: "AsyncClient", conversation: Conversation | str | None) -> Thread:
+def conversation_of(client: "AsyncClient", conversation: Conversation | str | None) -> Conversation:
     """Return what a run continues: a new conversation if none was given."""
     if isinstance(conversation, str):
         return ServedConversation(client, conversation)
@@ -113,10 +95,8 @@ def thread_of(client: "AsyncClient", conversation: Conversation | str | None) ->
 
 def items_of(given: object) -> list[Item]:
     """Read a prompt: words, an item, a message, or a list of such; raises RequestError."""
-    asked: dict[str, object] = {"input": [given]}
-    if isinstance(given, str | list):
-        asked = {"input": cast("object", given)}
     try:
-        return read_request(asked).input
+        whole = cast("object", given) if isinstance(given, str | list) else [given]
+        return read_request({"input": whole}).input
     except ShapeError as error:
         raise RequestError.of_shape(error) from None

@@ -4,18 +4,14 @@ Everything that happens is told on the way. Bad arguments, missing functions and
 to the model; only a server that cannot be had ends a run.
 """
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
-from antiphon.client.agent.asked import Asked, fields_of
-from antiphon.client.agent.budget import Budget, ContextUsage, truncated
-from antiphon.client.agent.pacing import now
-from antiphon.client.agent.recovery import Recovery
-from antiphon.client.agent.rounds import Rounds
-from antiphon.client.agent.routes import Routes
-from antiphon.client.agent.teller import Tell, Teller
-from antiphon.client.agent.told import (
+from antiphon.client.agent.brief import Brief
+from antiphon.client.agent.events import (
     AgentFailed,
     AgentFault,
     AgentUsage,
@@ -30,14 +26,20 @@ from antiphon.client.agent.told import (
     Thinking,
     ToolCall,
 )
-from antiphon.client.reading import told as broken
+from antiphon.client.agent.recovery import Recovery
+from antiphon.client.agent.rounds import Rounds
+from antiphon.client.agent.routes import Routes
+from antiphon.client.agent.teller import Tell, Teller
+from antiphon.client.agent.window import COMPLETION_TOKENS, ContextUsage, Window, truncated
+from antiphon.client.errors import broken
 from antiphon.client.tools.calls import Outcome, Progress, run_calls
 from antiphon.client.tools.schema_error import explained
 from antiphon.core import tokens
 from antiphon.core.errors import AntiphonError, UpstreamError
-from antiphon.core.events import ResponseCreated
+from antiphon.core.events import Lifecycle
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item
 from antiphon.core.response import Response
+from antiphon.engine.run import is_cancelled
 from antiphon.wire.dialects import failure_of
 
 
@@ -65,33 +67,34 @@ class AgentResult(Struct, frozen=True, kw_only=True):
 class Loop:
     """One run."""
 
-    def __init__(self, asked: Asked, routes: Routes, tell: Tell) -> None:
-        self._asked = asked
-        self._options = asked.options
+    def __init__(self, brief: Brief, routes: Routes, tell: Tell) -> None:
+        self._brief = brief
+        self._options = brief.options
         self._routes = routes
         self._tell = tell
-        self._teller = Teller(tell, asked.options, asked.model)
-        self._tools = {tool.name: tool for tool in asked.tools}
-        self._offered = [tool.definition(asked.options.strict_tools) for tool in asked.tools]
-        self._rounds = Rounds([], asked.prompt)
-        self._recovery = Recovery(asked, routes, tell)
+        self._teller = Teller(tell, brief.options, brief.model)
+        self._tools = {tool.name: tool for tool in brief.tools}
+        self._offered = [tool.definition(brief.options.strict_tools) for tool in brief.tools]
+        self._rounds = Rounds([], brief.prompt)
+        self._recovery = Recovery(brief, routes, tell)
         self._usage: list[RoundUsage] = []
         self._calls: list[ToolCall] = []
         self._response: Response | None = None
-        window, room = asked.options.context_window, asked.options.request.get("max_output_tokens")
-        completion = room if isinstance(room, int) else 4096
-        self._budget = Budget(window, completion) if window else None
+        self._kept = False
+        self.result: AgentResult | None = None
+        """What came of it, once that is kept; from then on it is too late to stop."""
+        size, room = brief.options.context_window, brief.options.request.get("max_output_tokens")
+        answer = room if isinstance(room, int) else COMPLETION_TOKENS
+        self._window = Window(size, answer) if size else None
 
     async def run(self) -> AgentResult:
         """Run to the end; raises AntiphonError, once everything has been told."""
-        thread = self._asked.thread
-        if thread.turn.locked():
-            await self._tell(ConversationQueued(conversation_id=thread.id, timestamp=now()))
-        async with thread.turn:
-            model = self._asked.model
-            await self._tell(
-                ConversationStarted(conversation_id=thread.id, timestamp=now(), model=model)
-            )
+        conversation = self._brief.conversation
+        if conversation.floor.taken:
+            await self._tell(ConversationQueued(conversation_id=conversation.id))
+        async with conversation.floor:
+            model = self._brief.model
+            await self._tell(ConversationStarted(conversation_id=conversation.id, model=model))
             try:
                 return await self._speak()
             except AntiphonError as error:
@@ -99,20 +102,24 @@ class Loop:
                 await self._fail(error)
                 raise
             finally:
-                await self._teller.close()
-                await self._routes.close()
+                try:
+                    await self._teller.close()
+                finally:
+                    await self._routes.disconnect()
 
     async def _speak(self) -> AgentResult:
-        thread = self._asked.thread
-        self._rounds = Rounds(await thread.load(), self._asked.prompt)
+        conversation = self._brief.conversation
+        self._rounds = Rounds(await conversation.load(), self._brief.prompt)
         status, reason = await self._converse()
         items = self._rounds.said()
-        await thread.add(items)
+        await self._keep(items)
         return await self._complete(status, reason, items)
 
     async def _converse(self) -> tuple[Ending, str | None]:
         """Ask and call, round after round."""
         for _ in range(self._options.max_tool_rounds):
+            if is_cancelled():
+                raise asyncio.CancelledError  # a function of the caller's has taken it for its own
             await self._fit()
             response = self._response = await self._round()
             self._count(response)
@@ -142,15 +149,19 @@ class Loop:
                 return response
 
     async def _ask(self) -> Response:
-        fields = fields_of(self._asked, self._recovery.model, self._offered, self._rounds.count)
+        fields = self._brief.fields(self._recovery.model, self._offered, self._rounds.count)
+        checked = False
         async with self._routes.stream(fields, self._rounds) as stream:
             async for events in stream.batches():
                 for event in events:
-                    if isinstance(event, ResponseCreated):
+                    if not checked and isinstance(event, Lifecycle):
                         self._routes.check(event.response, self._rounds)
+                        checked = True
                     await self._teller.hear(event)
             response = await stream.final()
         if response.status == "failed":
+            if response.usage:
+                self._count(response)  # it is paid for
             raise broken(failure_of(response))
         await self._teller.end(response)
         return response
@@ -162,7 +173,8 @@ class Loop:
             await self._tell(self._teller.progress(progress))
 
         limit = self._options.parallel_tools
-        outcomes = await run_calls(calls, self._tools, limit=limit, tell=tell)
+        with self._brief.conversation.floor.kept():
+            outcomes = await run_calls(calls, self._tools, limit=limit, tell=tell)
         self._calls += self._teller.calls()
         return [await self._output(outcome) for outcome in outcomes]
 
@@ -185,10 +197,10 @@ class Loop:
     # --- the window ---
 
     def _used(self) -> ContextUsage | None:
-        if self._budget is None:
+        if self._window is None:
             return None
-        prompt = self._asked.instructions, self._offered, self._rounds.items
-        return self._budget.usage(tokens.of_prompt(*prompt))
+        prompt = self._brief.instructions, self._offered, self._rounds.items
+        return self._window.usage(tokens.of_prompt(*prompt))
 
     async def _fit(self) -> None:
         """Tell how full the window is, and drop the oldest rounds if it is too full."""
@@ -202,21 +214,21 @@ class Loop:
                     type="windowed_tool_rounds", dropped_rounds=dropped, kept_rounds=kept
                 )
                 await self._manage(action)
-        await self._tell(ContextWindow(usage=self._used() or usage, timestamp=now()))
+        await self._tell(ContextWindow(usage=self._used() or usage))
 
     async def _manage(self, action: ContextAction) -> None:
-        await self._tell(ContextManagement(action=action, usage=self._used(), timestamp=now()))
+        await self._tell(ContextManagement(action=action, usage=self._used()))
 
     # --- the end ---
 
     def _count(self, response: Response) -> None:
-        usage = response.usage
+        usage, round = response.usage, self._rounds.count
         if usage is None:
-            self._usage.append(RoundUsage(round=len(self._usage)))
+            self._usage.append(RoundUsage(round=round))
             return
         self._usage.append(
             RoundUsage(
-                round=len(self._usage),
+                round=round,
                 prompt_tokens=usage.input_tokens,
                 completion_tokens=usage.output_tokens,
                 total_tokens=usage.total_tokens,
@@ -229,7 +241,7 @@ class Loop:
         teller, usage = self._teller, total(self._usage, self._recovery.model)
         message = teller.final(usage.completion_tokens, self._calls)
         completed = ConversationCompleted(
-            conversation_id=self._asked.thread.id,
+            conversation_id=self._brief.conversation.id,
             message=message,
             status=status,
             reason=reason,
@@ -238,10 +250,9 @@ class Loop:
             context_window=self._used(),
             usage=usage,
         )
-        await self._tell(completed)
         if self._response is None:
             raise AntiphonError("a run ended without an answer")
-        return AgentResult(
+        self.result = AgentResult(
             message=message.message,
             final=self._response.output_text,
             status=status,
@@ -255,6 +266,8 @@ class Loop:
             conversation_id=completed.conversation_id,
             model=usage.model,
         )
+        await self._tell(completed)
+        return self.result
 
     async def _fail(self, error: AntiphonError) -> None:
         """Tell what went wrong, and keep the rounds that were finished before it."""
@@ -264,10 +277,16 @@ class Loop:
             code=upstream.payload.code if upstream else None,
             recoverable=upstream.retryable if upstream else False,
         )
-        id = self._asked.thread.id
-        await self._tell(AgentFailed(conversation_id=id, timestamp=now(), error=fault))
-        if kept := self._rounds.said():
-            await self._asked.thread.add(kept)
+        id = self._brief.conversation.id
+        await self._tell(AgentFailed(conversation_id=id, error=fault))
+        with suppress(AntiphonError):  # what went wrong first is what is raised
+            await self._keep(self._rounds.said())
+
+    async def _keep(self, items: list[Item]) -> None:
+        """Give the conversation what was said; once, for a failure may come in the middle of it."""
+        if not self._kept:
+            self._kept = True
+            await self._brief.conversation.add(items)
 
 
 def total(rounds: list[RoundUsage], model: str) -> AgentUsage:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from antiphon.client.agent.budget import ContextStrategy
-from antiphon.client.agent.chunks import Strategy
+from antiphon.client.agent.chunks import Custom, Strategy
+from antiphon.client.agent.window import ContextStrategy
 from antiphon.core.errors import AntiphonError, RequestError
 
 
@@ -49,8 +49,8 @@ class AgentOptions(Struct, frozen=True, kw_only=True):
     smoothing_enabled: bool = True
     """Whether text is told in even chunks; otherwise as it comes, throttled by the delay."""
 
-    chunking_strategy: Strategy = "word"
-    """What a chunk is."""
+    chunking_strategy: Strategy | Custom = "word"
+    """What a chunk is; a function cuts text into chunks of its own."""
 
     smoothing_delay: float = 30
     """Milliseconds between two chunks. The end of an answer never waits for them."""

@@ -3,12 +3,7 @@
 import time
 from datetime import UTC, datetime
 
-from antiphon.client.agent.told import Metrics
-
-
-def now() -> datetime:
-    """Return the time of day."""
-    return datetime.now(UTC)
+from antiphon.client.agent.events import Metrics
 
 
 def moment(seconds: float | None) -> datetime | None:

@@ -8,12 +8,11 @@ import asyncio
 import random
 import time
 
-from antiphon.client.agent.asked import Asked
-from antiphon.client.agent.pacing import now
+from antiphon.client.agent.brief import Brief
+from antiphon.client.agent.events import ConnectionUpdate, ContextAction, ContextManagement
 from antiphon.client.agent.rounds import Rounds
-from antiphon.client.agent.routes import FORGOTTEN, Routes, Way
+from antiphon.client.agent.routes import FORGOTTEN, Routes
 from antiphon.client.agent.teller import Tell
-from antiphon.client.agent.told import ConnectionUpdate, ContextAction, ContextManagement
 from antiphon.core.errors import UpstreamError
 from antiphon.transport.retry import Patience, delay
 
@@ -24,6 +23,9 @@ DISCONNECTED = frozenset({"websocket_closed", "websocket_connection_limit_reache
 LOST = DISCONNECTED | {FORGOTTEN}
 """How a socket says that it has lost its place, and how a server does."""
 
+LATE = "timeout"
+"""How it is said that a server says nothing; a turn on the same socket would wait for its end."""
+
 REFUSING = frozenset({400, 404, 422})
 """How a server that remembers nothing refuses to go on, if it has no words for that."""
 
@@ -31,15 +33,15 @@ REFUSING = frozenset({400, 404, 422})
 class Recovery:
     """The remedies of one run; `model` is the one to ask."""
 
-    def __init__(self, asked: Asked, routes: Routes, tell: Tell) -> None:
-        self.model = asked.model
-        self._conversation_id = asked.thread.id
+    def __init__(self, brief: Brief, routes: Routes, tell: Tell) -> None:
+        self.model = brief.model
+        self._conversation_id = brief.conversation.id
         self._routes = routes
         self._tell = tell
-        self._fallbacks = list(asked.options.fallbacks)
+        self._fallbacks = list(brief.options.fallbacks)
         self._patience = Patience(
-            retries=asked.options.max_retries,
-            first=asked.options.retry_delay / 1000,
+            retries=brief.options.max_retries,
+            first=brief.options.retry_delay / 1000,
             longest=LONGEST_WAIT,
         )
         self._tried = 0
@@ -52,7 +54,7 @@ class Recovery:
     async def after(self, error: UpstreamError, rounds: Rounds) -> None:
         """Make ready to ask a round again; raises the error if nothing helps."""
         code = error.payload.code or ""
-        if code in DISCONNECTED:
+        if code in DISCONNECTED or code == LATE:
             await self._routes.disconnect()
         lost = code in LOST or error.status in REFUSING
         if self._routes.unsealed(error):
@@ -60,9 +62,11 @@ class Recovery:
         if self._routes.remembers and rounds.continues and lost:
             rounds.stay_whole()
             action = ContextAction(type="resent_context", reason=code or str(error))
-            await self._tell(ContextManagement(action=action, timestamp=now()))
+            await self._tell(ContextManagement(action=action))
         elif way := self._routes.instead(error):
-            await self._reroute(way, str(error))
+            id = self._conversation_id
+            update = ConnectionUpdate(conversation_id=id, transport=way, reason=str(error))
+            await self._tell(update)
         elif (wait := self._wait(error)) is not None:
             self._tried += 1
             await asyncio.sleep(wait)
@@ -72,12 +76,6 @@ class Recovery:
             rounds.start_over()
         else:
             raise error
-
-    async def _reroute(self, way: Way, reason: str) -> None:
-        id = self._conversation_id
-        await self._tell(
-            ConnectionUpdate(conversation_id=id, timestamp=now(), transport=way, reason=reason)
-        )
 
     def _wait(self, error: UpstreamError) -> float | None:
         def chance(_: float, most: float) -> float:

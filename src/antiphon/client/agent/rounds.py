@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from antiphon.client.agent.budget import windowed
+from antiphon.client.agent.window import windowed
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item
 from antiphon.core.response import Response
 
@@ -60,7 +60,7 @@ class Rounds:
         whole = [item for item in response.output if not _is_cut(item)]
         self._rounds.append(whole)
         self._new = []
-        self._previous = None if self._whole else response.id
+        self._previous = None if self._whole else response.id or None
         return [item for item in whole if isinstance(item, FunctionCall)]
 
     def answer(self, outputs: Sequence[FunctionCallOutput]) -> None:

@@ -7,7 +7,7 @@ told everything, every time.
 from typing import Literal
 
 from antiphon.adapters.fields import list_of
-from antiphon.adapters.responses import ABSENT, written
+from antiphon.adapters.responses import is_absent, is_unsealed, written
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.rounds import Rounds
 from antiphon.client.client import AsyncClient
@@ -23,8 +23,6 @@ Way = Literal["websocket", "http", "chat"]
 
 REFUSED = "websocket_refused"
 FORGOTTEN = "previous_response_not_found"
-UNSEALED = "encrypted content is not supported"
-"""What OpenAI says of its models that do not think."""
 
 
 class Routes:
@@ -80,36 +78,31 @@ class Routes:
 
     def unsealed(self, error: UpstreamError) -> bool:
         """Ask for no sealed thinking any more if that is what was refused; tell whether it was."""
-        refused = self._sealed and error.status == 400 and UNSEALED in str(error).lower()
+        refused = self._sealed and is_unsealed(error)
         self._sealed = self._sealed and not refused
         return refused
 
     def instead(self, error: UpstreamError) -> Way | None:
         """Take another way if this one is closed for good; return its name."""
-        code = error.payload.code
-        if self.way == "websocket" and code == REFUSED:
+        if self.way == "websocket" and error.payload.code == REFUSED:
             self.way = "http"
-            return self.way
-        absent = error.status in ABSENT and code != "model_not_found"
-        if self._free and self.way == "http" and absent:
+        elif self.way == "http" and self._free and is_absent(error):
             self.way = "chat"
-            return self.way
-        return None
+        else:
+            return None
+        return self.way
 
     async def disconnect(self) -> None:
-        """Leave the socket, which is of no more use; the next round opens another."""
+        """Leave the socket, if there is one; another round would open another."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
 
-    async def close(self) -> None:
-        """Leave whatever is still open."""
-        await self.disconnect()
-
     async def _socket(self, body: dict[str, object]) -> Source:
         if self._session is None or self._session.closed:
-            self._session = self._client.connect()
-            await self._session.open()
+            session = self._client.connect()
+            await session.open()
+            self._session = session
         return await self._session.lane("").source(body)
 
     def _request(self, fields: dict[str, object]) -> Request:

@@ -11,26 +11,25 @@ with each. Either way the conversation is told alike, over whatever the server s
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Generator,
     Iterable,
     Mapping,
 )
+from contextlib import aclosing
 from typing import Required, TypedDict, Unpack
 
-from antiphon.client.agent.asked import Asked
-from antiphon.client.agent.conversation import Conversation, items_of, thread_of
+from antiphon.client.agent.brief import Brief
+from antiphon.client.agent.conversation import Conversation, conversation_of, items_of
+from antiphon.client.agent.events import AgentEvent, ConversationCancelled
 from antiphon.client.agent.loop import AgentResult, Loop
 from antiphon.client.agent.options import Aborted, AgentOptions
-from antiphon.client.agent.pacing import now
 from antiphon.client.agent.routes import Routes
 from antiphon.client.agent.teller import Tell
-from antiphon.client.agent.told import AgentEvent, ConversationCancelled
+from antiphon.client.channel import Channel
 from antiphon.client.client import AsyncClient
 from antiphon.client.tools.signature import Function
 from antiphon.client.tools.toolbox import AnyTool, resolved
@@ -59,12 +58,12 @@ class AgentRun:
     """One run of an agent. Iterate it for its events, or await it for its result; once."""
 
     def __init__(
-        self, client: AsyncClient, asked: Asked, on_event: OnEvent | None, *, owned: bool = False
+        self, client: AsyncClient, brief: Brief, on_event: OnEvent | None, *, owned: bool = False
     ) -> None:
         self.result: AgentResult | None = None
         """What came of it, when it is over."""
         self._client = client
-        self._asked = asked
+        self._brief = brief
         self._on_event = on_event
         self._owned = owned
         """Whether the client is this run's own, and to be closed with it."""
@@ -72,24 +71,32 @@ class AgentRun:
 
     def __repr__(self) -> str:
         state = "over" if self.result else "begun" if self._begun else "not begun"
-        return f"<AgentRun of {self._asked.model}, {state}>"
+        return f"<AgentRun of {self._brief.model}, {state}>"
 
     def __await__(self) -> Generator[object, None, AgentResult]:
         return self._run(self._called).__await__()
 
     async def __aiter__(self) -> AsyncGenerator[AgentEvent, None]:
         """Give the events as they happen; leaving the loop early stops the run."""
-        channel = Channel()
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def batches(self) -> AsyncGenerator[list[AgentEvent], None]:
+        """Give the events in lists, as many at a time as have happened."""
+        channel = Channel[AgentEvent](ENOUGH)
 
         async def tell(event: AgentEvent) -> None:
             await self._called(event)
-            await channel.put(event)
+            channel.write([event])
+            await channel.drained()
 
         task = asyncio.create_task(self._run(tell))
         task.add_done_callback(lambda _: channel.close())
         try:
-            async for event in channel:
-                yield event
+            while batch := await channel.batch():
+                yield batch
             await task
         finally:
             channel.close()
@@ -108,12 +115,13 @@ class AgentRun:
         if self._begun:
             raise AntiphonError("A run happens once. Ask for another.")
         self._begun = True
-        signal = self._asked.options.abort_signal
+        signal = self._brief.options.abort_signal
         if signal is not None and signal.aborted:
             raise Aborted("The run was aborted before it began.")
         loop = asyncio.get_running_loop()
-        routes = Routes(self._client, self._asked.options)
-        task = asyncio.create_task(Loop(self._asked, routes, tell).run())
+        routes = Routes(self._client, self._brief.options)
+        work = Loop(self._brief, routes, tell)
+        task = asyncio.create_task(work.run())
 
         def stop() -> None:
             loop.call_soon_threadsafe(task.cancel)
@@ -122,49 +130,20 @@ class AgentRun:
         try:
             self.result = await task
         except asyncio.CancelledError:
-            id = self._asked.thread.id
-            await tell(ConversationCancelled(conversation_id=id, timestamp=now()))
+            self.result = work.result
+            if self.result is None:
+                id = self._brief.conversation.id
+                await tell(ConversationCancelled(conversation_id=id))
             if is_cancelled():
                 raise
-            raise Aborted("The run was aborted.") from None
+            if self.result is None:
+                raise Aborted("The run was aborted.") from None
         finally:
             if silence:
                 silence()
             if self._owned:
                 await self._client.close()
         return self.result
-
-
-class Channel:
-    """Events on their way to a reader who may be slower than the run."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[AgentEvent] = deque()
-        self._moved = asyncio.Event()
-        self._closed = False
-
-    async def put(self, event: AgentEvent) -> None:
-        """Give an event, once there is room for it."""
-        self._waiting.append(event)
-        self._moved.set()
-        while len(self._waiting) > ENOUGH and not self._closed:
-            self._moved.clear()
-            await self._moved.wait()
-
-    def close(self) -> None:
-        """Give no more."""
-        self._closed = True
-        self._moved.set()
-
-    async def __aiter__(self) -> AsyncIterator[AgentEvent]:
-        while True:
-            while self._waiting:
-                yield self._waiting.popleft()
-                self._moved.set()
-            if self._closed:
-                return
-            self._moved.clear()
-            await self._moved.wait()
 
 
 def stream_agent(  # noqa: PLR0913 - what an agent is made of
@@ -188,15 +167,15 @@ def stream_agent(  # noqa: PLR0913 - what an agent is made of
     """
     owned = client is None
     client = client or AsyncClient()
-    asked = Asked(
+    brief = Brief(
         prompt=items_of(prompt),
         model=model,
         tools=resolved(tools, tool_handlers),
         instructions=instructions,
-        thread=thread_of(client, conversation),
+        conversation=conversation_of(client, conversation),
         options=options or AgentOptions(),
     )
-    return AgentRun(client, asked, on_event, owned=owned)
+    return AgentRun(client, brief, on_event, owned=owned)
 
 
 async def run_agent(

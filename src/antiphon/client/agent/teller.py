@@ -10,10 +10,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.pacing import Pacing, moment, now
-from antiphon.client.agent.smooth import Smoother
-from antiphon.client.agent.told import (
+from antiphon.client.agent.events import (
     AgentEvent,
     AgentMessage,
     MessageUpdate,
@@ -26,9 +23,13 @@ from antiphon.client.agent.told import (
     ToolCallStart,
     ToolStatus,
     ToolUpdate,
+    now,
 )
+from antiphon.client.agent.options import AgentOptions
+from antiphon.client.agent.pacing import Pacing, moment
+from antiphon.client.agent.smooth import Smoother
 from antiphon.client.tools.calls import Progress
-from antiphon.core.content import text_of
+from antiphon.core.content import Refusal, text_of
 from antiphon.core.events import (
     Event,
     FunctionCallArgumentsDelta,
@@ -58,11 +59,14 @@ class CallDraft:
         self.told = ToolCall(id=call.call_id, name=call.name, first_status_at=now())
         self.pieces = [call.arguments]
         self.shown = 0.0
+        self.call: FunctionCall | None = None
+        """The call as the round ended with it; None of one that it did not end with."""
 
     def status(self, status: ToolStatus) -> ToolUpdate:
         """Say how far the call is."""
-        self.told = replace(self.told, arguments="".join(self.pieces), status=status)
-        return ToolUpdate(tool_call=self.told, status=status, timestamp=now())
+        self.pieces = ["".join(self.pieces)]
+        self.told = replace(self.told, arguments=self.pieces[0], status=status)
+        return ToolUpdate(tool_call=self.told, status=status)
 
 
 class Teller:
@@ -105,10 +109,10 @@ class Teller:
     async def rewind(self) -> None:
         """Forget the round: it is asked again. What was shown of it is set back."""
         await self.close()
-        shown, thought = self.message, self.thought
+        shown = (self.message, self.refusal, self.thought)
         self.message, self.refusal, self.thought = self._mark
         self._begun = ""
-        if (shown, thought) != (self.message, self.thought) or self._calls:
+        if shown != self._mark or self._calls:
             await self._tell(self._update(is_streaming=False))
         self.begin()
 
@@ -118,9 +122,23 @@ class Teller:
             await self._text(text)
         await self._words.flush()
         await self._thought_through()
+        if self.refusal == self._mark[1] and (refusal := _refusal(response)):
+            await self._refused(refusal)
         for index, item in enumerate(response.output):
-            if isinstance(item, FunctionCall):
-                await self._call_done(index, item)
+            if isinstance(item, FunctionCall) and item.status != "incomplete":
+                place = self._place(index, item.call_id)
+                await self._call_done(place, item)
+                self._calls[place].call = item
+
+    def _place(self, index: int, call_id: str) -> int:
+        """Find where a call was told, which need not be where the response has it."""
+        for place in (index, *sorted(self._calls)):
+            draft = self._calls.get(place)
+            if draft and draft.call is None and draft.told.id == call_id:
+                return place
+        draft = self._calls.get(index)
+        is_free = draft is None or (draft.call is None and draft.told.status != "ready")
+        return index if is_free else max(self._calls) + 1
 
     async def close(self) -> None:
         """Tell nothing more."""
@@ -246,35 +264,42 @@ class Teller:
 
     def progress(self, progress: Progress) -> ToolUpdate:
         """Say how far the running of a call is."""
-        id = progress.call.call_id
-        draft = next(draft for draft in self._calls.values() if draft.told.id == id)
+        draft = next(draft for draft in self._calls.values() if draft.call is progress.call)
         status: ToolStatus = "executing" if progress.status == "progress" else progress.status
+        outcome = progress.outcome
+        failed = outcome is not None and outcome.failed
+        ended = moment(outcome.ended_at) if outcome else None
         told = draft.told = replace(
             draft.told,
             status=status,
             started_at=moment(progress.started_at),
-            completed_at=moment(progress.completed_at),
-            failed_at=moment(progress.failed_at),
-            duration_ms=progress.duration_ms,
+            completed_at=None if failed else ended,
+            failed_at=ended if failed else None,
+            duration_ms=outcome.duration_ms if outcome else None,
         )
-        result = progress.result
+        result = outcome.output if outcome and not failed else None
         return ToolUpdate(
             tool_call=told,
             status=status,
-            timestamp=now(),
             started_at=told.started_at,
             completed_at=told.completed_at,
             failed_at=told.failed_at,
             duration_ms=told.duration_ms,
             result="".join(map(text_of, result)) if isinstance(result, list) else result,
-            error=progress.error,
+            error=outcome.error if outcome else None,
             progress=progress.value,
         )
 
     def calls(self) -> list[ToolCall]:
-        """Return the calls of this round."""
-        return [self._calls[index].told for index in sorted(self._calls)]
+        """Return the calls that this round ended with."""
+        return [self._calls[index].told for index in sorted(self._calls) if self._calls[index].call]
 
     def final(self, tokens: int, calls: list[ToolCall]) -> AgentMessage:
         """Return the message as it stands at the end."""
         return replace(self.so_far(), tokens=tokens, tool_calls=calls)
+
+
+def _refusal(response: Response) -> str:
+    messages = [item for item in response.output if isinstance(item, Message)]
+    parts = [part for message in messages for part in message.content]
+    return "".join(part.refusal for part in parts if isinstance(part, Refusal))

@@ -8,14 +8,14 @@ from typing import cast
 
 import msgspec
 
-from antiphon.client.tools import models
+from antiphon.client.tools import pydantic_types
 from antiphon.core.schema import Schema
 from antiphon.core.value import ShapeError
 
 
 def schemas(annotations: Mapping[str, object]) -> tuple[dict[str, Schema], Schema]:
     """Return the schema of each annotation, and the definitions they share; raises TypeError."""
-    theirs = {name: a for name, a in annotations.items() if models.holds_models(a)}
+    theirs = {name: a for name, a in annotations.items() if pydantic_types.holds_models(a)}
     ours = {name: a for name, a in annotations.items() if name not in theirs}
     for name, annotation in ours.items():
         _check(name, annotation)
@@ -23,7 +23,7 @@ def schemas(annotations: Mapping[str, object]) -> tuple[dict[str, Schema], Schem
     found: dict[str, Schema] = dict(zip(ours, made, strict=True))
     definitions: Schema = shared
     if theirs:
-        others, more = models.schemas(theirs)
+        others, more = pydantic_types.schemas(theirs)
         if clash := sorted(definitions.keys() & more.keys()):
             raise TypeError(f"two types are called {clash[0]}; rename one of them")
         found |= others
@@ -33,8 +33,8 @@ def schemas(annotations: Mapping[str, object]) -> tuple[dict[str, Schema], Schem
 
 def converter(annotation: object) -> Callable[[object], object]:
     """Return what turns JSON into values of an annotation, or raises ShapeError."""
-    if models.holds_models(annotation):
-        return models.converter(annotation)
+    if pydantic_types.holds_models(annotation):
+        return pydantic_types.converter(annotation)
 
     def convert(raw: object) -> object:
         try:
@@ -57,7 +57,7 @@ def plain(value: object) -> object:
 
 def dumped(value: object) -> object:
     """Return what msgspec does not know as JSON builtins; raises TypeError."""
-    if models.is_model(value):
+    if pydantic_types.is_model(value):
         return value.model_dump(mode="json")
     raise TypeError(f"JSON has no word for {type(value).__name__}")
 

@@ -32,7 +32,7 @@ class Arguments:
 
     def read(self, text: str) -> Schema:
         """Return the arguments as JSON, or raise ToolError."""
-        given = without_nulls(self._parsed(mend(text)), self.schema, self.schema)
+        given = without_nulls(self._parsed(mend(text)), self.schema)
         if not is_object(given):
             raise self.refused(["the arguments must be a JSON object"])
         if problems := self._validity.problems(given):

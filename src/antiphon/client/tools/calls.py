@@ -12,34 +12,21 @@ from contextlib import suppress
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from antiphon.client.tools.arguments import ToolError
 from antiphon.client.tools.context import ToolContext
 from antiphon.client.tools.result import Output, output
 from antiphon.client.tools.tool import Tool
 from antiphon.core.errors import RequestError
-from antiphon.core.items import FunctionCall, FunctionCallOutput
+from antiphon.core.items import FunctionCall
 from antiphon.core.surrogates import mend
+from antiphon.engine.run import is_cancelled
 
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one call is; times are in seconds, as the clock has them."""
-
-    call: FunctionCall
-    status: Literal["executing", "progress", "completed", "failed"]
-    started_at: float
-    completed_at: float | None = None
-    failed_at: float | None = None
-    duration_ms: int | None = None
-    value: object = None
-    """What the tool told on the way, if the status is `progress`."""
-    result: Output | None = None
-    error: str | None = None
+Status = Literal["executing", "progress", "completed", "failed"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one call ended, and what the model is told of it."""
+    """How one call ended, and what the model is told of it; times are in seconds."""
 
     call: FunctionCall
     output: Output
@@ -57,10 +44,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """How long it took."""
         return round((self.ended_at - self.started_at) * 1000)
 
-    @property
-    def item(self) -> FunctionCallOutput:
-        """The outcome as the next round's input."""
-        return FunctionCallOutput(call_id=self.call.call_id, output=self.output)
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one call is."""
+
+    call: FunctionCall
+    status: Status
+    started_at: float
+    value: object = None
+    """What the tool told on the way, if the status is `progress`."""
+    outcome: Outcome | None = None
+    """How it ended, if it has."""
 
 
 Clock = Callable[[], float]
@@ -90,11 +84,12 @@ async def run_calls(
             group.create_task(_tell_all(steps, tell))
             answers = [_Answer(call, tools.get(call.name), steps, clock) for call in calls]
             tasks = [group.create_task(answer.run(places)) for answer in answers]
-            outcomes = [await task for task in tasks]
+            if tasks:  # awaited one by one, a tool that returns when cancelled would hide that
+                await asyncio.wait(tasks)
             steps.put_nowait(None)
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None  # it is what `tell` raised: tools cannot
-    return outcomes
+    return [task.result() for task in tasks]
 
 
 async def _tell_all(steps: _Steps, tell: Tell | None) -> None:
@@ -126,13 +121,13 @@ class _Answer:
                 outcome = self._ended(output(await asyncio.create_task(self._result())))
             except asyncio.CancelledError:
                 self._context.cancelled.set()
-                if _is_cancelled():
+                if is_cancelled():
                     raise
                 outcome = self._failed("The tool cancelled itself.")
             except Exception as error:  # noqa: BLE001 - a process boundary: tools raise anything
                 outcome = self._failed(mend(str(error)) or type(error).__name__)
+            self._step("failed" if outcome.failed else "completed", outcome=outcome)
             self._outcome = outcome
-            self._steps.put_nowait(_last_step(outcome))
             return outcome
 
     async def _result(self) -> object:
@@ -152,30 +147,18 @@ class _Answer:
             ended_at=self._clock(),
         )
 
-    def _step(self, status: Literal["executing", "progress"], value: object = None) -> None:
+    def _step(self, status: Status, value: object = None, outcome: Outcome | None = None) -> None:
         if self._outcome is None:  # what comes late goes unheard
-            step = Progress(call=self._call, status=status, started_at=self._started, value=value)
+            step = Progress(
+                call=self._call,
+                status=status,
+                started_at=self._started,
+                value=value,
+                outcome=outcome,
+            )
             self._steps.put_nowait(step)
 
     def _heard(self, value: object) -> None:
         """Take progress from whatever thread it comes; the loop keeps it before the tool's end."""
         with suppress(RuntimeError):  # the loop may be closed while a dropped thread goes on
             self._loop.call_soon_threadsafe(self._step, "progress", value)
-
-
-def _last_step(outcome: Outcome) -> Progress:
-    common = Progress(
-        call=outcome.call,
-        status="failed" if outcome.failed else "completed",
-        started_at=outcome.started_at,
-        duration_ms=outcome.duration_ms,
-    )
-    if outcome.failed:
-        return replace(common, failed_at=outcome.ended_at, error=outcome.error)
-    return replace(common, completed_at=outcome.ended_at, result=outcome.output)
-
-
-def _is_cancelled() -> bool:
-    """Tell whether somebody asked the running task to stop."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -1,12 +1,9 @@
-"""JSON that stops short, closed: a missing quote, missing brackets, a comma too many.
+"""JSON that stops short, closed: missing brackets, a comma too many.
 
-Small models forget these, and nothing else is guessed at.
+Small models forget these, and nothing else is guessed at: half a string may be half a path.
 """
 
-import re
-
 _PAIRS = {"{": "}", "[": "]"}
-_CUT_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{0,3})?")
 
 
 def closed(text: str) -> str:
@@ -17,12 +14,12 @@ def closed(text: str) -> str:
     """
     told: list[str] = []
     waiting: list[str] = []
-    inside, escape = False, -1
+    inside = escaped = False
     for sign in text.rstrip():
-        if inside and told[-1] == "\\" and escape == len(told) - 1:
-            pass  # the second half of an escape means nothing by itself
+        if escaped:
+            escaped = False  # the second half of an escape means nothing by itself
         elif inside and sign == "\\":
-            escape = len(told)
+            escaped = True
         elif sign == '"':
             inside = not inside
         elif not inside and sign in _PAIRS:
@@ -32,9 +29,7 @@ def closed(text: str) -> str:
             waiting.pop()
         told.append(sign)
     if inside:
-        if _CUT_ESCAPE.fullmatch("".join(told[escape:])):
-            del told[escape:]
-        told.append('"')
+        return text
     _drop_comma(told)
     return "".join([*told, *reversed(waiting)])
 

@@ -13,37 +13,62 @@ MAX_DEPTH = 256
 _DEFINITIONS = ("$defs", "definitions")
 
 
-def without_nulls(value: object, schema: object, root: Schema, depth: int = 0) -> object:
+def without_nulls(value: object, schema: Schema) -> object:
     """Leave out the properties that are null and optional."""
-    if not is_object(schema) or depth > MAX_DEPTH:
+    return _Unions(schema).without(value, schema)
+
+
+class _Unions:
+    """What the unions of one schema make of one value.
+
+    Each is asked once about each value within: asked again for every way that leads there, a union
+    of objects that hold such objects would take a time that doubles with every level.
+    """
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._definitions = {key: root[key] for key in _DEFINITIONS if key in root}
+        self._members: dict[int, Validity] = {}
+        self._chosen: dict[tuple[int, int], tuple[object, object]] = {}
+        """What was made of a value, by the union; the value is held, so that its id stays its."""
+
+    def without(self, value: object, schema: object, depth: int = 0) -> object:
+        """Leave out the properties that are null and optional."""
+        if not is_object(schema) or depth > MAX_DEPTH:
+            return value
+        if isinstance(ref := schema.get("$ref"), str):
+            value = self.without(value, resolve(self._root, ref), depth + 1)
+        for member in _list(schema, "allOf"):
+            value = self.without(value, member, depth + 1)
+        if members := [*_list(schema, "anyOf"), *_list(schema, "oneOf")]:
+            place = id(value), id(schema)
+            if place not in self._chosen:
+                self._chosen[place] = value, self._as_one_of(members, value, depth)
+            _, value = self._chosen[place]
+        if is_array(value) and "items" in schema:
+            return [self.without(entry, schema["items"], depth + 1) for entry in value]
+        if is_object(value) and is_object(properties := schema.get("properties")):
+            optional = properties.keys() - set(_list(schema, "required"))
+            return {
+                name: self.without(member, properties.get(name), depth + 1)
+                for name, member in value.items()
+                if member is not None or name not in optional
+            }
         return value
-    if isinstance(ref := schema.get("$ref"), str):
-        value = without_nulls(value, resolve(root, ref), root, depth + 1)
-    for member in _list(schema, "allOf"):
-        value = without_nulls(value, member, root, depth + 1)
-    if members := [*_list(schema, "anyOf"), *_list(schema, "oneOf")]:
-        value = _in_union(value, members, root, depth)
-    if is_array(value) and "items" in schema:
-        return [without_nulls(entry, schema["items"], root, depth + 1) for entry in value]
-    if is_object(value) and is_object(properties := schema.get("properties")):
-        optional = properties.keys() - set(_list(schema, "required"))
-        return {
-            name: without_nulls(member, properties.get(name), root, depth + 1)
-            for name, member in value.items()
-            if member is not None or name not in optional
-        }
-    return value
+
+    def _as_one_of(self, members: list[object], value: object, depth: int) -> object:
+        """Take the nulls back as the first member would that allows the rest."""
+        for member in filter(is_object, members):
+            rest = self.without(value, member, depth + 1)
+            if self._validity(member).allows(rest):
+                return rest
+        return value
+
+    def _validity(self, member: Schema) -> Validity:
+        if id(member) not in self._members:
+            self._members[id(member)] = Validity({**self._definitions, **member})
+        return self._members[id(member)]
 
 
 def _list(schema: Schema, key: str) -> list[object]:
     return value if is_array(value := schema.get(key)) else []
-
-
-def _in_union(value: object, members: list[object], root: Schema, depth: int) -> object:
-    """Take the nulls back as the first member would that allows the rest."""
-    definitions = {key: root[key] for key in _DEFINITIONS if key in root}
-    for member in filter(is_object, members):
-        rest = without_nulls(value, member, root, depth + 1)
-        if Validity({**definitions, **member}).allows(rest):
-            return rest
-    return value

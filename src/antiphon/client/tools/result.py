@@ -8,7 +8,7 @@ from typing import cast
 import msgspec
 
 from antiphon.client.tools.annotations import dumped
-from antiphon.client.tools.models import is_model
+from antiphon.client.tools.pydantic_types import is_model
 from antiphon.core.content import Content, InputFile, InputImage, InputText, InputVideo
 from antiphon.core.surrogates import mend
 from antiphon.core.value import Value, encode

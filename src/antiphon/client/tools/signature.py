@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from antiphon.client.tools import docstring
 from antiphon.client.tools.annotations import converter, plain, schemas
 from antiphon.client.tools.context import ToolContext
-from antiphon.client.tools.models import is_field
+from antiphon.client.tools.pydantic_types import is_field
 from antiphon.core.schema import Schema
 from antiphon.core.value import ShapeError, join
 

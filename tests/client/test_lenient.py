@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from antiphon.client.patient import patient
+from antiphon.client.lenient import lenient
 from antiphon.core.content import OutputText, UrlCitation
 from antiphon.core.errors import ErrorPayload
 from antiphon.core.items import FunctionCall, Message, Reasoning
 from antiphon.core.request import Request
 from antiphon.core.response import CompactResource, InputTokens, Response, Usage
 from antiphon.core.value import Value, encode, plain
-from tests.client.test_heard import VALUES
+from tests.client.test_listener import VALUES
 from tests.core.strategies import ITEMS
 
 KINDS: list[type[Value]] = [
@@ -52,7 +52,7 @@ KINDS: list[type[Value]] = [
     ],
 )
 def test_what_fits_is_taken(kind: type[Value], raw: object, value: Any):
-    read = patient(kind, raw)
+    read = lenient(kind, raw)
     if isinstance(value, dict):
         assert isinstance(read, Message)
         assert (read.role, read.phase, [read.text]) == (
@@ -65,7 +65,7 @@ def test_what_fits_is_taken(kind: type[Value], raw: object, value: Any):
 
 
 def test_what_has_the_wrong_shape_is_kept_beside():
-    response = patient(
+    response = lenient(
         Response,
         {
             "id": "resp_0",
@@ -100,7 +100,7 @@ def test_what_has_the_wrong_shape_is_kept_beside():
 @settings(deadline=None)
 @given(ITEMS)
 def test_what_is_right_is_read_by_the_letter(item: Value):
-    assert patient(type(item), plain(item)) == item
+    assert lenient(type(item), plain(item)) == item
 
 
 @settings(deadline=None)
@@ -108,7 +108,7 @@ def test_what_is_right_is_read_by_the_letter(item: Value):
 def test_any_json_is_read(kind: type[Value], data: st.DataObject):
     names = [name for name in kind.__struct_fields__ if name != "extra"]
     fields = st.fixed_dictionaries({}, optional=dict.fromkeys(names, VALUES))
-    value = patient(kind, data.draw(fields | VALUES))
+    value = lenient(kind, data.draw(fields | VALUES))
     assert type(value) is kind
     assert value.extra is UNSET or value.extra
     encode(value)

@@ -25,7 +25,7 @@ from antiphon.core.value import plain
 from tests.adapters.meaning import Said, called, meaning, message, thought
 from tests.adapters.test_aimock import FIXTURES, PARIS, TEXT, TOOLS, fixture
 from tests.aimock import KEY, aimock
-from tests.client.agent.test_run import CHAINED, CHAT, HTTP, SOCKET, WAYS, types_of
+from tests.client.agent.arena import CHAINED, CHAT, HTTP, SOCKET, WAYS, types_of
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,8 @@
 """One server's stream, heard: frames in, events out, and the response as far as it is known.
 
 Streams are mostly deltas, so a delta of the text that grew last takes a short way. Everything else
-is read with patience (`reading.py`), what was never opened is opened (`openings.py`), and in strict
-mode nothing is mended: the first broken rule is raised (`strict.py`).
+is read leniently (`reading.py`), what was never opened is opened (`openings.py`), and in strict
+mode nothing is mended: the first broken rule is raised (`letter.py`).
 """
 
 from contextlib import suppress
@@ -13,9 +13,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.adapters.fields import fields_of
+from antiphon.client.errors import broken, cut
+from antiphon.client.lenient import decoded
 from antiphon.client.openings import Openings
-from antiphon.client.reading import DELTAS, decoded, read_event, told, unreadable
-from antiphon.core.errors import ErrorPayload, RemoteProtocolError, UpstreamError
+from antiphon.client.reading import DELTAS, read_event, unreadable
+from antiphon.core.errors import ErrorPayload, RemoteProtocolError
 from antiphon.core.events import (
     TERMINAL,
     Delta,
@@ -33,9 +35,8 @@ from antiphon.core.response import Response, ResponseError
 from antiphon.core.surrogates import Joiner
 
 if TYPE_CHECKING:
-    from antiphon.client.strict import Letter
+    from antiphon.client.letter import Letter
 
-CUT = "upstream_cut"
 BLANK = Response(id="", created_at=0, model="")
 SHORT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, KeyError)
 """What the short way raises for anything that is not as plain as most deltas are."""
@@ -127,7 +128,7 @@ class Listener:
         if self.ended:
             return
         if self._error is not None:
-            raise told(self._error)
+            raise broken(self._error)
         if self._letter is not None:
             self._letter.close()
         raise cut()
@@ -214,13 +215,8 @@ class Listener:
         return replace(event, response=response)
 
 
-def cut() -> UpstreamError:
-    """Make the error for a stream that ended before its response did."""
-    return UpstreamError("The stream ended before the response did.", code=CUT, retryable=True)
-
-
 def _letter() -> "Letter":
-    from antiphon.client.strict import Letter  # start-up time
+    from antiphon.client.letter import Letter  # start-up time
 
     return Letter()
 

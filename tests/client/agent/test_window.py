@@ -3,7 +3,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.client.agent.budget import Budget, ContextStrategy, ContextUsage, truncated, windowed
+from antiphon.client.agent.window import ContextStrategy, ContextUsage, Window, truncated, windowed
 from antiphon.core import tokens
 from antiphon.core.content import InputText
 from antiphon.core.context import unpaired
@@ -52,34 +52,34 @@ def test_a_strategy_that_cannot_be_followed_is_refused(fields: dict, message: st
     )
 
 
-# --- the budget ---
+# --- the window ---
 
 
-def test_a_budget_is_the_window_less_the_answer_and_a_reserve():
-    assert Budget(128_000).usage(29_427) == ContextUsage(
+def test_what_may_be_filled_is_the_window_less_the_answer_and_a_reserve():
+    assert Window(128_000).usage(29_427) == ContextUsage(
         used_tokens=29_427, max_tokens=117_708, percentage=25.0, remaining_tokens=88_281
     )
 
 
-def test_a_budget_may_be_overdrawn():
-    assert Budget(1_100, completion=100).usage(1_900) == ContextUsage(
+def test_a_window_may_be_overfilled():
+    assert Window(1_100, completion=100).usage(1_900) == ContextUsage(
         used_tokens=1_900, max_tokens=950, percentage=200.0, remaining_tokens=0
     )
 
 
 @pytest.mark.parametrize(("window", "limit"), [(4_097, 0), (4_096, 1_945), (2_000, 950), (1, 0)])
 def test_a_window_that_an_answer_would_fill_is_shared_by_halves(window: int, limit: int):
-    assert Budget(window).limit == max(1, limit)
+    assert Window(window).limit == max(1, limit)
 
 
 def test_a_window_of_nothing_is_refused():
     with pytest.raises(RequestError, match="context_window"):
-        Budget(0)
+        Window(0)
 
 
 def test_a_threshold_is_passed_when_it_is_reached():
-    budget = Budget(1_100, completion=100)
-    assert [budget.usage(used).over(0.5) for used in (0, 474, 475, 950)] == [
+    window = Window(1_100, completion=100)
+    assert [window.usage(used).over(0.5) for used in (0, 474, 475, 950)] == [
         False,
         False,
         True,
@@ -209,6 +209,11 @@ def test_a_call_that_is_answered_later_is_kept_with_its_answer():
     answer: list[Item] = [FunctionCallOutput(call_id="a", output="at last"), *turn("d")]
     rounds = [turn("x"), late, turn("c"), answer]
     assert windowed([], rounds, 1) == ([note(1, 3), *late, *turn("c"), *answer], 1)
+
+
+def test_ids_that_come_again_in_every_round_keep_no_round_alive():
+    rounds = [turn("call_0", "call_1") for _ in range(5)]
+    assert windowed([], rounds, 2) == ([note(3, 2), *rounds[3], *rounds[4]], 3)
 
 
 @settings(deadline=None)

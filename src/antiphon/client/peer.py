@@ -2,24 +2,26 @@
 
 import asyncio
 import os
-import time
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import urlencode, urlsplit
 from weakref import WeakSet
 
 from antiphon.client.ask import Ask
+from antiphon.client.errors import hushed, invalid, refused
+from antiphon.client.fields import encoded
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.exchange import Exchange
 from antiphon.transport.http import Client as HttpClient
 from antiphon.transport.http import HttpRequest, Transport
-from antiphon.transport.retry import Patience, delay
+from antiphon.transport.retry import Patience, patiently
 from antiphon.wire import json
 
 BASE_URL = "http://127.0.0.1:8000/v1"
 
 
-class Link:
+class Peer:
     """A server that can be asked."""
 
     def __init__(
@@ -31,10 +33,10 @@ class Link:
         retries: int,
         transport: Transport | None,
     ) -> None:
-        self.base_url = (base_url or os.environ.get("ANTIPHON_BASE_URL") or BASE_URL).rstrip("/")
+        self.base_url = _address(base_url or os.environ.get("ANTIPHON_BASE_URL") or BASE_URL)
         self.timeouts = _timeouts(timeout)
         self.patience = Patience(retries=retries)
-        self.who = urlsplit(self.base_url).netloc.rpartition("@")[2] or self.base_url
+        self.who = urlsplit(self.base_url).netloc or self.base_url
         """The server's name in our errors."""
         key = os.environ.get("ANTIPHON_API_KEY") if api_key is None else api_key
         shown = {"authorization": f"Bearer {key.strip()}"} if key and key.strip() else {}
@@ -48,34 +50,17 @@ class Link:
     async def open(self, ask: Ask, retries: int | None = None) -> Exchange:
         """Send a request, again if need be; return its answer when it is a good one."""
         patience = self.patience if retries is None else Patience(retries=retries)
-        request = self._request(ask)
-        tried = 0
-        while True:
-            try:
-                return await self._once(request)
-            except UpstreamError as error:
-                wait = delay(error, tried, patience, now=time.time())
-                if wait is None:
-                    raise
-            await asyncio.sleep(wait)
-            tried += 1
+        return await patiently(partial(self._once, self._request(ask)), patience)
 
     async def ask(self, ask: Ask) -> object:
         """Send a request; return the JSON of its answer. Raises UpstreamError."""
         exchange = await self.open(ask)
-        try:
-            body = await exchange.read()
-        finally:
-            exchange.release()
+        body = await exchange.taken()
         try:
             return json.decode_lenient(body)
         except json.JSONError:
             kind = exchange.headers.get("content-type", "something else")[:80]
-            raise self.wrong(f"answered with {kind} instead of JSON.") from None
-
-    def wrong(self, message: str) -> UpstreamError:
-        """Make the error for an answer that is not one."""
-        return UpstreamError(f"{self.who}: {message}", code="upstream_invalid")
+            raise invalid(self.who, f"answered with {kind} instead of JSON.") from None
 
     async def close(self) -> None:
         """Close our connections, whatever is under way on them."""
@@ -92,18 +77,12 @@ class Link:
             self._answers.add(exchange)
         if 200 <= exchange.status < 300:
             return exchange
-        try:
-            body = await exchange.read()
-        finally:
-            exchange.release()
-        raise refusal(self.who, exchange.status, exchange.headers, body)
+        said = hushed(await exchange.taken(), request.headers)
+        raise refused(self.who, exchange.status, exchange.headers, said)
 
     def _request(self, ask: Ask) -> HttpRequest:
         pairs = urlencode(list(ask.query))
-        try:
-            body = b"" if ask.body is None else json.encode(ask.body)
-        except json.JSONError as error:
-            raise RequestError(str(error), code="invalid_json") from None
+        body = b"" if ask.body is None else encoded(ask.body)
         kind = {"content-type": "application/json"} if body else {}
         return HttpRequest(
             url=f"{self.base_url}/{ask.path}" + (f"?{pairs}" if pairs else ""),
@@ -120,17 +99,24 @@ class Link:
             return self._given
         loop = asyncio.get_running_loop()
         if self._own is None or self._loop is not loop:
-            self._own, self._loop = HttpClient(), loop
+            self._own, self._loop = HttpClient(self.timeouts), loop
             self._answers.clear()
         return self._own
 
 
-def refusal(who: str, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-    """Read the answer of a server that refuses."""
-    from antiphon.adapters.base import Provider  # start-up time
-    from antiphon.adapters.responses import Responses
-
-    return Responses(Provider(name=who, adapter="responses")).error(status, headers, body)
+def _address(url: str) -> str:
+    """Return what paths are written behind; raises RequestError if none can be."""
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:
+        raise RequestError("The base_url is no URL.", param="base_url") from None
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        message = (
+            "A base_url ends with a path: it has no query and no fragment. What it says of who asks"
+            " belongs into api_key or headers, where it is shown to nobody else."
+        )
+        raise RequestError(message, param="base_url", code="invalid_value")
+    return parts.geturl().rstrip("/")
 
 
 def _timeouts(timeout: float | Timeouts | None) -> Timeouts | None:

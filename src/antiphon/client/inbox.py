@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from weakref import finalize
 
-from antiphon.client.heard import Listener
-from antiphon.client.messages import WHO
+from antiphon.client.errors import WHO
+from antiphon.client.listener import Listener
 from antiphon.core.errors import AntiphonError, RemoteProtocolError, UpstreamError
 from antiphon.core.events import Event
 from antiphon.core.response import Response
@@ -18,7 +18,7 @@ MAX_BATCH = 256
 """How many messages are handed over at once, so that others get their turn."""
 
 
-class Turn:
+class Inbox:
     """What has come of one turn. It ends with its last message; its reader may leave before."""
 
     def __init__(self, lane: str, drained: Callable[[], None]) -> None:
@@ -100,10 +100,10 @@ class Turn:
             raise late(WHO, f"sent nothing for {seconds:g} seconds.") from None
 
 
-class Hearing:
+class SocketSource:
     """The reader of a turn: the source of one stream."""
 
-    def __init__(self, turn: Turn, timeouts: Timeouts, *, strict: bool) -> None:
+    def __init__(self, turn: Inbox, timeouts: Timeouts, *, strict: bool) -> None:
         self._turn = turn
         self._timeouts = timeouts
         self._listener = Listener(strict=strict)
@@ -150,6 +150,6 @@ class Hearing:
         self._turn.leave()
 
 
-def _forget(turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
+def _forget(turn: Inbox, loop: asyncio.AbstractEventLoop) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(turn.leave)

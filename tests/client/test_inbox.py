@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from antiphon.client import socket as sessions
+from antiphon.client.inbox import MAX_BATCH, MAX_UNREAD, Inbox
 from antiphon.client.socket import Session
-from antiphon.client.turn import MAX_BATCH, MAX_UNREAD, Turn
 from antiphon.core.errors import RemoteProtocolError, UpstreamError
 from antiphon.core.events import OutputTextDelta
 from antiphon.transport.connection import Timeouts
@@ -159,7 +159,7 @@ async def test_closing_a_stream_wakes_whoever_reads_it() -> None:
         await visitor.hear()
 
     async with scripted(meet) as url, Session(url) as session:
-        source = await session.source({"model": "m"})
+        source = await session.lane("").source({"model": "m"})
         assert [event.type for event in await source.batch()] == ["response.created"]
         waiting = asyncio.create_task(source.batch())
         await asyncio.sleep(0.01)
@@ -186,12 +186,12 @@ async def test_a_reader_that_has_raised_has_left() -> None:
 
     patience = Timeouts(idle=0.1)
     async with scripted(meet) as url, Session(url, strict=True, timeout=patience) as session:
-        source = await session.source({"model": "m"})
+        source = await session.lane("").source({"model": "m"})
         for _ in range(2):
             with pytest.raises(RemoteProtocolError):
                 await source.batch()
         with pytest.raises(UpstreamError, match="did not end the turn before"):
-            await session.source({"model": "m"})
+            await session.lane("").source({"model": "m"})
 
 
 # --- readers who are cancelled ----------------------------------------------------------------
@@ -206,7 +206,7 @@ async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
 
     go_on = asyncio.Event()
     async with scripted(meet) as url, Session(url) as session:
-        source = await session.source({"model": "m"})
+        source = await session.lane("").source({"model": "m"})
         await source.batch()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(source.batch(), 0.02)
@@ -253,7 +253,9 @@ async def test_whoever_is_cancelled_while_sending_leaves_a_lane_that_works() -> 
 
     go_on = asyncio.Event()
     async with scripted(meet, max_size=None) as url, Session(url) as session:
-        sending = asyncio.create_task(session.source({"model": "a", "input": "x" * 20_000_000}))
+        sending = asyncio.create_task(
+            session.lane("").source({"model": "a", "input": "x" * 20_000_000})
+        )
         await asyncio.sleep(0.2)
         sending.cancel()
         await asyncio.wait([sending])
@@ -266,7 +268,7 @@ async def test_whoever_is_cancelled_while_sending_leaves_a_lane_that_works() -> 
 
 
 async def test_a_turn_keeps_what_came_before_its_failure() -> None:
-    heard = Turn("", lambda: None)
+    heard = Inbox("", lambda: None)
     heard.put(b"1")
     heard.end(UpstreamError("gone"))
     assert await heard.take(1) == [b"1"]
@@ -276,7 +278,7 @@ async def test_a_turn_keeps_what_came_before_its_failure() -> None:
 
 
 async def test_a_turn_that_is_over_is_never_full() -> None:
-    heard = Turn("", lambda: None)
+    heard = Inbox("", lambda: None)
     heard.put(b"x" * (MAX_UNREAD + 1))
     assert heard.full
     heard.end()
@@ -284,7 +286,7 @@ async def test_a_turn_that_is_over_is_never_full() -> None:
 
 
 async def test_a_reader_that_is_behind_lets_others_go_first() -> None:
-    heard, others = Turn("", lambda: None), list[str]()
+    heard, others = Inbox("", lambda: None), list[str]()
     heard.put(b"1")
     asyncio.get_running_loop().call_soon(others.append, "went")
     assert await heard.take(1) == [b"1"]

@@ -58,16 +58,16 @@ class ContextUsage(Struct, frozen=True, kw_only=True):
         return self.used_tokens >= self.max_tokens * threshold
 
 
-class Budget:
+class Window:
     """What a run may give its model to read: the window, less the answer and a reserve."""
 
-    def __init__(self, window: int, completion: int = COMPLETION_TOKENS) -> None:
-        if window < 1:
-            message = f"Invalid 'context_window': it must be at least 1, not {window}."
+    def __init__(self, size: int, completion: int = COMPLETION_TOKENS) -> None:
+        if size < 1:
+            message = f"Invalid 'context_window': it must be at least 1, not {size}."
             raise RequestError(message, param="context_window", code="invalid_value")
         # A window that the answer alone would fill is shared by halves.
-        answer = completion if completion < window else window // 2
-        self.limit = max(1, (window - answer) * 95 // 100)
+        answer = completion if completion < size else size // 2
+        self.limit = max(1, (size - answer) * 95 // 100)
 
     def usage(self, used: int) -> ContextUsage:
         """Tell how full the window is when so many tokens are used."""
@@ -148,11 +148,14 @@ def windowed(
 
 
 def _parts_a_pair(rounds: Sequence[Sequence[Item]], at: int) -> bool:
-    before, after = (
-        [item for round in half for item in round] for half in (rounds[:at], rounds[at:])
-    )
-    called = {item.call_id for item in before if isinstance(item, FunctionCall)}
-    return any(isinstance(item, FunctionCallOutput) and item.call_id in called for item in after)
+    """Tell whether an output would be kept without its call; ids may come again in every round."""
+    called: set[str] = set()
+    for item in (item for round in rounds[at:] for item in round):
+        if isinstance(item, FunctionCall):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionCallOutput) and item.call_id not in called:
+            return True
+    return False
 
 
 def _note(dropped: int, kept: int) -> Message:

@@ -4,10 +4,12 @@ The names and fields are Graphlit's, in Python's spelling. Times of day are date
 in milliseconds. The last four are the low-level events: what the model said, piece by piece.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
-from antiphon.client.agent.budget import ContextUsage
+from msgspec import field
+
+from antiphon.client.agent.window import ContextUsage
 from antiphon.core.value import Value
 
 ToolStatus = Literal["preparing", "ready", "executing", "completed", "failed"]
@@ -66,26 +68,26 @@ class AgentMessage(Value):
     completion_time: float | None = None
 
 
-class RoundUsage(Value):
+class Tokens(Value):
+    """How many tokens something took."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class RoundUsage(Tokens):
     """The tokens of one round."""
 
     round: int
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
-    cached_input_tokens: int = 0
-    reasoning_tokens: int = 0
 
 
-class AgentUsage(Value):
+class AgentUsage(Tokens):
     """The tokens of a run, in total and round by round."""
 
     model: str
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
-    cached_input_tokens: int = 0
-    reasoning_tokens: int = 0
     rounds: list[RoundUsage]
 
 
@@ -109,32 +111,43 @@ class AgentFault(Value):
     recoverable: bool = False
 
 
+def now() -> datetime:
+    """Return the time of day."""
+    return datetime.now(UTC)
+
+
+class Timed(Value):
+    """An event that says when it happens."""
+
+    timestamp: datetime = field(default_factory=now)
+
+
+class OfRun(Timed):
+    """An event in the life of a run."""
+
+    conversation_id: str
+
+
 # --- the run ---------------------------------------------------------------------------------
 
 
-class ConversationStarted(Value):
+class ConversationStarted(OfRun):
     """The run has begun."""
 
     type: Literal["conversation_started"] = "conversation_started"
-    conversation_id: str
-    timestamp: datetime
     model: str
 
 
-class ConversationQueued(Value):
+class ConversationQueued(OfRun):
     """Another run of the same conversation is still at work; this one waits for it."""
 
     type: Literal["conversation_queued"] = "conversation_queued"
-    conversation_id: str
-    timestamp: datetime
 
 
-class ConversationCancelled(Value):
+class ConversationCancelled(OfRun):
     """The run was aborted."""
 
     type: Literal["conversation_cancelled"] = "conversation_cancelled"
-    conversation_id: str
-    timestamp: datetime
 
 
 class ConversationCompleted(Value):
@@ -151,21 +164,17 @@ class ConversationCompleted(Value):
     usage: AgentUsage
 
 
-class AgentFailed(Value):
+class AgentFailed(OfRun):
     """The run broke; the exception follows."""
 
     type: Literal["error"] = "error"
-    conversation_id: str
-    timestamp: datetime
     error: AgentFault
 
 
-class ConnectionUpdate(Value):
+class ConnectionUpdate(OfRun):
     """The server is asked in another way from now on: a socket was refused, or lost."""
 
     type: Literal["connection_update"] = "connection_update"
-    conversation_id: str
-    timestamp: datetime
     transport: Literal["websocket", "http", "chat"]
     reason: str
 
@@ -173,21 +182,19 @@ class ConnectionUpdate(Value):
 # --- its context -----------------------------------------------------------------------------
 
 
-class ContextWindow(Value):
+class ContextWindow(Timed):
     """How full the model's window is; told where its size is known."""
 
     type: Literal["context_window"] = "context_window"
     usage: ContextUsage
-    timestamp: datetime
 
 
-class ContextManagement(Value):
+class ContextManagement(Timed):
     """The context was changed: cut, windowed, or sent again as a whole."""
 
     type: Literal["context_management"] = "context_management"
     action: ContextAction
     usage: ContextUsage | None = None
-    timestamp: datetime
 
 
 # --- what the model does ---------------------------------------------------------------------
@@ -203,13 +210,12 @@ class MessageUpdate(Value):
     metrics: Metrics | None = None
 
 
-class ToolUpdate(Value):
+class ToolUpdate(Timed):
     """A step in the life of a call. `progress` is what its function reports as it runs."""
 
     type: Literal["tool_update"] = "tool_update"
     tool_call: ToolCall
     status: ToolStatus
-    timestamp: datetime
     started_at: datetime | None = None
     completed_at: datetime | None = None
     failed_at: datetime | None = None

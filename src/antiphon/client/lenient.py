@@ -1,4 +1,4 @@
-"""Values of strangers, read with patience: what fits is taken, the rest is kept beside it.
+"""JSON of strangers, read leniently: what fits is taken, the rest is kept beside it.
 
 The readers of `core.value` go by the letter, and are asked first. Where they refuse, this one takes
 a word it does not know for a word, fills what is missing with nothing, and keeps in `extra` what
@@ -14,8 +14,11 @@ from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origi
 from msgspec import UNSET
 from msgspec.structs import FieldInfo, fields
 
-from antiphon.adapters.fields import Fields, fields_of, list_of, string
+from antiphon.adapters.fields import Fields, fields_of, given, list_of, string
+from antiphon.core.items import Item
 from antiphon.core.value import ShapeError, Value, decode, read, type_names
+from antiphon.wire import json
+from antiphon.wire.dialects import canonical_item
 
 V = TypeVar("V", bound=Value)
 
@@ -25,7 +28,24 @@ MISSING = object()
 BLANKS: dict[object, object] = {str: "", int: 0, float: 0.0, bool: False, NoneType: None}
 
 
-def patient(kind: type[V], raw: object) -> V:
+def decoded(data: bytes) -> object:
+    """Read JSON, or return None for what is none.
+
+    Every string is whole but a delta, whose other half may follow.
+    """
+    try:
+        raw = json.decode_lenient(data)
+    except (json.JSONError, RecursionError):
+        return None
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return raw
+    from antiphon.adapters.responses.items import mended  # start-up time
+
+    delta = fields_of(raw).get("delta")
+    return fields_of(mended(raw)) | {"delta": delta} if isinstance(delta, str) else mended(raw)
+
+
+def lenient(kind: type[V], raw: object) -> V:
     """Read a value of a class from any JSON."""
     try:
         return decode(kind, raw)
@@ -33,16 +53,17 @@ def patient(kind: type[V], raw: object) -> V:
         return cast("V", _value(kind, fields_of(raw)))
 
 
-def patient_any(hint: object, raw: object) -> object:
-    """Read a value of any annotation that has a place for it."""
-    return _member(hint, raw)
+def items_in(value: object) -> list[Item]:
+    """Read the items of a list, in either dialect."""
+    entries = [canonical_item(entry) for entry in list_of(value) if fields_of(entry)]
+    return [cast("Item", _member(Item, entry)) for entry in entries]
 
 
 def _value(kind: type[Value], raw: Fields) -> Value:
     with suppress(ShapeError):  # or else it is read as it is
         raw = kind.prepare(raw, "")
     values: Fields = {}
-    extra = {name: raw[name] for name in raw if raw[name] is not None}
+    extra = given(raw)
     for info, hint in _slots(kind):
         value = _member(hint, raw[info.encode_name]) if info.encode_name in raw else MISSING
         if value is not MISSING:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.client.heard import Listener
+from antiphon.client.listener import Listener
 from antiphon.core.content import OutputText
 from antiphon.core.errors import ErrorPayload, RemoteProtocolError, UpstreamError
 from antiphon.core.events import (

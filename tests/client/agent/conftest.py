@@ -1,0 +1,20 @@
+"""What the tests of the agent loop share: a server in an arena, and a client of it."""
+
+import pytest
+
+from antiphon.client.client import AsyncClient
+from tests.client.agent.arena import Arena, arena
+
+
+@pytest.fixture
+def server():
+    """Give a worker behind a gate."""
+    with arena() as made:
+        yield made
+
+
+@pytest.fixture
+async def client(server: Arena):
+    """Give a client of it."""
+    async with AsyncClient(server.url) as made:
+        yield made

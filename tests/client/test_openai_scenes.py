@@ -1,0 +1,64 @@
+"""OpenAI's own words, scene by scene: legal, and understood."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from antiphon.client.client import AsyncClient
+from antiphon.client.listener import Listener
+from antiphon.core.items import FunctionCall, Message, Reasoning
+from antiphon.core.response import Response
+from antiphon.wire import sse
+from tests.adapters.scripts import Seen
+from tests.adapters.scripts.responses import SCENES
+from tests.upstream import Answer, upstream
+
+pytestmark = pytest.mark.anyio
+
+
+def seen(response: Response) -> Seen:
+    """Say what a response means."""
+    usage = response.usage
+    assert usage is not None
+    calls = [item for item in response.output if isinstance(item, FunctionCall)]
+    messages = [item for item in response.output if isinstance(item, Message)]
+    thoughts = [item for item in response.output if isinstance(item, Reasoning)]
+    refusals = [part for item in messages for part in item.content if part.type == "refusal"]
+    details = response.incomplete_details
+    return Seen(
+        text=response.output_text,
+        calls=[(call.call_id, call.name, json.loads(call.arguments)) for call in calls],
+        reasoning="".join(part.text for item in thoughts for part in item.summary),  # type: ignore[union-attr]
+        refusal="".join(part.refusal for part in refusals),  # type: ignore[union-attr]
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.input_tokens_details.cached_tokens,
+        reasoning_tokens=usage.output_tokens_details.reasoning_tokens,
+        status=response.status,
+        reason=details.reason if details else None,
+    )
+
+
+def meant(scene: Seen) -> Seen:
+    """Return what a scene means, without the provider's own word for its end."""
+    return replace(scene, stop="")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", SCENES)
+def test_openais_own_words_are_legal_and_understood(name: str, strict: bool):
+    listener = Listener(strict=strict)
+    for frame in sse.Decoder().feed(SCENES[name].stream):
+        assert len(listener.feed(frame.data)) == 1
+    listener.close()
+    assert listener.response is not None
+    assert seen(listener.response) == meant(SCENES[name].seen)
+
+
+@pytest.mark.parametrize("name", SCENES)
+async def test_openais_whole_answers_are_understood(name: str):
+    answer = Answer(SCENES[name].whole, headers={"content-type": "application/json"})
+    with upstream(answer) as server:
+        async with AsyncClient(server.url) as client:
+            assert seen(await client.create(model="m")) == meant(SCENES[name].seen)
