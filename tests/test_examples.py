@@ -1,5 +1,7 @@
 """Every example, run by a real server and asked by a real client."""
 
+import os
+import re
 import runpy
 import subprocess
 import sys
@@ -93,3 +95,19 @@ def test_a_chat_goes_on_from_what_was_said(server: str) -> None:
         "> ",
     ]
     assert chat.stderr == ""
+
+
+def test_an_agent_talks_in_a_terminal_and_remembers() -> None:
+    with command() as (address, _):
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / "agent.py")],
+            input="What does the clock say?\nHello!\n\n",
+            env=os.environ | {"ANTIPHON_BASE_URL": f"{address}/v1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    called, answered, _, hello, *_ = done.stdout.splitlines()
+    assert re.fullmatch(r"> \[clock\(\{\}\) = \d\d:\d\d\]", called)
+    assert answered.startswith("clock says: ")
+    assert hello.endswith("You said: Hello! This conversation has 3 messages.")
