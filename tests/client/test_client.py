@@ -14,6 +14,7 @@ from antiphon.core.fold import fold
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Message, Reasoning, user
 from antiphon.core.judge import judge
 from antiphon.core.tools import FunctionTool
+from tests.upstream import upstream, whole
 
 pytestmark = pytest.mark.anyio
 
@@ -260,3 +261,11 @@ def test_importing_it_brings_nothing_that_is_not_needed_yet():
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"asyncio", "httptools", "openai", "pydantic", "ssl", "urllib.request", "websockets"}
     assert heavy & set(ran.stdout.split()) == set()
+
+
+async def test_a_page_without_items_is_the_last_whatever_it_says():
+    empty = whole({"object": "list", "data": [], "has_more": True, "last_id": "msg_1"})
+    with upstream(empty) as server:
+        async with AsyncClient(server.url) as client:
+            assert [item async for item in client.input_items("resp_1")] == []
+        assert len(server.requests) == 1

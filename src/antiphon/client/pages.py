@@ -41,9 +41,10 @@ class Pages:
             ask = Ask(method="GET", path=self._path, query=query)
             page = fields_of(await self._peer.ask(ask))
             items = items_in(page.get("data"))
-            if items:
-                yield items
-            after = string(page.get("last_id")) or (string(items[-1].id) if items else "")
+            if not items:
+                return  # whatever it says of more
+            yield items
+            after = string(page.get("last_id")) or string(items[-1].id)
             if page.get("has_more") is not True or not after or after in seen:
                 return
             seen.add(after)
