@@ -38,8 +38,9 @@ class Peer:
         self.patience = Patience(retries=retries)
         self.who = urlsplit(self.base_url).netloc or self.base_url
         """The server's name in our errors."""
-        key = os.environ.get("ANTIPHON_API_KEY") if api_key is None else api_key
-        shown = {"authorization": f"Bearer {key.strip()}"} if key and key.strip() else {}
+        given = os.environ.get("ANTIPHON_API_KEY") if api_key is None else api_key
+        self.key = (given or "").strip() or None
+        shown = {"authorization": f"Bearer {self.key}"} if self.key else {}
         self.headers = shown | {name.lower(): v for name, v in (headers or {}).items()}
         """What every request says beside its own: who asks, and what the caller added."""
         self._given = transport

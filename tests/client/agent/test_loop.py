@@ -473,3 +473,16 @@ async def test_a_try_that_failed_is_paid_for_all_the_same():
         result, _ = await run(provider)
     assert [(r.round, r.total_tokens) for r in result.usage.rounds] == [(0, 8), (0, 5)]
     assert result.usage.total_tokens == 13
+
+
+@pytest.mark.parametrize("way", [False, True], ids=["chat", "responses"])
+async def test_a_key_that_a_server_repeats_is_not_told(way):
+    error = {"error": {"message": "Bad key: my-own-secret-key", "code": "invalid_api_key"}}
+    with upstream(whole(error, 401)) as provider:
+        async with AsyncClient(f"{provider.url}/v1", api_key="my-own-secret-key") as client:
+            options = replace(HTTP, use_responses_api=way)
+            with pytest.raises(UpstreamError) as caught:
+                await run_agent("hi", model="m", client=client, options=options)
+        assert provider.requests[0].headers["authorization"] == "Bearer my-own-secret-key"
+    assert "my-own-secret-key" not in str(caught.value)
+    assert "Bad key: " in str(caught.value)

@@ -33,7 +33,7 @@ async def ask_in_chat(peer: Peer, request: Request, items: Sequence[Item]) -> "C
     provider = Provider(
         name=peer.who, adapter="openai", base_url=peer.base_url, headers=peer.headers
     )
-    link = Link(provider, None, peer.transport(), Patience(retries=0))
+    link = Link(provider, peer.key, peer.transport(), Patience(retries=0))
     model = UpstreamModel(link, request.model or "")
     turn = Turn(request=request, input=items, response_id=id)
     channel = Channel[Event](ENOUGH)
