@@ -11,6 +11,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from antiphon.client.agent.brief import Brief
+from antiphon.client.agent.calling import Tell
 from antiphon.client.agent.events import (
     AgentFailed,
     AgentFault,
@@ -29,7 +30,7 @@ from antiphon.client.agent.events import (
 from antiphon.client.agent.recovery import Recovery
 from antiphon.client.agent.rounds import Rounds
 from antiphon.client.agent.routes import Routes
-from antiphon.client.agent.teller import Tell, Teller
+from antiphon.client.agent.teller import Teller
 from antiphon.client.agent.window import COMPLETION_TOKENS, ContextUsage, Window, truncated
 from antiphon.client.errors import broken
 from antiphon.client.tools.calls import Outcome, Progress, run_calls
@@ -170,12 +171,12 @@ class Loop:
 
     async def _run(self, calls: Sequence[FunctionCall]) -> list[FunctionCallOutput]:
         async def tell(progress: Progress) -> None:
-            await self._tell(self._teller.progress(progress))
+            await self._tell(self._teller.calls.progress(progress))
 
         limit = self._options.parallel_tools
         with self._brief.conversation.floor.kept():
             outcomes = await run_calls(calls, self._tools, limit=limit, tell=tell)
-        self._calls += self._teller.calls()
+        self._calls += self._teller.calls.told
         return [await self._output(outcome) for outcome in outcomes]
 
     async def _output(self, outcome: Outcome) -> FunctionCallOutput:

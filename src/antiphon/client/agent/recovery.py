@@ -9,10 +9,10 @@ import random
 import time
 
 from antiphon.client.agent.brief import Brief
+from antiphon.client.agent.calling import Tell
 from antiphon.client.agent.events import ConnectionUpdate, ContextAction, ContextManagement
 from antiphon.client.agent.rounds import Rounds
 from antiphon.client.agent.routes import FORGOTTEN, Routes
-from antiphon.client.agent.teller import Tell
 from antiphon.core.errors import UpstreamError
 from antiphon.transport.retry import Patience, delay
 

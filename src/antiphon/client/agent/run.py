@@ -23,12 +23,12 @@ from contextlib import aclosing
 from typing import Required, TypedDict, Unpack
 
 from antiphon.client.agent.brief import Brief
+from antiphon.client.agent.calling import Tell
 from antiphon.client.agent.conversation import Conversation, conversation_of, items_of
 from antiphon.client.agent.events import AgentEvent, ConversationCancelled
 from antiphon.client.agent.loop import AgentResult, Loop
 from antiphon.client.agent.options import Aborted, AgentOptions
 from antiphon.client.agent.routes import Routes
-from antiphon.client.agent.teller import Tell
 from antiphon.client.channel import Channel
 from antiphon.client.client import AsyncClient
 from antiphon.client.tools.signature import Function
