@@ -20,21 +20,22 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import aclosing
-from typing import Required, TypedDict, Unpack
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from antiphon.client.agent.brief import Brief
 from antiphon.client.agent.calling import Tell
 from antiphon.client.agent.conversation import Conversation, conversation_of, items_of
 from antiphon.client.agent.events import AgentEvent, ConversationCancelled
-from antiphon.client.agent.loop import AgentResult, Loop
 from antiphon.client.agent.options import Aborted, AgentOptions
-from antiphon.client.agent.routes import Routes
 from antiphon.client.channel import Channel
 from antiphon.client.client import AsyncClient
 from antiphon.client.tools.signature import Function
 from antiphon.client.tools.toolbox import AnyTool, resolved
 from antiphon.core.errors import AntiphonError
 from antiphon.engine.run import is_cancelled
+
+if TYPE_CHECKING:
+    from antiphon.client.agent.loop import AgentResult
 
 OnEvent = Callable[[AgentEvent], Awaitable[None] | None]
 
@@ -73,7 +74,7 @@ class AgentRun:
         state = "over" if self.result else "begun" if self._begun else "not begun"
         return f"<AgentRun of {self._brief.model}, {state}>"
 
-    def __await__(self) -> Generator[object, None, AgentResult]:
+    def __await__(self) -> "Generator[object, None, AgentResult]":
         return self._run(self._called).__await__()
 
     async def __aiter__(self) -> AsyncGenerator[AgentEvent, None]:
@@ -111,7 +112,10 @@ class AgentRun:
             if inspect.isawaitable(called):
                 await called
 
-    async def _run(self, tell: Tell) -> AgentResult:
+    async def _run(self, tell: Tell) -> "AgentResult":
+        from antiphon.client.agent.loop import Loop  # start-up time
+        from antiphon.client.agent.routes import Routes
+
         if self._begun:
             raise AntiphonError("A run happens once. Ask for another.")
         self._begun = True
@@ -180,6 +184,6 @@ def stream_agent(  # noqa: PLR0913 - what an agent is made of
 
 async def run_agent(
     prompt: object, *, client: AsyncClient | None = None, **wanted: Unpack[Wanted]
-) -> AgentResult:
+) -> "AgentResult":
     """Run an agent to its end, and return what came of it; see `stream_agent`."""
     return await stream_agent(prompt, client=client, **wanted)
