@@ -20,8 +20,7 @@ LONGEST_WAIT = 30.0
 JITTER = 0.1
 
 DISCONNECTED = frozenset({"websocket_closed", "websocket_connection_limit_reached"})
-LOST = DISCONNECTED | {FORGOTTEN}
-"""How a socket says that it has lost its place, and how a server does."""
+"""How a socket says that it has come to its end, and what was remembered with it."""
 
 LATE = "timeout"
 """How it is said that a server says nothing; a turn on the same socket would wait for its end."""
@@ -54,9 +53,10 @@ class Recovery:
     async def after(self, error: UpstreamError, rounds: Rounds) -> None:
         """Make ready to ask a round again; raises the error if nothing helps."""
         code = error.payload.code or ""
-        if code in DISCONNECTED or code == LATE:
+        left = code in DISCONNECTED or (code == LATE and self._routes.way == "websocket")
+        if left:
             await self._routes.disconnect()
-        lost = code in LOST or error.status in REFUSING
+        lost = left or code == FORGOTTEN or error.status in REFUSING
         if self._routes.unsealed(error):
             return
         if self._routes.remembers and rounds.continues and lost:
