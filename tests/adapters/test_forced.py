@@ -36,7 +36,7 @@ def test_a_schema_may_refer_to_itself() -> None:
         "$defs": {"n": {"type": "string"}},
     }
     assert mismatch('{"a": "x"}', schema) is None
-    assert mismatch('{"a": 1}', schema) == '1 is not of type "string"'
+    assert mismatch('{"a": 1}', schema) == 'a: 1 is not of type "string"'
 
 
 def test_half_a_character_is_mended_before_it_is_checked() -> None:

@@ -8,13 +8,13 @@ schema is the client's, and may name addresses; nothing is ever fetched for it.
 
 from collections.abc import Iterable
 from dataclasses import replace as with_fields
-from typing import NoReturn
 
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Decoder, Prompt
 from antiphon.adapters.carry import feature_of
 from antiphon.adapters.faults import Fault
+from antiphon.adapters.validity import Validity
 from antiphon.core import parts
 from antiphon.core.parts import Part
 from antiphon.core.request import JsonSchemaFormat, Request, TextConfig
@@ -162,20 +162,8 @@ class ForcedDecoder(Decoder):
 
 def mismatch(text: str, schema: dict[str, object]) -> str | None:
     """Say how a text fails to be JSON that satisfies a schema, if it does."""
-    import jsonschema_rs
-
     try:
         value = json.decode(mend(text).encode())
     except json.JSONError as error:
         return str(error)
-    try:
-        checker = jsonschema_rs.validator_for(schema, retriever=nowhere)
-        found = next(checker.iter_errors(value), None)
-    except (ValueError, jsonschema_rs.ValidationError):
-        return None  # a schema that cannot be read demands nothing
-    return None if found is None else found.message[:200]
-
-
-def nowhere(address: str) -> NoReturn:
-    """Find nothing at an address; by itself the checker would ask any server, or read any file."""
-    raise ValueError(f"'{address[:80]}' is not looked up")
+    return next((problem[:200] for problem in Validity(schema).problems(value)), None)

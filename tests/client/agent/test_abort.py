@@ -17,6 +17,10 @@ from tests.client.agent.arena import CHAT, HTTP, SOCKET, WAYS, Fault
 pytestmark = pytest.mark.anyio
 
 WORK = "rounds=2 parallel=2 slow=10"
+QUICK = "rounds=1 parallel=2"
+ENDS = ("conversation_completed", "conversation_cancelled", "error")
+TURNS = 40
+"""How many turns of the loop lie between two moments at which a run is stopped."""
 
 
 @tool
@@ -33,28 +37,64 @@ async def lasting() -> set[asyncio.Task]:
     return asyncio.all_tasks() - {asyncio.current_task()}
 
 
-async def follow(run, seen: list[str], stop: int, signal: AbortSignal) -> None:
-    """Read events, and abort after so many."""
-    async for event in run:
+@WAYS
+async def test_a_run_can_be_aborted_at_every_event(client, options):
+    before, stop = await lasting(), 1
+    while "conversation_completed" not in (seen := await aborted(client, options, stop)):
+        assert seen[-1] == "conversation_cancelled"
+        assert "error" not in seen
+        stop += 1
+    assert stop >= len(seen) > 20  # only then was it too late
+    assert await lasting() == before
+
+
+async def aborted(client, options: AgentOptions, stop: int) -> list[str]:
+    """Abort a run at one of its events; return all that it told."""
+    signal, seen = AbortSignal(), []
+
+    def follow(event: AgentEvent) -> None:
         seen.append(event.type)
         if len(seen) == stop:
             signal.abort()
 
+    options = replace(options, abort_signal=signal)
+    run = run_agent(
+        QUICK, model="worker", tools=[rest], options=options, client=client, on_event=follow
+    )
+    with contextlib.suppress(Aborted):
+        assert (await run).final == "Done: 0, 1."
+        assert seen[-1] == "conversation_completed"
+    return seen
+
 
 @WAYS
-async def test_a_run_can_be_aborted_at_every_event(client, options):
-    run = stream_agent(WORK, model="worker", tools=[rest], options=options, client=client)
-    count = len([event async for event in run])
-    before = await lasting()
-    for stop in range(1, count - 1, max(1, count // 12)):
-        signal, seen = AbortSignal(), []
-        aborting = replace(options, abort_signal=signal)
-        run = stream_agent(WORK, model="worker", tools=[rest], options=aborting, client=client)
-        with pytest.raises(Aborted):
-            await follow(run, seen, stop, signal)
-        assert seen[-1] == "conversation_cancelled"
-        assert "error" not in seen
-        assert "conversation_completed" not in seen
+async def test_a_run_can_be_cancelled_at_every_await(client, options):
+    before, stopped = await lasting(), 0
+    while True:
+        told: list[str] = []
+        run = run_agent(
+            QUICK,
+            model="worker",
+            tools=[rest],
+            options=options,
+            client=client,
+            on_event=lambda event, told=told: told.append(event.type),
+        )
+        task = asyncio.create_task(run)
+        for _ in range(stopped * TURNS):
+            await asyncio.sleep(0)
+        if task.done():
+            break
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task  # its last word may have been said already
+        ends = [name for name in told if name in ENDS]
+        assert ends in ([], ["conversation_completed"], ["conversation_cancelled"])
+        assert task.cancelled() or ends == ["conversation_completed"]
+        assert not told or ends == told[-1:]
+        stopped += 1
+    assert (await task).final == "Done: 0, 1."
+    assert stopped > 20
     assert await lasting() == before
 
 

@@ -113,14 +113,14 @@ class Loop:
         self._rounds = Rounds(await conversation.load(), self._brief.prompt)
         status, reason = await self._converse()
         items = self._rounds.said()
+        check()
         await self._keep(items)
         return await self._complete(status, reason, items)
 
     async def _converse(self) -> tuple[Ending, str | None]:
         """Ask and call, round after round."""
         for _ in range(self._options.max_tool_rounds):
-            if is_cancelled():
-                raise asyncio.CancelledError  # a function of the caller's has taken it for its own
+            check()
             await self._fit()
             response = self._response = await self._round()
             self._count(response)
@@ -155,6 +155,7 @@ class Loop:
         async with self._routes.stream(fields, self._rounds) as stream:
             async for events in stream.batches():
                 for event in events:
+                    check()
                     if not checked and isinstance(event, Lifecycle):
                         self._routes.check(event.response, self._rounds)
                         checked = True
@@ -288,6 +289,16 @@ class Loop:
         if not self._kept:
             self._kept = True
             await self._brief.conversation.add(items)
+
+
+def check() -> None:
+    """Stop here if the run is to stop.
+
+    Where everything has come already it would not wait for anything; and a function of the caller's
+    may have taken the cancellation for its own.
+    """
+    if is_cancelled():
+        raise asyncio.CancelledError
 
 
 def total(rounds: list[RoundUsage], model: str) -> AgentUsage:

@@ -11,6 +11,7 @@ with each. Either way the conversation is told alike, over whatever the server s
 
 import asyncio
 import inspect
+import threading
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -122,13 +123,16 @@ class AgentRun:
         signal = self._brief.options.abort_signal
         if signal is not None and signal.aborted:
             raise Aborted("The run was aborted before it began.")
-        loop = asyncio.get_running_loop()
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
         routes = Routes(self._client, self._brief.options)
         work = Loop(self._brief, routes, tell)
         task = asyncio.create_task(work.run())
 
         def stop() -> None:
-            loop.call_soon_threadsafe(task.cancel)
+            if threading.get_ident() == here:
+                task.cancel()  # at once: the run looks for it at every event
+            else:
+                loop.call_soon_threadsafe(task.cancel)
 
         silence = signal.listen(stop) if signal else None
         try:

@@ -6,9 +6,9 @@ was expected, what came.
 
 from collections.abc import Iterable, Mapping
 
+from antiphon.adapters.validity import Validity
 from antiphon.client.tools.mending import closed
 from antiphon.client.tools.nulls import without_nulls
-from antiphon.client.tools.validity import Validity
 from antiphon.core.errors import AntiphonError
 from antiphon.core.schema import Schema, is_object
 from antiphon.core.surrogates import mend

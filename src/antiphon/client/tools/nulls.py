@@ -4,7 +4,7 @@ In strict form every property is required, and one that was optional may be null
 where a property is optional means that it was left out, even if null is a value it may have.
 """
 
-from antiphon.client.tools.validity import Validity
+from antiphon.adapters.validity import Validity
 from antiphon.core.schema import Schema, is_array, is_object, resolve
 
 MAX_DEPTH = 256

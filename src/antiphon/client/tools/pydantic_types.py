@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast, get_args, get_type_hints
 
 import msgspec
 
-from antiphon.client.tools.validity import place
+from antiphon.adapters.validity import place
 from antiphon.core.schema import Schema
 from antiphon.core.value import ShapeError
 
