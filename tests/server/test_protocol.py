@@ -467,4 +467,4 @@ def test_a_disconnect_ends_the_answer_under_way_though_others_wait(patient: Hous
 
 def test_the_protocol_can_be_sent_to_a_worker():
     protocol = cast("Any", pickle.loads(pickle.dumps(hardened(Limits(header_seconds=1)))))
-    assert protocol.keywords == {"limits": Limits(header_seconds=1)}
+    assert protocol.keywords["limits"] == Limits(header_seconds=1)

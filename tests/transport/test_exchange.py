@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from antiphon.core.errors import UpstreamError
+from antiphon.transport import connection
 from antiphon.transport import exchange as module
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.exchange import Exchange
@@ -260,7 +261,7 @@ async def test_a_body_that_is_too_long_to_read_at_once_is_refused(
 
 
 async def test_a_stream_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BODY", 1_000_000)
+    monkeypatch.setattr(connection, "MAX_BODY", 1_000_000)
     got: list[int] = []
     async with opened(pouring([0])) as (server, exchange):
         exchange.listen(lambda data: got.append(len(data)))

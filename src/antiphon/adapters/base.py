@@ -8,7 +8,7 @@ short and errors in bodies are told.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +32,7 @@ from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.core.items import Item
 from antiphon.core.parts import Part
 from antiphon.core.request import Request
-from antiphon.wire import json, ndjson, sse
+from antiphon.wire import json
 from antiphon.wire.upstream import Credential, Key, Upstream
 
 T = TypeVar("T")
@@ -231,11 +231,24 @@ class Adapter(ABC):
 LAST = frozenset({parts.Finish, parts.Failure})
 
 
+class Framing(Protocol):
+    """How the bytes of a stream are cut into chunks: `wire` has several."""
+
+    def feed(self, data: bytes, /) -> Iterable[object]:
+        """Return the chunks that some bytes complete; may raise ValueError."""
+        ...
+
+    def close(self) -> Iterable[object]:
+        """Return the chunks that the stream's end completes."""
+        ...
+
+
 class Decoder(ABC):
     """Hears one answer: bytes in, parts out."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, framing: Framing) -> None:
         self.adapter = adapter
+        self.framing = framing
         self.finished = False
         """Whether the model has said why it stopped."""
         self.done = False
@@ -245,24 +258,26 @@ class Decoder(ABC):
         """Tell whether a body of this type is a stream, and not one whole answer."""
         return "json" not in content_type or "ndjson" in content_type
 
-    def feed(self, data: bytes) -> list[Part]:
-        """Return the parts that some bytes of a stream complete."""
+    def feed(self, data: bytes | None) -> list[Part]:
+        """Return the parts that some bytes of a stream complete, or, without any, its end."""
         told: list[Part] = []
         try:
-            self._walk(self.split(data), told)
+            framing = self.framing
+            for chunk in framing.close() if data is None else framing.feed(data):
+                if self.done:
+                    break
+                for part in self.read(chunk):
+                    told.append(part)
+                    if type(part) in LAST:
+                        self._note(part)
         except UNREADABLE as error:
-            self._give_up(error, told)
+            if data is not None or not self.finished:  # or else only its last words were cut
+                self._give_up(error, told)
         return told
 
     def close(self) -> list[Part]:
         """Return what is left when the stream has ended, or that it ended too early."""
-        told: list[Part] = []
-        try:
-            self._walk(self.rest(), told)
-        except UNREADABLE as error:
-            if not self.finished:  # or else only its last words were cut
-                self._give_up(error, told)
-        return self._closed(told)
+        return self._closed(self.feed(None))
 
     def whole(self, body: bytes) -> list[Part]:
         """Return the parts of an answer that came in one piece."""
@@ -279,14 +294,6 @@ class Decoder(ABC):
     # --- what a dialect says ---
 
     @abstractmethod
-    def split(self, data: bytes) -> Iterable[object]:
-        """Cut the bytes of a stream into chunks."""
-
-    def rest(self) -> Iterable[object]:
-        """Return the chunks that the stream's end completes."""
-        return ()
-
-    @abstractmethod
     def read(self, chunk: object) -> Iterable[Part]:
         """Return the parts that a chunk means."""
 
@@ -299,15 +306,6 @@ class Decoder(ABC):
         return (self.adapter.failure(CUT),)
 
     # --- what is the same for all ---
-
-    def _walk(self, chunks: Iterable[object], told: list[Part]) -> None:
-        for chunk in chunks:
-            if self.done:
-                break
-            for part in self.read(chunk):
-                told.append(part)
-                if type(part) in LAST:
-                    self._note(part)
 
     def _note(self, part: Part) -> None:
         if isinstance(part, parts.Finish):
@@ -326,69 +324,27 @@ class Decoder(ABC):
         return told
 
 
-class SseDecoder(Decoder):
-    """Hears Server-Sent Events, up to `[DONE]` if there is one."""
-
-    reads_done: ClassVar[bool] = False
-    """Whether `[DONE]` is read like an event, because it says something in this dialect."""
-
-    def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter)
-        self._events = sse.Decoder(MAX_EVENT)
-
-    def split(self, data: bytes) -> Iterable[sse.Event]:
-        """Cut the bytes into events."""
-        events = self._events.feed(data)
-        return events if self.reads_done else self._until_done(events)
-
-    def rest(self) -> Iterable[sse.Event]:
-        """Return the event whose blank line never came."""
-        events = self._events.close()
-        return events if self.reads_done else self._until_done(events)
-
-    def _until_done(self, events: list[sse.Event]) -> Iterable[sse.Event]:
-        for event in events:
-            if event.data == sse.DONE:
-                self.done = True
-                return
-            yield event
-
-
-class NdjsonDecoder(Decoder):
-    """Hears one JSON text a line."""
-
-    def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter)
-        self._lines = ndjson.Decoder(MAX_EVENT)
-
-    def hears(self, content_type: str) -> bool:
-        """Take every body for lines: a whole answer is one line."""
-        del content_type
-        return True
-
-    def split(self, data: bytes) -> Iterable[bytes]:
-        """Cut the bytes into lines."""
-        return self._lines.feed(data)
-
-    def rest(self) -> Iterable[bytes]:
-        """Return the line whose end never came."""
-        return self._lines.close()
-
-
 class Reader(Generic[T]):
     """Reads JSON of one shape, fast. Unknown fields are ignored; half an emoji is kept."""
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
-        self._decoder = msgspec.json.Decoder(kind)
+        self.decode = msgspec.json.Decoder(kind).decode
+        """Reads a text that is as it should be, as nearly all of them are; raises ODD if not."""
 
     def __call__(self, data: bytes) -> T:
         """Read one text; raises ValueError."""
         try:
-            return self._decoder.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return msgspec.convert(json.decode_lenient(data), self._kind)
+            return self.decode(data)
+        except ODD:
+            return self.mend(data)
 
+    def mend(self, data: bytes) -> T:
+        """Read one text with patience; raises ValueError."""
+        return msgspec.convert(json.decode_lenient(data), self._kind)
+
+
+ODD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 UNREADABLE = (ValueError, RecursionError)
 """What bytes that nobody can read raise; msgspec's errors and our wire's are ValueErrors."""

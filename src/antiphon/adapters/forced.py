@@ -72,7 +72,7 @@ class ForcedDecoder(Decoder):
     """Hears another decoder, and takes the answer's tool for text."""
 
     def __init__(self, inner: Decoder, request: Request) -> None:
-        super().__init__(inner.adapter)
+        super().__init__(inner.adapter, inner.framing)
         self._inner = inner
         self._name = name_for(request)
         self._schema = schema_of(request)
@@ -85,7 +85,7 @@ class ForcedDecoder(Decoder):
         """Leave it to the other."""
         return self._inner.hears(content_type)
 
-    def feed(self, data: bytes) -> list[Part]:
+    def feed(self, data: bytes | None) -> list[Part]:
         """Hear some bytes."""
         return self._changed(self._inner.feed(data))
 
@@ -96,10 +96,6 @@ class ForcedDecoder(Decoder):
     def whole(self, body: bytes) -> list[Part]:
         """Hear a whole answer."""
         return self._changed(self._inner.whole(body))
-
-    def split(self, data: bytes) -> Iterable[object]:
-        """Leave it to the other."""
-        return self._inner.split(data)
 
     def read(self, chunk: object) -> Iterable[Part]:
         """Leave it to the other."""

@@ -120,12 +120,15 @@ class Synth:
         self._stream.say(ResponseInProgress, response=replace(self._begun, status="in_progress"))
         return self._stream.take()
 
-    def feed(self, part: Part) -> list[Event]:
-        """Turn one part into the events it causes, perhaps none."""
-        if self.ended:
-            raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
-        self._steps[type(part)](part)
-        return self._stream.take()
+    def feed(self, *heard: Part) -> list[Event]:
+        """Turn parts into the events they cause, perhaps none."""
+        steps, stream = self._steps, self._stream
+        for part in heard:
+            if self.ended:
+                raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
+            steps[type(part)](part)
+        said, stream.said = stream.said, []
+        return said
 
     def restart(self) -> None:
         """Forget what a model gave of which nothing was told: another one answers in its place."""

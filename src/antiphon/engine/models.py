@@ -42,8 +42,8 @@ class Sink(Protocol):
         """Take note that the model answers, though nothing has come yet."""
         ...
 
-    def take(self, heard: Iterable[Part]) -> bool:
-        """Take parts, at once; tell whether more is wanted."""
+    def take(self, heard: Sequence[Part]) -> bool:
+        """Take parts, at once; tell whether more is wanted. A failure comes alone."""
         ...
 
     async def drained(self) -> None:

@@ -7,7 +7,7 @@ caller can still give it as one.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from antiphon.agents.turn import Turn
@@ -91,6 +91,8 @@ class Run:
         """Whether anything of the answer has been told."""
         self.begun = asyncio.Event()
         """Set when the model has begun to answer, or has ended without."""
+        self.full = False
+        """Whether the listener was too far behind when something was last told."""
         self._last: list[Event] = []
         """The events of an end that the model itself brought about."""
         self.refusal: RequestError | UpstreamError | None = None
@@ -146,15 +148,11 @@ class Run:
         """Whether somebody listens."""
         return self._outlet is not None
 
-    @property
-    def full(self) -> bool:
-        """Whether the listener is too far behind."""
-        return self._outlet is not None and self._outlet.full
-
     async def drained(self) -> None:
         """Wait for the listener."""
         if self._outlet:
             await self._outlet.drained()
+        self.full = False
 
     def begin(self) -> None:
         """Take note that the model answers."""
@@ -162,25 +160,23 @@ class Run:
             self.answering = True
             self.begun.set()
 
-    def take(self, heard: Iterable[Part]) -> bool:
+    def take(self, heard: Sequence[Part]) -> bool:
         """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
-        synth = self._synth
-        told: list[Event] = []
-        for part in heard if self._guard is None else self._guard.allowed(heard):
-            if type(part) is parts.Failure:
-                self._account()
-            events = synth.feed(part)
-            if synth.ended:
-                self._last = events
-                break
-            told += events
-        if told or synth.ended:
-            self.spoken = True
-            if not self.answering:
-                self.begin()
-            if self._outlet and told:
-                self._outlet.write(told)
-        return not synth.ended
+        if heard and type(heard[0]) is parts.Failure:
+            self._account()
+        told = self._synth.feed(*(self._guard.allowed(heard) if self._guard else heard))
+        if not told:
+            return True
+        self.spoken = True
+        if not self.answering:
+            self.begin()
+        if self._synth.ended:
+            self._last = told
+            return False
+        if outlet := self._outlet:
+            outlet.write(told)
+            self.full = outlet.full
+        return True
 
     def restart(self) -> None:
         """Have another model answer, as if none had begun to."""

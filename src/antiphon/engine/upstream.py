@@ -228,7 +228,10 @@ class Hearing:
 
     def _receive(self, data: bytes) -> None:
         heard = self._decoder.feed(data)
-        wanted = not heard or self._tell(heard)
+        if heard and type(heard[-1]) is not parts.Failure:
+            wanted = self._sink.take(heard)
+        else:
+            wanted = self._tell(heard)
         if self._decoder.done or not wanted:
             self._exchange.stop()
         elif self._sink.full:
@@ -237,7 +240,7 @@ class Hearing:
     def _tell(self, heard: list[Part]) -> bool:
         """Pass parts on. What breaks before anything was said is raised: others may do better."""
         if not (heard and type(failure := heard[-1]) is parts.Failure):
-            return self._sink.take(heard)
+            return not heard or self._sink.take(heard)
         error = replace(failure.error, message=self._hush(failure.error.message))
         self._sink.take(heard[:-1])
         if self._sink.spoken:

@@ -21,6 +21,7 @@ from uvicorn.server import ServerState
 
 from antiphon.core.errors import RequestError
 from antiphon.server import head
+from antiphon.server.departures import Departures, DirectWay
 from antiphon.server.http import DIRECT
 from antiphon.server.refusals import encode, malformed, too_large, too_slow
 
@@ -47,7 +48,8 @@ def hardened(limits: Limits = DEFAULT_LIMITS) -> type[HttpToolsProtocol]:
     """Return the protocol for `uvicorn.Config(http=...)`."""
     # A partial, because uvicorn pickles its configuration for its workers and a class made here
     # could not be pickled. uvicorn only ever calls it.
-    return cast("type[HttpToolsProtocol]", partial(HardenedProtocol, limits=limits))
+    made = partial(HardenedProtocol, limits=limits, departures=Departures())
+    return cast("type[HttpToolsProtocol]", made)
 
 
 class Phase(Enum):
@@ -95,10 +97,12 @@ class HardenedProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: AbstractEventLoop | None = None,
         *,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits,
+        departures: Departures,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
+        self.departures = departures
         self.timeout_keep_alive = limits.keep_alive_seconds
         self.phase = Phase.OPEN
         self.begun = self.heard = 0.0  # this phase and the last bytes, on the client's clock
@@ -130,7 +134,8 @@ class HardenedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.active = cycle
         cycle.transport = cast("Transport", HeldHead(cycle, self.loop))
-        cycle.scope[DIRECT] = (cycle.send, DirectWay(cycle))  # pyright: ignore[reportGeneralTypeIssues]
+        way = DirectWay(cycle, self.departures, self.loop)
+        cycle.scope[DIRECT] = (cycle.send, way)  # pyright: ignore[reportGeneralTypeIssues]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -337,25 +342,6 @@ class HeldHead:
     def is_closing(self) -> bool:
         """Tell whether nothing more can be written."""
         return self._transport.is_closing()
-
-
-class DirectWay:
-    """The way of pieces of a body past `send`, unless the client is behind."""
-
-    __slots__ = ("_cycle", "size")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self.size = 0
-
-    def write(self, chunk: bytes) -> bool:
-        """Send a piece of a body that has begun, as `send` would; tell whether it could be."""
-        cycle, size = self._cycle, len(chunk)
-        if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
-            return False
-        self.size += size
-        cycle.transport.write(b"%x\r\n%b\r\n" % (size, chunk))
-        return True
 
 
 def _hang_up(cycle: RequestResponseCycle) -> None:

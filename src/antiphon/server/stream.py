@@ -4,9 +4,8 @@ The model's side calls `write`, which encodes at once and never waits; the clien
 has gathered. Whatever was written between two sends leaves in one write, and an event is never
 split. A reader that is too slow makes the model wait, not the memory grow.
 
-What the loop itself brings, such as the bytes of a provider, is sent in the same turn of the loop,
-where the server lets us: waking a task for every event would cost more than the event. What a task
-writes is gathered until that task waits for something.
+Where the server lets us, what is written leaves at the end of the same turn of the loop: waking a
+task for every event would cost more than the event. Only a reader that is behind has a task wait.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ class EventStream:
 
     def __init__(self, dialect: Dialect, limit: int, direct: Direct | None = None) -> None:
         self._dialect = dialect
+        self._encode = dialect.sse
         self._limit = limit
-        self._direct = direct
-        self._loop = asyncio.get_running_loop()
-        self._idle = False
-        """Whether everything has been sent, so that more may be sent at once."""
+        self._direct = direct or _nowhere
+        self._clear = False
+        """Whether the head has been sent, and nothing waits before what is written next."""
         self._chunks: list[bytes] = []
         self._size = 0
         self.full = False
@@ -46,13 +45,11 @@ class EventStream:
 
     def write(self, events: list[Event]) -> None:
         """Encode events, and have them sent."""
-        sse = self._dialect.sse
-        chunk = sse(events[0]) if len(events) == 1 else b"".join(map(sse, events))
+        encode = self._encode
+        chunk = encode(events[0]) if len(events) == 1 else b"".join(map(encode, events))
         if not chunk:
             return  # a door may have no words for an event
-        # It may leave now if nothing waits before it, and no task is running that may write more.
-        alone = self._idle and not self._chunks and asyncio.current_task(self._loop) is None
-        if alone and self._direct and self._direct(chunk):
+        if self._clear and self._direct(chunk):
             self._quiet = False
         else:
             self._put(chunk)
@@ -82,6 +79,7 @@ class EventStream:
         self._room.set()
 
     def _put(self, chunk: bytes) -> None:
+        self._clear = False
         self._chunks.append(chunk)
         self._size += len(chunk)
         self.full = self._size > self._limit
@@ -92,16 +90,16 @@ class EventStream:
         stop = self._beat(heartbeat)
         try:
             while True:
-                self._idle = not self._chunks
+                self._clear = not self._chunks
                 await self._wake.wait()
                 self._wake.clear()
-                self._idle = False
+                self._clear = False
                 if chunk := self._take():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 elif self.closed:
                     break
         finally:
-            self._idle = False
+            self._clear = False
             stop()
         await send({"type": "http.response.body", "body": sse.DONE_FRAME})
 
@@ -131,3 +129,8 @@ class EventStream:
 
         timer = loop.call_later(seconds, beat)
         return lambda: timer.cancel()
+
+
+def _nowhere(chunk: bytes) -> bool:
+    del chunk
+    return False

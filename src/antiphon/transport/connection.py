@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from antiphon.core.errors import UpstreamError
 from antiphon.transport.errors import CUT, Invalid, broken, late
-from antiphon.transport.exchange import Exchange
+from antiphon.transport.exchange import MAX_BODY, Exchange, endless
 
 MAX_SILENCE = 64 * 1024
 """How many bytes may come that hold no body: a head, trailers, the sizes of chunks."""
@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._in_head = True
         self._lines = 0
         self._bodiless = 0
+        self._weight = 0
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
         """Takes a piece of the body, for the parser."""
@@ -81,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._timeouts = timeouts
         self._headers, self._in_head = {}, True
-        self._lines = self._bodiless = 0
+        self._lines = self._bodiless = self._weight = 0
         self._complete, self._silent, self._lasting = False, True, False
         self._asked = self._heard = self._loop.time()
         self._watch(min(timeouts.first_byte, timeouts.total))
@@ -140,6 +141,10 @@ class Connection(asyncio.Protocol):
             return
         self._heard = self._loop.time()
         self._silent = False
+        self._weight += len(data)
+        if self._weight > MAX_BODY:
+            exchange.fail(endless(exchange.who))
+            return
         failure = None
         try:
             parser.feed_data(data)
@@ -149,7 +154,10 @@ class Connection(asyncio.Protocol):
             self._bodiless = 0
             body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             self._pieces.clear()
-            exchange.body_received(body)
+            try:
+                exchange.body_received(body)
+            except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+                exchange.broke(error)
         else:
             self._bodiless += len(data)
             if self._bodiless > MAX_SILENCE and not self._complete:

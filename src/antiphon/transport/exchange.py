@@ -62,7 +62,7 @@ class Exchange:
         self._head: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turned = asyncio.Event()
         self.body_received: Receive = self._keep
-        """Takes a piece of the body, for the connection."""
+        """Takes a piece of the body, for the connection; what it raises goes to `broke`."""
         self._receive: Receive = _ignore
         self._early: list[bytes] = []
         self._ended = False
@@ -91,12 +91,15 @@ class Exchange:
     def listen(self, receive: Receive) -> None:
         """Have every piece of the body given to a function, from now on."""
         self._receive = receive
-        self.body_received = self._give if self._packed is None else self._unpack
+        self.body_received = receive if self._packed is None else self._unpack
         if self._early:
             early, self._early = b"".join(self._early), []
             self._size = 0
             self.resume()
-            self.body_received(early)
+            try:
+                self.body_received(early)
+            except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+                self.broke(error)
             if self._ended:
                 self.end()
 
@@ -112,9 +115,12 @@ class Exchange:
     async def read(self) -> bytes:
         """Return the whole body; raises UpstreamError."""
         pieces: list[bytes] = []
+        size = 0
 
         def receive(data: bytes) -> None:
-            if self._size > MAX_WHOLE:
+            nonlocal size
+            size += len(data)
+            if size > MAX_WHOLE:
                 raise broken(self.who, "sent more than can be read at once.")
             pieces.append(data)
 
@@ -175,9 +181,12 @@ class Exchange:
     def _unpack(self, data: bytes) -> None:
         try:
             for piece in self._packed.feed(data) if self._packed else ():
-                self._give(piece)
+                self._size += len(piece)
+                if self._size > MAX_BODY:
+                    self.fail(endless(self.who))
                 if self.over:
                     break
+                self._receive(piece)
         except zlib.error:
             self.fail(broken(self.who, "sent a body that cannot be unpacked."))
 
@@ -201,16 +210,10 @@ class Exchange:
             self._finish(error)
         self._connection.close()
 
-    def _give(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size > MAX_BODY:
-            self.fail(broken(self.who, "sent an answer without an end."))
-            return
-        try:
-            self._receive(data)
-        except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-            self._finish(error)
-            self._connection.close()
+    def broke(self, error: Exception) -> None:
+        """End with an error of whoever listens, which is raised again where they wait."""
+        self._finish(error)
+        self._connection.close()
 
     def _finish(self, error: Exception | None = None) -> None:
         self.over = True
@@ -222,6 +225,11 @@ class Exchange:
 
 def _ignore(data: bytes) -> None:
     del data
+
+
+def endless(who: str) -> Exception:
+    """Blame an upstream for an answer of more than MAX_BODY bytes."""
+    return broken(who, "sent an answer without an end.")
 
 
 class Packed:

@@ -61,6 +61,10 @@ class Decoder:
         del rest[:start]
         return messages
 
+    def close(self) -> list[Message]:
+        """Return nothing: half a message cannot be trusted to be one."""
+        return []
+
     def _measured(self, data: bytearray, start: int) -> int:
         """Return the length of the message that starts here."""
         length, head, checksum = _PRELUDE.unpack_from(data, start)

@@ -44,16 +44,17 @@ class Decoder:
         self._data: list[bytes] = []
         self._size = 0
         self._id: str | None = None
+        self._inside = True
+        """Whether the next bytes may belong to what came before, or to a byte order mark."""
         # What may stand before an event's only `data: `, and the event type it gives.
         self._heads = {b"": "message"}
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that this chunk completes."""
-        if self._after_cr or _CR in chunk:
-            chunk = self._with_newlines(chunk)
-        inside = self._data or self._event or self._lines.rest or self._mark
-        if inside or len(chunk) > self._max_event:
-            return self._read(self._lines.feed(chunk))
+        if self._inside or _CR in chunk or len(chunk) > self._max_event:
+            events = self._read(self._lines.feed(self._with_newlines(chunk)))
+            self._look_inside()
+            return events
         # The chunk begins with an event, and most events are one line of data.
         events: list[Event] = []
         blocks = chunk.split(b"\n\n")
@@ -67,7 +68,12 @@ class Decoder:
                 events += self._read([*block.split(b"\n"), b""])
         if rest:
             events += self._read(self._lines.feed(rest))
+            self._look_inside()
         return events
+
+    def _look_inside(self) -> None:
+        begun = self._data or self._event or self._lines.rest
+        self._inside = bool(begun or self._mark or self._after_cr)
 
     def close(self) -> list[Event]:
         """Return the last event if its blank line never came.
@@ -79,7 +85,7 @@ class Decoder:
 
     def _with_newlines(self, chunk: bytes) -> bytes:
         """Turn CRLF and CR into LF, also where a chunk ends between the two."""
-        if not chunk:
+        if not chunk or not (self._after_cr or _CR in chunk):
             return chunk
         if self._after_cr:
             chunk = chunk.removeprefix(b"\n")

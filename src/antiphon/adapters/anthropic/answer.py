@@ -27,7 +27,7 @@ from antiphon.adapters.anthropic.shapes import (
     read_answer,
     read_event,
 )
-from antiphon.adapters.base import Adapter, Prompt, SseDecoder, finish
+from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
 from antiphon.adapters.carry import WEB_SEARCH
 from antiphon.adapters.faults import Fault, status_of
 from antiphon.adapters.fields import json_text
@@ -52,11 +52,11 @@ PAUSED = "The provider paused a long turn; send the conversation again to let it
 SOURCES = "web_search_call.action.sources"
 
 
-class AnthropicDecoder(SseDecoder):
+class AnthropicDecoder(Decoder):
     """Hears one message of Claude's."""
 
     def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
-        super().__init__(adapter)
+        super().__init__(adapter, sse.Decoder(MAX_EVENT))
         reasoning = prompt.request.reasoning
         self._summarised = bool(reasoning and reasoning.summary)
         self._sourced = SOURCES in prompt.request.include
@@ -72,6 +72,9 @@ class AnthropicDecoder(SseDecoder):
     def read(self, chunk: object) -> Sequence[Part]:
         """Return the parts that an event means."""
         sent = cast("sse.Event", chunk)
+        if sent.data == sse.DONE:
+            self.done = True
+            return ()
         event = read_event(sent.data)
         match event.type or sent.event:
             case "content_block_delta" if event.delta:

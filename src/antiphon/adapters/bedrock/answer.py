@@ -6,7 +6,7 @@ seals a thought (a signature, or the redacted thought itself) is kept with the v
 """
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
@@ -70,8 +70,7 @@ class BedrockDecoder(Decoder):
     """Hears one answer of Bedrock's."""
 
     def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
-        super().__init__(adapter)
-        self._messages = eventstream.Decoder(MAX_EVENT)
+        super().__init__(adapter, eventstream.Decoder(MAX_EVENT))
         self._summarised = summarises(prompt)
         self._counts_all = "openai." in prompt.model
         # Tools are shown while the history has calls, even if there are none to call.
@@ -84,10 +83,6 @@ class BedrockDecoder(Decoder):
         self._signature = ""
         self._redacted = b""
         self._notes: list[Citation] = []
-
-    def split(self, data: bytes) -> Iterable[Message]:
-        """Cut the bytes into messages."""
-        return self._messages.feed(data)
 
     def read(self, chunk: object) -> Sequence[Part]:
         """Hear one message."""

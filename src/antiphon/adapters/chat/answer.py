@@ -10,7 +10,7 @@ that never said why.
 
 from collections.abc import Iterable, Mapping
 
-from antiphon.adapters.base import Adapter, Reader, SseDecoder, finish
+from antiphon.adapters.base import MAX_EVENT, ODD, Adapter, Decoder, Reader, finish
 from antiphon.adapters.chat.calls import Calls
 from antiphon.adapters.chat.shapes import (
     Choice,
@@ -48,13 +48,11 @@ SEALS = {field: f'{{"field":"{field}"}}' for field in ("reasoning_content", "rea
 READ = Reader(Chunk)
 
 
-class ChatDecoder(SseDecoder):
+class ChatDecoder(Decoder):
     """Hears one answer."""
 
-    reads_done = True
-
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter)
+        super().__init__(adapter, sse.Decoder(MAX_EVENT))
         self._calls = Calls()
         self._thinking = False
 
@@ -62,17 +60,39 @@ class ChatDecoder(SseDecoder):
         """Read one event."""
         if not isinstance(chunk, sse.Event):
             return ()
+        data = chunk.data
         if chunk.event == "error":
-            return (self._broken(error_in(chunk.data)),)
-        if chunk.data.startswith(sse.DONE):
+            return (self._broken(error_in(data)),)
+        if data.startswith(sse.DONE):
             told = self._finish(None)
             self.done = True
             return told
-        return self._chunk(chunk.data) if chunk.data else ()
+        if not data:
+            return ()
+        try:  # as READ does, with one call less
+            heard = READ.decode(data)
+        except ODD:
+            heard = READ.mend(data)
+        choices = heard.choices
+        if choices and len(choices) == 1 and not (heard.usage or heard.error):
+            # Words and nothing else, as nearly every chunk is.
+            choice = choices[0]
+            said = choice.delta
+            if (
+                said is not None
+                and type(words := said.content) is str
+                and words
+                and not (choice.finish_reason or choice.index or choice.logprobs or choice.error)
+                and not (said.reasoning_content or said.reasoning or said.tool_calls)
+                and not (said.refusal or said.function_call or said.annotations)
+            ):
+                self._thinking = False
+                return (parts.Text(words),)
+        return self._heard(heard, data)
 
     def read_whole(self, body: bytes) -> Iterable[Part]:
         """Read a whole answer, which must hold one."""
-        told = self._chunk(body)
+        told = self._heard(READ(body), body)
         if told and isinstance(told[-1], parts.Failure):
             return told
         if all(isinstance(part, parts.Usage) for part in told):
@@ -84,11 +104,7 @@ class ChatDecoder(SseDecoder):
 
     # --- what a chunk says ---
 
-    def _chunk(self, data: bytes) -> list[Part]:
-        chunk = READ(data)
-        if (words := plain_words(chunk)) is not None:
-            self._thinking = False
-            return [parts.Text(words)]
+    def _heard(self, chunk: Chunk, data: bytes) -> list[Part]:
         if chunk.error or chunk.object == "error":
             return [self._broken(error_in(data))]
         told: list[Part] = []
@@ -161,21 +177,6 @@ class ChatDecoder(SseDecoder):
 
     def _broken(self, value: object) -> parts.Failure:
         return self.adapter.failure(fault_in(value))
-
-
-def plain_words(chunk: Chunk) -> str | None:
-    """Return the words of a chunk that holds nothing else, as nearly all of them do."""
-    if chunk.choices is None or len(chunk.choices) != 1 or chunk.usage or chunk.error:
-        return None
-    choice = chunk.choices[0]
-    said = choice.delta
-    if said is None or choice.index or choice.finish_reason or choice.logprobs or choice.error:
-        return None
-    if said.tool_calls or said.reasoning_content or said.reasoning or said.refusal:
-        return None
-    if said.function_call or said.annotations or not isinstance(said.content, str):
-        return None
-    return said.content or None
 
 
 def error_in(data: bytes) -> object:

@@ -8,9 +8,9 @@ error may stand in the stream as bare JSON, without `data:`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from antiphon.adapters.base import MAX_EVENT, Adapter, SseDecoder, finish
+from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, finish
 from antiphon.adapters.faults import CUT, Fault
 from antiphon.adapters.fields import json_text
 from antiphon.adapters.google.shapes import (
@@ -72,13 +72,42 @@ BARE = re.compile(rb"\n[{\[]")
 """A line that is no field of an event, but JSON."""
 
 
-class GoogleDecoder(SseDecoder):
+class Events:
+    """Cuts a stream into events, up to where bare JSON begins, which is one more at the end."""
+
+    def __init__(self) -> None:
+        self._events = sse.Decoder(MAX_EVENT)
+        self._bare = bytearray()
+        self._new_line = True
+
+    def feed(self, data: bytes) -> list[sse.Event]:
+        """Return the events that some bytes complete."""
+        start = 0 if self._bare else self._bare_at(data)
+        self._new_line = data.endswith(b"\n") if data else self._new_line
+        if start < 0:
+            return self._events.feed(data)
+        self._bare += data[start:]
+        if len(self._bare) > MAX_EVENT:
+            raise ValueError(f"JSON of more than {MAX_EVENT} bytes")
+        return self._events.feed(data[:start])
+
+    def close(self) -> list[sse.Event]:
+        """Return the event whose blank line never came, and the bare JSON."""
+        bare = [sse.Event("message", bytes(self._bare))] if self._bare else []
+        return self._events.close() + bare
+
+    def _bare_at(self, data: bytes) -> int:
+        if self._new_line and data[:1] in (b"{", b"["):
+            return 0
+        found = BARE.search(data)
+        return found.start() + 1 if found else -1
+
+
+class GoogleDecoder(Decoder):
     """Hears one answer of Gemini's."""
 
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter)
-        self._bare = bytearray()
-        self._new_line = True
+        super().__init__(adapter, Events())
         self._calls = 0
         self._thought = 0
         self._said: list[str] = []
@@ -87,38 +116,12 @@ class GoogleDecoder(SseDecoder):
         self._cited: set[tuple[str, int, int]] = set()
         self._warned = False
 
-    # --- bytes ---
-
-    def split(self, data: bytes) -> Iterable[sse.Event]:
-        """Cut the bytes into events, up to where bare JSON begins."""
-        start = 0 if self._bare else self._bare_at(data)
-        self._new_line = data.endswith(b"\n") if data else self._new_line
-        if start < 0:
-            return super().split(data)
-        self._bare += data[start:]
-        if len(self._bare) > MAX_EVENT:
-            raise ValueError(f"JSON of more than {MAX_EVENT} bytes")
-        return super().split(data[:start])
-
-    def rest(self) -> Iterable[sse.Event]:
-        """Return the event whose blank line never came, and the bare JSON as one more."""
-        yield from super().rest()
-        if self._bare:
-            yield sse.Event("message", bytes(self._bare))
-
-    def _bare_at(self, data: bytes) -> int:
-        if self._new_line and data[:1] in (b"{", b"["):
-            return 0
-        found = BARE.search(data)
-        return found.start() + 1 if found else -1
-
-    # --- parts ---
-
     def read(self, chunk: object) -> list[Part]:
         """Return the parts that a chunk means."""
         told: list[Part] = []
         if isinstance(chunk, sse.Event):
-            for answer in answers_in(chunk.data):
+            self.done = chunk.data == sse.DONE
+            for answer in () if self.done else answers_in(chunk.data):
                 self._hear(answer, told)
         return told
 

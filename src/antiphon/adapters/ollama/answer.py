@@ -10,13 +10,13 @@ from typing import cast
 
 from msgspec import Struct
 
-from antiphon.adapters.base import Adapter, NdjsonDecoder, Reader, finish
+from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Reader, finish
 from antiphon.adapters.faults import Fault, fault_in
 from antiphon.adapters.fields import json_text
 from antiphon.adapters.logprobs import Token, weighed
 from antiphon.core import parts
 from antiphon.core.parts import Part
-from antiphon.wire import json
+from antiphon.wire import json, ndjson
 
 REASONS: Mapping[str, parts.Reason] = {
     "stop": "stop",
@@ -65,13 +65,18 @@ class Line(Struct, gc=False):
 read_line = Reader(Line)
 
 
-class OllamaDecoder(NdjsonDecoder):
+class OllamaDecoder(Decoder):
     """Hears one answer of Ollama's."""
 
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter)
+        super().__init__(adapter, ndjson.Decoder(MAX_EVENT))
         self._calls = 0
         self._thinking = False
+
+    def hears(self, content_type: str) -> bool:
+        """Take every body for lines: a whole answer is one line."""
+        del content_type
+        return True
 
     def read(self, chunk: object) -> Iterable[Part]:
         """Hear one line."""

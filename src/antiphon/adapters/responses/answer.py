@@ -8,7 +8,7 @@ with `strict` the first broken rule is a failure, otherwise there is one warning
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, cast
 
-from antiphon.adapters.base import Adapter, Reader, SseDecoder
+from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Reader
 from antiphon.adapters.faults import CUT, Fault, fault_in
 from antiphon.adapters.fields import Fields, fields_of, list_of, string, without
 from antiphon.adapters.responses.heard import Face
@@ -42,13 +42,11 @@ ENDINGS = frozenset({"completed", "incomplete", "failed", "cancelled"})
 read_delta = Reader(Delta)
 
 
-class ResponsesDecoder(SseDecoder):
+class ResponsesDecoder(Decoder):
     """Hears one answer of an Open Responses server."""
 
-    reads_done = True
-
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter)
+        super().__init__(adapter, sse.Decoder(MAX_EVENT))
         self._told = Told()
         self._judge = Judge()
         self._strict = adapter.provider.strict
