@@ -4,7 +4,7 @@ Adapters and agents say what the model produced; the synthesizer decides everyth
 the life of the response; `output.py` holds the life of its items, `opened.py` what is open.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from msgspec import UNSET
@@ -120,8 +120,12 @@ class Synth:
         self._stream.say(ResponseInProgress, response=replace(self._begun, status="in_progress"))
         return self._stream.take()
 
-    def feed(self, *heard: Part) -> list[Event]:
-        """Turn parts into the events they cause, perhaps none."""
+    def feed(self, part: Part) -> list[Event]:
+        """Turn one part into the events it causes, perhaps none."""
+        return self.feed_all((part,))
+
+    def feed_all(self, heard: Iterable[Part]) -> list[Event]:
+        """Turn parts into the events they cause."""
         steps, stream = self._steps, self._stream
         for part in heard:
             if self.ended:

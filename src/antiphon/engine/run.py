@@ -164,7 +164,7 @@ class Run:
         """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
         if heard and type(heard[0]) is parts.Failure:
             self._account()
-        told = self._synth.feed(*(self._guard.allowed(heard) if self._guard else heard))
+        told = self._synth.feed_all(self._guard.allowed(heard) if self._guard else heard)
         if not told:
             return True
         self.spoken = True

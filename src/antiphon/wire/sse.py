@@ -56,6 +56,11 @@ class Decoder:
             self._look_inside()
             return events
         # The chunk begins with an event, and most events are one line of data.
+        if (
+            chunk.startswith(b"data: ")
+            and chunk.find(b"\n\n") == chunk.find(b"\n") == len(chunk) - 2
+        ):
+            return [Event("message", chunk[6:-2], self._id)]
         events: list[Event] = []
         blocks = chunk.split(b"\n\n")
         rest = blocks.pop()
