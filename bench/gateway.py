@@ -43,15 +43,20 @@ CONNECTIONS = 16
 
 def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     """Write one chunk of a chat completion, as an event in an HTTP chunk."""
-    value = {
+    return told([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
+
+
+def told(choices: list[dict[str, object]], **more: object) -> bytes:
+    """Write a chunk of these choices, and of what else it tells."""
+    value: dict[str, object] = {
         "id": "chatcmpl-0123456789abcdef",
         "object": "chat.completion.chunk",
         "created": 1_790_000_000,
         "model": "small",
         "system_fingerprint": "fp_0123456789",
-        "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}],
+        "choices": choices,
     }
-    return framed(b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n")
+    return framed(b"data: " + json.dumps(value | more, separators=(",", ":")).encode() + b"\n\n")
 
 
 def framed(data: bytes) -> bytes:
@@ -61,10 +66,9 @@ def framed(data: bytes) -> bytes:
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": EVENTS, "total_tokens": EVENTS + 10}
 FIRST = chunk({"role": "assistant", "content": ""})
-WORD = chunk({"content": " word"})
-LAST = chunk({}, "stop") + framed(
-    b"data: " + json.dumps({"choices": [], "usage": USAGE}).encode() + b"\n\n"
-)
+# LiteLLM takes a model that says one word a hundred times for a broken one.
+WORDS = [chunk({"content": " word"}), chunk({"content": " next"})]
+LAST = chunk({}, "stop") + told([], usage=USAGE)
 DONE = framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 WHOLE = json.dumps(
@@ -83,10 +87,16 @@ WHOLE = json.dumps(
         "usage": USAGE,
     }
 ).encode()
-WHOLE_ANSWER = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-    % (len(WHOLE), WHOLE)
-)
+
+
+def answer(body: bytes) -> bytes:
+    """Write a whole HTTP answer."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
+WHOLE_ANSWER = answer(WHOLE)
+MODELS_ANSWER = answer(b'{"object":"list","data":[]}')
 
 
 class Upstream(asyncio.Protocol):
@@ -113,11 +123,10 @@ class Upstream(asyncio.Protocol):
         if not found or len(body) < int(length[1] if length else 0):
             return
         self._heard = b""
-        if head.startswith(b"GET"):
-            counted = str(Upstream.played).encode()
-            self._transport.write(
-                b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(counted), counted)
-            )
+        if head.startswith(b"GET /v1/models"):
+            self._transport.write(MODELS_ANSWER)
+        elif head.startswith(b"GET"):
+            self._transport.write(answer(str(Upstream.played).encode()))
         elif b'"stream":true' not in body.replace(b": ", b":"):
             self._transport.write(WHOLE_ANSWER)
         else:
@@ -127,9 +136,9 @@ class Upstream(asyncio.Protocol):
     async def _play(self, pace: float) -> None:
         write = self._transport.write
         write(HEAD + FIRST)
-        for _ in range(EVENTS):
+        for number in range(EVENTS):
             await asyncio.sleep(pace)
-            write(WORD)
+            write(WORDS[number % 2])
             Upstream.played += 1
         write(LAST + DONE)
 
