@@ -2,17 +2,18 @@
 
 An upstream of our own plays the same chat completion to everyone: 200 chunks, each in a write of
 its own, and counts them. `saturated` is as fast as the gateway goes; `paced` is 100 streams of 50
-events a second each, so that nearly every event arrives and leaves alone. nginx passes the very
-same bytes through. CPU time is what the kernel charges the gateway's processes (/proc), so that the
-upstream's and wrk's do not count. LiteLLM is measured too if its command is on the path.
+events a second each, so that nearly every event arrives and leaves alone, or as many as take half a
+core. Every stream that is begun is heard to its end, so that what was played was delivered. CPU
+time is what the kernel charges the gateway's processes (/proc), so that the upstream's and wrk's do
+not count. nginx passes the very same bytes through; `bench.rivals` tells who else is measured.
 """
 
 import asyncio
 import json
+import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,13 +21,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 from antiphon.adapters.base import Provider
 from antiphon.cli.serve import Announced, config
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
+from bench.rivals import Program, Unmeasured, litellm, nginx, ogx, running
 from bench.serve import cpu_seconds, free_port
 from bench.table import show
 
@@ -34,8 +36,10 @@ EVENTS = 200
 STREAMS = 100
 PACE = 0.02
 SATURATED_SECONDS = 5
-PACED_SECONDS = 12
+PACED_SECONDS = 10
 CONNECTIONS = 16
+RIVAL_CONNECTIONS = 4
+HALF_A_CORE = 0.5e6
 
 
 # --- the upstream ---------------------------------------------------------------------------------
@@ -160,66 +164,12 @@ def serve(port: int, upstream: int) -> None:
     Announced(config(create_app(served), "127.0.0.1", port), None).run()
 
 
-NGINX = """
-worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error.log;
-events {{ worker_connections 4096; }}
-http {{
-  access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;
-  fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
-  upstream chat {{ server 127.0.0.1:{upstream}; keepalive 256; }}
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
-      proxy_pass http://chat; proxy_http_version 1.1; proxy_set_header Connection "";
-      proxy_buffering off;
-    }}
-  }}
-}}
-"""
-
-LITELLM = """
-model_list:
-  - model_name: saturated
-    litellm_params: {{model: openai/saturated, api_base: "{upstream}", api_key: x}}
-  - model_name: paced
-    litellm_params: {{model: openai/paced, api_base: "{upstream}", api_key: x}}
-"""
-
-
-class Unmeasured(Exception):
-    """A gateway that did not start, or did not answer as it should."""
-
-
-@contextmanager
-def running(*command: str, port: int) -> Iterator[int]:
-    """Run a process that listens on a port; give its pid. Raises Unmeasured."""
-    environment = os.environ | {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment) as process:
-        try:
-            wait_for(process, f"http://127.0.0.1:{port}/healthz")
-            yield process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def wait_for(process: "subprocess.Popen[bytes]", url: str) -> None:
-    """Wait until a process answers, whatever it says."""
-    deadline = time.monotonic() + 90
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(url, timeout=1)
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise Unmeasured("it did not start")
+def antiphon(upstream: int, folder: Path) -> Program:
+    """Translate with Antiphon."""
+    del folder
+    port = free_port()
+    command = [sys.executable, "-m", "bench.gateway", "serve", str(port), str(upstream)]
+    return Program("antiphon", command, port, models="local/")
 
 
 def family(pid: int) -> list[int]:
@@ -233,93 +183,125 @@ def cpu(pid: int) -> float:
     return sum(cpu_seconds(member) for member in family(pid))
 
 
-def load(url: str, body: dict[str, object], connections: int, seconds: int) -> int:
+# --- the load -------------------------------------------------------------------------------------
+
+# After its time a connection asks no more, and what it asked for has `rest` seconds to come.
+SCRIPT = """
+wrk.method, wrk.body = 'POST', [[{body}]]
+wrk.headers['Content-Type'] = 'application/json'
+local over
+function delay()
+  over = over or os.time() + {seconds}
+  return os.time() < over and 0 or 1000000
+end
+"""
+
+
+def load(url: str, body: dict[str, object], connections: int, seconds: int, rest: int) -> int:
     """Ask again and again; return how many whole answers came."""
-    lines = [
-        f"wrk.method='POST' wrk.body='{json.dumps(body)}'",
-        "wrk.headers['Content-Type']='application/json'",
-    ]
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write("\n".join(lines))
+        script.write(SCRIPT.format(body=json.dumps(body), seconds=seconds))
         script.flush()
-        wrk = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s"]
+        wrk = ["wrk", "-t1", f"-c{connections}", f"-d{seconds + rest}s", "--timeout", "30s"]
         command = [*wrk, "-s", script.name, url]
         try:
             done = subprocess.run(
-                command, check=True, capture_output=True, text=True, timeout=seconds + 30
+                command, check=True, capture_output=True, text=True, timeout=seconds + rest + 30
             )
         except subprocess.TimeoutExpired:
             raise Unmeasured(f"{url} did not answer") from None
     if found := re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout):
         raise Unmeasured(f"{found[1]} bad answers from {url}")
     counted = re.search(r"(\d+) requests in", done.stdout)
-    return int(counted[1]) if counted else 0
+    if not counted or not int(counted[1]):
+        raise Unmeasured(f"no whole answer from {url} in {seconds + rest} s")
+    return int(counted[1])
 
 
 class Gateway:
     """One gateway, under load."""
 
-    def __init__(self, pid: int, url: str, upstream: int, who: str) -> None:
-        self._pid, self._url, self._upstream, self._who = pid, url, upstream, who
+    def __init__(self, program: Program, pid: int, upstream: int) -> None:
+        self._program, self._pid, self._upstream = program, pid, upstream
+        self._connections = RIVAL_CONNECTIONS if program.is_rival else CONNECTIONS
+        self._rest = 2
 
     def _played(self) -> int:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._upstream}/") as answer:
             return int(answer.read())
 
-    def _per_event(self, body: dict[str, object], connections: int, seconds: int) -> float:
-        spent, played = cpu(self._pid), self._played()
-        load(self._url, body, connections, seconds)
-        return (cpu(self._pid) - spent) / (self._played() - played) * 1e6
+    def _per_event(self, model: str, connections: int, seconds: int, rest: int) -> float:
+        body = self._body(model, stream=True)
+        spent, before = cpu(self._pid), self._played()
+        answers = load(self._program.url, body, connections, seconds, rest)
+        spent, played = cpu(self._pid) - spent, self._played() - before
+        if abs(answers * EVENTS - played) > 0.05 * played:
+            came = f"{answers} streams came whole, and {played / EVENTS:.1f} were played"
+            raise Unmeasured(f"{model}, {connections} at once: {came}")
+        return spent / played * 1e6
 
     def _body(self, model: str, *, stream: bool) -> dict[str, object]:
-        if self._who == "nginx":
+        if self._program.who == "nginx":
             said = [{"role": "user", "content": "hi"}]
             return {"model": model, "stream": stream, "messages": said}
-        name = f"local/{model}" if self._who == "antiphon" else model
+        name = self._program.models + model
         return {"model": name, "stream": stream, "input": "hi", "store": False}
+
+    def check(self) -> None:
+        """Hear a stream to its end, twice: the second tells how long one takes."""
+        self._hear()
+        began = time.monotonic()
+        self._hear()
+        wave = self._connections * (time.monotonic() - began)
+        self._rest = min(20, 2 + math.ceil(2 * wave))
+
+    def _hear(self) -> None:
+        body = json.dumps(self._body("saturated", stream=True)).encode()
+        headers = {"Content-Type": "application/json"}
+        ask = urllib.request.Request(self._program.url, body, headers)
+        try:
+            with urllib.request.urlopen(ask, timeout=30) as answer:
+                heard = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            said = error.read(500).decode(errors="replace")
+            raise Unmeasured(f"{self._program.url}: {error}: {said}") from None
+        except (OSError, HTTPException) as error:
+            raise Unmeasured(f"{self._program.url}: {error}") from None
+        *_, last = re.findall(r"^data: *({.*})", heard, re.MULTILINE) or ["nothing"]
+        end = '"usage":' if self._program.who == "nginx" else '"response.completed"'
+        if end not in last:
+            raise Unmeasured(f"its stream ends with {last[:500]}")
 
     def saturated(self) -> float:
         """Return CPU microseconds per event, as fast as it goes."""
         body = self._body("saturated", stream=True)
-        load(self._url, body, CONNECTIONS, 1)
-        return self._per_event(body, CONNECTIONS, SATURATED_SECONDS)
+        load(self._program.url, body, self._connections, 1, self._rest)
+        return self._per_event("saturated", self._connections, SATURATED_SECONDS, self._rest)
 
-    def paced(self) -> float:
+    def paced(self, streams: int) -> float:
         """Return CPU microseconds per event, each arriving alone."""
-        body = self._body("paced", stream=True)
-        return self._per_event(body, STREAMS, PACED_SECONDS)
+        return self._per_event("paced", streams, PACED_SECONDS, rest=6)
 
     def whole(self) -> float:
         """Return CPU milliseconds per response that is not streamed."""
         body = self._body("saturated", stream=False)
-        load(self._url, body, CONNECTIONS, 1)
+        load(self._program.url, body, self._connections, 1, rest=2)
         before = cpu(self._pid)
-        answers = load(self._url, body, CONNECTIONS, 3)
+        answers = load(self._program.url, body, self._connections, 3, rest=2)
         return (cpu(self._pid) - before) / answers * 1e3
 
 
-def gateways(upstream: int, folder: Path) -> Iterator[tuple[str, list[str], int, str]]:
-    """Name every gateway there is: its command, its port and its path."""
-    ours, theirs, other = free_port(), free_port(), free_port()
-    us = [sys.executable, "-m", "bench.gateway", "serve", str(ours), str(upstream)]
-    yield "antiphon", us, ours, "/v1/responses"
-    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, upstream=upstream, port=theirs))
-    yield "nginx", ["nginx", "-c", str(folder / "nginx.conf")], theirs, "/v1/chat/completions"
-    if litellm := shutil.which("litellm"):
-        yaml = LITELLM.format(upstream=f"http://127.0.0.1:{upstream}/v1")
-        (folder / "litellm.yaml").write_text(yaml)
-        command = [litellm, "--config", str(folder / "litellm.yaml"), "--host", "127.0.0.1"]
-        yield "litellm", [*command, "--port", str(other)], other, "/v1/responses"
-
-
-def measured(who: str, gateway: "Gateway") -> dict[str, float]:
-    """Measure one gateway."""
-    prefix = "" if who == "antiphon" else f"{who}_"
-    return {
-        f"{prefix}us_per_event_saturated": gateway.saturated(),
-        f"{prefix}us_per_event_paced": gateway.paced(),
-        f"{prefix}ms_per_response": gateway.whole(),
-    }
+def measured(program: Program, gateway: Gateway) -> Iterator[tuple[str, float]]:
+    """Measure one gateway: each figure as it is known. Raises Unmeasured."""
+    prefix = "" if program.who == "antiphon" else f"{program.who}_"
+    gateway.check()
+    saturated = gateway.saturated()
+    yield f"{prefix}us_per_event_saturated", saturated
+    yield f"{prefix}ms_per_response", gateway.whole()
+    streams = max(1, min(STREAMS, int(HALF_A_CORE * PACE / saturated)))
+    yield f"{prefix}us_per_event_paced", gateway.paced(streams)
+    if program.is_rival:
+        yield f"{prefix}paced_streams", streams
 
 
 def need(program: str, package: str) -> None:
@@ -332,27 +314,36 @@ def need(program: str, package: str) -> None:
     subprocess.run(command, shell=True, check=True, capture_output=True)
 
 
+def missing(who: str, reason: Unmeasured, figures: dict[str, float]) -> None:
+    """Say what was not measured of a rival, and why."""
+    how = "not wholly" if any(name.startswith(who) for name in figures) else "not"
+    where = f"its command is looked for in BENCH_{who.upper()}, then on the path"
+    print(f"bench gateway: {who} was {how} measured: {reason} ({where})", file=sys.stderr)
+
+
+def unit(name: str) -> str:
+    """Return what a figure is counted in."""
+    return "ms" if "ms_per" in name else "µs" if "us_per" in name else ""
+
+
 def main() -> None:
     """Measure."""
     need("wrk", "wrk")
     need("nginx", "nginx-light")
+    figures: dict[str, float] = {}
     port = free_port()
     play = [sys.executable, "-m", "bench.gateway", "play", str(port)]
-    figures: dict[str, float] = {}
-    rows: list[tuple[str, float, str]] = []
-    with tempfile.TemporaryDirectory() as name, subprocess.Popen(play) as upstream:
-        for who, command, listens, path in gateways(port, Path(name)):
+    with tempfile.TemporaryDirectory() as folder, running(*play, port=port):
+        for make in (antiphon, nginx, litellm, ogx):
+            program = make(port, Path(folder))
             try:
-                with running(*command, port=listens) as pid:
-                    gateway = Gateway(pid, f"http://127.0.0.1:{listens}{path}", port, who)
-                    figures |= measured(who, gateway)
+                with program.running() as pid:
+                    figures.update(measured(program, Gateway(program, pid, port)))
             except Unmeasured as reason:
-                if who != "litellm":
-                    raise SystemExit(f"bench gateway: {who}: {reason}") from None
-                print(f"bench gateway: {who} was not measured: {reason}", file=sys.stderr)
-        upstream.terminate()
-    for name, value in figures.items():
-        rows.append((name.replace("_", " "), value, "ms" if name.endswith("response") else "µs"))
+                if not program.is_rival:
+                    raise SystemExit(f"bench gateway: {program.who}: {reason}") from None
+                missing(program.who, reason, figures)
+    rows = [(name.replace("_", " "), value, unit(name)) for name, value in figures.items()]
     for pace in ("saturated", "paced"):
         ratio = figures[f"us_per_event_{pace}"] / figures[f"nginx_us_per_event_{pace}"]
         figures[f"over_nginx_{pace}"] = ratio

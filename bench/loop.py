@@ -24,8 +24,9 @@ from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.run import stream_agent
 from antiphon.client.client import AsyncClient
 from antiphon.client.tools.tool import tool
-from bench.gateway import DONE, HEAD, chunk, framed, running
+from bench.gateway import DONE, HEAD, chunk, framed
 from bench.link import DELAY, UPLINK
+from bench.rivals import running
 from bench.serve import free_port
 from bench.table import show
 
