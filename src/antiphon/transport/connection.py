@@ -54,6 +54,8 @@ class Connection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self._exchange: Exchange | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0
+        """When there is nothing more to wait for, if nothing happens."""
         self._timeouts = Timeouts()
         self._asked = self._heard = 0.0
         self._used = False
@@ -246,22 +248,29 @@ class Connection(asyncio.Protocol):
     # --- time ---
 
     def _watch(self, seconds: float) -> None:
-        if self._timer:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self._check)
+        """Look in some seconds whether it took too long; a timer that rings sooner is kept."""
+        self._until = self._loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._until:
+            if self._timer:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(self._until, self._check)
 
     def _check(self) -> None:
-        exchange = self._exchange
+        self._timer = None
+        exchange, now = self._exchange, self._loop.time()
         if exchange is None or exchange.over or self._complete:
-            self.close()  # it has rested, or its end was waited for, long enough
+            if now < self._until:
+                self._watch(self._until - now)
+            else:
+                self.close()  # it has rested, or its end was waited for, long enough
             return
         if exchange.waits_for_head:
             since, limit = self._asked, self._timeouts.first_byte
         else:
             since, limit = self._heard, self._timeouts.idle
         if exchange.paused:
-            since = self._loop.time()
-        total, now = self._timeouts.total, self._loop.time()
+            since = now
+        total = self._timeouts.total
         if now >= self._asked + total:
             exchange.fail(late(exchange.who, f"was not done after {total:g} seconds."))
         elif now >= since + limit:
