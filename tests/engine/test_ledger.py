@@ -1,11 +1,13 @@
 """A response is kept when it begins, and kept again before anybody hears how it ended."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from antiphon.core.errors import StoreError
+from antiphon.core.events import Event
 from antiphon.core.request import Request
 from antiphon.core.value import encode
 from antiphon.engine.ledger import Ledger
@@ -33,6 +35,13 @@ def ledger(store: Store | None, recent: Recent | None = None) -> Ledger:
     return Ledger(store, memory, "", BEFORE, [HELLO])
 
 
+async def ended(book: Ledger, events: Sequence[Event] = ()) -> list[Event]:
+    """Keep the end in a ledger that has a store."""
+    keeping = book.end(list(events), DONE)
+    assert keeping
+    return await keeping
+
+
 async def test_a_stored_response_is_there_before_it_is_made() -> None:
     store = MemoryStore()
     assert await ledger(store).begin(BEGUN, REQUEST, None) is None
@@ -54,7 +63,7 @@ async def test_the_end_is_kept_and_remembered_and_its_events_may_be_told() -> No
     book = ledger(store, recent)
     await book.begin(BEGUN, REQUEST, None)
     events = stream()
-    assert await book.end(events, DONE) == events
+    assert await ended(book, events) == events
     assert await store.find("resp_0") == Stored(DONE)
     remembered = recent.find("resp_0")
     assert remembered
@@ -73,7 +82,7 @@ async def test_what_is_not_to_be_stored_is_remembered_all_the_same() -> None:
     recent = Recent(10**9, 3600)
     book = ledger(None, recent)
     assert await book.begin(BEGUN, REQUEST, ("key", "print")) is None
-    await book.end([], DONE)
+    assert book.end([], DONE) is None  # there is nothing to wait for
     remembered = recent.find("resp_0")
     assert remembered
     assert remembered.items == ALL
@@ -84,7 +93,7 @@ async def test_a_response_deleted_while_it_was_made_is_not_remembered() -> None:
     book = ledger(store, recent)
     await book.begin(BEGUN, REQUEST, None)
     await store.delete("resp_0")
-    await book.end([], DONE)
+    await ended(book)
     assert await store.find("resp_0") is None
     assert recent.find("resp_0") is None
 
@@ -95,7 +104,7 @@ async def test_an_end_that_cannot_be_kept_is_not_remembered() -> None:
     await book.begin(BEGUN, REQUEST, None)
     store.failures = 1
     with pytest.raises(StoreError):
-        await book.end([], DONE)
+        await ended(book)
     assert recent.find("resp_0") is None
 
 
@@ -103,7 +112,7 @@ async def test_a_chain_on_disk_and_the_chain_in_memory_are_the_same(tmp_path: Pa
     store, recent = SqliteStore(tmp_path), Recent(10**9, 3600)
     first = Ledger(store, recent, "", Context(), [HELLO])
     await first.begin(BEGUN, REQUEST, None)
-    await first.end([], DONE)
+    await ended(first)
     history = await store.history("resp_0")
     remembered = recent.find("resp_0")
     assert history

@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 from weakref import WeakSet
 
 from msgspec.structs import replace
@@ -31,10 +32,12 @@ from antiphon.engine.log import Log, patiently
 from antiphon.engine.models import Model, Models, Sink
 from antiphon.engine.opening import Envelope
 from antiphon.engine.recent import Context, Recent
-from antiphon.engine.run import Answer, Outlet, Run
+from antiphon.engine.run import Answer, Keeping, Outlet, Run
 from antiphon.engine.seal import Seal
 from antiphon.store.base import TERMINAL, Claim, ConversationBusy, Cursor, Store, Stored
 from antiphon.store.memory import MemoryStore
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +115,26 @@ class Engine:
 
         id, tenant = opened.response.id, caller.tenant
 
-        async def keep(ending: list[Event], response: Response) -> list[Event]:
+        def keep(ending: list[Event], response: Response) -> Keeping | None:
             self._keys.keep(response)
-            try:
-                return await opened.ledger.end(ending, response)
-            except StoreError:
-                self.abandon(id, tenant)
-                raise
+            keeping = opened.ledger.end(ending, response)
+            return self._or_abandon(keeping, id, tenant) if keeping else None
 
         async def discard() -> None:
             self._keys.release(id)
-            try:
-                if request.store:
-                    await self.store.delete(id, tenant=tenant)
-            except StoreError:
-                self.abandon(id, tenant)
-                raise
+            if request.store:
+                await self._or_abandon(self.store.delete(id, tenant=tenant), id, tenant)
 
         answer = opened.answer if generate else nothing
         return Run(answer, opened.turn, opened.synth, outlet, keep, discard)
+
+    async def _or_abandon(self, change: Awaitable[T], id: str, tenant: str) -> T:
+        """Wait for the store; a response whose change it would not take is abandoned."""
+        try:
+            return await change
+        except StoreError:
+            self.abandon(id, tenant)
+            raise
 
     def abandon(self, id: str, tenant: str = "") -> None:
         """Have a response ended later that was begun and that nobody makes."""

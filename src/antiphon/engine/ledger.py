@@ -5,7 +5,7 @@ hears that it has ended: so a follow-up always finds it. One that is not to be s
 memory only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -44,9 +44,17 @@ class Ledger:
             key=key,
         )
 
-    async def end(self, events: list[Event], response: Response) -> list[Event]:
-        """Keep the end; return the events that may be told now."""
-        if self.store is None or await self.store.end(response, tenant=self.tenant):
+    def end(
+        self, events: list[Event], response: Response
+    ) -> Coroutine[object, object, list[Event]] | None:
+        """Keep the end; return what to wait for before the events are told, if it is stored."""
+        if self.store is not None:
+            return self._commit(self.store, events, response)
+        self.remember(response)
+        return None
+
+    async def _commit(self, store: Store, events: list[Event], response: Response) -> list[Event]:
+        if await store.end(response, tenant=self.tenant):
             self.remember(response)
         return events
 

@@ -7,7 +7,7 @@ caller can still give it as one.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Protocol
 
 from antiphon.agents.turn import Turn
@@ -43,8 +43,11 @@ class Outlet(Protocol):
         ...
 
 
-Keep = Callable[[list[Event], Response], Awaitable[list[Event]]]
-"""Keeps how a response ended, and returns the events that may be told now; may raise StoreError."""
+Keeping = Coroutine[object, object, list[Event]]
+"""The keeping of an end; returns the events that may be told then, and may raise StoreError."""
+
+Keep = Callable[[list[Event], Response], Keeping | None]
+"""Keeps how a response ended; returns what is to be waited for before it is told, if anything."""
 
 DRAIN = "drain"
 """What a task is cancelled with when the server stops, and not its client."""
@@ -207,9 +210,9 @@ class Run:
 
     async def _conclude(self, ending: list[Event]) -> None:
         """Keep the end, then tell it. It is kept whoever else gives up waiting meanwhile."""
-        if self._keep:
+        if self._keep and (keeping := self._keep(ending, self.response)):
             try:
-                kept = asyncio.ensure_future(self._keep(ending, self.response))
+                kept = asyncio.create_task(keeping)
                 kept.add_done_callback(_seen)
                 ending = await asyncio.shield(kept)
             except StoreError:

@@ -5,7 +5,7 @@ from antiphon.core.request import CompactRequest
 from antiphon.core.value import ShapeError
 from antiphon.engine.compact import compact
 from antiphon.server.http import Receive, Scope, Send, read_json, send_json
-from antiphon.server.responses import Making
+from antiphon.server.making import attended
 from antiphon.server.service import Service
 from antiphon.wire.dialects import Dialect, read_compact
 
@@ -22,9 +22,7 @@ class CompactConversation:
         body = await read_json(scope, receive, self._service.settings.body_limit)
         request = read(body)
         engine = await self._service.engine()
-        work = self._service.run(compact(engine, request))
-        async with Making(work, receive) as making:
-            resource = await making.result()
+        resource = await attended(self._service, compact(engine, request), receive)
         await send_json(send, self._dialect().compaction(resource))
 
 

@@ -2,41 +2,27 @@
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
-from antiphon.core.errors import AntiphonError, RequestError
+from antiphon.core.errors import RequestError
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.value import ShapeError
 from antiphon.engine.background import followed
 from antiphon.engine.engine import Engine, KeyTaken
 from antiphon.engine.retell import retell
-from antiphon.engine.run import Run
 from antiphon.server.edge import direct
-from antiphon.server.http import (
-    ClientGone,
-    Direct,
-    Receive,
-    Scope,
-    Send,
-    disconnected,
-    header,
-    read_json,
-    send_json,
-)
+from antiphon.server.http import Direct, Receive, Scope, Send, header, read_json, send_json
+from antiphon.server.making import Making, attended
 from antiphon.server.service import Service, stopping
 from antiphon.server.stream import EventStream
 from antiphon.store.base import TERMINAL
 from antiphon.wire.dialects import Dialect, failure_of, read_request
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """One request, and where its answer goes."""
 
     request: Request
@@ -100,8 +86,7 @@ class CreateResponse:
 
     async def _whole(self, engine: Engine, exchange: Exchange) -> None:
         run = await engine.open(exchange.request, key=exchange.key)
-        async with Making(self._service.run(run.drive()), exchange.receive) as making:
-            response = await making.result()
+        response = await attended(self._service, run.drive(), exchange.receive)
         if run.refusal:
             raise run.refusal
         await exchange.give(response)
@@ -180,56 +165,3 @@ def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
         )
     canonical = msgspec.json.encode(body, order="sorted")
     return key, hashlib.sha256(canonical).hexdigest()
-
-
-class Making(Generic[T]):
-    """A response being made for a client that may leave: then the model is stopped at once."""
-
-    def __init__(
-        self, work: asyncio.Task[T], receive: Receive, stream: EventStream | None = None
-    ) -> None:
-        self._work = work
-        self._watch = asyncio.create_task(disconnected(receive))
-        self._watch.add_done_callback(lambda _: self._work.cancel())
-        if stream:
-            self._work.add_done_callback(lambda _: stream.close())
-
-    async def __aenter__(self) -> "Making[T]":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._watch.cancel()
-        self._work.cancel()
-        await asyncio.gather(self._watch, self._work, return_exceptions=True)
-
-    def check(self) -> None:
-        """Raise ClientGone if nobody was there any more."""
-        if self._watch.done() and self._work.cancelled():
-            raise ClientGone
-
-    async def result(self) -> T:
-        """Return what was made; raises what it was refused with, ClientGone, or a 503."""
-        try:
-            return await self._work
-        except asyncio.CancelledError:
-            self.check()
-            if self._work.cancelled():
-                raise stopping() from None
-            raise
-
-    async def begun(self, run: Run, seconds: float) -> bool:
-        """Wait for the model's first sign; tell whether there is a stream to send.
-
-        A model that fails before it has begun to answer has no stream, if its error has a status.
-        """
-        try:
-            async with asyncio.timeout(seconds):
-                await run.begun.wait()
-        except TimeoutError:
-            run.answering = run.answering or run.refusal is None
-        if run.refusal and not run.answering:
-            await asyncio.wait([self._work])  # it only has to be kept
-        return run.answering or not self._refused()
-
-    def _refused(self) -> bool:
-        return self._work.cancelled() or isinstance(self._work.exception(), AntiphonError)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.engine.engine import Engine
@@ -117,7 +117,7 @@ class Service:
         return Seal.passing() if folder is None else Seal.in_folder(Path(folder))
 
     def run(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Do work that the server's end interrupts."""
+        """Do work in a task of its own, which the server's end interrupts."""
         if self.draining:
             work.close()
             raise stopping()
@@ -125,6 +125,23 @@ class Service:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+    async def do(self, work: Coroutine[object, object, T]) -> T:
+        """Do work in this very task; the server's end interrupts it with a 503."""
+        if self.draining:
+            work.close()
+            raise stopping()
+        task: asyncio.Task[Any] = asyncio.current_task()  # pyright: ignore[reportAssignmentType]
+        self._running.add(task)
+        try:
+            return await work
+        except asyncio.CancelledError as error:
+            if error.args == (DRAIN,):
+                task.uncancel()
+                raise stopping() from None
+            raise
+        finally:
+            self._running.discard(task)
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:

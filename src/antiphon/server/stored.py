@@ -7,8 +7,8 @@ from antiphon.core.items import Item
 from antiphon.core.value import encode
 from antiphon.engine.background import followed
 from antiphon.server.http import Receive, Scope, Send, send_json
+from antiphon.server.making import Making
 from antiphon.server.query import MOST, Query, path_id, unknown
-from antiphon.server.responses import Making
 from antiphon.server.service import Service
 from antiphon.server.stream import EventStream
 from antiphon.store.base import Page
