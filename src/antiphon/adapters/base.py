@@ -7,7 +7,6 @@ short and errors in bodies are told.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
@@ -71,8 +70,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     models: Mapping[str, Capabilities] = msgspec.field(default_factory=dict[str, Capabilities])
 
 
-@dataclass(frozen=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """What a model is to read and obey; `model` is the name its provider knows.
 
     `warnings` gathers what could not be carried and does not change the meaning.
@@ -82,8 +80,8 @@ class Prompt:
     request: Request
     items: Sequence[Item]
     stream: bool = False
-    capabilities: Capabilities = field(default_factory=Capabilities)
-    warnings: list[parts.Warn] = field(default_factory=list[parts.Warn])
+    capabilities: Capabilities = msgspec.field(default_factory=Capabilities)
+    warnings: list[parts.Warn] = msgspec.field(default_factory=list[parts.Warn])
 
     def warn(self, code: str, message: str, param: str | None = None) -> None:
         """Note something that the client should know."""

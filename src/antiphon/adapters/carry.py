@@ -9,7 +9,6 @@ What an adapter's `encode` is given has been through here: it may write all it f
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace as with_fields
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -139,7 +138,7 @@ class Carrier:
         request = self._tools(request)
         self._format(request)
         items = [item for item in self._prompt.items if self._item(item)]
-        return with_fields(self._prompt, request=request, items=items)
+        return replace(self._prompt, request=request, items=items)
 
     def _refuse(self, what: str, param: str, advice: str) -> None:
         raise self._prompt.refuse(
@@ -168,6 +167,8 @@ class Carrier:
 
     def _tools(self, request: Request) -> Request:
         choice = request.tool_choice
+        if not request.tools and choice == "auto":
+            return request
         if isinstance(choice, ExtensionToolChoice) and not self._adapter.hosts(choice.type):
             self._refuse(f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'.")
         offered = [tool for index, tool in enumerate(request.tools) if self._tool(tool, index)]
@@ -231,6 +232,8 @@ class Carrier:
         return True
 
     def _content(self, item: Item, name: str, content: Iterable[Content]) -> None:
+        if DEMANDING.isdisjoint(map(type, content)):  # so it is in most messages
+            return
         for index, part in enumerate(content):
             feature = needs(part)
             if feature and feature not in self._has and not self._adapter.reads(feature):
@@ -263,6 +266,10 @@ def feature_of(request: Request) -> str | None:
             return "json_object"
         case _:
             return None
+
+
+DEMANDING = frozenset({InputImage, InputFile, InputVideo, ExtensionContent})
+"""The content that not everybody can read."""
 
 
 def needs(part: Content) -> str | None:

@@ -7,7 +7,6 @@ schema is the client's, and may name addresses; nothing is ever fetched for it.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
@@ -29,9 +28,11 @@ ANY_OBJECT: dict[str, object] = {"type": "object", "additionalProperties": True}
 def needed(adapter: Adapter, prompt: Prompt) -> bool:
     """Tell whether a prompt's format has to be had by force."""
     wanted = feature_of(prompt.request)
+    if wanted is None:
+        return False
     has = adapter.has(prompt)
     together = not prompt.request.tools or "tools_with_format" in has
-    return wanted is not None and not (wanted in has and together)
+    return not (wanted in has and together)
 
 
 def forced(prompt: Prompt) -> Prompt:
@@ -50,7 +51,7 @@ def forced(prompt: Prompt) -> Prompt:
     elif choice in ("auto", "required"):
         choice = "required"
     text = TextConfig(verbosity=request.text.verbosity)
-    return with_fields(prompt, request=replace(request, tools=tools, tool_choice=choice, text=text))
+    return replace(prompt, request=replace(request, tools=tools, tool_choice=choice, text=text))
 
 
 def schema_of(request: Request) -> dict[str, object]:

@@ -40,39 +40,36 @@ class Speech(Struct, frozen=True):
         return [item for item in self.items if isinstance(item, FunctionCallOutput)]
 
 
-def tell(items: Sequence[Item]) -> Iterator[Speech]:
+def tell(items: Sequence[Item]) -> list[Speech]:
     """Tell a conversation in which every call has its output, and the reverse."""
+    story: list[Speech] = []
     outputs: Outputs = defaultdict(deque)
-    for item in items:
-        if isinstance(item, FunctionCallOutput):
-            outputs[item.call_id].append(item)  # some servers use an id again in the next turn
     said: Speech | None = None
     for item in items:
         if isinstance(item, FunctionCallOutput):
+            outputs[item.call_id].append(item)  # some servers use an id again in the next turn
             if said and any(call.call_id == item.call_id for call in said.calls):
-                yield from _with_outputs(said, outputs)
                 said = None
             continue
         role = role_of(item)
-        if said and said.role != role:
-            yield from _with_outputs(said, outputs)
-            said = None
-        said = said or Speech(role, [])
+        if said is None or said.role != role:
+            said = Speech(role, [])
+            story.append(said)
         said.items.append(item)
-    if said:
-        yield from _with_outputs(said, outputs)
+    return list(_with_outputs(story, outputs)) if outputs else story
 
 
 Outputs = defaultdict[str, deque[FunctionCallOutput]]
 
 
-def _with_outputs(said: Speech, outputs: Outputs) -> Iterator[Speech]:
-    yield said
-    answers: list[Item] = [
-        outputs[call.call_id].popleft() for call in said.calls if outputs[call.call_id]
-    ]
-    if answers:
-        yield Speech("tool", answers)
+def _with_outputs(story: Iterable[Speech], outputs: Outputs) -> Iterator[Speech]:
+    for said in story:
+        yield said
+        answers: list[Item] = [
+            outputs[call.call_id].popleft() for call in said.calls if outputs[call.call_id]
+        ]
+        if answers:
+            yield Speech("tool", answers)
 
 
 def role_of(item: Item) -> Role:

@@ -42,7 +42,7 @@ class Script:
     def __init__(self, prompt: Prompt, claude: Claude) -> None:
         self._prompt = prompt
         self.system = prompt.request.instructions or ""
-        speeches = list(tell(prompt.items))
+        speeches = tell(prompt.items)
         if len(speeches) > 1 and speeches[0].role == "system":
             self.system = "\n\n".join(filter(None, [self.system, self._words(speeches.pop(0))]))
         turns = [turn for speech in speeches for turn in self._turns(speech)]

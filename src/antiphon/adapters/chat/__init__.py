@@ -54,7 +54,9 @@ class Chat(Adapter):
         """Write a prompt as a chat request."""
         messages = Messages(prompt, self.habits).write()
         body: Fields = {"model": prompt.model, "messages": messages}
-        body |= self.options(prompt) | self.tools(prompt)
+        body |= self.options(prompt)
+        if prompt.request.tools:
+            body |= self.tools(prompt)
         if prompt.stream:
             body["stream"] = True
             if self.habits.counts:
@@ -84,7 +86,8 @@ class Chat(Adapter):
         if request.service_tier not in ("auto", "default"):
             said["service_tier"] = request.service_tier
         said["verbosity"] = request.text.verbosity or None
-        return given(said) | self.reasoning(prompt) | response_format(request)
+        said["response_format"] = response_format(request)
+        return given(said) | self.reasoning(prompt)
 
     def reasoning(self, prompt: Prompt) -> Fields:
         """Write how hard to think; there are no summaries in this dialect."""
@@ -99,8 +102,6 @@ class Chat(Adapter):
     def tools(self, prompt: Prompt) -> Fields:
         """Write the tools, and which of them must be called."""
         request = prompt.request
-        if not request.tools:
-            return {}
         tools = [self.tool(tool) for tool in request.tools]
         body: Fields = {"tools": tools}
         if request.tool_choice != "auto":
@@ -147,14 +148,13 @@ def grammar(format: object) -> object:
     return {"type": "grammar", "grammar": without(fields, ["type"])}
 
 
-def response_format(request: Request) -> Fields:
-    """Write the shape that the text must have."""
+def response_format(request: Request) -> Fields | None:
+    """Write the shape that the text must have, if it is not free."""
     match request.text.format:
         case JsonSchemaFormat() as format:
             more = {"description": format.description, "schema": format.schema}
-            form = named("json_schema", format.name, **more, strict=format.strict or None)
-            return {"response_format": form}
+            return named("json_schema", format.name, **more, strict=format.strict or None)
         case JsonObjectFormat():
-            return {"response_format": {"type": "json_object"}}
+            return {"type": "json_object"}
         case _:
-            return {}
+            return None

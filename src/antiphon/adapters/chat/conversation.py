@@ -9,7 +9,7 @@ last thing that the user said; DeepSeek demands it then, and ignores it otherwis
 import mimetypes
 import re
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 from msgspec import Struct
 
@@ -76,8 +76,10 @@ class Messages:
         """Return the messages, instructions first."""
         if self._prompt.request.instructions:
             self._say(self._habits.system, self._prompt.request.instructions)
-        story = list(tell(self._prompt.items))
-        for speech, is_replayed in zip(story, replayed(story), strict=True):
+        story = tell(self._prompt.items)
+        thinks = Reasoning in map(type, self._prompt.items)
+        replays = replayed(story) if thinks else repeat(False)
+        for speech, is_replayed in zip(story, replays, strict=False):
             match speech.role:
                 case "assistant":
                     self._assistant(speech.items, thinking=is_replayed)
@@ -154,22 +156,22 @@ class Messages:
     # --- content ---
 
     def _parts(self, item: Message | FunctionCallOutput) -> list[Fields]:
-        return pieces(self._prompt, item, lambda part: [self._part(part)])
+        return pieces(self._prompt, item, self._part)
 
-    def _part(self, part: Content) -> Fields:
+    def _part(self, part: Content) -> list[Fields]:
         match part:
             case InputImage():
-                return self._image(part)
+                return [self._image(part)]
             case InputFile():
-                return {"type": "file", "file": file_of(part)}
+                return [{"type": "file", "file": file_of(part)}]
             case InputVideo():
-                return {"type": "video_url", "video_url": {"url": part.video_url}}
+                return [{"type": "video_url", "video_url": {"url": part.video_url}}]
             case ExtensionContent():
-                return {"type": "input_audio", "input_audio": part.get("input_audio")}
+                return [{"type": "input_audio", "input_audio": part.get("input_audio")}]
             case Refusal() if self._habits.native:
-                return {"type": "refusal", "refusal": part.refusal}
+                return [{"type": "refusal", "refusal": part.refusal}]
             case _:
-                return text_part(text_of(part))
+                return [text_part(text_of(part))]
 
     def _image(self, part: InputImage) -> Fields:
         image = of_image(part)

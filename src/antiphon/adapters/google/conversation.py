@@ -47,7 +47,7 @@ class Conversation:
         """Return the parts of the instruction, and the contents."""
         instructions = self._prompt.request.instructions
         system: list[Fields] = [{"text": instructions}] if instructions else []
-        speeches = list(tell(self._prompt.items))
+        speeches = tell(self._prompt.items)
         if speeches and speeches[0].role == "system" and all(map(_is_text, speeches[0].items)):
             system += self._asked(speeches.pop(0).items)
         contents: list[Fields] = []
