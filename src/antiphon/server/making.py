@@ -50,8 +50,11 @@ class Making(Generic[T]):
 
     async def __aexit__(self, *_: object) -> None:
         self._watch.cancel()
-        self._work.cancel()
-        await asyncio.gather(self._watch, self._work, return_exceptions=True)
+        if not self._work.done():
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        if not self._work.cancelled():
+            self._work.exception()  # seen: whoever wants it has asked for the result
 
     def check(self) -> None:
         """Raise ClientGone if nobody was there any more."""
