@@ -100,8 +100,10 @@ class Edge:
 
     def _check_origin(self, scope: Scope) -> None:
         """Refuse a web page that would use its reader's own network to open a WebSocket."""
+        if scope["type"] != "websocket":
+            return
         origin = header(scope, b"origin")
-        if scope["type"] == "websocket" and origin is not None and origin not in self._origins:
+        if origin is not None and origin not in self._origins:
             raise RequestError(
                 "This web page may not open a WebSocket here. Add it to 'allowed_origins'.",
                 type="permission_denied",
@@ -163,7 +165,9 @@ class Answer:
         await send_json(self.send, body, failure.status, failure.headers)
 
     def log(self) -> None:
-        """Write the request's line: never any content, nor the query."""
+        """Write the request's line, if it is read: never any content, nor the query."""
+        if not access.isEnabledFor(logging.INFO):
+            return
         took = (time.perf_counter() - self._begun) * 1000
         size = self._size + (self.way.size if self.way else 0)
         line = "%s %s %d %.1fms %dB %s"
@@ -179,6 +183,15 @@ def direct(scope: Scope, send: Send) -> Direct | None:
 
 
 @lru_cache(maxsize=64)  # most clients use the same few names
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return host
+
+
+@lru_cache(maxsize=64)
 def is_public(host: str) -> bool:
     """Tell whether a host is one that anybody could have named: not an address, nor a bare word."""
     if "." not in host or host.endswith(".localhost"):
@@ -188,14 +201,6 @@ def is_public(host: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-def host_name(host: str) -> str:
-    """Return the name in a Host header, without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return host
 
 
 def unrouted(scope: Scope, error: HTTPException) -> RequestError:

@@ -1,7 +1,7 @@
 """Requests and answers at the level of ASGI: reading a body, sending JSON, noticing a departure."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from antiphon.core.errors import RequestError
 from antiphon.wire import json
@@ -15,6 +15,10 @@ Direct = Callable[[bytes], bool]
 
 DIRECT = "antiphon.direct"
 """Where a server offers a way to send at once: what it stands for, and the way."""
+
+
+HEADERS = "antiphon.headers"
+"""Where the headers of a request are kept by name, once one was asked for."""
 
 
 class Way(Protocol):
@@ -42,12 +46,12 @@ class ClientGone(Exception):
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """Return the value of a request header."""
-    headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
-    for key, value in headers:
-        if key == name:
-            return value.decode("latin-1")
-    return None
+    """Return the value of a request header; of several, the first."""
+    headers: dict[bytes, bytes] | None = scope.get(HEADERS)
+    if headers is None:
+        headers = scope[HEADERS] = dict(reversed(scope["headers"]))
+    value = headers.get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
