@@ -152,8 +152,9 @@ def _holds_values(annotation: object) -> bool:
 
 def _object_reader(kind: type[Value]) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    slots = [_slot(info, hints[info.name]) for info in fields(kind) if info.name != "extra"]
-    known = {wire for wire, *_ in slots}
+    known = [info for info in fields(kind) if info.name != "extra"]
+    slots = {info.encode_name: _slot(info, hints[info.name]) for info in known}
+    required = [info.encode_name for info in known if info.required]
     make = cast("Callable[..., Value]", kind)
 
     def read_object(raw: object, path: str) -> object:
@@ -162,28 +163,34 @@ def _object_reader(kind: type[Value]) -> Reader:
         if not isinstance(raw, dict):
             raise ShapeError(path, f"expected an object, got {_name_of(raw)}")
         source = kind.prepare(cast("dict[str, object]", raw), path)
-        values: dict[str, object] = {}
-        for wire, attribute, optional, required, read_member in slots:
+        for wire in required:
             if wire not in source:
-                if required:
-                    raise ShapeError(join(path, wire), "this field is required")
-            elif (member := source[wire]) is not None or not optional:
-                values[attribute] = read_member(member, join(path, wire))
-        if len(source) > len(values) and (extra := source.keys() - known):
-            values["extra"] = {name: source[name] for name in source if name in extra}
+                raise ShapeError(join(path, wire), "this field is required")
+        before = f"{path}." if path else ""
+        values: dict[str, object] = {}
+        extra: dict[str, object] = {}
+        for wire, member in source.items():
+            if slot := slots.get(wire):
+                attribute, optional, read_member = slot
+                if member is not None or not optional:
+                    values[attribute] = read_member(member, before + wire)
+            else:
+                extra[wire] = member
+        if extra:
+            values["extra"] = extra
         return make(**values)
 
     return read_object
 
 
-def _slot(info: FieldInfo, hint: object) -> tuple[str, str, bool, bool, Reader]:
-    """Describe a field: wire name, attribute, null means absent, required, reader."""
+def _slot(info: FieldInfo, hint: object) -> tuple[str, bool, Reader]:
+    """Describe a field: attribute, null means absent, reader."""
     unset = info.default is UNSET
     nullable = NoneType in get_args(hint)
     optional = unset or (not info.required and not nullable)
     members = [member for member in get_args(hint) if member is not UnsetType]
     shape = Union[tuple(members)] if unset and UnsetType in get_args(hint) else hint
-    return info.encode_name, info.name, optional, info.required, reader(shape)
+    return info.name, optional, reader(shape)
 
 
 def _list_reader(member: object) -> Reader:
