@@ -32,8 +32,11 @@ def assemble(
 
     `find` looks up items that are stored but not part of this history.
     """
-    said = [_resolve(item, index, history, find) for index, item in enumerate(input)]
-    check_pairs(history, said)
+    said = input
+    if ItemReference in map(type, input):
+        said = [_resolve(item, index, history, find) for index, item in enumerate(input)]
+    if FunctionCallOutput in map(type, said):
+        check_pairs(history, said)
     return [*history, *said]
 
 
@@ -53,8 +56,6 @@ def _resolve(item: Item, index: int, history: Sequence[Item], find: Find | None)
 
 def check_pairs(history: Iterable[Item], input: Sequence[Item]) -> None:
     """Refuse an output that answers no call."""
-    if not any(isinstance(item, FunctionCallOutput) for item in input):
-        return
     called = {item.call_id for item in history if isinstance(item, FunctionCall)}
     for index, item in enumerate(input):
         if isinstance(item, FunctionCall):

@@ -1,7 +1,8 @@
 """A request understood: who answers it, what they read, and what of it is new."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from antiphon.agents.turn import Turn
 from antiphon.core import context
@@ -12,12 +13,12 @@ from antiphon.engine.opening import Envelope
 from antiphon.engine.recent import Context
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """Everything that is known before a response is begun.
 
     `before` and `said` are as the client knows them and as they are kept; what the model reads of
-    them is opened first.
+    them is opened first. `unpaired` holds the call_ids of what it does not read as it was sent, for
+    want of its pair.
     """
 
     request: Request
@@ -25,19 +26,17 @@ class Asked:
     envelope: Envelope
     before: Context
     said: Sequence[Item]
-
-    @property
-    def unpaired(self) -> set[str]:
-        """The call_ids of what the model does not read as it was sent, for want of its pair."""
-        return context.unpaired((*self.before.items, *self.said))
+    unpaired: set[str]
 
     def turn(self, response_id: str = "", *, cut: bool = True) -> Turn:
         """Return the model's turn, cut to its window unless all is wanted; raises RequestError."""
         earlier = "previous_response_id" if self.request.previous_response_id else "conversation"
-        lost = self.unpaired
-        past = context.repair(self.envelope.open(self.before.items, earlier), lost)
+        past = self.envelope.open(self.before.items, earlier)
         said = self.envelope.open(self.said, "input[{}].encrypted_content")
-        items = past + context.repair(said, lost)
+        if self.unpaired:
+            past = context.repair(past, self.unpaired)
+            said = context.repair(said, self.unpaired)
+        items = past + said
         window = self.model.window if cut else None
         fitting = context.fit(items, window, self.request.truncation)
         history = max(0, len(past) - (len(items) - len(fitting)))

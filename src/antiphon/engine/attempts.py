@@ -49,7 +49,8 @@ class Attempts:
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Have the first model answer that can, beginning with the one whose turn this is."""
         while True:
-            sink.take(self._warnings())  # now, because an answer that fails takes no more
+            if self._failed:
+                sink.take(self._warnings())  # now, because an answer that fails takes no more
             try:
                 await self.asked.model.answer(turn, sink)
                 break

@@ -47,8 +47,8 @@ def check(request: Request) -> None:
             param="conversation",
             code="mutually_exclusive_parameters",
         )
-    for name in ("background", "conversation"):
-        if getattr(request, name) and not request.store:
+    for name in () if request.store else ("background", "conversation"):
+        if getattr(request, name):
             raise RequestError(
                 f"'{name}' needs the response to be stored. Leave 'store' out, or set it to true.",
                 param=name,
@@ -60,6 +60,8 @@ def check(request: Request) -> None:
 def check_tool_choice(request: Request) -> None:
     """Refuse a tool choice that the offered tools cannot meet."""
     choice = request.tool_choice
+    if choice == "auto":
+        return
     offered = {tool.name for tool in request.tools if isinstance(tool, FunctionTool)}
     named: list[SpecificToolChoice] = []
     if isinstance(choice, FunctionToolChoice):

@@ -55,7 +55,7 @@ async def compact(
 ) -> CompactResource:
     """Make a conversation small; raises RequestError, UpstreamError or StoreError."""
     scribes = [Scribe(asked) for asked in await engine.ask_all(_as_request(request), caller)]
-    attempts = Attempts([dataclasses.replace(s.asked, model=s) for s in scribes])
+    attempts = Attempts([replace(s.asked, model=s) for s in scribes])
     first, now = scribes[0].asked, int(engine.clock())
     begun = Response.new(first.request, id=engine.ids("resp"), created_at=now)
     synth = Synth(begun, ids=engine.ids, clock=engine.clock)

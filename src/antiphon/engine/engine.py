@@ -4,10 +4,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 from weakref import WeakSet
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.adapters.registry import BUILT_IN
@@ -40,8 +40,7 @@ from antiphon.store.memory import MemoryStore
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Who asks: whose data it is, and a connection's own memory if there is one."""
 
     tenant: str = ""
@@ -61,8 +60,7 @@ class KeyTaken(Exception):
         self.claim = claim
 
 
-@dataclass(slots=True)
-class Opened:
+class Opened(Struct):
     """A response that can be made: everything a run needs."""
 
     answer: Answer
@@ -265,7 +263,7 @@ class Engine:
         manner = Manner(pad=pad, seal=attempts.seal)
         synth = Synth(response, ids=self.ids, clock=self.clock, manner=manner, silent=not generate)
         unused = [] if asked.model.passes_unknown else warnings(request)
-        for warning in [*unused, *unanswered(asked.unpaired)]:
+        for warning in unused + unanswered(asked.unpaired):
             synth.feed(warning)
         recent = self.chain.recent if caller.local is None else caller.local
         store = self.store if request.store else None
@@ -286,14 +284,12 @@ class Engine:
         items = context.assemble(before.items, said, references.get)
         request = replace(request, input=said)  # whose ids tell where an item came from
         always = ENCRYPTED_REASONING in request.include
-        new = items[len(before.items) :]
-        return [
-            Asked(request, model, self._envelope(model, caller, always), before, new)
-            for model in models
-        ]
-
-    def _envelope(self, model: Model, caller: Caller, always: bool) -> Envelope:
-        return Envelope(self.seal, model.origin, caller.tenant, always)
+        new, unpaired = items[len(before.items) :], context.unpaired(items)
+        asked: list[Asked] = []
+        for model in models:
+            envelope = Envelope(self.seal, model.origin, caller.tenant, always)
+            asked.append(Asked(request, model, envelope, before, new, unpaired))
+        return asked
 
     def _models(self, request: Request) -> list[Model]:
         if found := self.models.find(request.model or ""):

@@ -27,6 +27,8 @@ class Guard:
     @classmethod
     def of(cls, request: Request) -> "Guard | None":
         """Return the guard that a request needs, if it constrains anything."""
+        if request.tool_choice == "auto" and request.parallel_tool_calls:
+            return None
         guard = cls(request)
         return guard if guard._named or guard._single else None
 

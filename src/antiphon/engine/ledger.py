@@ -6,8 +6,8 @@ memory only.
 """
 
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.events import Event
@@ -19,8 +19,7 @@ from antiphon.engine.recent import Context, Recent
 from antiphon.store.base import Claim, Store
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(Struct, frozen=True):
     """Where one response is kept: `store` is None for one that is not to be stored."""
 
     store: Store | None

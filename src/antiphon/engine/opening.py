@@ -11,7 +11,6 @@ What is stored and listed is always the closed item.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import msgspec
@@ -60,8 +59,7 @@ class Relayed(Struct, frozen=True, tag="relayed"):
 Kept = Thought | Gist | Relayed
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """What passes between one model and one tenant's clients.
 
     `always` says that thinking is sealed even if the model gave no seal of its own.

@@ -29,7 +29,7 @@ class Context(Struct, frozen=True):
     def then(self, said: Iterable[Item], *responses: str) -> "Context":
         """Return the context after more was said, in some responses."""
         more = tuple(said)
-        size = self.size + sum(len(encode(item)) + OBJECT for item in more)
+        size = self.size + sum(map(len, map(encode, more))) + OBJECT * len(more)
         return Context((*self.items, *more), (*self.responses, *responses), size)
 
 

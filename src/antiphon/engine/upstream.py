@@ -14,7 +14,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from antiphon.adapters.ask import ask
-from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
+from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider, Transform
 from antiphon.adapters.carry import carried
 from antiphon.adapters.registry import adapter_for
 from antiphon.agents.turn import Turn
@@ -78,9 +78,12 @@ class Link:
         """Send a request, again if need be; return its answer when it is a good one."""
         if self.provider.api_key_env and self._key is None:
             raise keyless(self.provider.name, self.provider.api_key_env)
-        body = await self._body(sent)
+        body = sent.body
+        if hook := self.provider.transform_request:
+            body = await transformed(hook, body)
+        data = b"" if body is None else json.encode(body)
         self._budget.earn()
-        return await patiently(partial(self._once, adapter, sent, body), self._patience, self._may)
+        return await patiently(partial(self._once, adapter, sent, data), self._patience, self._may)
 
     def _may(self, error: UpstreamError, wait: float) -> bool:
         if not self._budget.spend():
@@ -89,14 +92,6 @@ class Link:
         name = self.provider.name
         logger.info("%s: %d (%s); trying again in %.1f s", name, error.status, why, wait)
         return True
-
-    async def _body(self, sent: Upstream) -> bytes:
-        body = sent.body
-        if hook := self.provider.transform_request:
-            made = hook(cast("dict[str, object]", body))
-            made = await made if inspect.isawaitable(made) else made
-            body = body if made is None else made
-        return b"" if body is None else json.encode(body)
 
     async def _once(self, adapter: Adapter, sent: Upstream, body: bytes) -> Exchange:
         headers = {"content-type": "application/json", **sent.headers, **self.provider.headers}
@@ -119,6 +114,13 @@ class Link:
             raise astray(self.provider.name)
         heard = self.hush(answer.decode(errors="replace")).encode()
         raise adapter.error(exchange.status, exchange.headers, heard)
+
+
+async def transformed(hook: Transform, body: object) -> object:
+    """Have a request's body changed as the user wants it."""
+    made = hook(cast("dict[str, object]", body))
+    made = await made if inspect.isawaitable(made) else made
+    return body if made is None else made
 
 
 def astray(name: str) -> UpstreamError:
@@ -184,7 +186,8 @@ class UpstreamModel(Model):
         sent, decoder = ask(adapter, prompt)
         exchange = await self._link.open(adapter, sent)
         try:
-            sink.take(prompt.warnings)
+            if prompt.warnings:
+                sink.take(prompt.warnings)
             sink.begin()
             hearing = Hearing(exchange, decoder, sink, self._link.hush)
             await hearing.hear(streamed=sink.live)
