@@ -33,6 +33,10 @@ Reader = Callable[[object, str], object]
 
 V = TypeVar("V", bound="Value")
 
+UNIONS = (Union, UnionType)
+ATOMS = frozenset({str, bool, int, NoneType})
+"""The types whose values are what they are, unless more is asked of them."""
+
 EXTRA = "~extra"
 _EXTRA_KEY = b'"~extra":'
 
@@ -132,7 +136,7 @@ def reader(annotation: object) -> Reader:
         return _object_reader(kind)
     if origin is list and (member := get_args(annotation)[0]) and _holds_values(member):
         return _list_reader(member)
-    if origin in (Union, UnionType) and _holds_values(annotation):
+    if origin in UNIONS and _holds_values(annotation):
         return _union_reader(get_args(annotation))
     if origin is Annotated and _holds_values(get_args(annotation)[0]):
         return _limited_reader(*get_args(annotation)[:2])
@@ -287,7 +291,12 @@ def _plain_reader(annotation: object) -> Reader:
         read_literal = _literal_reader(allowed)
         return lambda raw, path: None if raw is None and nullable else read_literal(raw, path)
 
+    members = get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,)
+    exact = frozenset(members) if ATOMS.issuperset(members) else frozenset[object]()
+
     def read_plain(raw: object, path: str) -> object:
+        if type(raw) in exact:
+            return raw
         try:
             return msgspec.convert(raw, annotation)
         except msgspec.ValidationError as error:

@@ -79,6 +79,7 @@ class Edge:
             await answer.refuse(failure)
         finally:
             answer.log()
+            scope.pop(ANSWER, None)  # or each would keep the other until the collector comes
 
     def _check_host(self, scope: Scope) -> None:
         """Refuse a name that a stranger's web page may have given this machine.
@@ -140,7 +141,7 @@ class Answer:
         self.dialect = door(scope)()
         scope[ANSWER] = self
 
-        offered = scope.get(DIRECT)
+        offered = scope.pop(DIRECT, None)  # taken, or they would keep each other too
         self.way: Way | None = offered[1] if offered and offered[0] == send else None
         """A way to send at once, if the server offers one."""
 

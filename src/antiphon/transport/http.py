@@ -13,7 +13,7 @@ import re
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 from urllib.parse import SplitResult, urlsplit
 
@@ -181,7 +181,6 @@ class Client:
         return context
 
 
-@lru_cache(maxsize=256)  # a provider is asked at the same few
 def split(url: str, who: str) -> SplitResult:
     """Take a URL apart; raises UpstreamError for what has no place in one."""
     if not URL.fullmatch(url):
