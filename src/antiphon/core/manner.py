@@ -19,5 +19,14 @@ class Manner(Struct, frozen=True):
     seal: Callable[[Item], Item] | None = None
     """Closes what only its maker may read, before an item leaves."""
 
+    one_message: bool = False
+    """Whether all words go to one message, which is the first item and open to the end."""
+
+    calls_by_id: bool = False
+    """Whether the item of a call has the id of the call."""
+
+    ids: Callable[[str], str] | None = None
+    """Makes the ids of items in another form than the synthesizer's own source."""
+
 
 PLAIN = Manner()

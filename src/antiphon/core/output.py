@@ -53,6 +53,7 @@ class Output:
         self._keep_empty = manner.keep_empty
         self._pad = manner.pad
         self._hide = manner.seal
+        self._calls_by_id = manner.calls_by_id
         self._undone: list[Open] = []
         self._current: Open | None = None
         self._calls: dict[Key, Open] = {}
@@ -224,7 +225,7 @@ class Output:
         if not 0 < len(call_id) <= items.CALL_ID_LIMIT or call_id in self._call_ids:
             call_id = self._ids("call")
         self._call_ids.add(call_id)
-        id = self._ids(PREFIX["function_call"])
+        id = call_id if self._calls_by_id else self._ids(PREFIX["function_call"])
         call = FunctionCall(
             id=id, call_id=call_id, name=mend(part.name), arguments="", status="in_progress"
         )

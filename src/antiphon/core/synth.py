@@ -22,6 +22,7 @@ from antiphon.core.events import (
     ResponseInProgress,
     ResponseQueued,
 )
+from antiphon.core.gathered import Gathered
 from antiphon.core.manner import PLAIN, Manner
 from antiphon.core.opened import Stream, still_open
 from antiphon.core.output import Output
@@ -68,7 +69,8 @@ class Synth:
         self._begun = response
         self._clock = clock
         self._stream = Stream()
-        self._output = Output(self._stream, ids, manner)
+        output = Gathered if manner.one_message else Output
+        self._output = output(self._stream, manner.ids or ids, manner)
         self._warnings: list[ResponseWarning] = list(response.warnings or ())
         self._standing = 0
         """How many of them were there before the response was announced."""

@@ -1,0 +1,200 @@
+"""Everything in one message: a response for clients that know one text per answer."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.core.content import OutputText, UrlCitation
+from antiphon.core.content import Refusal as RefusalContent
+from antiphon.core.events import (
+    Event,
+    FunctionCallArgumentsDelta,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextDelta,
+    OutputTextDone,
+)
+from antiphon.core.fold import fold
+from antiphon.core.items import FunctionCall, Message
+from antiphon.core.judge import judge
+from antiphon.core.parts import Annotation, Call, Part, Reasoning, Refusal, Text, Whole
+from tests.core.making import ending, stream, types
+from tests.core.strategies import part_lists
+
+quick = settings(deadline=None, max_examples=300)
+
+
+def told(*parts: Part, keep_empty: bool = True) -> list[Event]:
+    """Return the stream that some parts become."""
+    return stream(*parts, keep_empty=keep_empty, one_message=True, calls_by_id=True)
+
+
+def words(events: list[Event]) -> list[tuple[int, int, str]]:
+    """Return where each piece of text went, and what it is."""
+    deltas = [event for event in events if isinstance(event, OutputTextDelta)]
+    return [(event.output_index, event.content_index, event.delta) for event in deltas]
+
+
+@quick
+@given(part_lists(), st.booleans())
+def test_any_stream_keeps_every_rule_but_the_order_of_ends(
+    parts: list[Part], keep_empty: bool
+) -> None:
+    events = told(*parts, keep_empty=keep_empty)
+    assert {violation.rule for violation in judge(events)} <= {"done-in-order"}
+    assert fold(events) == ending(events)
+
+
+@quick
+@given(part_lists())
+def test_any_stream_has_one_message_and_it_comes_first(parts: list[Part]) -> None:
+    items = [event.item for event in told(*parts) if isinstance(event, OutputItemAdded)]
+    assert [isinstance(item, Message) for item in items] == [
+        index == 0 for index in range(len(items))
+    ]
+
+
+@quick
+@given(part_lists())
+def test_the_item_of_any_call_has_the_id_of_the_call(parts: list[Part]) -> None:
+    calls = [item for item in ending(told(*parts)).output if isinstance(item, FunctionCall)]
+    assert all(call.id == call.call_id for call in calls)
+
+
+@quick
+@given(part_lists())
+def test_no_words_are_lost_or_changed(parts: list[Part]) -> None:
+    plain, gathered = ending(stream(*parts)), ending(told(*parts))
+    assert said(gathered.output) == said(plain.output)
+    assert gathered.status == plain.status
+
+
+def said(items: list) -> tuple[str, str]:
+    """Return all text, and all words of refusals."""
+    parts = [part for item in items if isinstance(item, Message) for part in item.content]
+    refused = [part.refusal for part in parts if isinstance(part, RefusalContent)]
+    text = [part.text for part in parts if isinstance(part, OutputText)]
+    return "".join(text), "".join(refused)
+
+
+def test_words_between_calls_go_to_the_one_text() -> None:
+    events = told(
+        Text("a", key=0),
+        Call(0, "f", "{}", "call_1", complete=True),
+        Text("b", key=3, part=1),
+        Call(1, "g", '{"x":1}', "call_2", complete=True),
+        Text("", key=5),
+    )
+    assert words(events) == [(0, 0, "a"), (0, 0, "b"), (0, 0, "")]
+    (done,) = [event for event in events if isinstance(event, OutputTextDone)]
+    assert done.text == "ab"
+    ends = [event.output_index for event in events if isinstance(event, OutputItemDone)]
+    assert ends == [1, 2, 0]  # the calls did not wait
+
+
+def test_the_place_before_a_call_is_taken_by_the_message() -> None:
+    events = told(Call(0, "f", "{}", "call_1", complete=True))
+    assert types(events)[2:] == [
+        "response.output_item.added",
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    message, call = ending(events).output
+    assert (message.type, message.content) == ("message", [])  # type: ignore[union-attr]
+    assert (call.id, call.type) == ("call_1", "function_call")
+
+
+def test_arguments_that_interleave_stay_apart() -> None:
+    events = told(
+        Call(0, "f", call_id="call_1"),
+        Call(1, "g", call_id="call_2"),
+        Call(0, arguments='{"a":'),
+        Call(1, arguments='{"b":'),
+        Text(""),
+        Call(0, arguments="1}"),
+        Call(1, arguments="2}"),
+    )
+    deltas = [event for event in events if isinstance(event, FunctionCallArgumentsDelta)]
+    assert [(delta.item_id, delta.output_index, delta.delta) for delta in deltas] == [
+        ("call_1", 1, '{"a":'),
+        ("call_2", 2, '{"b":'),
+        ("call_1", 1, "1}"),
+        ("call_2", 2, "2}"),
+    ]
+    assert judge(events) == []  # the message ends first, and so nothing is out of order
+
+
+def test_a_call_without_an_id_or_with_one_that_is_taken_gets_its_own() -> None:
+    events = told(Call(0, "f", "{}"), Call(1, "g", "{}", "same"), Call(2, "h", "{}", "same"))
+    _, *calls = ending(events).output
+    assert [call.id for call in calls] == ["call_0", "same", "call_1"]
+
+
+def test_thinking_ends_when_words_begin() -> None:
+    events = told(Reasoning("hm"), Text("So."), Text(" Yes."))
+    assert types(events)[2:] == [
+        "response.output_item.added",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning.delta",
+        "response.reasoning.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+
+
+def test_an_empty_delta_does_not_end_a_refusal() -> None:
+    events = told(Text(""), Refusal("I can"), Text(""), Refusal("not."))
+    (message,) = ending(events).output
+    assert isinstance(message, Message)
+    assert [part.type for part in message.content] == ["output_text", "refusal"]
+    assert message.text == "I cannot."
+
+
+def test_a_note_finds_its_words_in_the_one_text() -> None:
+    note = UrlCitation(url="https://a.example", title="A", start_index=0, end_index=3)
+    events = told(Text("One. ", key=0), Text("Two.", key=1, part=2), Annotation(note, 1, 2))
+    (message,) = ending(events).output
+    assert isinstance(message, Message)
+    (part,) = message.content
+    (cited,) = part.annotations  # type: ignore[union-attr]
+    assert part.text[cited.start_index : cited.end_index] == "Two"  # type: ignore[union-attr]
+
+
+def test_a_whole_message_is_words_like_any_other() -> None:
+    note = UrlCitation(url="https://a.example", title="A", start_index=0, end_index=1)
+    whole = Message(
+        role="assistant",
+        content=[
+            OutputText(text="b", annotations=[note]),
+            OutputText(text="c"),
+            RefusalContent(refusal="no"),
+        ],
+    )
+    (message,) = ending(told(Text("a"), Whole(whole))).output
+    assert isinstance(message, Message)
+    text, refused = message.content
+    assert (text.text, text.annotations[0].start_index) == ("abc", 1)  # type: ignore[union-attr]
+    assert refused == RefusalContent(refusal="no")
+
+
+def test_a_source_of_ids_of_its_own_names_the_items() -> None:
+    events = stream(Text("a"), one_message=True, ids=lambda prefix: f"own-{prefix}")
+    (message,) = ending(events).output
+    assert message.id == "own-msg"
+
+
+def test_a_model_that_says_nothing_has_said_an_empty_text() -> None:
+    (message,) = ending(told()).output
+    assert isinstance(message, Message)
+    assert [part.type for part in message.content] == ["output_text"]
