@@ -16,7 +16,7 @@ from antiphon.core import context
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.events import Event
 from antiphon.core.items import Item, ItemReference
-from antiphon.core.manner import Manner
+from antiphon.core.manner import PLAIN, Manner
 from antiphon.core.request import ENCRYPTED_REASONING, Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
@@ -106,9 +106,10 @@ class Engine:
         *,
         key: tuple[str, str] | None = None,
         generate: bool = True,
+        manner: Manner = PLAIN,
     ) -> Run:
         """Check a request and begin its response; raises RequestError, StoreError or KeyTaken."""
-        opened = await self._prepare(request, caller, generate=generate)
+        opened = await self._prepare(request, caller, generate=generate, manner=manner)
         await self._begin(opened, request, key)
 
         id, tenant = opened.response.id, caller.tenant
@@ -253,6 +254,7 @@ class Engine:
         *,
         response: Response | None = None,
         generate: bool = True,
+        manner: Manner = PLAIN,
     ) -> Opened:
         asked, *others = await self.ask_all(request, caller)
         now = int(self.clock())
@@ -260,7 +262,7 @@ class Engine:
         attempts = Attempts([asked, *others])
         turn = attempts.turn(response.id)
         pad = padding if request.stream_options.include_obfuscation else None
-        manner = Manner(pad=pad, seal=attempts.seal)
+        manner = replace(manner, pad=pad, seal=attempts.seal)
         synth = Synth(response, ids=self.ids, clock=self.clock, manner=manner, silent=not generate)
         unused = [] if asked.model.passes_unknown else warnings(request)
         for warning in unused + unanswered(asked.unpaired):

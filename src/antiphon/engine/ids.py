@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import uuid
 from collections.abc import Callable
 
 from msgspec import UNSET
@@ -17,6 +18,12 @@ BYTES = 24
 def new_id(prefix: str) -> str:
     """Return a prefix, an underscore and 192 random bits."""
     return f"{prefix}_{os.urandom(BYTES).hex()}"
+
+
+def new_uuid(prefix: str) -> str:
+    """Return a random UUID, whatever it is for."""
+    del prefix
+    return str(uuid.uuid4())
 
 
 def identified(item: Item, ids: Callable[[str], str] = new_id) -> Item:

@@ -8,6 +8,7 @@ from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
 from antiphon.server.config import Config, load
+from antiphon.server.threads import Threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,10 @@ class Settings:
     seal_keys: Sequence[str] = field(default=(), repr=False)
     """What closes the content that clients carry for us: 32 bytes each, in base64. The first
     closes, all open. Without any, one is made and kept in the folder."""
+
+    threads: Threads | bool = True
+    """Where the threads of Hashbrown's clients are kept: with the responses, in a place of your
+    own, or (False) nowhere."""
 
     memory_bytes: int = 64 * 1024 * 1024
     memory_seconds: float = 3600

@@ -9,7 +9,8 @@ task for every event would cost more than the event. Only a reader that is behin
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import ClassVar
 
 from antiphon.core.events import Event
 from antiphon.server.http import Direct, Send
@@ -26,6 +27,10 @@ HEARTBEAT = sse.comment("keep-alive")
 
 class EventStream:
     """The outlet of a run that is streamed."""
+
+    headers: ClassVar[Sequence[tuple[bytes, bytes]]] = HEADERS
+    last: ClassVar[bytes] = sse.DONE_FRAME
+    """What the stream says when nothing more will be."""
 
     def __init__(self, dialect: Dialect, limit: int, direct: Direct | None = None) -> None:
         self._dialect = dialect
@@ -85,8 +90,8 @@ class EventStream:
         self.full = self._size > self._limit
 
     async def send(self, send: Send, heartbeat: float) -> None:
-        """Send everything that is written until the stream is closed, then `[DONE]`."""
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        """Send everything that is written until the stream is closed, then its last word."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.headers})
         stop = self._beat(heartbeat)
         try:
             while True:
@@ -101,7 +106,7 @@ class EventStream:
         finally:
             self._clear = False
             stop()
-        await send({"type": "http.response.body", "body": sse.DONE_FRAME})
+        await send({"type": "http.response.body", "body": self.last})
 
     def _take(self) -> bytes:
         chunk = b"".join(self._chunks)

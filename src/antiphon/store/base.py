@@ -1,6 +1,6 @@
-"""What a store is: where responses rest, how events travel, and what conversations are made of.
+"""What a store is: where responses rest, how events travel, what conversations are made of.
 
-Three narrow protocols, usually implemented by one class over one engine. Every implementation must
+Four narrow protocols, usually implemented by one class over one engine. Every implementation must
 pass the contract suite in `tests/store`. Rules that all of them keep:
 
 - What a call has returned from is durable (as durable as the engine is).
@@ -224,5 +224,17 @@ class Conversations(Protocol):
         ...
 
 
-class Store(Responses, Feed, Conversations, Protocol):
+class Threads(Protocol):
+    """Where threads rest: lists of messages that only their client can read."""
+
+    async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
+        """Keep a thread, new or changed. It goes as long after that as a response after its end."""
+        ...
+
+    async def thread(self, id: str, *, tenant: str = "") -> bytes | None:
+        """Return a thread."""
+        ...
+
+
+class Store(Responses, Feed, Conversations, Threads, Protocol):
     """All of it."""

@@ -130,7 +130,7 @@ def append(
 def sweep(
     connection: sqlite3.Connection, responses_before: int, events_before: int, limit: int
 ) -> int:
-    """Remove at most `limit` rows that are past their time: events first, then responses."""
+    """Remove at most `limit` rows that are past their time: events, responses, threads."""
     went = 0
     old = {"before": max(responses_before, events_before), "limit": limit}
     for id, swept, last in connection.execute(queries.FIND_OLD_LOGS, old).fetchall():
@@ -140,8 +140,10 @@ def sweep(
         connection.execute(queries.SWEEP_EVENTS, {"id": id, "swept": swept + count})
         connection.execute(queries.SWEEP_LOG, {"id": id, "swept": swept + count})
         went += count
-    gone = {"before": responses_before, "limit": limit - went}
-    return went + connection.execute(queries.SWEEP_RESPONSES, gone).rowcount
+    for statement in (queries.SWEEP_RESPONSES, queries.SWEEP_THREADS):
+        gone = {"before": responses_before, "limit": limit - went}
+        went += connection.execute(statement, gone).rowcount
+    return went
 
 
 def add_items(connection: sqlite3.Connection, list: Row, items: Sequence[Row]) -> bool:

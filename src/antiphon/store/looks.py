@@ -115,6 +115,12 @@ def news(connection: sqlite3.Connection, id: str, after: int) -> bool:
     return row is None or bool(row[0])
 
 
+def thread(connection: sqlite3.Connection, id: str, tenant: str) -> bytes | None:
+    """Find a thread."""
+    row = connection.execute(queries.FIND_THREAD, {"id": id, "tenant": tenant}).fetchone()
+    return row and row["messages"]
+
+
 def conversation(connection: sqlite3.Connection, id: str, tenant: str) -> Conversation | None:
     """Find a conversation."""
     row = connection.execute(queries.FIND_CONVERSATION, {"id": id, "tenant": tenant}).fetchone()

@@ -56,6 +56,7 @@ class MemoryStore(MemoryConversations):
         self._unfinished: dict[str, _Record] = {}
         self._claims: dict[Key, Claim] = {}
         self._busy: dict[Key, str] = {}
+        self._threads: dict[Key, tuple[bytes, int]] = {}
         self.bells = Bells()
 
     def __repr__(self) -> str:
@@ -185,6 +186,10 @@ class MemoryStore(MemoryConversations):
             if not record.events and when < responses_before and went < limit:
                 self._remove(record)
                 went += 1
+        old = [key for key, (_, when) in self._threads.items() if when < responses_before]
+        for key in old[: limit - went]:
+            del self._threads[key]
+            went += 1
         return went
 
     async def close(self) -> None:
@@ -239,6 +244,17 @@ class MemoryStore(MemoryConversations):
             record = self._unfinished.get(id)
             if record and len(record.events) - 1 <= after:
                 await heard(listener)
+
+    # --- threads -----------------------------------------------------------------------------
+
+    async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
+        """Keep a thread, new or changed."""
+        self._threads[tenant, id] = (messages, int(self._clock()))
+
+    async def thread(self, id: str, *, tenant: str = "") -> bytes | None:
+        """Return a thread."""
+        kept = self._threads.get((tenant, id))
+        return kept and kept[0]
 
     # --- what they share ---------------------------------------------------------------------
 

@@ -127,6 +127,18 @@ DELETE FROM responses WHERE id IN (
     SELECT id FROM responses
     WHERE ended_at < :before AND swept > last_seq ORDER BY ended_at LIMIT :limit
 )"""
+SWEEP_THREADS = """
+DELETE FROM hashbrown_threads WHERE rowid IN (
+    SELECT rowid FROM hashbrown_threads WHERE saved_at < :before ORDER BY saved_at LIMIT :limit
+)"""
+
+# --- threads ---------------------------------------------------------------------------------
+
+SAVE_THREAD = """
+INSERT INTO hashbrown_threads (tenant, id, messages, saved_at)
+VALUES (:tenant, :id, :messages, :saved_at)
+ON CONFLICT (tenant, id) DO UPDATE SET messages = :messages, saved_at = :saved_at"""
+FIND_THREAD = "SELECT messages FROM hashbrown_threads WHERE tenant = :tenant AND id = :id"
 
 # --- conversations ---------------------------------------------------------------------------
 

@@ -181,7 +181,22 @@ def _begin(connection: sqlite3.Connection) -> None:
         legacy.adopt(connection)
 
 
-MIGRATIONS: Sequence[Migration] = (_begin,)
+_THREADS = """
+CREATE TABLE hashbrown_threads (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    messages BLOB NOT NULL,                 -- JSON, as the client knows it
+    saved_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+)"""
+
+
+def _add_threads(connection: sqlite3.Connection) -> None:
+    connection.execute(_THREADS)
+    connection.execute("CREATE INDEX hashbrown_threads_saved ON hashbrown_threads (saved_at)")
+
+
+MIGRATIONS: Sequence[Migration] = (_begin, _add_threads)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:

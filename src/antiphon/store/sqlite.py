@@ -174,6 +174,18 @@ class SqliteStore:
         place: Row = {"list": id, "id": item_id, "tenant": tenant}
         return await self.database.write(_one(queries.DELETE_ITEM, place))
 
+    # --- threads -----------------------------------------------------------------------------
+
+    async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
+        """Keep a thread, new or changed."""
+        row: Row = {"tenant": tenant, "id": id, "messages": messages}
+        row["saved_at"] = int(self._clock())
+        await self.database.write(_one(queries.SAVE_THREAD, row))
+
+    async def thread(self, id: str, *, tenant: str = "") -> bytes | None:
+        """Return a thread."""
+        return await self.database.read(partial(looks.thread, id=id, tenant=tenant))
+
     # --- what they share ---------------------------------------------------------------------
 
     def _ending(self, response: Response, tenant: str) -> changes.Ending:

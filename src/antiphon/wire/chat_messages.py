@@ -121,13 +121,7 @@ class Transcript:
         self._say(item, path)
 
     def _new(self, id: str) -> str:
-        """Return an id that no call before has."""
-        unique, count = id[:CALL_ID_LIMIT], 1
-        while unique in self._taken:
-            count += 1
-            unique = f"{id[: CALL_ID_LIMIT - 8]}_{count}"
-        self._taken.add(unique)
-        return unique
+        return unused_id(id, self._taken)
 
     # --- the tools ---
 
@@ -158,6 +152,16 @@ class Transcript:
             param=f"{path}.{name}",
             code="function_call_not_found",
         )
+
+
+def unused_id(id: str, taken: set[str]) -> str:
+    """Return an id that no call before has, and take it."""
+    unique, count = id[:CALL_ID_LIMIT], 1
+    while unique in taken:
+        count += 1
+        unique = f"{id[: CALL_ID_LIMIT - 8]}_{count}"
+    taken.add(unique)
+    return unique
 
 
 def _content(

@@ -1,0 +1,269 @@
+"""One more encoding of the same events: Hashbrown's frames.
+
+A frame has the type of its event and its fields, in camel case; what the fields hold is written as
+always. There are frames for 22 of the events; nothing is sent for the others. What is different
+from a stream of events:
+
+- `response.created` is told with the first thing that follows it, and `response.in_progress` not;
+- a response that fails is one `error`, and nothing of its end;
+- one that a filter stopped is `response.failed`;
+- a call of what the client did not offer is its maker's own affair. It is told last, and only if
+  nothing in the response answers it, because the client runs every call that it is told.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, get_args
+
+from msgspec import UNSET, Raw
+from msgspec.structs import fields, replace
+
+from antiphon.core.errors import ErrorPayload
+from antiphon.core.events import (
+    ContentPartAdded,
+    ContentPartDone,
+    Error,
+    Event,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    InItem,
+    Lifecycle,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextAnnotationAdded,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningSummaryTextDelta,
+    ReasoningSummaryTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+)
+from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message
+from antiphon.core.response import Response, ResponseError, ResponseWarning
+from antiphon.core.value import Value, encode
+from antiphon.wire.dialects import Dialect, Frame, failure_of
+from antiphon.wire.frames import framed
+
+KINDS: tuple[type[Event], ...] = (
+    *get_args(Lifecycle),
+    OutputItemAdded,
+    OutputItemDone,
+    ContentPartAdded,
+    ContentPartDone,
+    OutputTextDelta,
+    OutputTextDone,
+    OutputTextAnnotationAdded,
+    RefusalDelta,
+    RefusalDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningSummaryTextDelta,
+    ReasoningSummaryTextDone,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    Error,
+)
+"""The events that have a frame."""
+
+FILTERED = ResponseError(
+    code="content_filter",
+    message="A content filter stopped the answer.",
+    type="content_filter",
+)
+TRANSPORT = frozenset(
+    {"upstream_cut", "upstream_invalid", "upstream_protocol", "upstream_unreachable", "timeout"}
+)
+"""Our codes for what a provider has not said itself."""
+
+
+IN_ITEM = (InItem, OutputItemAdded, OutputItemDone)
+DELTA = b'{"type":"response.output_text.delta","sequenceNumber":'
+
+
+def camel(name: str) -> str:
+    """Return a field's name as a frame has it.
+
+    >>> camel("content_index")
+    'contentIndex'
+    """
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+FIELDS: Mapping[type[Event], Sequence[tuple[str, str]]] = {
+    kind: [(info.name, camel(info.name)) for info in fields(kind) if info.name != "extra"]
+    for kind in KINDS
+}
+"""Of each event with a frame, the fields and what the frame calls them."""
+
+
+def frame(event: Event) -> bytes:
+    """Write one event as the JSON of its frame, which it must have."""
+    told: dict[str, object] = {}
+    for attribute, name in FIELDS[type(event)]:
+        value: object = getattr(event, attribute)
+        if value is not UNSET:
+            told[name] = value if isinstance(value, str | int) else Raw(encode(value))
+    return encode(told)
+
+
+def error_frame(
+    payload: ErrorPayload,
+    *,
+    number: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """Write an error as the JSON of its frame; what its provider did not say is left out."""
+    local = payload.type == "model_error" and payload.code in TRANSPORT
+    given = {"code": payload.code, "param": payload.param, "headers": headers}
+    error = {"type": "stream_error" if local else payload.type, "message": payload.message}
+    told: dict[str, object] = {
+        "type": "error",
+        "error": error | {name: value for name, value in given.items() if value},
+    }
+    return encode(told if number is None else told | {"sequenceNumber": number})
+
+
+class HashbrownDialect(Dialect):
+    """How Hashbrown is answered; one for each answer, because a frame depends on those before."""
+
+    name = "hashbrown"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offered: frozenset[str] = frozenset()
+        """The functions that the client can call."""
+        self.warnings: Sequence[ResponseWarning] = ()
+        """What the client said and is not used."""
+        self.fault: Callable[[Response], ErrorPayload] = failure_of
+        """Tells what broke; whoever has the error itself knows more of it than the response."""
+        self._created = b""
+        self._held: dict[int, tuple[str, list[bytes]]] = {}
+        """Frames of calls that the client did not offer, by index; with each call's id."""
+        self._hidden: set[int] = set()
+        self._begun = 0
+        """How many items other than the message have begun."""
+        self._first: int | None = None
+        """How many of them had when the first words came."""
+        self._speaker, self._piece, self._place = "", -1, b""
+        """The text whose words are flowing: its item, its part, and how a frame writes both."""
+
+    # --- event by event ---
+
+    def event(self, event: Event) -> list[Frame]:
+        """Write one event as the frame it has, or none."""
+        if type(event) in self.WRITERS:
+            return super().event(event)
+        return [(event.type, frame(event))] if type(event) in FIELDS else []
+
+    def encode(self, value: Value) -> bytes:
+        """Write a value; an event as its frame."""
+        return frame(value) if isinstance(value, KINDS) else encode(value)
+
+    def shown(self, response: Response) -> Response:
+        """Return a response as the client may see it."""
+        response = super().shown(response)
+        if not self.warnings:
+            return response
+        return replace(response, warnings=[*self.warnings, *(response.warnings or ())])
+
+    # --- as a stream ---
+
+    def frames(self, event: Event) -> bytes:
+        """Write what an event adds to the stream, perhaps nothing; the hot path of every stream."""
+        if (
+            type(event) is OutputTextDelta
+            and event.content_index == self._piece
+            and event.item_id == self._speaker
+            and event.logprobs is UNSET
+            and event.obfuscation is UNSET
+        ):
+            number = b"%d" % event.sequence_number
+            return framed(DELTA + number + self._place + encode(event.delta) + b"}")
+        told = self._told(event)
+        if told and self._created:
+            told.insert(0, self._created)
+            self._created = b""
+        return b"".join(map(framed, told))
+
+    def in_order(self, response: Response) -> list[Item]:
+        """Return a response's items with the message where its first words came."""
+        message, others = response.output[:1], response.output[1:]
+        first = 0 if self._first is None else self._first
+        return [*others[:first], *message, *others[first:]]
+
+    def _told(self, event: Event) -> list[bytes]:
+        match event:
+            case ResponseCreated():
+                self._created = self._written(event)[0]
+                return []
+            case ResponseInProgress():
+                return []
+            case ResponseFailed():
+                self._created = b""
+                payload = self.fault(event.response)
+                return [error_frame(payload, number=event.sequence_number)]
+            case ResponseCompleted() | ResponseIncomplete():
+                unanswered = [data for _, frames in self._held.values() for data in frames]
+                return [*unanswered, *self._written(_ending(event))]
+            case OutputItemAdded():
+                self._added(event.output_index, event.item)
+            case OutputTextDelta() | RefusalDelta() if event.delta:
+                self._spoken(event)
+            case _:
+                pass
+        return self._passed(event)
+
+    def _written(self, event: Event) -> list[bytes]:
+        return [data for _, data in self.event(event)]
+
+    def _passed(self, event: Event) -> list[bytes]:
+        """Write an event, unless it is of a call that is held back or hidden."""
+        index = event.output_index if isinstance(event, IN_ITEM) else -1
+        if index in self._hidden:
+            return []
+        told = self._written(event)
+        if index in self._held:
+            self._held[index][1].extend(told)
+            return []
+        return told
+
+    def _added(self, index: int, item: Item) -> None:
+        if not isinstance(item, Message):
+            self._begun += 1
+        if isinstance(item, FunctionCall) and item.name not in self.offered:
+            self._held[index] = (item.call_id, [])
+        elif isinstance(item, FunctionCallOutput):
+            answered = [own for own, (id, _) in self._held.items() if id == item.call_id]
+            for own in answered:
+                del self._held[own]
+            self._hidden |= {index, *answered}
+
+    def _spoken(self, event: OutputTextDelta | RefusalDelta) -> None:
+        if self._first is None:
+            self._first = self._begun
+        if isinstance(event, OutputTextDelta):
+            self._speaker, self._piece = event.item_id, event.content_index
+            place = {"itemId": event.item_id, "outputIndex": event.output_index}
+            data = encode(place | {"contentIndex": event.content_index, "delta": ""})
+            self._place = b"," + data[1:-3]
+
+    WRITERS: ClassVar[dict[type, Callable[..., list[Frame]]]] = Dialect.WRITERS | {
+        ResponseFailed: Dialect.WRITERS[ResponseCompleted]
+    }
+
+
+def _ending(event: ResponseCompleted | ResponseIncomplete) -> Lifecycle:
+    """Return the end of a response as Hashbrown has it: what a filter stopped has failed."""
+    response = event.response
+    details = response.incomplete_details
+    if details is None or details.reason != FILTERED.code:
+        return event
+    failed = replace(response, status="failed", error=FILTERED, incomplete_details=None)
+    return ResponseFailed(sequence_number=event.sequence_number, response=failed)
