@@ -2,5 +2,5 @@
 
 import pytest
 
-for name in ("responses", "keeping", "feeds", "conversations"):
+for name in ("responses", "keeping", "feeds", "conversations", "threads"):
     pytest.register_assert_rewrite(f"tests.store.{name}")

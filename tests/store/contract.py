@@ -7,7 +7,10 @@ from tests.store.conversations import ConversationsContract
 from tests.store.feeds import FeedContract
 from tests.store.keeping import KeepingContract
 from tests.store.responses import ResponsesContract
+from tests.store.threads import ThreadsContract
 
 
-class StoreContract(ResponsesContract, KeepingContract, FeedContract, ConversationsContract):
+class StoreContract(
+    ResponsesContract, KeepingContract, FeedContract, ConversationsContract, ThreadsContract
+):
     """All of it."""
