@@ -106,6 +106,8 @@ class OllamaDecoder(Decoder):
         if said.tool_calls:
             self._thinking = False
             told += [self._call(call) for call in said.tool_calls]
+        if not told:
+            told.append(parts.Text(""))  # for those who want a delta of every line
 
     def _call(self, call: ToolCall) -> Part:
         self._calls += 1

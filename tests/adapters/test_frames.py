@@ -1,0 +1,433 @@
+"""Every provider in Hashbrown's frames, through the whole server, on real sockets."""
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from antiphon.server.settings import Settings
+from tests.adapters.everywhere import (
+    ALL_SCENES,
+    NAMES,
+    SCRIPTS,
+    House,
+    house,
+    provider,
+    streamed,
+)
+from tests.adapters.framing import (
+    LOADED,
+    SAVED,
+    Json,
+    calls_of,
+    generated,
+    hear,
+    meaning,
+    of_type,
+    said,
+    types,
+    wanted,
+)
+from tests.adapters.scripts import (
+    Scene,
+    Seen,
+    anthropic,
+    azure,
+    bedrock,
+    google,
+    ollama,
+    openai,
+    responses,
+    writer,
+)
+from tests.serving import serving
+from tests.upstream import Answer, sse, whole
+
+TOOLS = [{"name": name, "description": "", "parameters": {}} for name in ("weather", "time")]
+ENDS = {
+    ("completed", None): "response.completed",
+    ("incomplete", "max_output_tokens"): "response.incomplete",
+    ("incomplete", "content_filter"): "response.failed",
+}
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[House]:
+    with house(retries=0) as served:
+        yield served
+
+
+def played(home: House, name: str, scene: Scene, **options: Any) -> list[Json]:
+    """Play a scene, and return its frames."""
+    home.upstreams[name].play(streamed(scene, **options))
+    return hear(home.address, model=f"{name}/some-model", **wanted(scene.request))
+
+
+# --- what was said ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
+def test_frames_mean_what_the_provider_said(home: House, name: str, scene: str) -> None:
+    told = SCRIPTS[name].SCENES[scene]
+    frames = generated(played(home, name, told))
+    assert meaning(frames, told.seen) == {
+        "text": told.seen.text,
+        "refusal": told.seen.refusal,
+        "reasoning": told.seen.reasoning,
+        "calls": told.seen.calls,
+        "end": ENDS[told.seen.status, told.seen.reason],
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scene", ["text", "text_and_call", "interleaved_calls"])
+def test_frames_are_the_same_byte_by_byte(home: House, name: str, scene: str) -> None:
+    told = SCRIPTS[name].SCENES[scene]
+    at_once, bit_by_bit = (played(home, name, told, pieces=pieces) for pieces in (0, 1))
+    assert types(bit_by_bit) == types(at_once)
+    assert meaning(generated(bit_by_bit), told.seen) == meaning(generated(at_once), told.seen)
+
+
+CHUNKS = {
+    "openai": rb'"delta":',
+    "azure": rb'"delta":',
+    "writer": rb'"delta":',
+    "ollama": rb'"message":',
+    "anthropic": rb'"text_delta"',
+    "bedrock": rb"contentBlockDelta",
+    "google": rb'"text":',
+    "responses": rb"data: .*output_text.delta",
+}
+"""What marks a chunk of each provider's that may hold text."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_chunk_that_may_hold_text_is_a_delta(home: House, name: str) -> None:
+    told = SCRIPTS[name].SCENES["text"]
+    deltas = of_type(played(home, name, told), "output_text.delta")
+    assert len(deltas) == len(re.findall(CHUNKS[name], told.stream))
+
+
+def two(id: str, first: str, other: str) -> Seen:
+    """Say what text and two calls mean."""
+    one, another = json.loads(first), json.loads(other)
+    return Seen(
+        "Let me see.", [(id and f"{id}1", "weather", one), (id and f"{id}2", "time", another)]
+    )
+
+
+A, B = '{"city":"Oslo"}', '{"zone":1}'
+CHAT = (
+    {"content": "Let me see."},
+    openai.calls(openai.begin(0, "call_1", "weather"), openai.begin(1, "call_2", "time")),
+    openai.calls(openai.more(0, A)),
+    openai.calls(openai.more(1, B)),
+)
+TEXT_AND_TWO: dict[str, Scene] = {
+    "openai": Scene(openai.stream(*CHAT, finish="tool_calls"), b"", two("call_", A, B)),
+    "azure": Scene(azure.stream(*CHAT, finish="tool_calls"), b"", two("call_", A, B)),
+    "writer": Scene(writer.stream(*CHAT, finish="tool_calls"), b"", two("call_", A, B)),
+    "anthropic": Scene(
+        anthropic.stream(
+            anthropic.text(0, "Let me ", "see.")
+            + anthropic.call(1, "toolu_1", "weather", A)
+            + anthropic.call(2, "toolu_2", "time", B),
+            "tool_use",
+            anthropic.usage(1, 1),
+        ),
+        b"",
+        two("toolu_", A, B),
+    ),
+    "bedrock": Scene(
+        bedrock.stream(
+            bedrock.text(0, "Let me ", "see."),
+            bedrock.call(1, "tooluse_1", "weather", A),
+            bedrock.call(2, "tooluse_2", "time", B),
+            reason="tool_use",
+        ),
+        b"",
+        two("tooluse_", A, B),
+        content_type=bedrock.EVENTS,
+    ),
+    "google": Scene(
+        google.streamed(
+            google.answer({"text": "Let me see."}),
+            google.answer(google.call("weather", json.loads(A))),
+            google.answer(google.call("time", json.loads(B)), finish="STOP"),
+        ),
+        b"",
+        two("", A, B),
+    ),
+    "ollama": Scene(
+        ollama.said("Let me see.")
+        + ollama.said(tool_calls=[ollama.call("weather", json.loads(A))])
+        + ollama.said(tool_calls=[ollama.call("time", json.loads(B))])
+        + ollama.ended(),
+        b"",
+        two("", A, B),
+        content_type=ollama.LINES,
+    ),
+    "responses": responses.scene(
+        responses.message("Let me see."),
+        responses.call("weather", A, "1"),
+        responses.call("time", B, "2"),
+        seen=two("call_", A, B),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_has_the_first_index_and_calls_the_next(home: House, name: str) -> None:
+    told = TEXT_AND_TWO[name]
+    home.upstreams[name].play(streamed(told))
+    frames = hear(home.address, model=f"{name}/m", tools=TOOLS)
+    assert meaning(generated(frames), told.seen)["calls"] == told.seen.calls
+    added = of_type(frames, "output_item.added")
+    assert [(frame["outputIndex"], frame["item"]["type"]) for frame in added] == [
+        (0, "message"),
+        (1, "function_call"),
+        (2, "function_call"),
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scene", ["call", "no_arguments"])
+def test_a_call_has_its_providers_id_or_a_stable_one(home: House, name: str, scene: str) -> None:
+    told = SCRIPTS[name].SCENES[scene]
+    (call,) = calls_of(played(home, name, told))
+    ((given, *_),) = told.seen.calls
+    assert call["id"] == call["call_id"] == (given or call["id"])
+    assert json.loads(call["arguments"]) == told.seen.calls[0][2]
+    assert call["arguments"]
+
+
+FILTERED: dict[str, Scene] = {
+    "openai": Scene(openai.stream({"content": "To"}, finish="content_filter"), b"", Seen("To")),
+    "azure": azure.SCENES["filtered"],
+    "writer": Scene(writer.stream({"content": "To"}, finish="content_filter"), b"", Seen("To")),
+    **{name: SCRIPTS[name].SCENES["refusal"] for name in ("anthropic", "bedrock", "google")},
+}
+
+
+@pytest.mark.parametrize("name", FILTERED)
+def test_what_a_filter_stops_fails_and_is_not_saved(home: House, name: str) -> None:
+    frames = played(home, name, FILTERED[name])
+    failed = frames[-1]
+    assert failed["type"] == "response.failed"
+    assert (failed["response"]["status"], failed["response"]["error"]["code"]) == (
+        "failed",
+        "content_filter",
+    )
+
+
+# --- what goes wrong -------------------------------------------------------------------------
+
+CHATTING = whole(
+    {"error": {"message": "Slow.", "type": "tokens", "param": "n", "code": "busy"}}, 429
+)
+TROUBLES: dict[str, tuple[Answer, Json]] = {
+    **dict.fromkeys(
+        ("openai", "azure", "writer", "responses"),
+        (CHATTING, {"type": "tokens", "code": "busy", "param": "n"}),
+    ),
+    "anthropic": (
+        whole({"type": "error", "error": {"type": "rate_limit_error", "message": "Slow."}}, 429),
+        {"type": "rate_limit_error"},
+    ),
+    "bedrock": (
+        whole({"message": "Slow."}, 429, x_amzn_errortype="ThrottlingException"),
+        {"type": "too_many_requests", "code": "ThrottlingException"},
+    ),
+    "google": (
+        whole({"error": {"code": 429, "message": "Slow.", "status": "RESOURCE_EXHAUSTED"}}, 429),
+        {"type": "too_many_requests", "code": "RESOURCE_EXHAUSTED"},
+    ),
+    "ollama": (whole({"error": "Slow."}, 429), {"type": "too_many_requests"}),
+}
+"""How each provider refuses, and what of it must be in the frame.
+
+Bedrock and Google have one word for an error, which is its code; Ollama has none.
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_refusal_is_a_lone_error_in_its_providers_words(home: House, name: str) -> None:
+    answer, told = TROUBLES[name]
+    home.upstreams[name].play(answer)
+    (frame,) = hear(home.address, model=f"{name}/m")
+    error = frame["error"]
+    assert frame["type"] == "error"
+    assert error["message"] == f"{name}: Slow."
+    assert told.items() <= error.items()
+
+
+def test_advice_on_when_to_try_again_is_passed_on(home: House) -> None:
+    body = {"error": {"message": "Slow.", "type": "tokens"}}
+    home.upstreams["openai"].play(whole(body, 429, retry_after="7"))
+    (frame,) = hear(home.address, model="openai/m")
+    assert frame["error"]["headers"] == {"retry-after": "7"}
+
+
+BROKEN: dict[str, tuple[bytes, Json]] = {
+    **dict.fromkeys(
+        ("openai", "azure", "writer"),
+        (openai.frame({"error": {"message": "Bad.", "type": "oops"}}), {"type": "oops"}),
+    ),
+    "anthropic": (
+        anthropic.event(
+            {"type": "error", "error": {"type": "overloaded_error", "message": "Bad."}}
+        ),
+        {"type": "overloaded_error"},
+    ),
+    "bedrock": (
+        bedrock.exception("modelStreamErrorException", message="Bad."),
+        {"type": "model_error", "code": "ModelStreamErrorException"},
+    ),
+    "google": (
+        google.streamed({"error": {"code": 503, "message": "Bad.", "status": "UNAVAILABLE"}}),
+        {"type": "model_error", "code": "UNAVAILABLE"},
+    ),
+    "ollama": (ollama.line(error="Bad."), {"type": "model_error"}),
+    "responses": (
+        b'event: error\ndata: {"type":"error","sequence_number":5,'
+        b'"error":{"type":"oops","code":null,"message":"Bad.","param":null}}\n\n',
+        {"type": "oops"},
+    ),
+}
+"""How each provider breaks in mid-stream, and what of it must be in the frame."""
+
+
+def halved(name: str) -> bytes:
+    """Return the first words of a provider's text."""
+    scene = SCRIPTS[name].SCENES["text"]
+    if name == "bedrock":
+        return bedrock.event("messageStart", role="assistant") + bedrock.delta(0, text="Hello")
+    if name == "ollama":
+        return ollama.said("Hello")
+    separator = b"\r\n\r\n" if name == "google" else b"\n\n"
+    chunks = scene.stream.split(separator)
+    return separator.join(chunks[: len(chunks) // 2]) + separator
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_in_mid_stream_is_the_last_frame(home: House, name: str) -> None:
+    trouble, told = BROKEN[name]
+    scene = SCRIPTS[name].SCENES["text"]
+    broken = Scene(halved(name) + trouble, b"", scene.seen, content_type=scene.content_type)
+    frames = played(home, name, broken)
+    assert of_type(frames, "output_text.delta")
+    assert frames[-1]["type"] == "error"
+    assert told.items() <= frames[-1]["error"].items()
+    assert frames[-1]["error"]["message"] == f"{name}: Bad."
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_instead_of_an_answer_is_a_lone_one(home: House, name: str) -> None:
+    trouble, told = BROKEN[name]
+    scene = SCRIPTS[name].SCENES["text"]
+    (frame,) = played(home, name, Scene(trouble, b"", scene.seen, content_type=scene.content_type))
+    assert frame["type"] == "error"
+    assert told.items() <= frame["error"].items()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stream_that_is_cut_ends_with_an_error_of_the_stream(home: House, name: str) -> None:
+    scene = SCRIPTS[name].SCENES["text"]
+    cut = Scene(halved(name), b"", scene.seen, content_type=scene.content_type)
+    for options in ({"cut": True}, {}):
+        frames = played(home, name, cut, **options)
+        assert frames[-1]["error"]["type"] == "stream_error"
+        assert frames[-1]["error"]["message"].startswith(f"{name}: ")
+
+
+def test_an_error_that_names_a_param_says_which(home: House) -> None:
+    body = b'data: {"error":{"message":"Bad.","type":"oops","param":"messages"}}\n\n'
+    home.upstreams["openai"].play(sse(body))
+    (frame,) = hear(home.address, model="openai/m")
+    assert frame["error"]["param"] == "messages"
+
+
+def test_a_provider_that_is_not_there_is_an_error_of_the_stream() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens there
+        nobody = provider("openai", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with serving(Settings(providers=[nobody], retries=0)) as address:
+            (frame,) = hear(address, model="openai/m")
+    assert (frame["error"]["type"], frame["error"]["code"]) == (
+        "stream_error",
+        "upstream_unreachable",
+    )
+
+
+# --- threads ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_thread_goes_on_after_a_tool_ran(home: House, name: str) -> None:
+    """Only the tool's message is sent, and the provider reads the whole conversation."""
+    first = TEXT_AND_TWO[name]
+    home.upstreams[name].play(streamed(first), streamed(SCRIPTS[name].SCENES["text"]))
+    question = {"model": f"{name}/m", "tools": TOOLS}
+    frames = hear(home.address, **question, messages=[said("What is the weather?")])
+    assert types(frames)[-2:] == SAVED
+    thread = frames[-1]["threadId"]
+    results = [
+        {
+            "role": "tool",
+            "content": {"status": "fulfilled", "value": {"degrees": 21 + index}},
+            "toolCallId": call["call_id"],
+            "toolName": call["name"],
+        }
+        for index, call in enumerate(calls_of(frames))
+    ]
+    frames = hear(home.address, **question, threadId=thread, messages=results)
+    assert types(frames)[:3] == [*LOADED, "response.created"]
+    assert types(frames)[-3:] == ["response.completed", *SAVED]
+    assert frames[-1]["threadId"] == thread
+    sent = json.dumps(home.upstreams[name].requests[-1].json)
+    for words in ("What is the weather?", "Let me see.", "Oslo", "degrees", "21", "22"):
+        assert words in sent
+    loaded = hear(home.address, model="m", operation="load-thread", threadId=thread, messages=[])
+    assert types(loaded) == LOADED
+    roles = [message["role"] for message in loaded[-1]["thread"]]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant"]
+
+
+SIGNATURES = {
+    "anthropic": (anthropic.SIGNATURE, anthropic.REDACTED),
+    "bedrock": (bedrock.SIGNATURE,),
+    "google": (google.SIGNATURE,),
+    "responses": (responses.SEALED,),
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_thread_keeps_what_the_provider_wants_back(home: House, name: str) -> None:
+    """A signature of the thinking that led to a call: the client never sees it."""
+    thinking = SCRIPTS[name].SCENES["thinking_and_call"]
+    home.upstreams[name].play(streamed(thinking), streamed(SCRIPTS[name].SCENES["text"]))
+    question = {"model": f"{name}/m"} | wanted(thinking.request)
+    frames = hear(home.address, **question)
+    (call,) = calls_of(frames)
+    result = {"role": "tool", "content": "x", "toolCallId": call["call_id"], "toolName": "weather"}
+    thread = frames[-1]["threadId"]
+    hear(home.address, **question, threadId=thread, messages=[result])
+    sent = json.dumps(home.upstreams[name].requests[-1].json)
+    loaded = hear(home.address, model="m", operation="load-thread", threadId=thread, messages=[])
+    for signature in SIGNATURES[name]:
+        assert signature in sent
+        assert signature not in json.dumps([frames, loaded])
+    assert "antiphon" not in json.dumps(loaded)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_thread_is_not_saved_after_an_error(home: House, name: str) -> None:
+    home.upstreams[name].play(streamed(SCRIPTS[name].SCENES["text"]), TROUBLES[name][0])
+    thread = hear(home.address, model=f"{name}/m")[-1]["threadId"]
+    frames = hear(home.address, model=f"{name}/m", threadId=thread, messages=[said("And?")])
+    assert types(frames) == [*LOADED, "error"]
+    loaded = hear(home.address, model="m", operation="load-thread", threadId=thread, messages=[])
+    assert len(loaded[-1]["thread"]) == 2
