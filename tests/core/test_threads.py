@@ -64,7 +64,7 @@ def test_only_the_end_of_a_thread_overlaps() -> None:
 
 
 def test_messages_are_compared_to_the_last_key() -> None:
-    plain = {"role": "assistant", "content": "a"}
+    plain: Json = {"role": "assistant", "content": "a"}
     assert merge([plain], [plain | {"toolCalls": []}]) == [plain, plain | {"toolCalls": []}]
     assert not same({"x": True}, {"x": 1})
     assert not same([1], [1, 1])
@@ -133,8 +133,8 @@ def test_what_is_not_ours_in_a_message_stays() -> None:
     theirs = {"google": {"thoughtSignature": "x"}}
     message: Json = {"toolCalls": [called(0, "x", metadata=theirs | {"antiphon": {}}), "odd"]}
     assert bare(message) == {"toolCalls": [called(0, "x", metadata=theirs), "odd"]}
-    for other in ({"role": "user"}, {"toolCalls": None}, {"toolCalls": [called(0, "x")]}):
-        assert bare(other) == other
+    others: list[Json] = [{"role": "user"}, {"toolCalls": None}, {"toolCalls": [called(0, "x")]}]
+    assert [bare(other) for other in others] == others
 
 
 def test_thinking_that_a_client_changed_is_not_read() -> None:

@@ -11,10 +11,10 @@ from antiphon.core.errors import RequestError
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
 from antiphon.core.threads import Json, assistant
-from antiphon.core.tools import FunctionTool
+from antiphon.core.tools import FunctionTool, Tool
 from antiphon.wire.hashbrown_request import Talk, read_hashbrown
 
-SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+SCHEMA: Json = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 HI: Json = {"role": "user", "content": "hi"}
 CALL: Json = {
     "id": "call_1",
@@ -59,12 +59,13 @@ def model(text: str) -> Message:
 def test_a_request_says_the_same_in_our_words() -> None:
     tool = {"name": "getWeather", "description": "Tells.", "parameters": SCHEMA}
     made = talk(system="Be terse.", tools=[tool], toolChoice="required", responseFormat=SCHEMA)
+    offered: list[Tool] = [FunctionTool(name="getWeather", description="Tells.", parameters=SCHEMA)]
     schema = JsonSchemaFormat(name="schema", schema=SCHEMA, strict=True)
     assert made.request == Request(
         model="m",
         input=[user("hi")],
         instructions="Be terse.",
-        tools=[FunctionTool(name="getWeather", description="Tells.", parameters=SCHEMA)],
+        tools=offered,
         tool_choice="required",
         text=TextConfig(format=schema),
         stream=True,
@@ -156,8 +157,8 @@ def test_what_is_no_text_is_written_as_json() -> None:
 
 
 def test_what_was_said_by_nobody_is_skipped() -> None:
-    error = {"role": "error", "content": "Failed."}
-    empty = {"role": "assistant", "content": ""}
+    error: Json = {"role": "error", "content": "Failed."}
+    empty: Json = {"role": "assistant", "content": ""}
     assert items(HI, error, empty, {"role": "assistant"}, HI) == [user("hi"), user("hi")]
 
 
@@ -265,7 +266,7 @@ def test_a_thread_and_what_is_new_are_one_conversation(saved: list[Json], new: l
         ({"messages": [HI, GIVEN]}, "messages[1].toolCallId", "function_call_not_found"),
     ],
 )
-def test_what_is_wrong_is_named(fields: Json, param: str, code: str) -> None:
+def test_what_is_wrong_is_named(fields: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(RequestError) as caught:
         talk(**fields)
     payload = caught.value.payload
