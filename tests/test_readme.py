@@ -79,7 +79,7 @@ def test_the_client_asks_and_hears(port: str) -> None:
     assert "You said: Hello!\nOnce upon a time" in heard
 
 
-@pytest.mark.parametrize("page", ["client", "agent"])
+@pytest.mark.parametrize("page", ["client", "agent", "hashbrown"])
 def test_the_examples_of_the_guides_run(page: str, port: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text()
     for script in re.findall(r"```python\n(.*?)```", text, re.DOTALL):

@@ -3,7 +3,7 @@
 The map, from the lowest layer to the highest; each imports only what stands above it here:
 
     core      the protocol: values, parts -> events (synth), events -> response (fold), rules
-    wire      bytes <-> values: JSON, Server-Sent Events, NDJSON, and the dialects of our doors
+    wire      bytes <-> values: JSON, Server-Sent Events, NDJSON, frames, and our doors' dialects
     transport requests to providers: an HTTP client, credentials, retries
     adapters  one provider's dialect each: a request in, its chunks heard as parts
     agents    Python functions as models, and the built-in `demo` and `echo`

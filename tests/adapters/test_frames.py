@@ -4,6 +4,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.adapters.everywhere import (
     streamed,
 )
 from tests.adapters.framing import (
+    FIELDS,
     LOADED,
     SAVED,
     Json,
@@ -43,7 +45,7 @@ from tests.adapters.scripts import (
     responses,
     writer,
 )
-from tests.serving import serving
+from tests.serving import ROOT, serving
 from tests.upstream import Answer, sse, whole
 
 TOOLS = [{"name": name, "description": "", "parameters": {}} for name in ("weather", "time")]
@@ -431,3 +433,28 @@ def test_a_thread_is_not_saved_after_an_error(home: House, name: str) -> None:
     assert types(frames) == [*LOADED, "error"]
     loaded = hear(home.address, model="m", operation="load-thread", threadId=thread, messages=[])
     assert len(loaded[-1]["thread"]) == 2
+
+
+# --- the page about it -----------------------------------------------------------------------
+
+PAGE = (ROOT / "docs" / "hashbrown.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the cells of a section's table, row by row."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_the_page_names_every_frame() -> None:
+    named = [name for cell, _ in rows("Frames") for name in re.findall(r"`([^`]+)`", cell)]
+    assert sorted(named) == sorted(FIELDS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("scene", "told"), rows("In which order"))
+def test_the_page_shows_the_order_of_frames(home: House, name: str, scene: str, told: str) -> None:
+    frames = played(home, name, SCRIPTS[name].SCENES[scene])
+    said = [frame["type"] for frame in frames if frame.get("delta") != ""]
+    assert ", ".join(f"`{type}`" for type, _ in groupby(said)) == told
