@@ -171,6 +171,7 @@ def test_frames_leave_when_they_are_made_and_silence_is_silent(house: str, gate:
         while not of_type(frames, "output_text.delta"):
             frames += decoder.feed(next(pieces))
         eventually(lambda: gate.running == 1)
+        time.sleep(0.1)  # long enough for a heart to beat, if there were one
         gate.open.set()
         for piece in pieces:
             frames += decoder.feed(piece)
@@ -224,6 +225,28 @@ def test_a_server_that_stops_says_so_in_the_stream(gate: Gate) -> None:
         assert post(address).status_code == 503
     check(frames)
     assert "The server stopped" in frames[-1]["error"]["message"]
+
+
+def test_an_answer_that_ends_while_the_server_stops_is_still_saved(gate: Gate) -> None:
+    settings = Settings(agents=(gate.agent,), drain_seconds=10, responses_dir=None)
+    app = create_app(settings)
+    body = {"model": "gate", "messages": [said("Well")], "tools": []}
+    with (
+        serving(app) as address,
+        client(address) as http,
+        http.stream("POST", PATH, json=body) as answer,
+    ):
+        pieces = answer.iter_raw()
+        first = next(pieces)
+        assert gate.loop is not None
+        drained = asyncio.run_coroutine_threadsafe(app.state.service.drain(), gate.loop)
+        eventually(lambda: app.state.service.draining)
+        gate.open.set()
+        frames = read(first + b"".join(pieces))
+        drained.result(10)
+    gate.open.clear()
+    check(frames)
+    assert types(frames)[-2:] == SAVED
 
 
 # --- threads ---------------------------------------------------------------------------------

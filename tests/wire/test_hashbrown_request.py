@@ -12,7 +12,7 @@ from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message,
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
 from antiphon.core.threads import Json, assistant
 from antiphon.core.tools import FunctionTool, Tool
-from antiphon.wire.hashbrown_request import Talk, read_hashbrown
+from antiphon.wire.hashbrown_request import Understood, read_hashbrown
 
 SCHEMA: Json = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 HI: Json = {"role": "user", "content": "hi"}
@@ -33,7 +33,7 @@ def body(**fields: Any) -> Json:
     return least | fields
 
 
-def talk(saved: list[Json] | None = None, **fields: Any) -> Talk:
+def talk(saved: list[Json] | None = None, **fields: Any) -> Understood:
     """Return a request understood."""
     return read_hashbrown(body(**fields)).after(saved or [])
 

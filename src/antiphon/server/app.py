@@ -17,7 +17,7 @@ from antiphon.server.chat import CompleteChat
 from antiphon.server.compact import CompactConversation
 from antiphon.server.conversations import ConversationEndpoints
 from antiphon.server.edge import Edge
-from antiphon.server.hashbrown import TalkToHashbrown
+from antiphon.server.hashbrown import AnswerHashbrown
 from antiphon.server.http import App, Receive, Scope, Send
 from antiphon.server.responses import CreateResponse
 from antiphon.server.service import Service, stopping
@@ -80,7 +80,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
             Route(f"{prefix}/models/{{id:path}}", models.one, methods=["GET"]),
         ]
     routes += [
-        Route(HASHBROWN, TalkToHashbrown(service), methods=["POST"]),
+        Route(HASHBROWN, AnswerHashbrown(service), methods=["POST"]),
         Route("/healthz", health.alive, methods=["GET"]),
         Route("/readyz", health.ready, methods=["GET"]),
     ]

@@ -8,6 +8,7 @@ Hashbrown's own order: load, answer, save.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import ClassVar, TypeVar
 
 from msgspec.structs import replace
@@ -30,7 +31,7 @@ from antiphon.server.threads import KeptThreads, ThreadError, Threads
 from antiphon.wire import frames
 from antiphon.wire.dialects import failure_of
 from antiphon.wire.hashbrown import FILTERED, HashbrownDialect, error_frame
-from antiphon.wire.hashbrown_request import Asked, Talk, read_hashbrown
+from antiphon.wire.hashbrown_request import Asked, Understood, read_hashbrown
 
 logger = logging.getLogger("antiphon.server")
 
@@ -72,7 +73,7 @@ class FrameStream(EventStream):
         return lambda: None
 
 
-class TalkToHashbrown:
+class AnswerHashbrown:
     """The endpoint."""
 
     def __init__(self, service: Service) -> None:
@@ -110,7 +111,7 @@ class Visit:
         self._stream = stream
         self._request_id = request_id
         self._caller: Caller = ANYONE
-        self._talk: Talk | None = None
+        self._understood: Understood | None = None
 
     @property
     def _threads(self) -> Threads | None:
@@ -139,48 +140,52 @@ class Visit:
             saved = await self._load(thread_id, showing=showing)
         if saved is None or showing:
             return
-        self._talk = talk = asked.after(saved)
-        self._dialect.offered, self._dialect.warnings = talk.offered, talk.warnings
-        run = await self._engine.open(talk.request, self._stream, self._caller, manner=MANNER)
+        self._understood = understood = asked.after(saved)
+        self._dialect.offered, self._dialect.warnings = understood.offered, understood.warnings
+        run = await self._engine.open(understood.request, self._stream, self._caller, manner=MANNER)
         self._dialect.fault = lambda response: self._fault(run, response)
         response = await run.drive()
         if is_answer(response):
-            await self._save(talk, self._dialect.in_order(response))
+            await self._save(understood, self._dialect.in_order(response))
 
     # --- threads ---
 
     async def _load(self, thread_id: str, *, showing: bool) -> Sequence[Json] | None:
         """Return what a thread holds, None if it cannot be loaded; tell of it."""
         self._stream.say("thread-load-start")
-        if self._threads is None:
+        if (threads := self._threads) is None:
             self._stream.say("thread-load-failure", error=UNAVAILABLE)
             return None
-        loading = self._threads.load(thread_id, tenant=self._caller.tenant)
-        saved = await self._tried(loading, "thread-load-failure", "The thread cannot be loaded.")
+        load = partial(threads.load, thread_id, tenant=self._caller.tenant)
+        saved = await self._tried(load, "thread-load-failure", "The thread cannot be loaded.")
         if saved is not None:
             shown = {"thread": [bare(message) for message in saved]} if showing else {}
             self._stream.say("thread-load-success", **shown)
         return saved
 
-    async def _save(self, talk: Talk, items: Sequence[Item]) -> None:
+    async def _save(self, understood: Understood, items: Sequence[Item]) -> None:
         """Keep the thread, if threads are kept; tell of it."""
-        if self._threads is None:
+        if (threads := self._threads) is None:
             return
+        before = understood.body.thread_id
+        messages = merge(understood.messages, [assistant(items)])
         self._stream.say("thread-save-start")
-        before = talk.body.thread_id
-        messages = merge(talk.messages, [assistant(items)])
-        saving = self._threads.save(messages, before, tenant=self._caller.tenant)
-        kept = asyncio.shield(self._service.run(_awaited(saving)))  # also if the client leaves now
-        id = await self._tried(kept, "thread-save-failure", "The thread cannot be saved.")
+        save = partial(threads.save, messages, before, tenant=self._caller.tenant)
+        id = await self._tried(save, "thread-save-failure", "The thread cannot be saved.")
         if id is not None and id != (before or id):
             self._stream.say("thread-save-failure", error=ANOTHER)
         elif id is not None:
             self._stream.say("thread-save-success", threadId=id)
 
-    async def _tried(self, work: Awaitable[T], failure: str, otherwise: str) -> T | None:
-        """Wait for what a place for threads does; tell of a failure in words fit for the client."""
+    async def _tried(
+        self, work: Callable[[], Awaitable[T]], failure: str, otherwise: str
+    ) -> T | None:
+        """Have a place for threads do something; tell of a failure in words fit for the client.
+
+        It is done also if the client leaves meanwhile.
+        """
         try:
-            return await work
+            return await asyncio.shield(asyncio.ensure_future(work()))
         except ThreadError as error:
             self._stream.say(failure, error=str(error))
         except Exception:  # a process boundary: the place may be anybody's
@@ -200,8 +205,10 @@ class Visit:
         """Write an error in the client's words, if it was found here and not by a provider."""
         if not ours:
             return payload
-        param = self._talk.place(payload.param) if self._talk and payload.param else payload.param
         kind = "invalid_request" if payload.type == "not_found" else payload.type
+        param = payload.param
+        if self._understood and param:
+            param = self._understood.place(param)
         return replace(payload, type=kind, param=param)
 
 
@@ -210,7 +217,3 @@ def is_answer(response: Response) -> bool:
     details = response.incomplete_details
     filtered = details is not None and details.reason == FILTERED.code
     return response.status in ("completed", "incomplete") and not filtered
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work

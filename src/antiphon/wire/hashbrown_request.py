@@ -42,7 +42,7 @@ ITEM = re.compile(r"^input\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Understood:
     """One request, with the thread that it goes on with if there is one."""
 
     body: Body
@@ -75,7 +75,7 @@ class Asked:
     body: Body
     messages: Sequence[Json]
 
-    def after(self, saved: Sequence[Json]) -> Talk:
+    def after(self, saved: Sequence[Json]) -> Understood:
         """Go on with what a thread holds; raises RequestError, naming the param."""
         new = merge([bare(message) for message in saved], self.messages)[len(saved) :]
         skipped = len(self.messages) - len(new)
@@ -91,7 +91,7 @@ class Asked:
         for index, message in enumerate(body.messages[skipped:], skipped):
             said.add(message, f"messages[{index}]")
         unknown = [name for name, value in (body.extra or {}).items() if value is not None]
-        return Talk(
+        return Understood(
             body=body,
             messages=[*saved, *new],
             request=Request(
