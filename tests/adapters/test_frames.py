@@ -22,6 +22,7 @@ from tests.adapters.everywhere import (
 from tests.adapters.framing import (
     FIELDS,
     LOADED,
+    PATH,
     SAVED,
     Json,
     calls_of,
@@ -45,6 +46,7 @@ from tests.adapters.scripts import (
     responses,
     writer,
 )
+from tests.asking import client, eventually
 from tests.serving import ROOT, serving
 from tests.upstream import Answer, sse, whole
 
@@ -362,6 +364,18 @@ def test_a_provider_that_is_not_there_is_an_error_of_the_stream() -> None:
         "stream_error",
         "upstream_unreachable",
     )
+
+
+def test_a_client_that_leaves_ends_the_request_to_the_provider(home: House) -> None:
+    upstream = home.upstreams["openai"]
+    word = openai.frame(openai.chunk({"content": "So "}))
+    upstream.play(sse(word * 100, pieces=len(word), pause=0.05))
+    before = upstream.departures
+    body = {"model": "openai/m", "messages": [said("Hi")]}
+    with client(home.address) as http, http.stream("POST", PATH, json=body) as answer:
+        pieces = answer.iter_raw()
+        next(pieces)
+    eventually(lambda: upstream.departures > before)
 
 
 # --- threads ---------------------------------------------------------------------------------

@@ -184,7 +184,8 @@ def test_frames_leave_when_they_are_made_and_silence_is_silent(house: str, gate:
 def test_a_client_that_leaves_stops_the_model(house: str, gate: Gate) -> None:
     body = {"model": "gate", "messages": [said("Well")], "tools": []}
     with client(house) as http, http.stream("POST", PATH, json=body) as answer:
-        next(answer.iter_raw())
+        pieces = answer.iter_raw()
+        next(pieces)
         eventually(lambda: gate.running == 1)
     eventually(lambda: gate.running == 0)
 
@@ -192,7 +193,8 @@ def test_a_client_that_leaves_stops_the_model(house: str, gate: Gate) -> None:
 def test_a_reader_that_is_slow_makes_the_model_wait(house: str, gate: Gate) -> None:
     body = {"model": "gate/endless", "messages": [said("Well")], "tools": []}
     with client(house) as http, http.stream("POST", PATH, json=body) as answer:
-        next(answer.iter_raw())
+        pieces = answer.iter_raw()
+        next(pieces)
         before = -1
         while gate.said > before:
             before = gate.said
