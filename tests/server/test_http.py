@@ -13,6 +13,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
+from antiphon.server.http import header
 from antiphon.server.settings import Settings
 from tests.asking import DOORS, ask, client, eventually
 from tests.server.test_stream import received, visiting
@@ -20,6 +21,14 @@ from tests.serving import serving
 
 JSON = {"content-type": "application/json"}
 BODY = json.dumps({"model": "demo", "input": "Hi!"}).encode()
+
+
+# --- headers ----------------------------------------------------------------------------------
+
+
+def test_of_several_headers_with_one_name_the_first_is_read() -> None:
+    scope = {"headers": ((b"a", b"1"), (b"b", b"\xe9"), (b"a", b"2"))}
+    assert [header(scope, name) for name in (b"a", b"b", b"c")] == ["1", "é", None]
 
 
 # --- bodies -----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def header(scope: Scope, name: bytes) -> str | None:
     """Return the value of a request header; of several, the first."""
     headers: dict[bytes, bytes] | None = scope.get(HEADERS)
     if headers is None:
-        headers = scope[HEADERS] = dict(reversed(scope["headers"]))
+        headers = scope[HEADERS] = dict(reversed(list(scope["headers"])))
     value = headers.get(name)
     return None if value is None else value.decode("latin-1")
 
