@@ -77,18 +77,12 @@ class Synth:
         self._reason: parts.Reason = "stop"
         self.usage = parts.Usage()
         self.ended = False
-        self._steps: dict[type, Callable[..., None]] = {
+        self._speech: dict[type, Callable[..., None]] = {
             parts.Text: self._output.text,
             parts.Refusal: self._output.refusal,
             parts.Reasoning: self._output.reasoning,
             parts.Annotation: self._output.annotation,
             parts.Call: self._output.call,
-            parts.Whole: self._whole,
-            parts.Extension: self._extension,
-            parts.Usage: self._count,
-            parts.Warn: self._warn,
-            parts.Finish: self._finish,
-            parts.Failure: self._failure,
         }
 
     def resume(self, events: Sequence[Event]) -> None:
@@ -128,11 +122,14 @@ class Synth:
 
     def feed_all(self, heard: Iterable[Part]) -> list[Event]:
         """Turn parts into the events they cause."""
-        steps, stream = self._steps, self._stream
+        speech, stream = self._speech, self._stream
         for part in heard:
             if self.ended:
                 raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
-            steps[type(part)](part)
+            if say := speech.get(type(part)):
+                say(part)
+            else:
+                self.STEPS[type(part)](self, part)
         said, stream.said = stream.said, []
         return said
 
@@ -236,3 +233,13 @@ class Synth:
 
     def _failure(self, part: parts.Failure) -> None:
         self._stream.said = self.fail(part.error)
+
+    STEPS: ClassVar[dict[type, Callable[..., None]]] = {
+        parts.Whole: _whole,
+        parts.Extension: _extension,
+        parts.Usage: _count,
+        parts.Warn: _warn,
+        parts.Finish: _finish,
+        parts.Failure: _failure,
+    }
+    """The steps of the others. Bound methods of its own would have it wait for the collector."""
