@@ -5,7 +5,8 @@ its own, and counts them. `saturated` is as fast as the gateway goes; `paced` is
 events a second each, so that nearly every event arrives and leaves alone, or as many as take half a
 core. Every stream that is begun is heard to its end, so that what was played was delivered. CPU
 time is what the kernel charges the gateway's processes (/proc), so that the upstream's and wrk's do
-not count. nginx passes the very same bytes through; `bench.rivals` tells who else is measured.
+not count. nginx passes the very same bytes through, `bench.floor` is the least that Python can do,
+and `bench.rivals` tells who else is measured.
 """
 
 import asyncio
@@ -22,13 +23,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPException
+from itertools import product
 from pathlib import Path
 
 from antiphon.adapters.base import Provider
 from antiphon.cli.serve import Announced, config
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from bench.rivals import Program, Unmeasured, litellm, nginx, ogx, running
+from bench.rivals import Program, Unmeasured, floor, litellm, nginx, ogx, running
 from bench.serve import cpu_seconds, free_port
 from bench.table import show
 
@@ -334,7 +336,7 @@ def main() -> None:
     port = free_port()
     play = [sys.executable, "-m", "bench.gateway", "play", str(port)]
     with tempfile.TemporaryDirectory() as folder, running(*play, port=port):
-        for make in (antiphon, nginx, litellm, ogx):
+        for make in (antiphon, nginx, floor, litellm, ogx):
             program = make(port, Path(folder))
             try:
                 with program.running() as pid:
@@ -344,10 +346,10 @@ def main() -> None:
                     raise SystemExit(f"bench gateway: {program.who}: {reason}") from None
                 missing(program.who, reason, figures)
     rows = [(name.replace("_", " "), value, unit(name)) for name, value in figures.items()]
-    for pace in ("saturated", "paced"):
-        ratio = figures[f"us_per_event_{pace}"] / figures[f"nginx_us_per_event_{pace}"]
-        figures[f"over_nginx_{pace}"] = ratio
-        rows.append((f"over nginx, {pace}", ratio, "×"))
+    for who, pace in product(("nginx", "floor"), ("saturated", "paced")):
+        ratio = figures[f"us_per_event_{pace}"] / figures[f"{who}_us_per_event_{pace}"]
+        figures[f"over_{who}_{pace}"] = ratio
+        rows.append((f"over {who}, {pace}", ratio, "×"))
     show(f"gateway: chat upstream to Responses client, {EVENTS} events a response", rows, figures)
 
 

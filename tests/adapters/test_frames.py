@@ -347,10 +347,12 @@ def test_a_stream_that_is_cut_ends_with_an_error_of_the_stream(home: House, name
         assert frames[-1]["error"]["message"].startswith(f"{name}: ")
 
 
-def test_an_error_that_names_a_param_says_which(home: House) -> None:
+@pytest.mark.parametrize("before", [b"", openai.frame({"choices": [{"delta": {"content": "Hi"}}]})])
+def test_an_error_that_names_a_param_says_which(home: House, before: bytes) -> None:
     body = b'data: {"error":{"message":"Bad.","type":"oops","param":"messages"}}\n\n'
-    home.upstreams["openai"].play(sse(body))
-    (frame,) = hear(home.address, model="openai/m")
+    home.upstreams["openai"].play(sse(before + body))
+    *told, frame = hear(home.address, model="openai/m")
+    assert bool(told) == bool(before)
     assert frame["error"]["param"] == "messages"
 
 

@@ -100,6 +100,8 @@ class Run:
         """The events of an end that the model itself brought about."""
         self.refusal: RequestError | UpstreamError | None = None
         """The error with a status of its own that ended the response, if one did."""
+        self.fault: ErrorPayload | None = None
+        """What the model broke with in the middle of its answer, in full; a response says less."""
 
     @property
     def response_id(self) -> str:
@@ -165,7 +167,8 @@ class Run:
 
     def take(self, heard: Sequence[Part]) -> bool:
         """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
-        if heard and type(heard[0]) is parts.Failure:
+        if heard and type(failure := heard[0]) is parts.Failure:
+            self.fault = failure.error
             self._account()
         told = self._synth.feed_all(self._guard.allowed(heard) if self._guard else heard)
         if not told:

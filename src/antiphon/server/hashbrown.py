@@ -198,7 +198,7 @@ class Visit:
     def _fault(self, run: Run, response: Response) -> ErrorPayload:
         """Tell why a response failed: in the error's own words, if there was one."""
         if run.refusal is None:
-            return failure_of(response)
+            return run.fault or failure_of(response)
         return self._named(run.refusal.payload, isinstance(run.refusal, RequestError))
 
     def _named(self, payload: ErrorPayload, ours: bool) -> ErrorPayload:
