@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.errors import UpstreamError
 from antiphon.transport import connection as module
-from antiphon.transport.connection import Connection, Timeouts
+from antiphon.transport.connection import Arrivals, Connection, Timeouts
 from antiphon.transport.exchange import Exchange
 from antiphon.transport.http import Answer, Client, HttpRequest
 from tests.transport.peer import Meet, Peer, Visit, chunked, drips, ok, peer, says
@@ -115,7 +115,7 @@ def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
 
     async def run() -> tuple[int, dict[str, str], bytes, bool]:
         kept: list[Connection] = []
-        connection = Connection(kept.append)
+        connection = Connection(kept.append, Arrivals())
         connection.connection_made(Wire())
         exchange = connection.ask(b"", Timeouts(), "p")
         for piece in pieces:
@@ -150,7 +150,7 @@ def test_any_cut_of_the_bytes_makes_the_same_answer(
 async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:
     said = chunked(*(b"data: %d\n\n" % number for number in range(50)))
     got: list[bytes] = []
-    connection = Connection(lambda connection: None)
+    connection = Connection(lambda connection: None, Arrivals())
     connection.connection_made(Wire())
     exchange = connection.ask(b"", Timeouts(), "p")
     exchange.listen(got.append)
@@ -161,7 +161,7 @@ async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:
 
 
 async def test_a_connection_that_is_gone_before_it_is_asked_is_a_cut() -> None:
-    connection = Connection(lambda connection: None)
+    connection = Connection(lambda connection: None, Arrivals())
     wire = Wire()
     connection.connection_made(wire)
     wire.abort()
@@ -505,3 +505,64 @@ async def test_an_answer_that_comes_before_the_request_was_sent_closes_the_conne
         await server.until_left()
         assert (await ask()).body == b"too large"
     assert len(server.visits) == 2
+
+
+# --- what is read in one turn of the loop ---
+
+
+class Listener:
+    """A connection that has been asked, the head of its answer come, and whatever it then hears."""
+
+    def __init__(self, arrivals: Arrivals, told: list[str], name: str) -> None:
+        self.connection = Connection(lambda connection: None, arrivals)
+        self.connection.connection_made(Transport())
+        exchange = self.connection.ask(b"GET / HTTP/1.1\r\n\r\n", Timeouts(), "p")
+        exchange.listen(lambda data: told.append(f"{name} {data.decode()}"))
+        self.connection.data_received(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+        self.exchange = exchange
+
+
+class Transport(asyncio.Transport):
+    """A transport to nobody."""
+
+    def write(self, data: object) -> None:
+        del data
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_bodies_are_heard_when_everything_has_been_read_each_in_one_piece() -> None:
+    arrivals, told = Arrivals(), list[str]()
+    first, second = (Listener(arrivals, told, name) for name in ("first", "second"))
+    first.connection.data_received(b"a")
+    second.connection.data_received(b"x")
+    first.connection.data_received(b"b")
+    assert told == []
+    await asyncio.sleep(0)
+    assert told == ["first ab", "second x"]
+    await asyncio.sleep(0)
+    assert len(told) == 2
+
+
+async def test_what_was_read_is_heard_before_the_connection_is_lost() -> None:
+    told: list[str] = []
+    listener = Listener(Arrivals(), told, "only")
+    listener.connection.data_received(b"last words")
+    listener.connection.connection_lost(None)
+    assert told == ["only last words"]
+    assert await listener.exchange.turn()
+    await asyncio.sleep(0)
+    assert len(told) == 1
+
+
+async def test_what_was_read_for_an_answer_that_was_let_go_is_heard_by_nobody() -> None:
+    told: list[str] = []
+    listener = Listener(Arrivals(), told, "only")
+    listener.connection.data_received(b"too late")
+    listener.exchange.release()
+    await asyncio.sleep(0)
+    assert told == []

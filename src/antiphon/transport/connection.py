@@ -44,11 +44,31 @@ class Stale(Exception):
     """A kept connection was closed before it carried a byte of the answer."""
 
 
+class Arrivals:
+    """What was read in this turn of the loop, and is heard when everything has been read.
+
+    Reading is the kernel's work and hearing is ours, and each goes faster in a row.
+    """
+
+    __slots__ = ("connections",)
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+
+    def hear(self) -> None:
+        """Have every connection hear what it has read."""
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            connection.hear()
+
+
 class Connection(asyncio.Protocol):
     """One connection; it is handed to `keep` whenever it is free for another request."""
 
-    def __init__(self, keep: Callable[["Connection"], None]) -> None:
+    def __init__(self, keep: Callable[["Connection"], None], arrivals: Arrivals) -> None:
         self._keep = keep
+        self._arrivals = arrivals
+        self._arrived: list[bytes] = []
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
@@ -136,13 +156,32 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no common class
 
     def data_received(self, data: bytes) -> None:
-        """Read what has come, and give it on in one piece."""
-        exchange, parser = self._exchange, self._parser
-        if exchange is None or parser is None or self._complete:
+        """Take what has come: a head is heard at once, a body with those of other connections."""
+        if self._exchange is None or self._complete:
             self.close()  # nobody asked
             return
         self._heard = self._loop.time()
         self._silent = False
+        if self._in_head:
+            self._read(data)
+            return
+        if not self._arrived:
+            others = self._arrivals.connections
+            if not others:
+                self._loop.call_soon(self._arrivals.hear)
+            others.append(self)
+        self._arrived.append(data)
+
+    def hear(self) -> None:
+        """Hear what has arrived, in one piece."""
+        arrived, self._arrived = self._arrived, []
+        if arrived:
+            self._read(arrived[0] if len(arrived) == 1 else b"".join(arrived))
+
+    def _read(self, data: bytes) -> None:
+        exchange, parser = self._exchange, self._parser
+        if exchange is None or parser is None:
+            return  # it was let go meanwhile
         self._weight += len(data)
         if self._weight > MAX_BODY:
             exchange.fail(endless(exchange.who))
@@ -172,6 +211,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever waits."""
+        self.hear()
         self._transport = None
         if self._timer:
             self._timer.cancel()
