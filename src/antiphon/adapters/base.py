@@ -327,22 +327,15 @@ class Reader(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
-        self.decode = msgspec.json.Decoder(kind).decode
-        """Reads a text that is as it should be, as nearly all of them are; raises ODD if not."""
+        self._decode = msgspec.json.Decoder(kind).decode
 
     def __call__(self, data: bytes) -> T:
         """Read one text; raises ValueError."""
         try:
-            return self.decode(data)
-        except ODD:
-            return self.mend(data)
+            return self._decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return msgspec.convert(json.decode_lenient(data), self._kind)
 
-    def mend(self, data: bytes) -> T:
-        """Read one text with patience; raises ValueError."""
-        return msgspec.convert(json.decode_lenient(data), self._kind)
-
-
-ODD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 UNREADABLE = (ValueError, RecursionError)
 """What bytes that nobody can read raise; msgspec's errors and our wire's are ValueErrors."""

@@ -81,11 +81,7 @@ class Output:
             and text
             and text.isascii()
         ):
-            stream = self._stream  # as `grow` does, with one call less
-            delta = TEXT.delta(sequence_number=stream.number, delta=text, **strand.place)
-            stream.said.append(delta)
-            stream.number += 1
-            strand.pieces.append(text)
+            self._stream.grow(strand, text)
         elif text or part.logprobs or self._keep_empty:
             strand = self._strand(
                 self._sequential("message", part.key, part.phase), TEXT, part.part

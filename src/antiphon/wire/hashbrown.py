@@ -83,7 +83,6 @@ TRANSPORT = frozenset(
 
 
 IN_ITEM = (InItem, OutputItemAdded, OutputItemDone)
-DELTA = b'{"type":"response.output_text.delta","sequenceNumber":'
 
 
 def camel(name: str) -> str:
@@ -151,8 +150,6 @@ class HashbrownDialect(Dialect):
         """How many items other than the message have begun."""
         self._first: int | None = None
         """How many of them had when the first words came."""
-        self._speaker, self._piece, self._place = "", -1, b""
-        """The text whose words are flowing: its item, its part, and how a frame writes both."""
 
     # --- event by event ---
 
@@ -177,15 +174,8 @@ class HashbrownDialect(Dialect):
 
     def frames(self, event: Event) -> bytes:
         """Write what an event adds to the stream, perhaps nothing; the hot path of every stream."""
-        if (
-            type(event) is OutputTextDelta
-            and event.content_index == self._piece
-            and event.item_id == self._speaker
-            and event.logprobs is UNSET
-            and event.obfuscation is UNSET
-        ):
-            number = b"%d" % event.sequence_number
-            return framed(DELTA + number + self._place + encode(event.delta) + b"}")
+        if type(event) is OutputTextDelta and self._first is not None:
+            return framed(frame(event))  # words after the first, which are nearly everything
         told = self._told(event)
         if told and self._created:
             told.insert(0, self._created)
@@ -214,8 +204,8 @@ class HashbrownDialect(Dialect):
                 return [*unanswered, *self._written(_ending(event))]
             case OutputItemAdded():
                 self._added(event.output_index, event.item)
-            case OutputTextDelta() | RefusalDelta() if event.delta:
-                self._spoken(event)
+            case OutputTextDelta() | RefusalDelta() if event.delta and self._first is None:
+                self._first = self._begun
             case _:
                 pass
         return self._passed(event)
@@ -244,15 +234,6 @@ class HashbrownDialect(Dialect):
             for own in answered:
                 del self._held[own]
             self._hidden |= {index, *answered}
-
-    def _spoken(self, event: OutputTextDelta | RefusalDelta) -> None:
-        if self._first is None:
-            self._first = self._begun
-        if isinstance(event, OutputTextDelta):
-            self._speaker, self._piece = event.item_id, event.content_index
-            place = {"itemId": event.item_id, "outputIndex": event.output_index}
-            data = encode(place | {"contentIndex": event.content_index, "delta": ""})
-            self._place = b"," + data[1:-3]
 
     WRITERS: ClassVar[dict[type, Callable[..., list[Frame]]]] = Dialect.WRITERS | {
         ResponseFailed: Dialect.WRITERS[ResponseCompleted]

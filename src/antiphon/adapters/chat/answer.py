@@ -10,7 +10,7 @@ that never said why.
 
 from collections.abc import Iterable, Mapping
 
-from antiphon.adapters.base import MAX_EVENT, ODD, Adapter, Decoder, Reader, finish
+from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Reader, finish
 from antiphon.adapters.chat.calls import Calls
 from antiphon.adapters.chat.shapes import (
     Choice,
@@ -69,10 +69,7 @@ class ChatDecoder(Decoder):
             return told
         if not data:
             return ()
-        try:  # as READ does, with one call less
-            heard = READ.decode(data)
-        except ODD:
-            heard = READ.mend(data)
+        heard = READ(data)
         choices = heard.choices
         if choices and len(choices) == 1 and not (heard.usage or heard.error):
             # Words and nothing else, as nearly every chunk is.
