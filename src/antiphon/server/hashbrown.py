@@ -30,7 +30,7 @@ from antiphon.server.stream import EventStream
 from antiphon.server.threads import KeptThreads, ThreadError, Threads
 from antiphon.wire import frames
 from antiphon.wire.dialects import failure_of
-from antiphon.wire.hashbrown import FILTERED, HashbrownDialect, error_frame
+from antiphon.wire.hashbrown import FILTERED, HashbrownDialect, error_frame, in_its_words
 from antiphon.wire.hashbrown_request import Asked, Understood, read_hashbrown
 
 logger = logging.getLogger("antiphon.server")
@@ -198,13 +198,13 @@ class Visit:
     def _fault(self, run: Run, response: Response) -> ErrorPayload:
         """Tell why a response failed: in the error's own words, if there was one."""
         if run.refusal is None:
-            return run.fault or failure_of(response)
+            return in_its_words(run.fault) if run.fault else failure_of(response)
         return self._named(run.refusal.payload, isinstance(run.refusal, RequestError))
 
     def _named(self, payload: ErrorPayload, ours: bool) -> ErrorPayload:
-        """Write an error in the client's words, if it was found here and not by a provider."""
+        """Write an error in its provider's words, or in the client's if it was found here."""
         if not ours:
-            return payload
+            return in_its_words(payload)
         kind = "invalid_request" if payload.type == "not_found" else payload.type
         param = payload.param
         if self._understood and param:

@@ -17,7 +17,7 @@ from typing import ClassVar, get_args
 from msgspec import UNSET, Raw
 from msgspec.structs import fields, replace
 
-from antiphon.core.errors import ErrorPayload
+from antiphon.core.errors import ErrorCode, ErrorPayload, ErrorType
 from antiphon.core.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -81,6 +81,13 @@ TRANSPORT = frozenset(
 )
 """Our codes for what a provider has not said itself."""
 
+OUR_TYPES = frozenset(get_args(ErrorType)) - {"server_error"}
+OUR_CODES = TRANSPORT | {
+    *get_args(ErrorCode),
+    "invalid_structured_output",
+    "missing_credentials",
+    "model_not_found",
+}
 
 IN_ITEM = (InItem, OutputItemAdded, OutputItemDone)
 
@@ -110,6 +117,17 @@ def frame(event: Event) -> bytes:
         if value is not UNSET:
             told[name] = value if isinstance(value, str | int) else Raw(encode(value))
     return encode(told)
+
+
+def in_its_words(payload: ErrorPayload) -> ErrorPayload:
+    """Return a provider's error with its own type; if it has one word for it, that is the type.
+
+    Bedrock and Google have, and elsewhere it is a code beside a type of ours.
+    """
+    code = payload.code
+    if not code or code in OUR_CODES or payload.type not in OUR_TYPES:
+        return payload
+    return replace(payload, type=code, code=None)
 
 
 def error_frame(

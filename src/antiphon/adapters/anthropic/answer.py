@@ -127,7 +127,7 @@ class AnthropicDecoder(Decoder):
                 if before is not None and before.block.type == "text":
                     opened.key, opened.part = before.key, before.part + 1
                 opened.notes += block.citations if is_array(block.citations) else []
-                return self._text(opened, block.text)
+                return self._text(opened, block.text or None)
             case "thinking":
                 return self._thought(opened, block.thinking)
             case "redacted_thinking" if block.data:
@@ -182,7 +182,7 @@ class AnthropicDecoder(Decoder):
                 return ()
 
     def _text(self, opened: Opened, text: str | None) -> Sequence[Part]:
-        if not text:
+        if text is None:
             return ()
         opened.size += len(text)
         return (parts.Text(text, opened.key, opened.part),)

@@ -132,7 +132,7 @@ class BedrockDecoder(Decoder):
 
     def _grown(self, index: int, delta: Block) -> Sequence[Part]:
         self._at(index)
-        if delta.text:
+        if delta.text is not None:
             self._length += len(delta.text)
             return (parts.Text(delta.text, index),)
         if delta.tool_use:

@@ -151,10 +151,13 @@ class GoogleDecoder(Decoder):
             self._finish(Finish("content_filter", feedback.block_reason), told)
 
     def _candidate(self, candidate: Candidate, told: list[Part]) -> None:
+        before = len(told)
         if candidate.content and candidate.content.parts:
             scores = candidate.logprobs_result.told if candidate.logprobs_result else None
             for piece in candidate.content.parts:
                 scores = self._piece(piece, scores, told)
+        if len(told) == before:
+            told.append(Text(""))  # for those who want a delta of every chunk
         if self._said and (candidate.grounding_metadata or candidate.citation_metadata):
             self._notes(candidate, told)
         if raw := candidate.finish_reason:
