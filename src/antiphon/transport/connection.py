@@ -162,26 +162,22 @@ class Connection(asyncio.Protocol):
             return
         self._heard = self._loop.time()
         self._silent = False
+        self._arrived.append(data)
         if self._in_head:
-            self._read(data)
-            return
-        if not self._arrived:
+            self.hear()
+        elif len(self._arrived) == 1:
             others = self._arrivals.connections
             if not others:
                 self._loop.call_soon(self._arrivals.hear)
             others.append(self)
-        self._arrived.append(data)
 
     def hear(self) -> None:
         """Hear what has arrived, in one piece."""
         arrived, self._arrived = self._arrived, []
-        if arrived:
-            self._read(arrived[0] if len(arrived) == 1 else b"".join(arrived))
-
-    def _read(self, data: bytes) -> None:
         exchange, parser = self._exchange, self._parser
-        if exchange is None or parser is None:
-            return  # it was let go meanwhile
+        if not arrived or exchange is None or parser is None:
+            return  # it was heard before, or let go meanwhile
+        data = arrived[0] if len(arrived) == 1 else b"".join(arrived)
         self._weight += len(data)
         if self._weight > MAX_BODY:
             exchange.fail(endless(exchange.who))

@@ -44,14 +44,14 @@ class Decoder:
         self._data: list[bytes] = []
         self._size = 0
         self._id: str | None = None
-        self._inside = True
+        self.inside = True
         """Whether the next bytes may belong to what came before, or to a byte order mark."""
         # What may stand before an event's only `data: `, and the event type it gives.
         self._heads = {b"": "message"}
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that this chunk completes."""
-        if self._inside or _CR in chunk or len(chunk) > self._max_event:
+        if self.inside or _CR in chunk or len(chunk) > self._max_event:
             events = self._read(self._lines.feed(self._with_newlines(chunk)))
             self._look_inside()
             return events
@@ -78,7 +78,7 @@ class Decoder:
 
     def _look_inside(self) -> None:
         begun = self._data or self._event or self._lines.rest
-        self._inside = bool(begun or self._mark or self._after_cr)
+        self.inside = bool(begun or self._mark or self._after_cr)
 
     def close(self) -> list[Event]:
         """Return the last event if its blank line never came.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Reader, finish
 from antiphon.adapters.chat.calls import Calls
+from antiphon.adapters.chat.refrain import Refrain
 from antiphon.adapters.chat.shapes import (
     Choice,
     Chunk,
@@ -48,13 +49,30 @@ SEALS = {field: f'{{"field":"{field}"}}' for field in ("reasoning_content", "rea
 READ = Reader(Chunk)
 
 
+def words_in(data: bytes) -> object:
+    """Return the words of a chunk that has a choice."""
+    said = (READ(data).choices or [Choice()])[0].delta
+    return said and said.content
+
+
 class ChatDecoder(Decoder):
     """Hears one answer."""
 
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter, sse.Decoder(MAX_EVENT))
+        self._events = sse.Decoder(MAX_EVENT)
+        super().__init__(adapter, self._events)
+        self._refrain = Refrain()
         self._calls = Calls()
         self._thinking = False
+
+    def feed(self, data: bytes | None) -> list[Part]:
+        """Return the parts that some bytes complete; words that come as before, without ado."""
+        if data and not (self._events.inside or self.done):
+            heard = self._refrain.hear(data)
+            if heard is not None:
+                self._thinking = False
+                return heard
+        return super().feed(data)
 
     def read(self, chunk: object) -> Iterable[Part]:
         """Read one event."""
@@ -84,6 +102,8 @@ class ChatDecoder(Decoder):
                 and not (said.refusal or said.function_call or said.annotations)
             ):
                 self._thinking = False
+                if self._refrain.trials:
+                    self._refrain.learn(data, words, words_in)
                 return (parts.Text(words),)
         return self._heard(heard, data)
 
