@@ -8,7 +8,9 @@ from fastapi import FastAPI
 from fastapi import Request as FastAPIRequest
 from fastapi import Response as FastAPIResponse
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
@@ -218,6 +220,26 @@ def test_the_applications_around_it_keep_their_own_paths() -> None:
         assert http.get("/own").json() == {"own": True}
         assert http.get("/ai/models/v1/models").headers["x-outer"] == "yes"
         assert http.get("/v1/models").json() == {"detail": "Not Found"}
+
+
+def test_a_route_of_the_users_own_that_comes_first_is_taken() -> None:
+    def mine(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(request.path_params["rest"])
+
+    app = create_app()
+    app.router.routes.insert(0, Route("/v1/{rest:path}", mine, methods=["POST"]))
+    with serving(app) as address, client(address) as http:
+        for _ in range(2):
+            assert http.post("/v1/responses", json={}).text == "responses"
+            assert ask(address, "/openai").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/responses/{id}/cancel", "/v1/responses/resp_1/cancel"])
+def test_a_path_that_looks_like_a_pattern_is_a_path_like_any_other(place: str, path: str) -> None:
+    with client(place) as http:
+        for _ in range(2):
+            answer = http.post(path)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (404, "response_id")
 
 
 def test_only_our_own_agents_are_served_when_that_is_asked_for() -> None:

@@ -5,18 +5,20 @@ in anyone's Starlette or FastAPI application. It needs no lifespan: what it need
 first request comes. With one, what runs is given time to end.
 """
 
+from collections.abc import Awaitable
+
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
 from antiphon.server.catalogue import Catalogue
 from antiphon.server.chat import CompleteChat
 from antiphon.server.compact import CompactConversation
 from antiphon.server.conversations import ConversationEndpoints
-from antiphon.server.edge import Edge
+from antiphon.server.edge import Edge, route_path
 from antiphon.server.hashbrown import AnswerHashbrown
 from antiphon.server.http import App, Receive, Scope, Send
 from antiphon.server.responses import CreateResponse
@@ -51,6 +53,31 @@ class Application(Starlette):
         for middleware in reversed(self.user_middleware):
             app = middleware.cls(app, *middleware.args, **middleware.kwargs)
         return app
+
+
+class Shortcut:
+    """The core of the router, and a way past it to what is posted to a fixed path, as most is."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._known: dict[str, ASGIApp] = {}
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Pass a request on; there is nothing to wait for here."""
+        straight = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            path = route_path(scope)
+            straight = self._known.get(path) or self._learn(path, scope)
+        return (straight or self._router.app)(scope, receive, send)
+
+    def _learn(self, path: str, scope: Scope) -> ASGIApp | None:
+        """Find out where the router would lead; remember it if the path is all that it asks."""
+        matching = (r for r in self._router.routes if r.matches(scope)[0] is Match.FULL)
+        route = next(matching, None)
+        if not isinstance(route, Route) or route.param_convertors:
+            return None
+        self._known[path] = route.app
+        return route.app
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
@@ -91,6 +118,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     )
     app.state.service = service
     app.router.redirect_slashes = False
+    app.router.middleware_stack = Shortcut(app.router)
     return app
 
 

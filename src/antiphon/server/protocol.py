@@ -107,6 +107,7 @@ class HardenedProtocol(HttpToolsProtocol):
         self.phase = Phase.OPEN
         self.begun = self.heard = 0.0  # this phase and the last bytes, on the client's clock
         self.unframed = 0  # bytes since a message began or a piece of its body came
+        self.weight = 0  # of the headers of a message
         self.reading: TimerHandle | None = None
         self.writing: TimerHandle | None = None
         self.active: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest one
@@ -173,7 +174,7 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.unframed = 0
+        self.unframed = self.weight = 0
         if self.phase is Phase.OPEN:
             self.phase = Phase.HEAD  # whose time began with the connection
         else:
@@ -181,6 +182,7 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.phase is Phase.HEAD:  # else a trailer, which would change what the app has read
+            self.weight += len(name) + len(value) + 4
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -195,7 +197,7 @@ class HardenedProtocol(HttpToolsProtocol):
             self.clock.pause_reading()  # the client waits for us, until `receive` reads on
 
     def _check_head(self) -> None:
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        size = len(self.url) + self.weight
         if size > self.limits.header_bytes or len(self.headers) > self.limits.header_count:
             raise too_large(self.limits.header_bytes, self.limits.header_count)
         head.check(self.parser.get_http_version(), self.url, self.headers)
