@@ -52,7 +52,8 @@ from tests.adapters.scripts.anthropic import (
             False,
         ),
         ("claude-opus-4-8", {"reasoning": {"effort": "none"}}, None, None, False),
-        ("claude-opus-4-8", {"reasoning": {"summary": "auto"}}, None, None, False),
+        ("claude-opus-4-8", {"reasoning": {"summary": "auto"}}, None, None, True),
+        ("claude-haiku-4-5", {"reasoning": {"summary": "auto"}}, None, None, True),
         ("claude-opus-5", {}, None, None, False),
         ("claude-opus-5", {"reasoning": {"effort": "none"}}, {"type": "disabled"}, None, False),
         (

@@ -54,7 +54,7 @@ def plan(prompt: Prompt, claude: Claude, *, bare: bool) -> Plan:
     if forced or reasoning.effort == "none":
         return Plan({"type": claude.off} if claude.eager else None)
     if reasoning.effort is None:
-        return _unasked(claude, reasoning)
+        return _unasked(prompt, claude, reasoning)
     if claude.budgeted:
         return _budgeted(prompt, reasoning.effort, bare=bare)
     effort = _effort(prompt, claude, reasoning.effort)
@@ -77,8 +77,10 @@ def _always(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, force
     return Plan(thinking, word, BUDGETS[effort or "high"])
 
 
-def _unasked(claude: Claude, reasoning: ReasoningConfig) -> Plan:
+def _unasked(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig) -> Plan:
     if not claude.eager:
+        if reasoning.summary:
+            _warn(prompt, "it thinks only if it is told how hard, in 'reasoning.effort'")
         return Plan()
     return Plan(_adaptive(reasoning) if reasoning.summary else None, None, BUDGETS["high"])
 
