@@ -100,9 +100,11 @@ def introduction(settings: Settings, url: str) -> list[str]:
     providers = settings.ready
     if not (models or providers):
         return []
+    # It is looked for though nobody has named it, and not before somebody asks for it.
+    named = [f"{name} (if it runs)" if name == "ollama" else name for name in providers]
     return [
         *([f"models: {', '.join(models)}"] if models else []),
-        *([f"providers: {', '.join(providers)}"] if providers else []),
+        *([f"providers: {', '.join(named)}"] if named else []),
         TRY.format(url=url, model=models[0] if models else f"{providers[0]}/NAME"),
     ]
 
