@@ -126,7 +126,6 @@ def test_words_are_heard_one_by_one_and_in_a_row():
         event("Hello").replace(b"Hello", b"a\x00b"),
         event("Hello").replace(b"\n\n", b"\r\n\r\n"),
         b"data: [DONE]\n\n",
-        b"",
     ],
 )
 def test_what_is_not_quite_alike_is_left_to_be_read_in_full(data: bytes):

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+from msgspec.structs import replace
+
 from antiphon.core.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -52,8 +54,8 @@ class Stream:
         self.said.append(event)
 
     def grow(self, strand: "Strand", text: str) -> None:
-        """Append a plain delta: the hot path, with nothing packed or looked up twice."""
-        self.said.append(strand.face.delta(sequence_number=self.number, delta=text, **strand.place))
+        """Append a plain delta: the hot path, where all deltas are made of one."""
+        self.said.append(replace(strand.delta, sequence_number=self.number, delta=text))
         self.number += 1
         strand.pieces.append(text)
 
@@ -66,13 +68,25 @@ class Stream:
 class Strand:
     """One piece of an item's text while it is open."""
 
-    __slots__ = ("annotations", "face", "index", "joiner", "part", "pieces", "place", "told")
+    __slots__ = (
+        "annotations",
+        "delta",
+        "face",
+        "index",
+        "joiner",
+        "part",
+        "pieces",
+        "place",
+        "told",
+    )
 
     def __init__(self, face: Face, part: int, index: int, place: dict[str, object]) -> None:
         self.face = face
         self.part = part
         self.index = index
         self.place = place
+        self.delta = face.delta(sequence_number=0, delta="", **place)
+        """What its deltas are made of."""
         self.joiner = Joiner()
         self.annotations = 0
         self.told = False
