@@ -140,6 +140,14 @@ def test_a_word_that_stands_elsewhere_too_is_not_taken_for_the_place():
     assert learnt("gpt", model="gpt").hear(event("gpt", model="another")) is None
 
 
+@pytest.mark.parametrize("words", [",", ":", "}", "content", "delta", "choices", "id"])
+def test_words_that_json_is_made_of_do_no_harm(words: str):
+    decoder = ChatDecoder(CHAT)
+    compact = json.dumps(chunk({"content": words}), separators=(",", ":")).encode()
+    for _ in range(5):
+        assert decoder.feed(b"data: " + compact + b"\n\n") == [Text(words)]
+
+
 def test_a_chunk_that_is_very_long_is_not_learnt():
     assert learnt(model="m" * MAX_LENGTH).hear(event("Hello", model="m" * MAX_LENGTH)) is None
 

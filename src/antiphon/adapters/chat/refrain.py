@@ -36,7 +36,11 @@ class Refrain:
         before, found, after = data.partition(b'"%b"' % words.encode(errors="replace"))
         if not found or len(data) > MAX_LENGTH:
             return
-        if read(b'%b"%b"%b' % (before, TRIAL.encode(), after)) == TRIAL:
+        try:
+            is_place = read(b'%b"%b"%b' % (before, TRIAL.encode(), after)) == TRIAL
+        except ValueError:  # a comma, say, stands between any two strings
+            return
+        if is_place:
             self._before, self._after = b'data: %b"' % before, b'"%b\n\n' % after
 
     def hear(self, data: bytes) -> list[Part] | None:
