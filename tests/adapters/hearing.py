@@ -76,9 +76,7 @@ def told(asked: Asked, heard: Iterable[Part]) -> tuple[list[Event], Response]:
     synth = Synth(begun, ids=lambda prefix: f"{prefix}_{next(numbers)}", clock=lambda: 2.0)
     events = list(synth.start())
     for part in heard:
-        events += synth.feed(part)
-        if synth.ended:
-            break
+        events += synth.feed(part)  # which refuses what comes after a failure
     events += synth.end()
     assert judge(events) == []
     return events, synth.response

@@ -1,9 +1,93 @@
 """JSON by force: what came is checked against the client's schema, and that alone."""
 
+import json
+from typing import Any
+
 import pytest
 
 from antiphon.adapters.forced import mismatch
+from antiphon.adapters.writer import Writer
+from antiphon.core.content import Refusal
+from antiphon.core.items import FunctionCall, Message
+from antiphon.core.response import Response
+from tests.adapters.hearing import answered, asked, made
+from tests.adapters.scripts import TOOL
+from tests.adapters.scripts import writer as script
+from tests.adapters.scripts.openai import begin, call, calls
 from tests.upstream import upstream, whole
+
+WRITER = made(Writer)
+JSON: dict[str, Any] = {"text": {"format": {"type": "json_object"}}}
+SIZES = [0, 1, 90]
+
+
+def forced(*deltas: dict, pieces: int = 0, **fields: Any) -> Response:
+    """Return the response to what a model without a JSON mode says, asked for JSON."""
+    asking = asked(WRITER, stream=True, **JSON | fields)
+    return answered(asking, script.stream(*deltas), pieces=pieces)
+
+
+def given(arguments: str) -> dict:
+    """Write the answer's tool being called."""
+    return calls(begin(0, "a", "final_answer", arguments))
+
+
+@pytest.mark.parametrize("pieces", SIZES)
+def test_an_answer_that_is_wrong_has_failed_and_is_paid_for(pieces: int) -> None:
+    response = forced(given("[1]"), pieces=pieces)
+    assert response.status == "failed"
+    assert response.error
+    assert response.error.code == "invalid_structured_output"
+    assert response.output_text == "[1]"
+    assert response.usage
+    assert response.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("pieces", SIZES)
+def test_arguments_that_are_none_are_an_empty_object(pieces: int) -> None:
+    response = forced(given(""), pieces=pieces)
+    assert (response.status, response.output_text) == ("completed", "{}")
+
+
+def test_a_whole_answer_is_judged_too() -> None:
+    message = {"tool_calls": [call("a", "final_answer", "[1]")]}
+    asking = asked(WRITER, **JSON)
+    response = answered(asking, script.whole(message, "tool_calls"), stream=False)
+    assert (response.status, response.output_text) == ("failed", "[1]")
+
+
+@pytest.mark.parametrize("pieces", SIZES)
+def test_an_answer_beside_a_call_is_judged_too(pieces: int) -> None:
+    both = calls(begin(0, "a", "final_answer", "[1]"), begin(1, "b", "weather", "{}"))
+    assert forced(both, pieces=pieces, tools=[TOOL]).status == "failed"
+
+
+@pytest.mark.parametrize("pieces", SIZES)
+def test_words_before_a_call_are_no_part_of_the_answer_after_it(pieces: int) -> None:
+    deltas = ({"content": "Let me see."}, calls(begin(0, "b", "weather", "{}")))
+    answer = calls(begin(1, "a", "final_answer", '{"x":1}'))
+    response = forced(*deltas, answer, pieces=pieces, tools=[TOOL])
+    kinds = [type(item) for item in response.output]
+    assert (response.status, kinds) == ("completed", [Message, FunctionCall, Message])
+    assert json.loads(response.output[-1].content[0].text) == {"x": 1}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("pieces", SIZES)
+def test_a_refusal_is_an_answer(pieces: int) -> None:
+    response = forced({"refusal": "No."}, pieces=pieces)
+    (message,) = response.output
+    assert response.status == "completed"
+    assert isinstance(message, Message)
+    assert message.content == [Refusal(refusal="No.")]
+
+
+@pytest.mark.parametrize("pieces", SIZES)
+def test_words_are_kept_when_the_answer_breaks_off(pieces: int) -> None:
+    asking = asked(WRITER, stream=True, **JSON)
+    said = script.stream({"content": "Part"}).split(b"\n\n")[:2]
+    broken = b"\n\n".join([*said, b'data: {"error":{"message":"Oh."}}', b""])
+    response = answered(asking, broken, pieces=pieces)
+    assert (response.status, response.output_text) == ("failed", "Part")
 
 
 @pytest.mark.parametrize(

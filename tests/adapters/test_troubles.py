@@ -226,6 +226,19 @@ def test_an_error_in_mid_stream_keeps_what_was_said(home: House) -> None:
     assert [warning["code"] for warning in failed["antiphon:warnings"]] == ["usage_estimated"]
 
 
+def test_an_error_beside_a_count_of_tokens_ends_the_stream_as_any_other(home: House) -> None:
+    said = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
+    spent = (
+        b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"insufficient_system_resource"}],'
+        b'"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n'
+    )
+    home.upstreams["openai"].play(sse(said + spent))
+    events = hear(home.address, model="openai/m")
+    assert types(events)[-2:] == ["error", "response.failed"]
+    assert events[-1]["response"]["usage"]["total_tokens"] == 7
+    assert events[-1]["response"]["output"][0]["content"][0]["text"] == "So"
+
+
 @pytest.mark.parametrize("begun", [b"", b'data: {"choices":[{"delta":{"content":"So"}}]}\n\n'])
 def test_half_a_character_in_an_error_of_a_stream_is_mended(home: House, begun: bytes) -> None:
     home.upstreams["openai"].play(sse(begun + b"data: " + HALVES + b"\n\n"))

@@ -251,6 +251,8 @@ class Decoder(ABC):
         """Whether the model has said why it stopped."""
         self.done = False
         """Whether nothing more is to be heard, whatever else is sent."""
+        self.failed = False
+        """Whether it has told that the answer broke."""
 
     def hears(self, content_type: str) -> bool:
         """Tell whether a body of this type is a stream, and not one whole answer."""
@@ -271,7 +273,7 @@ class Decoder(ABC):
         except UNREADABLE as error:
             if data is not None or not self.finished:  # or else only its last words were cut
                 self._give_up(error, told)
-        return told
+        return failed_last(told) if self.failed else told
 
     def close(self) -> list[Part]:
         """Return what is left when the stream has ended, or that it ended too early."""
@@ -287,7 +289,7 @@ class Decoder(ABC):
                     self._note(part)
         except UNREADABLE as error:
             self._give_up(error, told)
-        return self._closed(told)
+        return self._closed(failed_last(told) if self.failed else told)
 
     # --- what a dialect says ---
 
@@ -309,7 +311,7 @@ class Decoder(ABC):
         if isinstance(part, parts.Finish):
             self.finished = True
         else:
-            self.done = True
+            self.done = self.failed = True
 
     def _give_up(self, error: Exception, told: list[Part]) -> None:
         told.append(self.adapter.failure(unreadable(error)))
@@ -320,6 +322,15 @@ class Decoder(ABC):
             told.extend(self.cut())
             self.done = True
         return told
+
+
+def failed_last(told: list[Part]) -> list[Part]:
+    """Put a failure last: what was counted beside it is counted, and nothing is said after it."""
+    for place, part in enumerate(told):
+        if isinstance(part, parts.Failure):
+            counted = [other for other in told[place:] if isinstance(other, parts.Usage)]
+            return [*told[:place], *counted, part]
+    return told
 
 
 class Reader(Generic[T]):

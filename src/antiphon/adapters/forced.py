@@ -79,8 +79,11 @@ class ForcedDecoder(Decoder):
         self._schema = schema_of(request)
         self._keys: set[parts.Key] = set()
         self._calls = False
+        self._refused = False
         self._said: list[str] = []
         self._held: list[Part] = []
+        self._verdict: list[Part] = []
+        """That the answer is wrong; told last, for usage may follow the end."""
 
     def hears(self, content_type: str) -> bool:
         """Leave it to the other."""
@@ -88,15 +91,16 @@ class ForcedDecoder(Decoder):
 
     def feed(self, data: bytes | None) -> list[Part]:
         """Hear some bytes."""
-        return self._changed(self._inner.feed(data))
+        told = self._changed(self._inner.feed(data))
+        return [*told, *self._judged()] if self.done else told
 
     def close(self) -> list[Part]:
         """Hear the end."""
-        return self._changed(self._inner.close())
+        return [*self._changed(self._inner.close()), *self._judged()]
 
     def whole(self, body: bytes) -> list[Part]:
         """Hear a whole answer."""
-        return self._changed(self._inner.whole(body))
+        return [*self._changed(self._inner.whole(body)), *self._judged()]
 
     def read(self, chunk: object) -> Iterable[Part]:
         """Leave it to the other."""
@@ -118,6 +122,8 @@ class ForcedDecoder(Decoder):
             case parts.Call() if part.name == self._name or (
                 not part.name and part.key in self._keys
             ):
+                if not self._keys:
+                    self._said = []
                 self._keys.add(part.key)
                 self._said.append(part.arguments)
                 self._held.clear()  # what it said on the way is not part of the answer
@@ -131,8 +137,9 @@ class ForcedDecoder(Decoder):
                     self._held.append(part)
                 return []
             case parts.Finish(reason="stop" | "tool_calls"):
-                return self._finish(part)
-            case parts.Finish():
+                return [*self._release(), *self._finish(part)]
+            case parts.Finish() | parts.Refusal() | parts.Failure():
+                self._refused = self._refused or isinstance(part, parts.Refusal)
                 return [*self._release(), part]
             case _:
                 return [part]
@@ -140,21 +147,30 @@ class ForcedDecoder(Decoder):
     def _release(self) -> list[Part]:
         """Return the text that was held back until it was clear what it is."""
         held, self._held = self._held, []
+        if not self._keys:  # it would not call, and may have answered all the same
+            self._said += [part.text for part in held if isinstance(part, parts.Text)]
         return held
 
     def _finish(self, part: parts.Finish) -> list[Part]:
-        if self._calls:
-            return [*self._release(), part]
-        if not self._keys:  # it would not call, and may have answered all the same
-            self._said = [held.text for held in self._held if isinstance(held, parts.Text)]
+        if self._refused or (self._calls and not self._keys):
+            return [part]
+        told: list[Part] = []
+        if self._keys and not "".join(self._said).strip():
+            self._said = ["{}"]  # arguments that are none
+            told.append(parts.Text("{}", key="answer"))
         if problem := mismatch("".join(self._said), self._schema):
             fault = Fault(
                 f"the answer does not satisfy text.format: {problem}",
                 "model_error",
                 "invalid_structured_output",
             )
-            return [*self._release(), self.adapter.failure(fault)]
-        return [*self._release(), parts.Finish("stop", part.raw)]
+            self._verdict = [self.adapter.failure(fault)]
+            return told
+        return [*told, part if self._calls else parts.Finish("stop", part.raw)]
+
+    def _judged(self) -> list[Part]:
+        verdict, self._verdict = self._verdict, []
+        return [] if self._inner.failed else verdict
 
 
 def mismatch(text: str, schema: dict[str, object]) -> str | None:
