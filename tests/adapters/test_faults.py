@@ -49,3 +49,30 @@ def test_what_looks_like_a_key_is_not_repeated():
     said = "Bad key sk-abcdefgh1234 for bearer abcdefgh12345678, half a \ud83d."
     assert redacted(said) == "Bad key [redacted] for [redacted], half a \ufffd."
     assert redacted("x" * 300, 200) == "x" * 200
+
+
+def test_a_header_that_holds_a_secret_is_not_repeated():
+    said = (
+        "The Canonical String for this request should have been\n'POST\n/model/x/converse\n\n"
+        "host:bedrock-runtime.eu-west-1.amazonaws.com\nX-Amz-Security-Token:FwoGZXIv/+YXdzEJr==\n\n"
+        "host;x-amz-security-token\n0f1e'\n"
+        "Authorization: AWS4-HMAC-SHA256 Credential=me/20261101, Signature=abcd\nNo."
+    )
+    assert redacted(said) == (
+        "The Canonical String for this request should have been\n'POST\n/model/x/converse\n\n"
+        "host:bedrock-runtime.eu-west-1.amazonaws.com\n[redacted]\n\n"
+        "host;x-amz-security-token\n0f1e'\n"
+        "[redacted]\nNo."
+    )
+
+
+@pytest.mark.parametrize("name", ["x-api-key", "X-Goog-Api-Key", "api-key"])
+def test_a_header_with_a_key_is_not_repeated(name: str):
+    said = f'Bad headers {{"{name}": "0123456789abcdef", "a": 1}} or {name}=0123456789abcdef.'
+    assert redacted(said) == 'Bad headers {"[redacted]", "a": 1} or [redacted]'
+    assert redacted(f"The header {name} is missing.") == f"The header {name} is missing."
+
+
+def test_words_beside_a_header_are_kept():
+    said = "Use a header (i.e. Authorization: Basic YWJjOmRlZg==), or a field. See our page."
+    assert redacted(said) == "Use a header (i.e. [redacted]), or a field. See our page."
