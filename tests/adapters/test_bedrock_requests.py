@@ -238,12 +238,11 @@ SAME = {
         {"outputConfig": {"textFormat": JSON_FORMAT}, "toolConfig": {"tools": [LOOSE_SPEC]}},
     ),
     "options": (
-        {"max_output_tokens": 100, "temperature": 0.5, "top_p": 0.9, "stop": ["END", "STOP"]},
+        {"max_output_tokens": 100, "temperature": 0.5, "top_p": 1, "stop": ["END", "STOP"]},
         {
             "inferenceConfig": {
                 "maxTokens": 100,
                 "temperature": 0.5,
-                "topP": 0.9,
                 "stopSequences": ["END", "STOP"],
             }
         },
@@ -274,6 +273,7 @@ def test_a_request_is_what_awss_own_client_sends(name: str):
     assert request.warnings == []
 
 
+NOVA = "amazon.nova-2-lite-v1:0"
 THINKING = [
     (NEW_CLAUDE, "high", {"thinking": {"type": "adaptive"}}, "high"),
     (
@@ -357,6 +357,32 @@ def test_thinking_that_cannot_be_had_as_asked_is_told(
     request = asked(BEDROCK, upstream_model=model, **asked_for)
     assert request.body.get("additionalModelRequestFields") == fields
     assert [warning.param for warning in request.warnings] == [param]
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "sent", "params"),
+    [
+        (CLAUDE, {"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5}, ["top_p"]),
+        (CLAUDE, {"temperature": 1, "top_p": 0.9}, {"topP": 0.9}, []),
+        (CLAUDE, {"temperature": 1.5}, None, ["temperature"]),
+        (NEW_CLAUDE, {"temperature": 1, "top_p": 1}, None, []),
+        (NEW_CLAUDE, {"temperature": 0.5, "top_p": 0.9}, None, ["temperature", "top_p"]),
+        (NOVA, {"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5, "topP": 0.9}, []),
+        (NOVA, {"temperature": 1, "top_p": 1}, {"temperature": 1, "topP": 1}, []),
+        (
+            NOVA,
+            {"reasoning": {"effort": "high"}, "temperature": 0.5, "top_p": 0.9},
+            None,
+            ["temperature", "top_p"],
+        ),
+    ],
+)
+def test_sampling_is_said_as_the_models_maker_takes_it(
+    model: str, fields: dict, sent: dict | None, params: list[str]
+):
+    request = asked(BEDROCK, upstream_model=model, **fields)
+    assert request.body.get("inferenceConfig") == sent
+    assert [warning.param for warning in request.warnings] == params
 
 
 def test_a_model_that_thinks_is_not_sampled():

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
+from antiphon.adapters.anthropic import sampling
 from antiphon.adapters.anthropic.tools import demand
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, names_in
 from antiphon.adapters.bedrock.answer import REASONS as REASONS
@@ -125,22 +126,32 @@ class Bedrock(Adapter):
 
 def inference(prompt: Prompt, thought: Thinking) -> Fields:
     """Write how the model samples, and when it stops."""
-    request = prompt.request
-    sampled: dict[str, float | None] = {"temperature": request.temperature, "top_p": request.top_p}
-    for name, value in sampled.items():
-        if value is not None and not thought.sampled:
-            sampled[name] = None
-            message = f"'{name}' was not sent: this model does not take it, or not when it thinks."
-            prompt.warn("unsupported_parameter", message, name)
-    temperature = sampled["temperature"]
-    if temperature is not None and temperature > 1:
-        temperature = 1.0
-        message = "Bedrock knows no temperature above 1; 1 applies."
-        prompt.warn("approximated_parameter", message, "temperature")
+    found = claude(prompt.model)
+    if found:
+        sampled = sampling(prompt, found, thinks=not thought.sampled)
+    else:
+        sampled = _sampling(prompt, thought)
     said: Fields = {
-        "maxTokens": request.max_output_tokens,
-        "temperature": temperature,
-        "topP": sampled["top_p"],
-        "stopSequences": request.stop,
+        "maxTokens": prompt.request.max_output_tokens,
+        "temperature": sampled.get("temperature"),
+        "topP": sampled.get("top_p"),
+        "stopSequences": prompt.request.stop,
     }
     return filled(said)
+
+
+def _sampling(prompt: Prompt, thought: Thinking) -> dict[str, float]:
+    """Return the temperature and `top_p` of a model that is no Claude."""
+    request = prompt.request
+    asked = {"temperature": request.temperature, "top_p": request.top_p}
+    sampled = {name: value for name, value in asked.items() if value is not None}
+    if not thought.sampled:
+        for name in sampled:
+            message = f"'{name}' was not sent: this model does not take it when it thinks."
+            prompt.warn("unsupported_parameter", message, name)
+        return {}
+    if sampled.get("temperature", 0) > 1:
+        sampled["temperature"] = 1.0
+        message = "Bedrock knows no temperature above 1; 1 applies."
+        prompt.warn("approximated_parameter", message, "temperature")
+    return sampled

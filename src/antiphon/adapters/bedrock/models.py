@@ -75,7 +75,7 @@ def thinking(prompt: Prompt) -> Thinking:
 def _of_claude(prompt: Prompt, claude: Claude) -> Thinking:
     made = plan(prompt, claude, bare=_is_amid_calls(prompt.items))
     fields: dict[str, object] = {"thinking": made.thinking} if made.thinking else {}
-    return Thinking(fields, made.effort, sampled=claude.sampled and not made.thinks)
+    return Thinking(fields, made.effort, sampled=not made.thinks)
 
 
 def _of_others(prompt: Prompt, effort: str) -> Thinking:
