@@ -6,6 +6,7 @@ import json
 import boto3
 import pytest
 
+from antiphon.adapters.base import Capabilities
 from antiphon.adapters.bedrock import Bedrock
 from antiphon.wire.upstream import Aws
 from tests.adapters.converse import (
@@ -250,7 +251,12 @@ SAME = {
     "a tier": ({"service_tier": "flex"}, {"serviceTier": {"type": "flex"}}),
     "thinking with a budget": (
         {"reasoning": {"effort": "medium"}},
-        {"additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 8192}}},
+        {
+            "inferenceConfig": {"maxTokens": 8192 + 8192},
+            "additionalModelRequestFields": {
+                "thinking": {"type": "enabled", "budget_tokens": 8192}
+            },
+        },
     ),
     "caching": (
         {"instructions": "Be brief.", "tools": [LOOSE], "prompt_cache_key": "k"},
@@ -273,6 +279,7 @@ def test_a_request_is_what_awss_own_client_sends(name: str):
     assert request.warnings == []
 
 
+HARD: dict = {"reasoning": {"effort": "high"}}
 NOVA = "amazon.nova-2-lite-v1:0"
 THINKING = [
     (NEW_CLAUDE, "high", {"thinking": {"type": "adaptive"}}, "high"),
@@ -303,6 +310,8 @@ def test_each_family_is_told_to_think_in_its_own_words(
         equivalent["additionalModelRequestFields"] = fields
     if level:
         equivalent["outputConfig"] = {"effort": level}
+    if model == NEW_CLAUDE:
+        equivalent["inferenceConfig"] = {"maxTokens": 8192 + 16384}
     path, body = sent_by_them(**equivalent)
     assert request.body == body
     assert request.sent.url.endswith(path)
@@ -389,8 +398,29 @@ def test_a_model_that_thinks_is_not_sampled():
     request = asked(
         BEDROCK, upstream_model=CLAUDE, reasoning={"effort": "low"}, temperature=0.5, top_p=0.5
     )
-    assert "inferenceConfig" not in request.body
+    assert request.body["inferenceConfig"] == {"maxTokens": 8192 + 2048}
     assert [warning.param for warning in request.warnings] == ["temperature", "top_p"]
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "configured", "room"),
+    [
+        (CLAUDE, HARD, None, 8192 + 16384),
+        (CLAUDE, HARD | {"max_output_tokens": 20000}, 64000, 20000),
+        (CLAUDE, HARD, 64000, 64000),
+        (CLAUDE, {}, 64000, 64000),
+        (NEW_CLAUDE, HARD, None, 8192 + 16384),
+        (NOVA, HARD, 64000, None),
+    ],
+)
+def test_a_claude_that_thinks_has_room_for_it(
+    model: str, fields: dict, configured: int | None, room: int | None
+):
+    capabilities = Capabilities(max_output_tokens=configured)
+    request = asked(BEDROCK, upstream_model=model, capabilities=capabilities, **fields)
+    sent = {"maxTokens": room} if room else None
+    assert request.body.get("inferenceConfig") == sent
+    assert request.warnings == []
 
 
 def test_a_stream_has_an_address_of_its_own_and_arns_are_encoded():

@@ -132,7 +132,7 @@ def inference(prompt: Prompt, thought: Thinking) -> Fields:
     else:
         sampled = _sampling(prompt, thought)
     said: Fields = {
-        "maxTokens": prompt.request.max_output_tokens,
+        "maxTokens": thought.room or prompt.request.max_output_tokens,
         "temperature": sampled.get("temperature"),
         "topP": sampled.get("top_p"),
         "stopSequences": prompt.request.stop,

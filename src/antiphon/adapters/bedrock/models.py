@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from antiphon.adapters.anthropic.models import NAME, Claude, known
-from antiphon.adapters.anthropic.thinking import plan
+from antiphon.adapters.anthropic.thinking import max_tokens, plan
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.options import FIVE, THREE, nearest
 from antiphon.core.items import FunctionCallOutput, Item, Message, Reasoning
@@ -38,6 +38,8 @@ class Thinking(Struct):
     """What goes into `outputConfig`."""
     sampled: bool = True
     """Whether temperature and top_p may be said beside it."""
+    room: int | None = None
+    """How much may be written in all, if more has to be said of it than the client does."""
 
 
 def claude(model: str) -> Claude | None:
@@ -75,7 +77,10 @@ def thinking(prompt: Prompt) -> Thinking:
 def _of_claude(prompt: Prompt, claude: Claude) -> Thinking:
     made = plan(prompt, claude, bare=_is_amid_calls(prompt.items))
     fields: dict[str, object] = {"thinking": made.thinking} if made.thinking else {}
-    return Thinking(fields, made.effort, sampled=not made.thinks)
+    # Converse's own limit is less than many a budget, which has to fit into it.
+    limited = made.thinks or prompt.capabilities.max_output_tokens
+    room = max_tokens(prompt, made) if limited else None
+    return Thinking(fields, made.effort, sampled=not made.thinks, room=room)
 
 
 def _of_others(prompt: Prompt, effort: str) -> Thinking:
