@@ -12,7 +12,7 @@ from antiphon.adapters.anthropic import REASONS, Anthropic
 from antiphon.core import parts
 from antiphon.core.content import ExtensionAnnotation, OutputText, Refusal, UrlCitation, text_of
 from antiphon.core.items import ExtensionItem, FunctionCall, Message, Reasoning
-from antiphon.core.response import Response
+from antiphon.core.response import IncompleteDetails, Response
 from antiphon.core.value import plain
 from antiphon.wire.upstream import Key
 from tests.adapters.hearing import answered, asked, heard, made, told
@@ -321,6 +321,37 @@ def test_other_tools_that_the_provider_runs_are_items_that_go_back_as_they_came(
         text_block("Four."),
     ]
     assert again.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        ("web_search", {"type": "web_search"}),
+        ("code_execution", {"type": "anthropic:code_execution_20250825", "name": "code_execution"}),
+    ],
+)
+def test_a_tool_that_the_provider_runs_is_left_out_if_its_input_was_cut(name: str, tool: dict):
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": name, "input": {}}
+    said = text(0, "Let me see.") + begin(1, use)
+    said += more(1, "input_json_delta", partial_json='{"query": "os') + end(1)
+    response = answered(ask(tools=[tool]), stream(said, "max_tokens", usage(7, 100)))
+    assert response.status == "incomplete"
+    assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
+    assert [item.type for item in response.output] == ["message"]
+    assert response.usage is not None
+    assert response.usage.total_tokens == 107
+    assert [warning.code for warning in response.warnings or []] == ["dropped_call"]
+
+
+def test_an_emoji_that_is_cut_in_the_input_of_a_hosted_tool_is_joined():
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution"}
+    said = begin(0, use | {"input": {}})
+    said += more(0, "input_json_delta", partial_json='{"code": "HIGH')
+    said += more(0, "input_json_delta", partial_json='LOW"}') + end(0)
+    said = said.replace(b"HIGH", rb"\ud83d").replace(b"LOW", rb"\ude00")
+    [item] = answered(ask(), stream(said, "end_turn", usage(1, 1))).output
+    assert isinstance(item, ExtensionItem)
+    assert item.extra == {"block": use | {"input": {"code": "\U0001f600"}}}
 
 
 def test_a_paused_turn_is_incomplete_and_says_so():

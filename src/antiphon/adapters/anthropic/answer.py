@@ -209,9 +209,11 @@ class AnthropicDecoder(Decoder):
 
     def _served(self, opened: Opened) -> Sequence[Part]:
         block = opened.block
-        given = (
-            json.decode_lenient("".join(opened.pieces).encode()) if opened.pieces else block.input
-        )
+        try:
+            given = _given(opened)
+        except json.JSONError:  # it was not run, and would be refused if it went back
+            message = f"The call of '{block.name}' was cut short; it was left out."
+            return (parts.Warn("dropped_call", message),)
         if block.name == "web_search" and self._searches:
             self._queries[block.id or ""] = given.get("query") if is_object(given) else None
             return ()
@@ -263,6 +265,13 @@ class AnthropicDecoder(Decoder):
         error = told or Told()
         fault = Fault(error.message or "", error.type)
         return self.adapter.failure(fault, status_of(fault, 500))
+
+
+def _given(opened: Opened) -> object:
+    """Return the input of a tool that the provider runs; raises JSONError if it is not whole."""
+    if not opened.pieces:
+        return opened.block.input
+    return json.decode_lenient(mend("".join(opened.pieces)).encode())
 
 
 def _hosted(type: str, block: Raw) -> Sequence[Part]:
