@@ -299,3 +299,21 @@ def test_a_tool_that_is_not_strict_keeps_its_schema():
     assert ask(tools=[tool]).body["tools"] == [{"name": "count", "input_schema": loose}]
     bare = {"type": "function", "name": "count", "parameters": {"required": []}}
     assert ask(tools=[bare]).body["tools"][0]["input_schema"]["type"] == "object"
+
+
+@pytest.mark.parametrize("strange", [["date"], {"date": 1}, None, 7])
+def test_a_format_that_is_no_word_is_told_in_the_description(strange: object):
+    schema = {"type": "object", "properties": {"day": {"type": "string", "format": strange}}}
+    made = {
+        "type": "object",
+        "properties": {"day": {"type": "string", "description": f"(format: {strange})"}},
+        "additionalProperties": False,
+    }
+    tool = {"type": "function", "name": "f", "strict": True, "parameters": schema}
+    question = ask(tools=[tool])
+    assert question.body["tools"] == [{"name": "f", "strict": True, "input_schema": made}]
+    assert codes(question) == [("schema_relaxed", "tools[0].parameters")]
+    format = {"type": "json_schema", "name": "n", "schema": schema}
+    question = ask(text={"format": format})
+    assert question.body["output_config"]["format"]["schema"] == made
+    assert codes(question) == [("schema_relaxed", "text.format.schema")]

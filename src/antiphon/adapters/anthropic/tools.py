@@ -123,7 +123,8 @@ LIMITS = frozenset(
     minItems maxItems uniqueItems minProperties maxProperties contains minContains maxContains
     """.split()
 )
-FORMATS = frozenset("date-time time date duration email hostname uri ipv4 ipv6 uuid".split())
+FORMATS = tuple("date-time time date duration email hostname uri ipv4 ipv6 uuid".split())
+"""What a `format` may be; no set, since a stranger's may be a list."""
 MEMBERS = ("properties", "$defs", "definitions")
 MAX_DEPTH = 64
 
