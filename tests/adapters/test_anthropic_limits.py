@@ -106,6 +106,26 @@ def test_what_the_dialect_lacks_is_warned_of():
 
 
 @pytest.mark.parametrize(
+    ("fields", "told", "params"),
+    [
+        ({"external_web_access": True, "filters": None, "user_location": None}, {}, []),
+        ({"external_web_access": False}, {}, ["external_web_access"]),
+        ({"user_location": "Oslo"}, {}, ["user_location"]),
+        ({"filters": ["a.example"]}, {}, ["filters"]),
+        (
+            {"filters": {"allowed_domains": ["a.example"], "language": "no"}, "depth": 3},
+            {"allowed_domains": ["a.example"]},
+            ["filters.language", "depth"],
+        ),
+    ],
+)
+def test_what_a_search_cannot_be_told_is_warned_of(fields: dict, told: dict, params: list[str]):
+    question = ask(tools=[{"type": "web_search"} | fields])
+    assert question.body["tools"] == [{"type": "web_search_20250305", "name": "web_search"} | told]
+    assert codes(question) == [("unsupported_parameter", f"tools[0].{name}") for name in params]
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         (

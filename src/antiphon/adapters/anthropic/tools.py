@@ -27,6 +27,8 @@ EMPTY: Schema = {"type": "object", "properties": {}}
 WEB_SEARCH_TOOL: Fields = {"type": "web_search_20250305", "name": "web_search"}
 """The version that every model has which can search at all."""
 
+DOMAINS = ("allowed_domains", "blocked_domains")
+
 
 # --- tools ----------------------------------------------------------------------------------------
 
@@ -50,15 +52,27 @@ def _hosted(prompt: Prompt, tool: ExtensionTool, index: int) -> Fields:
     extra: Schema = dict(tool.extra or {})
     if tool.type not in WEB_SEARCH:
         return {**extra, "type": tool.type.removeprefix(SLUG)}
-    told = dict(WEB_SEARCH_TOOL)
-    if is_object(where := extra.get("user_location")):
-        told["user_location"] = {"type": "approximate"} | where
-    if is_object(filters := extra.get("filters")):
-        names = ("allowed_domains", "blocked_domains")
-        told |= {name: filters[name] for name in names if filters.get(name)}
-    if extra.get("search_context_size"):
-        message = f"'{prompt.model}' decides itself how much of a page it reads."
-        prompt.warn("unsupported_parameter", message, f"tools[{index}].search_context_size")
+    return WEB_SEARCH_TOOL | _search(prompt, extra, f"tools[{index}]")
+
+
+def _search(prompt: Prompt, asked: Schema, place: str) -> Fields:
+    """Write how to search, and say what of it cannot be written."""
+    told: Fields = {}
+    left: list[str] = []
+    for name, value in asked.items():
+        match name, value:
+            case ("external_web_access", True) | (_, None):
+                pass  # so it is anyway
+            case "user_location", _ if is_object(value):
+                told[name] = {"type": "approximate"} | value
+            case "filters", _ if is_object(value):
+                told |= {key: value[key] for key in DOMAINS if value.get(key)}
+                left += [f"{name}.{key}" for key in value if key not in DOMAINS]
+            case _:
+                left.append(name)
+    for name in left:
+        message = f"Anthropic's search has no '{name}'; it searches as it does by itself."
+        prompt.warn("unsupported_parameter", message, f"{place}.{name}")
     return told
 
 
