@@ -358,6 +358,22 @@ def test_each_family_is_told_to_think_in_its_own_words(
             None,
             "reasoning",
         ),
+        (
+            CLAUDE,
+            {
+                "reasoning": {"effort": "high"},
+                "tools": [LOOSE],
+                "input": [
+                    {"role": "user", "content": "Hello"},
+                    CALL,
+                    output("Sunny."),
+                    {"role": "system", "content": "Be brief."},
+                    {"role": "developer", "content": "Be kind."},
+                ],
+            },
+            None,
+            "reasoning",
+        ),
     ],
 )
 def test_thinking_that_cannot_be_had_as_asked_is_told(

@@ -12,6 +12,7 @@ from antiphon.adapters.anthropic.models import NAME, Claude, known
 from antiphon.adapters.anthropic.thinking import max_tokens, plan
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.options import FIVE, THREE, nearest
+from antiphon.adapters.story import role_of
 from antiphon.core.items import FunctionCallOutput, Item, Message, Reasoning
 
 MAKERS = (
@@ -111,7 +112,9 @@ def _of_nova(prompt: Prompt, effort: str) -> Thinking:
 
 def _is_amid_calls(items: Sequence[Item]) -> bool:
     """Tell whether a model goes on after calls that it made without a thought of its own."""
-    if not (items and isinstance(items[-1], FunctionCallOutput)):
+    # What the system says goes to the front, wherever it stood.
+    last = next((item for item in reversed(items) if role_of(item) != "system"), None)
+    if not isinstance(last, FunctionCallOutput):
         return False
     for item in reversed(items):
         if isinstance(item, Message) and item.role == "user":
