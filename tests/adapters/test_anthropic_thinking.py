@@ -33,6 +33,17 @@ from tests.adapters.scripts.anthropic import (
 @pytest.mark.parametrize(
     ("model", "fields", "thinking", "effort", "warned"),
     [
+        ("claude-3-haiku-20240307", HARD, None, None, True),
+        ("claude-3-5-haiku-20241022", HARD | MUST, None, None, True),
+        ("claude-3-5-haiku-20241022", {"reasoning": {"summary": "auto"}}, None, None, True),
+        ("claude-3-5-haiku-20241022", {"reasoning": {"effort": "none"}}, None, None, False),
+        (
+            "claude-3-7-sonnet-20250219",
+            HARD,
+            {"type": "enabled", "budget_tokens": 16384},
+            None,
+            False,
+        ),
         ("claude-haiku-4-5", HARD, {"type": "enabled", "budget_tokens": 16384}, None, False),
         ("claude-haiku-4-5", {}, None, None, False),
         ("claude-haiku-4-5", HARD | MUST, None, None, True),
@@ -195,6 +206,7 @@ def test_a_turn_never_ends_in_a_thought():
         ("claude-opus-4@20250514", "claude-opus-4-0"),
         ("claude-sonnet-4-20250514", "claude-sonnet-4-0"),
         ("claude-3-7-sonnet-20250219", "claude-sonnet-4-0"),
+        ("us.anthropic.claude-3-5-sonnet-20241022-v2:0", "claude-3-haiku-20240307"),
         ("claude-opus-4.8", "claude-opus-4-8"),
         ("claude-mythos-preview", "claude-mythos-5"),
     ],

@@ -349,6 +349,12 @@ def test_each_family_is_told_to_think_in_its_own_words(
         ),
         (CLAUDE, {"reasoning": {"effort": "high"}, "max_output_tokens": 100}, None, "reasoning"),
         (
+            "anthropic.claude-3-haiku-20240307-v1:0",
+            {"reasoning": {"effort": "low"}},
+            None,
+            "reasoning",
+        ),
+        (
             CLAUDE,
             {
                 "reasoning": {"effort": "high"},

@@ -1,9 +1,9 @@
 """What is known of a Claude model by its name, since the API refuses what a model does not take.
 
-Dialect notes: up to 4.5 thinking has a budget of tokens, from 4.6 on the model decides by an
-effort; from 5 on it thinks unless told not to. Sampling ended with 4.6. System messages amid a
-conversation began with 4.8. The newest cannot be made to call a tool. A name that is not Claude's
-is taken for one that decides by effort, thinks only when asked, and takes the rest.
+Dialect notes: thinking began with 3.7; up to 4.5 it has a budget of tokens, from 4.6 on the model
+decides by an effort; from 5 on it thinks unless told not to. Sampling ended with 4.6. System
+messages amid a conversation began with 4.8. The newest cannot be made to call a tool. A name that
+is not Claude's is taken for one that decides by effort, thinks only when asked, and takes the rest.
 """
 
 import re
@@ -23,6 +23,8 @@ Off = Literal["disabled", "between_tools"]
 class Claude(Struct, frozen=True, kw_only=True):
     """What one model takes."""
 
+    thinks: bool = True
+    """Whether it can think at all."""
     budgeted: bool = False
     """Whether its thinking has a budget of tokens, and no effort."""
     eager: bool = False
@@ -48,6 +50,7 @@ def known(model: str) -> Claude:
     version = (int(found["major"] or 5), int(found["minor"] or 0))
     above = family in ("fable", "mythos")
     return Claude(
+        thinks=version >= (3, 7),
         budgeted=version < (4, 6),
         eager=version >= (5, 0),
         off=_off(family, version),

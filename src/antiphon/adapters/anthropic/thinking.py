@@ -46,6 +46,8 @@ def plan(prompt: Prompt, claude: Claude, *, bare: bool) -> Plan:
     """Decide how to think; `bare` says that the last turn with calls begins without a thought."""
     request = prompt.request
     reasoning = request.reasoning or ReasoningConfig()
+    if not claude.thinks:
+        return _never(prompt, reasoning)
     forced = bool(request.tools) and claude.obeys and must_call(request.tool_choice)
     if claude.off is None:
         return _always(prompt, claude, reasoning, forced=forced)
@@ -65,6 +67,12 @@ def max_tokens(prompt: Prompt, plan: Plan) -> int:
     """Return how much may be written in all."""
     said = prompt.request.max_output_tokens or prompt.capabilities.max_output_tokens
     return said or DEFAULT_MAX_TOKENS + plan.room
+
+
+def _never(prompt: Prompt, reasoning: ReasoningConfig) -> Plan:
+    if reasoning.effort not in (None, "none") or reasoning.summary:
+        _warn(prompt, "it cannot think; it was left out")
+    return Plan()
 
 
 def _always(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, forced: bool) -> Plan:
