@@ -1,6 +1,8 @@
 """Every scene of every provider, through the whole server, streamed and not."""
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,9 @@ from tests.adapters.everywhere import (
     seen,
     streamed,
 )
-from tests.asking import ask, hear, types
+from tests.asking import ask, client, hear, types
 from tests.spec.oracle import check_event, check_response
+from tests.upstream import sse, whole
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,41 @@ def test_a_whole_answer_means_what_the_provider_said(home: House, name: str, sce
     assert answer.status_code == 200
     check_response(answer.json())
     assert seen(answer.json(), played.seen) == played.seen
+
+
+HALF = "A \ud83c"
+"""What half of an emoji becomes a title of."""
+
+CITED: dict[str, Any] = {
+    "content": "Hello",
+    "annotations": [
+        {
+            "type": "url_citation",
+            "url_citation": {"url": "https://a", "title": HALF, "start_index": 0, "end_index": 5},
+        }
+    ],
+}
+WEIGHED = {"content": [{"token": HALF, "logprob": -0.5, "bytes": None, "top_logprobs": []}]}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_half_an_emoji_beside_the_words_breaks_nothing(home: House, stream: bool) -> None:
+    said = {"delta" if stream else "message": CITED}
+    choice = {"index": 0, **said, "logprobs": WEIGHED, "finish_reason": "stop"}
+    data = json.dumps({"choices": [choice]}).encode()
+    played = sse(b"data: %b\n\ndata: [DONE]\n\n" % data) if stream else whole({"choices": [choice]})
+    home.upstreams["openai"].play(played)
+    if stream:
+        events = hear(home.address, model="openai/some-model")
+        assert judge(decode_event(event) for event in events) == []
+        final = events[-1]["response"]
+    else:
+        final = ask(home.address, model="openai/some-model").json()
+    (text,) = final["output"][0]["content"]
+    assert (final["status"], text["text"]) == ("completed", "Hello")
+    assert (text["annotations"][0]["title"], text["logprobs"][0]["token"]) == ("A \ufffd",) * 2
+    with client(home.address) as http:
+        assert http.get(f"/v1/responses/{final['id']}").json() == final
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.surrogates import Joiner, mend
+from antiphon.core.content import LogProb, UrlCitation
+from antiphon.core.items import ExtensionItem
+from antiphon.core.surrogates import Joiner, mend, mended
 
 EMOJI = st.text(
     st.sampled_from("aé🎵🏳️‍🌈\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=8
@@ -69,3 +71,27 @@ def test_a_half_is_held_and_the_rest_is_not():
     assert (joiner.feed("ab\ud83c"), joiner.held) == ("ab", "\ud83c")
     assert (joiner.feed("\udfb5c"), joiner.held) == ("🎵c", "")
     assert joiner.close() == ""
+
+
+HALF = "a\ud83c"
+WHOLE = "a\ufffd"
+
+
+def test_what_can_be_written_is_left_as_it_is():
+    note = UrlCitation(url="u", title="🎵", start_index=0, end_index=1)
+    assert mended(note) is note
+
+
+def test_halves_are_mended_wherever_a_value_holds_them():
+    token = LogProb(token=HALF, logprob=-0.5, bytes=[97], top_logprobs=[])
+    item = ExtensionItem(type="acme:call", extra={HALF: [{"deep": (HALF, 1, None)}], "tokens": 3})
+    assert mended([token, item]) == [
+        LogProb(token=WHOLE, logprob=-0.5, bytes=[97], top_logprobs=[]),
+        ExtensionItem(type="acme:call", extra={WHOLE: [{"deep": [WHOLE, 1, None]}], "tokens": 3}),
+    ]
+    assert mended({"pair": "\ud83c\udfb5"}) == {"pair": "🎵"}
+
+
+def test_what_cannot_be_written_even_so_is_refused():
+    with pytest.raises(TypeError):
+        mended([HALF, object()])

@@ -23,10 +23,8 @@ from antiphon.core.events import (
     ResponseInProgress,
     ResponseQueued,
 )
-from antiphon.core.items import (
-    Message,
-    Reasoning,
-)
+from antiphon.core.fold import fold
+from antiphon.core.items import ExtensionItem, Message, Reasoning
 from antiphon.core.parts import Annotation, Call, Failure, Finish, Refusal, Text, Usage
 from antiphon.core.response import ResponseError, ResponseWarning
 from antiphon.core.response import Usage as Counted
@@ -407,3 +405,31 @@ def test_optional_fields_are_left_out_of_the_bytes():
     data = b"".join(encode(event) for event in stream(Text("Hi"), parts.Reasoning("Hmm")))
     for name in ("logprobs", "obfuscation", "phase", "encrypted_content", "verbosity"):
         assert f'"{name}"'.encode() not in data
+
+
+HALF, MENDED = "a\ud83c", "a\ufffd"
+
+
+@pytest.mark.parametrize("one_message", [False, True])
+def test_half_a_character_anywhere_can_be_written(one_message: bool):
+    chance = replace(CHANCE, token=HALF, top_logprobs=[])
+    note = replace(NOTE, title=HALF)
+    written = OutputText(text=HALF, annotations=[note], logprobs=[chance])
+    item = ExtensionItem(type="acme:search", extra={"query": [HALF]})
+    events = stream(
+        Text("Hi", logprobs=[chance]),
+        Annotation(note),
+        parts.Whole(item),
+        parts.Whole(Message(role="assistant", content=[written])),
+        parts.Whole(Reasoning(encrypted_content=HALF)),
+        parts.Reasoning("Hm", encrypted_content=HALF),
+        parts.Extension("acme:event", {HALF: HALF}),
+        parts.Warn(HALF, HALF, HALF),
+        Failure(ErrorPayload(message=HALF, type=HALF, code=HALF)),
+        one_message=one_message,
+    )
+    told = b"".join(map(encode, events))
+    assert told.decode().count(MENDED) > 12
+    assert fold(events) == ending(events)
+    assert ending(events).error == ResponseError(code=MENDED, message=MENDED, type=MENDED)
+    assert ending(events).warnings == [ResponseWarning(code=MENDED, message=MENDED, param=MENDED)]

@@ -16,6 +16,7 @@ from msgspec.structs import FieldInfo, fields
 
 from antiphon.adapters.fields import Fields, fields_of, given, list_of, string
 from antiphon.core.items import Item
+from antiphon.core.surrogates import mended
 from antiphon.core.value import ShapeError, Value, decode, read, type_names
 from antiphon.wire import json
 from antiphon.wire.dialects import canonical_item
@@ -39,8 +40,6 @@ def decoded(data: bytes) -> object:
         return None
     if b"\\ud" not in data and b"\\uD" not in data:
         return raw
-    from antiphon.adapters.responses.items import mended  # start-up time
-
     delta = fields_of(raw).get("delta")
     return fields_of(mended(raw)) | {"delta": delta} if isinstance(delta, str) else mended(raw)
 

@@ -27,8 +27,7 @@ from antiphon.core.items import FunctionCall, Item, Message, Phase, Reasoning, S
 from antiphon.core.manner import PLAIN, Manner
 from antiphon.core.opened import Kind, Open, Strand, Stream
 from antiphon.core.parts import Key
-from antiphon.core.surrogates import mend
-from antiphon.core.value import encode
+from antiphon.core.surrogates import mend, mended
 
 PREFIX = {
     "message": "msg",
@@ -104,16 +103,18 @@ class Output:
         if part.summary:
             self._delta(self._strand(item, SUMMARY, part.part), part.summary)
         if part.encrypted_content and isinstance(item.value, Reasoning):
-            item.value = replace(item.value, encrypted_content=part.encrypted_content)
+            seal = mend(part.encrypted_content)
+            item.value = replace(item.value, encrypted_content=seal)
 
     def annotation(self, part: parts.Annotation) -> None:
         """Add a note to a message's text."""
+        note = mended(part.annotation)
         strand = self._strand(self._sequential("message", part.key), TEXT, part.part)
         index, strand.annotations = strand.annotations, strand.annotations + 1
         self._stream.say(
             OutputTextAnnotationAdded,
             annotation_index=index,
-            annotation=part.annotation,
+            annotation=note,
             **strand.place,
         )
 
@@ -142,6 +143,7 @@ class Output:
     def whole(self, item: Item) -> None:
         """Add an item that arrives finished, through the same steps as one that grows."""
         key = f"whole {self.count}"
+        item = mended(item)  # what cannot be written must not be begun either
         match item:
             case Message():
                 self._whole_message(item, key)
@@ -183,7 +185,6 @@ class Output:
     def _whole_other(
         self, item: items.FunctionCallOutput | items.Compaction | items.ExtensionItem
     ) -> None:
-        encode(item)  # what cannot be written must not be begun either
         self._yield_to_next()
         id = self._ids(PREFIX.get(item.type, "item"))
         if isinstance(item, items.Compaction):
@@ -264,6 +265,7 @@ class Output:
             if not (text or logprobs):
                 return
         if logprobs:
+            logprobs = mended(logprobs)
             self._stream.say(strand.face.delta, delta=text, logprobs=logprobs, **strand.place)
         elif self._pad and strand.face.padded:
             padding = self._pad(text)

@@ -1,8 +1,15 @@
 """Halves of characters, held until they are whole.
 
 Some providers cut a stream of JSON between the two surrogates of an emoji. A trailing high
-surrogate is kept for the next delta; one that never finds its other half becomes U+FFFD.
+surrogate is kept for the next delta; one that never finds its other half becomes U+FFFD. What
+comes in one piece has nothing to wait for, and is mended at once.
 """
+
+from typing import TypeVar, cast
+
+import msgspec
+
+T = TypeVar("T")
 
 
 class Joiner:
@@ -33,3 +40,34 @@ def mend(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def mended(value: T) -> T:
+    """Return a value whose every string can be written: the same one, unless it holds halves.
+
+    Raises what writing raises: what cannot be mended must not be said either.
+    """
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        value = cast("T", _mended(value))
+        msgspec.json.encode(value)
+    return value
+
+
+def _mended(value: object) -> object:
+    match value:
+        case str():
+            return mend(value)
+        case list() | tuple():
+            return [_mended(entry) for entry in cast("list[object]", value)]
+        case dict():
+            fields = cast("dict[object, object]", value)
+            return {_mended(name): _mended(member) for name, member in fields.items()}
+        case msgspec.Struct():
+            members = {name: getattr(value, name) for name in value.__struct_fields__}
+            return msgspec.structs.replace(
+                value, **{name: _mended(member) for name, member in members.items()}
+            )
+        case _:
+            return value

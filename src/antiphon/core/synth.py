@@ -34,8 +34,8 @@ from antiphon.core.response import (
     ResponseWarning,
     Usage,
 )
-from antiphon.core.surrogates import mend
-from antiphon.core.value import encode, is_extension_type
+from antiphon.core.surrogates import mended
+from antiphon.core.value import is_extension_type
 
 INCOMPLETE = {
     "length": "max_output_tokens",
@@ -165,7 +165,7 @@ class Synth:
         self.ended = True
         self._output.close("incomplete")
         code = error.code or error.type
-        failure = ResponseError(code=code, message=mend(error.message), type=error.type)
+        failure = mended(ResponseError(code=code, message=error.message, type=error.type))
         response = replace(self._final(), status="failed", error=failure, incomplete_details=None)
         self._stream.say(ResponseFailed, response=response)
         return self._stream.take()
@@ -214,8 +214,7 @@ class Synth:
         if not is_extension_type(part.type):
             raise LocalProtocolError(f"'{part.type}' is not of the form slug:name")
         data = {name: part.data[name] for name in part.data if name not in self.OURS}
-        encode(data)  # what cannot be written must not be said
-        self._stream.say(ExtensionEvent, type=part.type, extra=data or UNSET)
+        self._stream.say(ExtensionEvent, type=part.type, extra=mended(data) or UNSET)
 
     def _count(self, part: parts.Usage) -> None:
         given = asdict(part).items()  # less than nothing is no count
@@ -224,9 +223,8 @@ class Synth:
 
     def _warn(self, part: parts.Warn) -> None:
         param = UNSET if part.param is None else part.param
-        self._warnings.append(
-            ResponseWarning(code=part.code, message=mend(part.message), param=param)
-        )
+        warning = ResponseWarning(code=part.code, message=part.message, param=param)
+        self._warnings.append(mended(warning))
 
     def _finish(self, part: parts.Finish) -> None:
         self._reason = part.reason

@@ -23,7 +23,7 @@ from antiphon.core.content import (
 )
 from antiphon.core.content import ReasoningText as RawText
 from antiphon.core.items import ExtensionItem, Item, Message, Phase, Reasoning
-from antiphon.core.surrogates import mend
+from antiphon.core.surrogates import mended
 from antiphon.core.value import ShapeError, is_extension_type, read, type_names
 from antiphon.wire import json
 from antiphon.wire.dialects import canonical_item
@@ -61,20 +61,6 @@ def decoded(data: bytes) -> Fields:
     """Read an object in which every string can be written."""
     value = json.decode_lenient(data)
     return fields_of(mended(value) if b"\\ud" in data or b"\\uD" in data else value)
-
-
-def mended(value: object) -> object:
-    """Join or replace the halves of characters in a JSON value."""
-    match value:
-        case str():
-            return mend(value)
-        case list():
-            return [mended(entry) for entry in cast("list[object]", value)]
-        case dict():
-            fields = cast("Fields", value)
-            return {mend(name): mended(member) for name, member in fields.items()}
-        case _:
-            return value
 
 
 # --- what items hold ------------------------------------------------------------------------------
