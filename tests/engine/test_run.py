@@ -14,7 +14,7 @@ from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.content import OutputText
 from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
-from antiphon.core.events import Event, ResponseIncomplete
+from antiphon.core.events import Event, ResponseFailed, ResponseIncomplete
 from antiphon.core.fold import fold
 from antiphon.core.items import Message
 from antiphon.core.judge import judge
@@ -26,6 +26,8 @@ from antiphon.core.response import (
     ResponseWarning,
     Usage,
 )
+from antiphon.core.value import encode
+from antiphon.engine import run
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.engine.run import Outlet, Run
@@ -352,3 +354,56 @@ async def test_a_model_waits_while_its_outlet_is_full() -> None:
     outlet.room.set()
     assert (await task).status == "completed"
     assert len(said) == 1000
+
+
+# --- ends that cannot be told -----------------------------------------------------------------
+
+
+class Tongueless(Told):
+    """An outlet that has no words for one text, wherever it stands."""
+
+    def write(self, events: list[Event]) -> None:
+        """Keep events that can be written."""
+        if any(b"unspeakable" in encode(event) for event in events):
+            raise TypeError("No words.")
+        super().write(events)
+
+
+LOST = ResponseError(code="server_error", message=run.BROKEN.message, type="server_error")
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("secret")])
+async def test_an_end_that_cannot_be_told_is_a_bare_failure(error: Exception | None) -> None:
+    async def model() -> AsyncIterator[str]:
+        yield "Hello, "
+        yield "unspeakable"
+        if error:
+            raise error
+
+    outlet = Tongueless()
+    response = await (await opened(model, outlet)).drive()
+    assert response == ended(status="failed", error=LOST, warnings=UNSET)
+    assert outlet.events[-1] == ResponseFailed(
+        sequence_number=outlet.events[-1].sequence_number, response=response
+    )
+
+
+async def test_who_is_cancelled_stays_so_when_the_end_cannot_be_told() -> None:
+    async def model() -> AsyncIterator[str]:
+        yield "Hello"
+        await asyncio.sleep(10)
+
+    class Silenced(Told):
+        def write(self, events: list[Event]) -> None:
+            if any(isinstance(event, ResponseIncomplete) for event in events):
+                raise TypeError("No words.")
+            super().write(events)
+
+    outlet = Silenced()
+    task = asyncio.create_task((await opened(model, outlet)).drive())
+    while not any(event.type == "response.output_text.delta" for event in outlet.events):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert outlet.events[-1].type == "response.failed"

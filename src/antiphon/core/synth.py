@@ -22,6 +22,7 @@ from antiphon.core.events import (
     ResponseInProgress,
     ResponseQueued,
 )
+from antiphon.core.fold import Fold
 from antiphon.core.gathered import Gathered
 from antiphon.core.manner import PLAIN, Manner
 from antiphon.core.opened import Stream, still_open
@@ -164,8 +165,7 @@ class Synth:
             return []
         self.ended = True
         self._output.close("incomplete")
-        code = error.code or error.type
-        failure = mended(ResponseError(code=code, message=error.message, type=error.type))
+        failure = _failure_of(error)
         response = replace(self._final(), status="failed", error=failure, incomplete_details=None)
         self._stream.say(ResponseFailed, response=response)
         return self._stream.take()
@@ -182,6 +182,16 @@ class Synth:
         self.ended = False
         self._stream.number -= 1
         return self.fail(error)
+
+    def lose(self, error: ErrorPayload) -> list[Event]:
+        """Fail with nothing of what was made, which cannot be told."""
+        self.ended = True
+        self._stream.take()
+        self._stream.fold = Fold()
+        begun = replace(self._begun, completed_at=int(self._clock()))
+        failed = replace(begun, status="failed", error=_failure_of(error))
+        self._stream.say(ResponseFailed, response=failed)
+        return self._stream.take()
 
     def _final(self) -> Response:
         if self._output.lost:
@@ -241,3 +251,8 @@ class Synth:
         parts.Failure: _failure,
     }
     """The steps of the others. Bound methods of its own would have it wait for the collector."""
+
+
+def _failure_of(error: ErrorPayload) -> ResponseError:
+    code = error.code or error.type
+    return mended(ResponseError(code=code, message=error.message, type=error.type))

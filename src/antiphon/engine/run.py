@@ -18,6 +18,7 @@ from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 from antiphon.engine.guard import Guard
+from antiphon.engine.log import Fenced
 from antiphon.engine.models import Sink
 
 logger = logging.getLogger("antiphon.engine")
@@ -117,7 +118,12 @@ class Run:
         """Make the response, to its end; raises a refusal that came before any answer."""
         try:
             self._write(self._synth.begin() if self._synth.started else self._synth.start())
-            await self._make()
+            try:
+                await self._make()
+            except Exception as error:
+                if error is self.refusal or isinstance(error, Fenced):
+                    raise
+                await self._lose(error)
         finally:
             self.begun.set()
         return self.response
@@ -222,6 +228,13 @@ class Run:
                 logger.exception("%s could not be kept", self._turn.response_id)
                 ending[-1:] = self._synth.retract(UNKEPT)
         self._write(ending)
+
+    async def _lose(self, error: Exception) -> None:
+        """Say at least that the response failed, when its end could not be told."""
+        logger.error("the end of %s could not be told", self._turn.response_id, exc_info=error)
+        await self._conclude(self._synth.lose(BROKEN))
+        if is_cancelled():
+            raise asyncio.CancelledError from error
 
     async def _withdraw(self) -> None:
         """Leave nothing of a response that was refused: nobody has heard of it."""
