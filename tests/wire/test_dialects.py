@@ -434,6 +434,12 @@ def test_an_error_names_foreign_things_as_the_door_does():
     assert told["error"]["message"] == told["detail"] == "Cannot carry 'mcp'."
 
 
+@pytest.mark.parametrize("words", ["openai: slow down.", "openai:mcpx", "'my_openai:mcp'"])
+def test_an_error_keeps_the_name_of_a_provider(words: str):
+    told = json.loads(OPENAI.error(ErrorPayload(message=words, type="model_error")))
+    assert told["error"]["message"] == words
+
+
 # --- whole streams ---
 
 ODD_REQUEST = {

@@ -14,6 +14,7 @@ door's own. The differences, all of them here:
   `cache_write_tokens`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeVar, cast
 
@@ -76,6 +77,9 @@ INCLUDES = frozenset(
     reasoning.encrypted_content web_search_call.action.sources web_search_call.results""".split()
 )
 """What OpenAI's dialect knows beyond the specification."""
+
+SLUGGED = re.compile(rf"\b{SLUG}(?=({'|'.join(ITEMS | TOOLS | CONTENT | ANNOTATIONS)})\b)")
+"""The slug before such a name; a provider may be called `openai` too, and begin its errors so."""
 
 ERROR_TYPES = {
     "invalid_request": "invalid_request_error",
@@ -310,7 +314,7 @@ class OpenAIDialect(Dialect):
 
     def _named(self, payload: ErrorPayload) -> ErrorPayload:
         name = ERROR_TYPES.get(payload.type, payload.type)
-        return replace(payload, type=name, message=_unslugged(payload.message))
+        return replace(payload, type=name, message=SLUGGED.sub("", payload.message))
 
     def _echo(self, response: Response) -> Response:
         if response.user is UNSET:
@@ -360,8 +364,8 @@ def _counted(usage: Usage) -> Usage:
     return replace(usage, input_tokens_details=replace(details, extra=extra))
 
 
-def _unslugged(text: str) -> str:
-    return text.replace(SLUG, "")
+def _unslugged(type: str) -> str:
+    return type.removeprefix(SLUG)
 
 
 def _is_sealed(item: Item) -> bool:
