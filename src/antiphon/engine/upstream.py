@@ -19,7 +19,7 @@ from antiphon.adapters.carry import carried
 from antiphon.adapters.registry import adapter_for
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
-from antiphon.core.errors import UpstreamError
+from antiphon.core.errors import ErrorPayload, UpstreamError
 from antiphon.core.parts import Part
 from antiphon.engine.models import Model, Sink
 from antiphon.transport.auth import Signer, signer
@@ -244,7 +244,7 @@ class Hearing:
         """Pass parts on. What breaks before anything was said is raised: others may do better."""
         if not (heard and type(failure := heard[-1]) is parts.Failure):
             return not heard or self._sink.take(heard)
-        error = replace(failure.error, message=self._hush(failure.error.message))
+        error = hushed(failure.error, self._hush)
         self._sink.take(heard[:-1])
         if self._sink.spoken:
             return self._sink.take([replace(failure, error=error)])
@@ -255,6 +255,17 @@ class Hearing:
             code=error.code,
             param=error.param,
         )
+
+
+def hushed(error: ErrorPayload, hush: Callable[[str], str]) -> ErrorPayload:
+    """Return an error none of whose words tells what must not be told."""
+    return replace(
+        error,
+        message=hush(error.message),
+        type=hush(error.type),
+        code=error.code and hush(error.code),
+        param=error.param and hush(error.param),
+    )
 
 
 class Providers:
