@@ -11,7 +11,7 @@ from antiphon.core.content import UrlCitation
 from antiphon.core.events import Event
 from antiphon.core.items import FunctionCall, Message
 from antiphon.core.manner import Manner
-from antiphon.core.response import Response
+from antiphon.core.response import Response, Usage
 from antiphon.core.synth import Synth
 from antiphon.core.value import plain
 from tests.adapters.chatting import items
@@ -276,6 +276,63 @@ def test_logprobs_are_told_also_where_bytes_are_missing():
     ):
         (written,) = response.output
         assert plain(written.content[0].logprobs) == expected  # type: ignore[union-attr]
+
+
+# --- side data of the wrong shape ---
+
+CITED = {"type": "url_citation", "url_citation": {"url": "https://a", "title": "A"}}
+WEIGHED = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
+
+
+def beside(message: dict, choice: dict | None = None, **fields: object) -> list[Response]:
+    """Return an answer with odd things beside its words, streamed and whole."""
+    end = {"index": 0, "finish_reason": "stop", **(choice or {})}
+    bodies = [{"choices": [end | {name: message}], **fields} for name in ("delta", "message")]
+    return [streamed(frame(bodies[0]) + DONE), answer(json.dumps(bodies[1]).encode())]
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [-0.25, [], "?", {"content": 3}, {"content": [{"token": "Hi", "logprob": None}]}],
+)
+def test_odd_logprobs_do_not_cost_the_words(logprobs: object):
+    for response in beside({"content": "Hi"}, {"logprobs": logprobs}):
+        assert (response.status, response.output_text) == ("completed", "Hi")
+
+
+def test_of_odd_side_data_is_kept_what_fits():
+    odd = {"token": "x", "logprob": None}
+    message = {"content": "Hi", "annotations": [{"url_citation": 3}, CITED, "?"]}
+    usage = {"prompt_tokens": 3.0, "completion_tokens": "2", "prompt_tokens_details": "none"}
+    for response in beside(message, {"logprobs": {"content": [odd, WEIGHED]}}, usage=usage):
+        assert (response.status, response.output_text) == ("completed", "Hi")
+        assert response.usage == Usage.of(3, 2)
+        (said,) = [item for item in response.output if isinstance(item, Message)]
+        (text,) = plain(said.content)  # type: ignore[misc]
+        assert [note["url"] for note in text["annotations"]] == ["https://a"]
+        assert text["logprobs"] == [WEIGHED]
+
+
+@pytest.mark.parametrize("usage", [[], "?", 3, {"prompt_tokens": {}}, {"completion_tokens": 1.5}])
+def test_odd_usage_does_not_cost_the_words(usage: object):
+    for response in beside({"content": "Hi"}, usage=usage):
+        assert (response.status, response.output_text) == ("completed", "Hi")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [([], "{}"), ({"a": 1}, '{"a":1}'), ([1], "[1]"), ({}, "{}"), (3, "3"), ('{"a":1}', '{"a":1}')],
+)
+def test_calls_may_have_numbers_for_ids_and_arguments_of_any_kind(arguments: object, written: str):
+    made = {"id": 7, "index": "0", "function": {"name": "weather", "arguments": arguments}}
+    for response in beside({"content": None, "tool_calls": [made]}):
+        assert called(response) == [("7", "weather", written)]
+
+
+def test_words_that_are_none_are_not_passed_over():
+    for response in beside({"content": 3}):
+        assert response.error
+        assert response.error.code == "upstream_invalid"
 
 
 # --- around the answer ---

@@ -334,10 +334,14 @@ def failed_last(told: list[Part]) -> list[Part]:
 
 
 class Reader(Generic[T]):
-    """Reads JSON of one shape, fast. Unknown fields are ignored; half an emoji is kept."""
+    """Reads JSON of one shape, fast. Unknown fields are ignored; half an emoji is kept.
 
-    def __init__(self, kind: type[T]) -> None:
+    What has another shape is read once more after it was tidied, if the dialect knows how.
+    """
+
+    def __init__(self, kind: type[T], tidied: Callable[[object], object] | None = None) -> None:
         self._kind = kind
+        self._tidied = tidied
         self._decode = msgspec.json.Decoder(kind).decode
 
     def __call__(self, data: bytes) -> T:
@@ -345,7 +349,15 @@ class Reader(Generic[T]):
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return msgspec.convert(json.decode_lenient(data), self._kind)
+            return self._patiently(json.decode_lenient(data))
+
+    def _patiently(self, raw: object) -> T:
+        try:
+            return msgspec.convert(raw, self._kind)
+        except msgspec.ValidationError:
+            if self._tidied is None:
+                raise
+            return msgspec.convert(self._tidied(raw), self._kind, strict=False)
 
 
 UNREADABLE = (ValueError, RecursionError)

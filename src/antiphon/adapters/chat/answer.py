@@ -23,6 +23,7 @@ from antiphon.adapters.chat.shapes import (
     Said,
     Usage,
 )
+from antiphon.adapters.chat.tidy import tidied
 from antiphon.adapters.faults import Fault, fault_in
 from antiphon.adapters.logprobs import weighed
 from antiphon.core import content, parts
@@ -46,7 +47,7 @@ SEALS = {field: f'{{"field":"{field}"}}' for field in ("reasoning_content", "rea
 """Marks thinking with the field it came in, which is where it has to go back."""
 
 
-READ = Reader(Chunk)
+READ = Reader(Chunk, tidied)
 
 
 def words_in(data: bytes) -> object:
