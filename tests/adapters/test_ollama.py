@@ -597,3 +597,11 @@ def test_models_are_listed():
 def test_the_address_may_end_with_a_slash():
     there = made(Ollama, base_url="https://ollama.com/")
     assert asked(there).sent.url == "https://ollama.com/api/chat"
+
+
+def test_the_detail_of_an_image_is_left_out_with_a_warning():
+    pieces = [IMAGE | {"detail": "high"}, IMAGE]
+    asking = asked(OLLAMA, input=[{"role": "user", "content": pieces}])
+    assert asking.body["messages"][0]["images"] == [PIXEL, PIXEL]
+    message = "Images have no 'detail' here; it was not sent."
+    assert asking.warnings == [parts.Warn("unsupported_parameter", message, "input[0]")]
