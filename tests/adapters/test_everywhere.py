@@ -109,3 +109,13 @@ def test_a_stream_that_is_cut_never_completes(home: House, name: str) -> None:
     failed = events[-1]["response"]
     assert failed["error"]["message"].startswith(f"{name}: ")
     assert {item["status"] for item in failed["output"] if "status" in item} <= {"incomplete"}
+
+
+def test_fields_inside_others_go_on_to_a_server_that_may_know_them(home: House) -> None:
+    home.upstreams["responses"].play(in_one_piece(SCRIPTS["responses"].SCENES["text"]))
+    tool = {"type": "function", "name": "f", "parameters": {}, "foo": 1}
+    asked = {"tools": [tool], "reasoning": {"effort": "low", "foo": 2}}
+    answer = ask(home.address, model="responses/some-model", **asked).json()
+    sent = home.upstreams["responses"].requests[-1].json
+    assert (sent["tools"][0]["foo"], sent["reasoning"]["foo"]) == (1, 2)
+    assert "antiphon:warnings" not in answer

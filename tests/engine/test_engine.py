@@ -244,6 +244,32 @@ async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
     ]
 
 
+async def test_fields_inside_others_that_nothing_reads_are_warned_about() -> None:
+    response = await answered(
+        tools=[
+            {"type": "acme:search", "depth": 3},
+            {"type": "function", "name": "f", "foo": 1, "bar": None, "acme:x": 1},
+        ],
+        reasoning={"effort": "low", "max_tokens": 3},
+        text={"foo": 1, "format": {"type": "text", "foo": 2}},
+        stream_options={"foo": 1},
+    )
+    unused = "The field '{}' is not used by this server."
+    told = {
+        "text.foo": "foo",
+        "text.format.foo": "foo",
+        "reasoning.max_tokens": "max_tokens",
+        "stream_options.foo": "foo",
+        "tools[1].foo": "foo",
+    }
+    *found, other = response.warnings or []
+    assert found == [
+        ResponseWarning(code="unused_parameter", message=unused.format(name), param=param)
+        for param, name in told.items()
+    ]
+    assert (other.code, other.param) == ("unsupported_tool", "tools[0]")
+
+
 async def test_a_request_without_oddities_has_no_warnings() -> None:
     assert (await answered(temperature=0.5, user="me")).warnings is UNSET
 

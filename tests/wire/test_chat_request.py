@@ -384,6 +384,29 @@ def test_what_is_not_used_reaches_no_model_and_is_warned_of():
     assert asked().extra is UNSET
 
 
+def test_fields_inside_that_are_not_used_are_warned_of_where_they_stand():
+    call = CALL | {"index": 0, "extra_content": {"signature": "s"}}
+    thought = {"reasoning_details": [{"text": "Hm"}], "prefix": True, "annotations": []}
+    custom = {"type": "custom", "custom": {"name": "sql", "dialect": "x"}}
+    said = chat(
+        HI | {"cache_control": {"type": "ephemeral"}, "acme:trace": 1, "other": None},
+        {"role": "assistant", "content": "He", "tool_calls": [call], **thought},
+        tools=[WEATHER | {"cache_control": {}, "foo": 1}, custom, {"type": "acme:t", "size": 1}],
+        stream_options={"include_usage": True, "foo": 1},
+    )
+    assert [warning.param for warning in said.warnings] == [
+        "messages[0].cache_control",
+        "messages[1].tool_calls[0].extra_content",
+        "messages[1].reasoning_details",
+        "messages[1].prefix",
+        "stream_options.foo",
+        "tools[0].foo",
+        "tools[1].custom.dialect",
+    ]
+    assert said.place("tools[0].foo") == "tools[0].function.foo"
+    assert said.place("tools[2].size") == "tools[2].size"
+
+
 # --- refusals --------------------------------------------------------------------------------
 
 BAD_MESSAGES: list[tuple[list[Any], str]] = [

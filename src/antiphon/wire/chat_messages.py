@@ -28,7 +28,7 @@ from antiphon.core.items import (
     Message,
     Reasoning,
 )
-from antiphon.core.value import ShapeError, decode, plain
+from antiphon.core.value import ShapeError, Value, decode, is_extension_type, plain
 from antiphon.wire import chat_body
 from antiphon.wire.chat_body import MOST
 
@@ -75,10 +75,15 @@ class Transcript:
                 self._say(Message(role=role, content=content), path)
         if message.name is not None and message.role not in ("tool", "function"):
             self.unused.append(f"{path}.name")
+        self._pass_over(message, path)
 
     def _say(self, item: Item, path: str) -> None:
         self.items.append(item)
         self.places.append(path)
+
+    def _pass_over(self, said: Value, path: str) -> None:
+        """Take note of fields that nobody reads; a call's index is only its place."""
+        self.unused += [name for name in unread(said, path) if name != f"{path}.index"]
 
     # --- the assistant ---
 
@@ -109,6 +114,7 @@ class Transcript:
 
     def _call(self, call: chat_body.FunctionCall | chat_body.CustomCall, path: str) -> None:
         id = self._new(call.id)
+        self._pass_over(call, path)
         if isinstance(call, chat_body.CustomCall):
             fields: dict[str, object] = {"call_id": id}
             fields |= {"name": call.custom.name, "input": call.custom.input}
@@ -152,6 +158,16 @@ class Transcript:
             param=f"{path}.{name}",
             code="function_call_not_found",
         )
+
+
+def unread(value: Value, path: str) -> list[str]:
+    """Return where the fields of an object are that say something and that nobody knows."""
+    extra = value.extra or {}
+    return [
+        f"{path}.{name}"
+        for name, given in extra.items()
+        if given not in (None, [], {}) and not is_extension_type(name)
+    ]
 
 
 def unused_id(id: str, taken: set[str]) -> str:

@@ -39,18 +39,17 @@ from antiphon.core.tools import (
 from antiphon.core.value import decode
 from antiphon.wire import chat_body
 from antiphon.wire.chat_body import Body
-from antiphon.wire.chat_messages import Transcript
+from antiphon.wire.chat_messages import Transcript, unread
 
 CUSTOM = "openai:custom"
 
 PLACES = (
     (re.compile(r"^input$"), "messages"),
-    (re.compile(r"^text\.format\.(schema|name|strict)"), r"response_format.json_schema.\1"),
+    (re.compile(r"^text\.format\.(\w+)"), r"response_format.json_schema.\1"),
     (re.compile(r"^text\.format"), "response_format"),
     (re.compile(r"^text\.verbosity$"), "verbosity"),
     (re.compile(r"^reasoning(\.\w+)?$"), "reasoning_effort"),
     (re.compile(r"^include(\[\d+\])?$"), "logprobs"),
-    (re.compile(r"^(tools\[\d+\])\.(name|parameters|strict)"), r"\1.function.\2"),
 )
 """Our params, and what chat calls them."""
 
@@ -62,6 +61,7 @@ NOT_OURS = frozenset({"audio", "logit_bias", "prediction", "web_search_options"}
 Fields that are neither may be meant for a model, and are the engine's affair.
 """
 
+TOOL = re.compile(r"^tools\[(\d+)\]\.(.+)")
 ITEM = re.compile(r"^input\[(\d+)\](\.(?:content|output)\[\d+\])?")
 
 
@@ -94,10 +94,16 @@ class Chat:
             return self.limit
         if (found := ITEM.match(param)) and (index := int(found[1])) < len(self.places):
             return self.places[index] + (found[2] or "").replace(".output", ".content")
+        if (found := TOOL.match(param)) and not self._is_extension(int(found[1])):
+            return f"tools[{found[1]}].function.{found[2]}"
         for ours, theirs in PLACES:
             if ours.search(param):
                 return ours.sub(theirs, param)
         return param
+
+    def _is_extension(self, index: int) -> bool:
+        tools = self.request.tools
+        return index < len(tools) and isinstance(tools[index], ExtensionTool)
 
 
 def read_chat(raw: object) -> Chat:
@@ -141,7 +147,7 @@ def read_chat(raw: object) -> Chat:
         include_usage=body.stream_options.include_usage,
         places=transcript.places,
         limit=limit,
-        warnings=[unused(name) for name in (*left_out, *transcript.unused)],
+        warnings=[unused(name) for name in (*left_out, *transcript.unused, *_passed_over(body))],
     )
 
 
@@ -160,6 +166,18 @@ def check(body: Body) -> None:
         if given is not None:
             message = f"'{name}' was replaced by '{instead}' in 2023. Use '{instead}'."
             raise RequestError(message, param=name, code="unsupported_parameter")
+
+
+def _passed_over(body: Body) -> list[str]:
+    """Return where the fields are that nobody reads, beside the messages."""
+    found = unread(body.stream_options, "stream_options")
+    for index, tool in enumerate(body.tools):
+        place = f"tools[{index}]"
+        if not isinstance(tool, chat_body.OtherTool):
+            found += unread(tool, place)
+        if isinstance(tool, chat_body.CustomTool):
+            found += unread(tool.custom, f"{place}.custom")
+    return found
 
 
 def unused(param: str) -> ResponseWarning:
