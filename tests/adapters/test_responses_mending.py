@@ -184,6 +184,60 @@ def test_two_calls_on_one_index_stay_two():
     assert [item["arguments"] for item in items(result)] == ['{"city":"Paris"}', '{"city":"Oslo"}']
 
 
+BOTH = [call("weather", '{"city":"Paris"}', "1"), call("time", '{"city":"Oslo"}', "2")]
+BOTH_SAID = [("weather", '{"city":"Paris"}'), ("time", '{"city":"Oslo"}')]
+
+
+def at_once(first: list[dict], second: list[dict]) -> list[dict]:
+    """Return the events of two items, in turns."""
+    return [fields for pair in zip(first, second, strict=True) for fields in pair]
+
+
+@pytest.mark.parametrize("id", ["", "same", None])
+@pytest.mark.parametrize("kept", ["", "delta", "done", "output_item.done"])
+@pytest.mark.parametrize("in_turns", [True, False])
+@pytest.mark.parametrize("final", [True, False])
+def test_calls_that_share_an_id_are_told_apart_by_their_places(
+    id: str | None, kept: str, in_turns: bool, final: bool
+):
+    calls = [item | {"id": id} for item in BOTH]
+    first, second = (
+        [
+            fields
+            for fields in events_of(item, place, [item["arguments"][:5], item["arguments"][5:]])
+            if fields["type"].endswith((kept, "item.added" if kept != "output_item.done" else kept))
+        ]
+        for place, item in enumerate(calls)
+    )
+    events = at_once(first, second) if in_turns else [*first, *second]
+    result = mended(stream(events, response(*calls if final else [])))
+    assert [(item["name"], item["arguments"]) for item in items(result)] == BOTH_SAID
+
+
+@pytest.mark.parametrize("id", ["", "same", None])
+@pytest.mark.parametrize("announced", [True, False])
+def test_messages_that_share_an_id_are_told_apart_by_their_places(id: str | None, announced: bool):
+    both = [message(text, id="x") | {"id": id} for text in ("One. ", "Two.")]
+    events = [
+        fields
+        for place, item in enumerate(both)
+        for fields in events_of(item, place)
+        if announced or not fields["type"].endswith(".added")
+    ]
+    for end in (response(*both), response()):
+        result = mended(stream(events, end))
+        assert [item["content"][0]["text"] for item in items(result)] == ["One. ", "Two."]
+
+
+def test_an_id_that_is_nobody_elses_counts_more_than_an_index():
+    events = [
+        fields | {"output_index": 0} if fields["type"].endswith(".delta") else fields
+        for fields in at_once(*(events_of(item, place) for place, item in enumerate(BOTH)))
+    ]
+    result = mended(stream(events, response(*BOTH)))
+    assert [(item["name"], item["arguments"]) for item in items(result)] == BOTH_SAID
+
+
 def test_a_text_that_contradicts_its_deltas_does_not_come_twice():
     item = message("Another text.")
     events = events_of(item, deltas=["One ", "text."])

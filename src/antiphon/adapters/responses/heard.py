@@ -38,6 +38,7 @@ class Heard(Struct):
     kind: Kind
     type: str
     key: int
+    place: int | None = None
     said: dict[tuple[Face, int], list[str]] = field(
         default_factory=dict[tuple[Face, int], list[str]]
     )
@@ -46,6 +47,10 @@ class Heard(Struct):
     named: bool = False
     done: bool = False
     phase: Phase | None = None
+
+    def is_elsewhere(self, place: int | None) -> bool:
+        """Tell whether a place is another than the item's, as far as both are known."""
+        return None not in (place, self.place) and place != self.place
 
     def grow(self, face: Face, part: int, text: str) -> None:
         """Take a delta for told."""
@@ -68,6 +73,11 @@ class Heard(Struct):
 def kind_of(item: Fields) -> Kind:
     """Return what an item is to us."""
     return KINDS.get(string(item.get("type")), "other")
+
+
+def place_of(index: object) -> int | None:
+    """Return the place that an index names, if it is one."""
+    return index if isinstance(index, int) else None
 
 
 def is_like(heard: Heard, item: Fields) -> bool:

@@ -3,7 +3,8 @@
 Whatever ends something (a text, a part, an item, the response) is compared with what has been told
 of it, and only the rest is told. So a server may send deltas, finished items, or nothing but the
 final response: everything is told exactly once. Items are known by their ids where they have some
-that stay the same, and by their place otherwise.
+that stay the same, and by their place otherwise; an empty id is none, and of items that share one
+the place tells which is meant.
 """
 
 from antiphon.adapters.fields import Fields, fields_of, json_text, list_of, string
@@ -17,6 +18,7 @@ from antiphon.adapters.responses.heard import (
     Kind,
     is_like,
     kind_of,
+    place_of,
 )
 from antiphon.adapters.responses.items import (
     annotation_of,
@@ -42,7 +44,8 @@ class Told:
     def __init__(self) -> None:
         self.calls = False
         self._items: list[Heard] = []
-        self._ids: dict[str, Heard] = {}
+        self._ids: dict[tuple[Kind, str, int | None], Heard] = {}
+        """By id and place; without a place, the last that has the id."""
         self._places: dict[tuple[Kind, int | None], Heard] = {}
         self._front: Heard | None = None
         self._late: list[Heard | list[Part]] = []
@@ -116,7 +119,7 @@ class Told:
         left = list(self._items)
         found: dict[int, Heard] = {}
         for place, item in enumerate(items):
-            known = self._known(kind_of(item), item.get("id"))
+            known = self._known(kind_of(item), string(item.get("id")), place)
             if known in left:
                 left.remove(known)
                 found[place] = known
@@ -125,7 +128,7 @@ class Told:
             heard = found.get(place) or next((h for h in left if is_like(h, item)), None)
             if heard in left:
                 left.remove(heard)
-            heard = heard or self._begin(kind_of(item), None, None, item)
+            heard = heard or self._begin(kind_of(item), "", None, item)
             told += [] if heard.done else self._completed(heard, item)
         return told + self.flush()
 
@@ -253,36 +256,41 @@ class Told:
         self, kind: Kind, id: object, index: object, item: Fields | None = None
     ) -> Heard | None:
         """Return the item that an event is about; None if it is over."""
-        if heard := self._known(kind, id):
+        name, place = string(id), place_of(index)
+        heard = self._known(kind, name, place)
+        if heard and not (heard.done and heard.is_elsewhere(place)):
             return None if heard.done else heard
-        place = index if isinstance(index, int) else None
-        if place is not None or not isinstance(id, str):
+        if place is not None or not name:
             heard = self._places.get((kind, place))
             if heard is not None and not heard.done:
                 return heard
-        return self._begin(kind, id, place, item or {})
+        return self._begin(kind, name, place, item or {})
 
-    def _known(self, kind: Kind, id: object) -> Heard | None:
-        heard = self._ids.get(id) if isinstance(id, str) else None
-        return heard if heard and heard.kind == kind else None
+    def _known(self, kind: Kind, id: str, place: int | None) -> Heard | None:
+        if not id:
+            return None
+        return self._ids.get((kind, id, place)) or self._ids.get((kind, id, None))
 
     def _announced(self, item: Fields, index: object) -> Heard:
-        kind, id = kind_of(item), item.get("id")
-        place = index if isinstance(index, int) else None
-        heard = self._known(kind, id)
-        if heard is None or heard.done:
+        kind, id, place = kind_of(item), string(item.get("id")), place_of(index)
+        heard = self._known(kind, id, place)
+        if heard is None or heard.done or (heard.announced and heard.is_elsewhere(place)):
             heard = self._places.get((kind, place))
             if heard is None or heard.announced or heard.done:
                 heard = self._begin(kind, id, place, item)
-            elif isinstance(id, str):
-                self._ids[id] = heard
+        self._name(heard, id, place)
         heard.announced = True
         return heard
 
-    def _begin(self, kind: Kind, id: object, place: int | None, item: Fields) -> Heard:
+    def _begin(self, kind: Kind, id: str, place: int | None, item: Fields) -> Heard:
         heard = Heard(kind, string(item.get("type")), len(self._items))
         self._items.append(heard)
-        if isinstance(id, str):
-            self._ids[id] = heard
         self._places[kind, place] = heard
+        self._name(heard, id, place)
         return heard
+
+    def _name(self, heard: Heard, id: str, place: int | None) -> None:
+        """Take note of where an item is, and under which id."""
+        heard.place = heard.place if place is None else place
+        if id:
+            self._ids[heard.kind, id, place] = self._ids[heard.kind, id, None] = heard
