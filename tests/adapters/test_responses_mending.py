@@ -308,6 +308,27 @@ def test_an_error_that_a_failed_response_follows_is_told_once_with_its_usage():
     )
 
 
+@pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
+def test_nothing_is_waited_for_after_the_end(status: str):
+    decoder = asked(THERE, stream=True).decoder
+    heard = decoder.feed(stream(TWO_EVENTS, response(*TWO, status=status)))
+    assert isinstance(heard[-1], parts.Finish | parts.Failure)
+    assert parts.Usage(26, 5, 0, 0) in heard
+    assert decoder.done
+    assert decoder.feed(stream([FLAT], response(*TWO, status="failed"))) == []
+    assert decoder.close() == []
+
+
+def test_an_error_waits_for_the_response_that_failed():
+    decoder = asked(THERE, stream=True).decoder
+    assert decoder.feed(written([FLAT])) == []
+    assert not decoder.done
+    failed = response(status="failed", error={"code": "c", "message": "Oh."})
+    (*_, last) = decoder.feed(written([event("failed", response=failed)]))
+    assert isinstance(last, parts.Failure)
+    assert (last.error.code, decoder.done) == ("c", True)
+
+
 @pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n", b"event: response.comp"])
 def test_a_stream_without_its_end_was_cut(end: bytes):
     body = SCENES["text"].stream

@@ -62,8 +62,8 @@ class ResponsesDecoder(Decoder):
         """Hear one event."""
         event = cast("sse.Event", chunk)
         data = event.data
-        if data == sse.DONE or self.finished:
-            return self._after(data)
+        if data == sse.DONE:  # an end that nothing led up to
+            return self.cut()
         delta = read_delta(data)
         type = delta.type or event.event
         face = DELTAS.get(type)
@@ -83,13 +83,6 @@ class ResponsesDecoder(Decoder):
         if response.get("object") != "response" and "output" not in response:
             return (self.adapter.failure(fault_in(response)),)
         return self._end(string(response.get("status")) or "completed", response)
-
-    def _after(self, data: bytes) -> Iterable[Part]:
-        """Hear what follows the end, or an end that nothing led up to."""
-        if not self.finished:
-            return [*self._told.flush(), self.adapter.failure(self._fault or CUT)]
-        self.done = self.done or data == sse.DONE
-        return ()
 
     # --- events ---
 
@@ -113,6 +106,7 @@ class ResponsesDecoder(Decoder):
         if status in ENDINGS and status != type:
             response = fields_of(raw.get("response"))
             said = string(response.get("status"))
+            self.done = True  # all is said in it, and not every server closes what it has ended
             return self._end(said if said in ENDINGS else status, response)
         if is_extension_type(type):
             return (parts.Extension(type, without(raw, ["type", "sequence_number"])),)
