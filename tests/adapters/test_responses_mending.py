@@ -238,6 +238,43 @@ def test_an_id_that_is_nobody_elses_counts_more_than_an_index():
     assert [(item["name"], item["arguments"]) for item in items(result)] == BOTH_SAID
 
 
+CUT_SHORT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+
+
+@pytest.mark.parametrize("arguments", ['{"city', '{"city":"Par', ""])
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_call_that_was_cut_off_is_incomplete_whatever_its_server_calls_it(
+    arguments: str, before: int
+):
+    calls = [*BOTH[:before], call("time", arguments, "3")]
+    final = response(*calls, **CUT_SHORT)
+    told = [fields for place, item in enumerate(calls) for fields in events_of(item, place)]
+    streams = [told[:-1], [], *([told] if arguments else [])]
+    results = [mended(stream(events, final)) for events in streams]
+    results.append(answered(asked(THERE), json.dumps(final).encode(), stream=False))
+    for result in results:
+        assert result.status == "incomplete"
+        *first, last = items(result)
+        assert [item["status"] for item in first] == ["completed"] * before
+        assert (last["status"], last["arguments"]) == ("incomplete", arguments)
+
+
+@pytest.mark.parametrize("arguments", ['{"city":"Oslo"}', "{}"])
+def test_a_whole_call_of_a_response_that_was_cut_off_is_complete(arguments: str):
+    item = call("time", arguments, "3")
+    final = response(item, **CUT_SHORT)
+    whole = answered(asked(THERE), json.dumps(final).encode(), stream=False)
+    for result in (whole, mended(stream(events_of(item), final))):
+        assert [(i["status"], i["arguments"]) for i in items(result)] == [("completed", arguments)]
+
+
+def test_arguments_that_are_no_json_may_end_a_completed_response():
+    item = call("time", "Oslo", "3")
+    for events in (events_of(item), []):
+        (told,) = items(mended(stream(events, response(item))))
+        assert (told["status"], told["arguments"]) == ("completed", "Oslo")
+
+
 def test_a_text_that_contradicts_its_deltas_does_not_come_twice():
     item = message("Another text.")
     events = events_of(item, deltas=["One ", "text."])

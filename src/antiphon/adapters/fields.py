@@ -63,6 +63,15 @@ def arguments_in(text: str) -> Fields:
     return cast("Fields", value) if isinstance(value, dict) else {"arguments": value}
 
 
+def is_json(text: str) -> bool:
+    """Tell whether a text is JSON, and whole."""
+    try:
+        json.decode_lenient(text.encode(errors="replace"))
+    except json.JSONError:
+        return False
+    return True
+
+
 def read_as(kind: type[T], text: object) -> T | None:
     """Read a text that we once wrote for something of a kind; None for what is not of it."""
     try:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from antiphon.adapters.fields import Fields, string
+from antiphon.adapters.fields import Fields, is_json, json_text, string
 from antiphon.core.items import Phase
 from antiphon.core.surrogates import mend
 
@@ -69,6 +69,11 @@ class Heard(Struct):
             self.grow(face, part, new)
         return new
 
+    def is_callable(self) -> bool:
+        """Tell whether the arguments of a call are whole, or none."""
+        text = "".join(self.said.get(("arguments", 0), ()))
+        return not text or is_json(text)
+
 
 def kind_of(item: Fields) -> Kind:
     """Return what an item is to us."""
@@ -84,3 +89,11 @@ def is_like(heard: Heard, item: Fields) -> bool:
     """Tell whether an item may be one that was heard, under another id."""
     kind = kind_of(item)
     return heard.kind == kind and (kind != "other" or heard.type == item.get("type"))
+
+
+def may_be_cut(item: Fields) -> bool:
+    """Tell whether an item that ends an incomplete response can be what was cut off."""
+    kind = kind_of(item)
+    return kind == "message" or (
+        kind == "call" and not is_json(json_text(item.get("arguments", "")))
+    )

@@ -18,6 +18,7 @@ from antiphon.adapters.responses.heard import (
     Kind,
     is_like,
     kind_of,
+    may_be_cut,
     place_of,
 )
 from antiphon.adapters.responses.items import (
@@ -114,7 +115,7 @@ class Told:
     def finish(self, output: object, *, cut: bool = False) -> list[Part]:
         """Tell the rest of a response, given all its items; `cut` is one that is incomplete."""
         items = [fields_of(item) for item in list_of(output)]
-        if cut and items and kind_of(items[-1]) == "message":  # some servers call it completed
+        if cut and items and may_be_cut(items[-1]):  # some servers call it completed
             items[-1] = items[-1] | {"status": "incomplete"}
         left = list(self._items)
         found: dict[int, Heard] = {}
@@ -242,7 +243,7 @@ class Told:
         text = json_text(item.get("arguments") or "")
         # An empty object in an item that has only begun stands for what is still to come.
         new = heard.rest("arguments", 0, text) if ended or text != "{}" else ""
-        complete = ended and item.get("status") != "incomplete"
+        complete = ended and item.get("status") != "incomplete" and heard.is_callable()
         name = call_id = ""
         if not heard.named and (name := string(item.get("name"))):
             call_id = string(item.get("call_id"))
