@@ -117,6 +117,17 @@ class Rulebook:
             self._break("response-order", "The stream stopped before the response ended.")
         return self.violations[before:]
 
+    def whole(self, response: Response) -> list[Violation]:
+        """Judge a response that came in one piece; return the rules it breaks."""
+        before = len(self.violations)
+        if response.status in ("queued", "in_progress"):
+            self._break("response-status", f"It has ended with status {response.status}.")
+        for index, item in enumerate(response.output):
+            self._own_id(item)
+            self._ended_status(item, index)
+        self._final(response)
+        return self.violations[before:]
+
     def _break(self, rule: str, detail: str) -> None:
         self.violations.append(Violation(rule, detail, self._position))
 
@@ -158,6 +169,9 @@ class Rulebook:
         if response.output != [state.done or state.item for state in self._items]:
             said, seen = len(response.output), len(self._items)
             self._break("output-matches", f"It has {said} items where the stream had {seen}.")
+        self._final(response)
+
+    def _final(self, response: Response) -> None:
         statuses = [getattr(item, "status", None) for item in response.output]
         if response.status == "completed" and "incomplete" in statuses:
             place = statuses.index("incomplete")
@@ -177,9 +191,7 @@ class Rulebook:
         item = event.item
         if event.output_index != len(self._items):
             self._break("index-gapless", f"{event.output_index} instead of {len(self._items)}.")
-        if not item.id or item.id in self._ids:
-            self._break("item-id", f"'{item.id}' is missing or taken.")
-        self._ids.add(item.id)
+        self._own_id(item)
         if not isinstance(item, Reasoning) and _status(item) not in ("in_progress", None):
             self._break("item-status", f"Item {event.output_index} is added as {_status(item)}.")
         self._items.append(ItemState(item))
@@ -191,8 +203,7 @@ class Rulebook:
         item = event.item
         if _identity(item) != _identity(state.item):
             self._break("item-identity", f"{_identity(item)} was {_identity(state.item)}.")
-        if _status(item) not in ("completed", "incomplete", "failed", None):
-            self._break("item-status", f"Item {event.output_index} is done as {_status(item)}.")
+        self._ended_status(item, event.output_index)
         if any(earlier.done is None for earlier in self._items[: event.output_index]):
             self._break("done-in-order", f"Item {event.output_index} is done too early.")
         for part in [*state.content, *state.summary]:
@@ -200,6 +211,15 @@ class Rulebook:
                 self._break("part-done", f"A part of item {event.output_index} is still open.")
         self._item_content(state, item)
         state.done = item
+
+    def _own_id(self, item: Item) -> None:
+        if not item.id or item.id in self._ids:
+            self._break("item-id", f"'{item.id}' is missing or taken.")
+        self._ids.add(item.id)
+
+    def _ended_status(self, item: Item, index: int) -> None:
+        if _status(item) not in ("completed", "incomplete", "failed", None):
+            self._break("item-status", f"Item {index} is done as {_status(item)}.")
 
     def _item_content(self, state: ItemState, item: Item) -> None:
         match item:

@@ -82,7 +82,12 @@ class ResponsesDecoder(Decoder):
         response = decoded(body)
         if response.get("object") != "response" and "output" not in response:
             return (self.adapter.failure(fault_in(response)),)
-        return self._end(string(response.get("status")) or "completed", response)
+        status = string(response.get("status")) or "completed"
+        if status in ENDINGS - {"failed"}:  # what has failed says why, whatever its manners
+            self._judge.whole(response)
+        if self._strict and self._judge.problems:
+            return (self._illegal(),)
+        return self._end(status, response)
 
     # --- events ---
 

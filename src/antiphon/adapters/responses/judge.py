@@ -1,4 +1,4 @@
-"""A foreign stream before the rulebook.
+"""A foreign answer before the rulebook.
 
 The rulebook judges events one by one, and every stream is mostly deltas: those of one text are put
 together and judged as one, so that judging costs next to nothing. What a server may do differently
@@ -14,7 +14,8 @@ from antiphon.adapters.fields import Fields, fields_of, list_of, string, without
 from antiphon.adapters.responses.items import CONTENT_TYPES, ITEM_TYPES, slugged, types_in
 from antiphon.core.events import Event, decode_event
 from antiphon.core.judge import Rulebook
-from antiphon.core.response import Usage
+from antiphon.core.response import Response, Usage
+from antiphon.core.rules import RULES
 from antiphon.core.surrogates import mend
 from antiphon.core.value import ShapeError, read
 from antiphon.wire.dialects import canonical_item
@@ -39,7 +40,7 @@ class Delta(Struct, gc=False):
 
 
 class Judge:
-    """Judges one stream as it comes."""
+    """Judges one stream as it comes, or one response in one piece."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -77,6 +78,16 @@ class Judge:
         self._flush()
         if type := specified(type):
             self._feed(raw | {"type": type}, self._position)
+
+    def whole(self, raw: Fields) -> None:
+        """Judge a response in one piece, which no event has led up to."""
+        try:
+            response = cast("Response", read(Response, _response(raw)))
+        except ShapeError as error:
+            self._problem("shape", f"The response has the wrong shape: {error}.")
+            return
+        for rule, detail, _ in self._book.whole(response):
+            self._problem(rule, f"{RULES[rule]} {detail} [{rule}]")
 
     def verdict(self) -> str:
         """Say what was wrong, the first of it in full; nothing if nothing was."""
