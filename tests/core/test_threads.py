@@ -1,5 +1,6 @@
 """Threads: what overlaps is said once, and an answer becomes the message that its client knows."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,34 @@ def test_only_the_end_of_a_thread_overlaps() -> None:
     assert merge([a, b], [b, c]) == [a, b, c]
     assert merge([a, b], [a, c]) == [a, b, a, c]
     assert merge([a, a], [a, a, b]) == [a, a, b]
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        pytest.param([said("a")] * 5000, id="all the same"),
+        pytest.param([said("a")] * 4999 + [said("b")], id="another at the end"),
+        pytest.param([said("b")] + [said("a")] * 4999, id="another at the start"),
+        pytest.param(([said("a")] * 49 + [said("b")]) * 100, id="another now and then"),
+    ],
+)
+def test_what_repeats_is_compared_a_few_times_only(
+    new: list[Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+
+    def counted(one: object, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return one == other
+
+    saved = [said("a")] * 5000
+    monkeypatch.setattr("antiphon.core.threads.same", counted)
+    merged = merge(saved, new)
+    assert compared <= 4 * len(saved)
+    overlap = len(saved) + len(new) - len(merged)
+    assert merged == [*saved, *new[overlap:]]
+    assert overlap == next(size for size in range(5000, -1, -1) if saved[:size] == new[:size])
 
 
 def test_messages_are_compared_to_the_last_key() -> None:

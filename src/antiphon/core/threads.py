@@ -22,10 +22,33 @@ def merge(saved: Sequence[Json], incoming: Sequence[Json]) -> list[Json]:
     >>> merge([{"role": "user", "content": "a"}], [{"role": "user", "content": "a"}])
     [{'role': 'user', 'content': 'a'}]
     """
-    for size in range(min(len(saved), len(incoming)), 0, -1):
-        if all(map(same, saved[-size:], incoming[:size])):
-            return [*saved, *incoming[size:]]
-    return [*saved, *incoming]
+    return [*saved, *incoming[overlap(saved, incoming) :]]
+
+
+def overlap(saved: Sequence[Json], incoming: Sequence[Json]) -> int:
+    """Return how many messages, at most, are both the end of one list and the start of another.
+
+    Each is looked at a few times however much repeats (Knuth, Morris and Pratt): where a start
+    breaks off, its own `borders` say which shorter one may still go on.
+    """
+    shared = min(len(saved), len(incoming))
+    start, end = incoming[:shared], saved[len(saved) - shared :]
+    borders: list[int] = [0] * min(shared, 1)
+    for message in start[1:]:
+        borders.append(_grown(borders[-1], message, start, borders))
+    size = 0
+    for message in end:
+        size = _grown(size, message, start, borders)
+    return size
+
+
+def _grown(size: int, message: Json, start: Sequence[Json], borders: Sequence[int]) -> int:
+    """Return how much of a start has been said after one more message; before it, `size` was."""
+    while not same(message, start[size]):
+        if not size:
+            return 0
+        size = borders[size - 1]
+    return size + 1
 
 
 def same(one: object, other: object) -> bool:
