@@ -97,16 +97,18 @@ class Client:
         address = self._address(parts, request.who)
         data = written(request, parts, address)
         timeouts = request.timeouts or self.timeouts
-        while True:
-            connection = self._waiting(address)
-            if connection is None:
-                connection = await self._connected(address, timeouts.connect, request.who)
-            exchange = connection.ask(data, timeouts, request.who)
+        if kept := self._waiting(address):
+            exchange = kept.ask(data, timeouts, request.who)
             try:
                 await exchange.begun()
             except Stale:
-                continue  # it was closed while it waited: nobody has read the request
-            return exchange
+                pass  # it was closed while it waited; others may have been too, but no new one
+            else:
+                return exchange
+        connection = await self._connected(address, timeouts.connect, request.who)
+        exchange = connection.ask(data, timeouts, request.who)
+        await exchange.begun()
+        return exchange
 
     async def fetch(self, request: HttpRequest) -> Answer:
         """Send a request and read its whole answer; raises UpstreamError."""
