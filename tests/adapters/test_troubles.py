@@ -1,5 +1,6 @@
 """Providers in trouble, and clients that leave: what is retried, falls back, or is closed."""
 
+import dataclasses
 import json
 import socket
 import threading
@@ -92,6 +93,31 @@ def test_a_refusal_without_words_is_still_one(
     assert answer.status_code == BODIES[body].status
     assert answer.json()["error"]["message"].startswith(f"{name}: ")
     assert "Traceback" not in answer.text
+
+
+REASON = b'{"error":{"message":"No."}}'
+UNFINISHED = {
+    "cut in a word": (Answer(REASON[:-4], cut=True), "answered {status} and did not say why."),
+    "cut at its end": (Answer(REASON, cut=True), "No."),
+    "stalled": (Answer(REASON, pieces=9, pause=0.5), "answered {status} and did not say why."),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("body", UNFINISHED)
+@pytest.mark.parametrize("status", [401, 429, 500])
+def test_a_refusal_whose_reason_does_not_come_keeps_its_status(
+    patient: House, status: int, body: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.engine.upstream.REFUSAL_SECONDS", 0.05)
+    told, message = UNFINISHED[body]
+    patient.upstreams["openai"].play(
+        dataclasses.replace(told, status=status, headers={"retry-after": "60"})
+    )
+    answer = ask(patient.address, model="openai/m", stream=stream)
+    assert (answer.status_code, answer.headers["retry-after"]) == (status, "60")
+    assert answer.json()["error"]["message"] == f"openai: {message.format(status=status)}"
+    assert len(patient.upstreams["openai"].requests) == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])

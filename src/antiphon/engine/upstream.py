@@ -34,6 +34,10 @@ logger = logging.getLogger("antiphon.engine")
 MANY_MODELS = 1000
 """How many models of a provider may be remembered to need another way of asking."""
 
+REFUSAL_SECONDS = 3.0
+"""How long a provider may take to say why it refuses, once its status has come; less than a stream
+waits before it answers 200."""
+
 MIN_SECRET = 8
 """How long a key must be to be looked for in what a provider says; shorter ones are words."""
 
@@ -109,7 +113,7 @@ class Link:
         good = 200 <= exchange.status < 300
         if good and "text/html" not in exchange.headers.get("content-type", ""):
             return exchange
-        answer = await exchange.taken()
+        answer = await exchange.taken_soon(REFUSAL_SECONDS)
         if good:
             raise astray(self.provider.name)
         heard = self.hush(answer.decode(errors="replace")).encode()

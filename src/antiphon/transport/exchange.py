@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from antiphon.core.errors import UpstreamError
 from antiphon.transport.errors import Invalid, broken
 
 MAX_BODY = 256 * 1024 * 1024
@@ -115,6 +116,10 @@ class Exchange:
     async def read(self) -> bytes:
         """Return the whole body; raises UpstreamError."""
         pieces: list[bytes] = []
+        await self._gather(pieces)
+        return b"".join(pieces)
+
+    async def _gather(self, pieces: list[bytes]) -> None:
         size = 0
 
         def receive(data: bytes) -> None:
@@ -126,7 +131,6 @@ class Exchange:
 
         self.listen(receive)
         await self.turn()
-        return b"".join(pieces)
 
     async def taken(self) -> bytes:
         """Return the whole body, and let go of the connection; raises UpstreamError."""
@@ -134,6 +138,18 @@ class Exchange:
             return await self.read()
         finally:
             self.release()
+
+    async def taken_soon(self, seconds: float) -> bytes:
+        """Return what comes of the body in so many seconds, and let go of the connection."""
+        pieces: list[bytes] = []
+        try:
+            async with asyncio.timeout(seconds):
+                await self._gather(pieces)
+        except (UpstreamError, TimeoutError):
+            pass  # the head has said the most of it
+        finally:
+            self.release()
+        return b"".join(pieces)
 
     def pause(self) -> None:
         """Read no more until `resume`."""
