@@ -11,8 +11,10 @@ from antiphon.core.events import decode_event
 from antiphon.core.fold import fold
 from antiphon.core.judge import judge
 from antiphon.core.value import encode
+from antiphon.server.settings import Settings
 from antiphon.wire import json
 from tests.asking import DOORS, client, event_of, events_of, eventually, hear, types
+from tests.server.gating import Gate
 from tests.server.stateful import (
     BOTH,
     ENDLESS,
@@ -25,6 +27,7 @@ from tests.server.stateful import (
     replay,
     said,
 )
+from tests.serving import serving
 
 
 def numbers(events: list[dict[str, Any]]) -> list[int]:
@@ -108,6 +111,22 @@ def test_many_readers_hear_the_same_while_it_is_said(house: str, door: str) -> N
     whole = replay(house, id, door=door)
     assert numbers(whole) == list(range(len(whole)))
     assert heard == [whole[number + 1 :] for number in range(20)]
+
+
+def test_a_reader_who_has_heard_everything_is_told_that_it_goes_on() -> None:
+    gate = Gate()
+    settings = Settings(agents=[gate.agent], heartbeat_seconds=0.05, responses_dir=None)
+    with serving(settings) as address, client(address) as http:
+        id = made(address, "gate", "go", background=True)["id"]
+        eventually(lambda: gate.running == 1)
+        query = {"stream": "true", "starting_after": 5}  # the word that was said
+        with http.stream("GET", f"/v1/responses/{id}", params=query) as answer:
+            chunks = answer.iter_text()
+            assert next(chunks).startswith(": keep-alive\n\n")
+            gate.open.set()
+            heard = events_of("".join(chunks))
+        assert heard == replay(address, id, 5)
+        assert numbers(heard)[0] == 6
 
 
 def test_a_reader_who_keeps_losing_the_connection_misses_nothing(house: str) -> None:

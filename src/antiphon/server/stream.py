@@ -67,7 +67,9 @@ class EventStream:
         """
         async for events in batches:
             while events and events[0].sequence_number <= after:
-                self._put(self._dialect.rest(events.pop(0), after))
+                if rest := self._dialect.rest(events.pop(0), after):
+                    self._put(rest)
+                    self._wake.set()
             self.write(events)
             await self.drained()
 
