@@ -197,6 +197,17 @@ def test_a_provider_that_is_not_there_is_a_bad_gateway() -> None:
     assert told == f"openai: cannot be reached at 127.0.0.1:{port}: connection refused."
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_provider_whose_address_is_none_is_a_bad_gateway(name: str) -> None:
+    nowhere = provider(name, "http://[::1:8080")
+    keys = {name: "secret"}
+    with serving(Settings(providers=[nowhere], keys=keys, retries=0)) as address:
+        answer = ask(address, model=f"{name}/m")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
+    told = answer.json()["error"]["message"]
+    assert told == f"{name}: cannot be reached: its address is no http(s) URL."
+
+
 def test_a_provider_that_says_nothing_is_a_gateway_timeout() -> None:
     with house(["openai"], retries=0, first_byte_seconds=0.2) as served:
         served.upstreams["openai"].play(Answer(late=1.0))

@@ -119,6 +119,11 @@ def test_what_a_providers_own_variables_say_is_enough(
         ({"GOOGLE_CLOUD_PROJECT": "p"}, "google", "GEMINI_API_KEY is not set"),
         ({"OPENRESPONSES_API_KEY": " "}, "responses", "OPENRESPONSES_API_KEY is not set"),
         ({"OPENAI_BASE_URL": "nowhere"}, "openai", "OPENAI_BASE_URL is not an http(s) URL"),
+        (
+            {"OPENAI_BASE_URL": "http://[::1:8080/v1", "OPENAI_API_KEY": "k"},
+            "openai",
+            "OPENAI_BASE_URL is not an http(s) URL",
+        ),
         ({"OLLAMA_HOST": "a b"}, "ollama", "OLLAMA_HOST is not an http(s) URL"),
         (
             {"OPENAI_API_KEY": "two\nlines"},

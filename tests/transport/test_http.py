@@ -117,7 +117,16 @@ async def test_an_address_that_would_be_another_line_is_refused(client: Client, 
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://h/x", "h/x", "http://", "http://h:99999/", "http://h:0/", "http://h:x/", "file:///x"],
+    [
+        "ftp://h/x",
+        "h/x",
+        "http://",
+        "http://h:99999/",
+        "http://h:0/",
+        "http://h:x/",
+        "http://[::1:80/",
+        "file:///x",
+    ],
 )
 async def test_an_address_of_another_kind_is_refused(client: Client, url: str) -> None:
     error = await refused(client, url)

@@ -42,7 +42,7 @@ class OpenAI(Chat):
         self.habits, self.carries = Habits(), COMPATIBLE
         if self.own:
             self.habits, self.carries, self.hosted = OPENAI, NATIVE, CUSTOM
-        elif urlsplit(self.base_url).hostname == "api.mistral.ai":
+        elif host(self.base_url) == "api.mistral.ai":
             self.habits, self.carries = MISTRAL, COMPATIBLE - {"logprobs", "user"}
 
     def lacks(self, model: str) -> frozenset[str]:
@@ -53,4 +53,12 @@ class OpenAI(Chat):
 
 def is_openai(url: str) -> bool:
     """Tell whether an address is OpenAI's own."""
-    return f".{urlsplit(url).hostname or ''}".endswith(".api.openai.com")
+    return f".{host(url)}".endswith(".api.openai.com")
+
+
+def host(url: str) -> str:
+    """Return the host that an address names; nothing if it is none, which is said when asked."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

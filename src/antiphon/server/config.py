@@ -171,9 +171,9 @@ class Entry:
                 raise homeless(name, adapter, *place)
             missing.insert(0, place[1])
         reason = no_address(adapter, given) or unusable(key, provider) or unset(missing)
-        return cls(
-            provider, "" if reason else key, reason, exposed(provider, key), placed=not place
-        )
+        if reason:
+            return cls(provider, "", reason, placed=not place)
+        return cls(provider, key, warning=exposed(provider, key), placed=not place)
 
 
 def homeless(name: str, adapter: str, key: str, variable: str) -> ShapeError:

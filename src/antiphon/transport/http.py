@@ -29,6 +29,8 @@ IDLE_CONNECTIONS = 256
 
 PORTS = {"http": 80, "https": 443}
 
+NO_ADDRESS = "cannot be reached: its address is no http(s) URL."
+
 URL = re.compile(r"[\x21-\x7e]+")
 NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+")
 VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")
@@ -188,7 +190,10 @@ def split(url: str, who: str) -> SplitResult:
     """Take a URL apart; raises UpstreamError for what has no place in one."""
     if not URL.fullmatch(url):
         raise unreachable(who, "cannot be reached: its address holds a character that none may.")
-    return urlsplit(url)
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise unreachable(who, NO_ADDRESS) from None
 
 
 def address_of(url: SplitResult, who: str) -> Address:
@@ -198,7 +203,7 @@ def address_of(url: SplitResult, who: str) -> Address:
     except ValueError:
         port = None
     if url.scheme not in PORTS or not url.hostname or not port:
-        raise unreachable(who, "cannot be reached: its address is no http(s) URL.")
+        raise unreachable(who, NO_ADDRESS)
     proxy = proxy_for(url.scheme, url.hostname, port, who)
     return Address(url.scheme, url.hostname, port, proxy)
 
