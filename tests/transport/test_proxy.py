@@ -102,7 +102,16 @@ def test_the_environment_says_which_proxy(
 
 
 @pytest.mark.parametrize(
-    "url", ["socks5://p:1", "https://p:1", "http://", "http://p:99999", "http://p:x", "http://:1"]
+    "url",
+    [
+        "socks5://p:1",
+        "https://p:1",
+        "http://",
+        "http://p:99999",
+        "http://p:x",
+        "http://:1",
+        "http://[::1",
+    ],
 )
 def test_a_proxy_of_another_kind_is_refused(environment: Environment, url: str) -> None:
     environment(ALL_PROXY=url)

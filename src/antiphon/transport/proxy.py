@@ -32,12 +32,12 @@ def proxy_for(scheme: str, host: str, port: int, who: str) -> Proxy | None:
     url = proxies.get(scheme) or proxies.get("all")
     if not url or is_local(host) or is_exempt(host, port, proxies.get("no", "")):
         return None
-    parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
         near = parts.port or 80
     except ValueError:
-        near = 0
-    if parts.scheme != "http" or not parts.hostname or not near:
+        parts, near = None, 0
+    if parts is None or parts.scheme != "http" or not parts.hostname or not near:
         raise unreachable(
             who, "cannot be reached: the proxy in the environment must be http://host:port."
         )
