@@ -267,3 +267,25 @@ def test_a_hook_that_cannot_be_imported_is_named(
         f"{tmp_path}/a.toml: providers.local.transform_request: 'not_there' cannot be imported: "
         f"No module named 'not_there'. Modules are looked for in {tmp_path} too."
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("def f(:", "SyntaxError: invalid syntax (broken_hook.py, line 1)"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit", "SystemExit"),
+        ("import sys; sys.exit('No.')", "SystemExit: No."),
+    ],
+)
+def test_a_hook_whose_module_breaks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, reason: str
+) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / "broken_hook.py").write_text(module)
+    with pytest.raises(ConfigError) as caught:
+        read(OPENAI + 'transform_request = "broken_hook:f"', {}, source=tmp_path / "a.toml")
+    assert str(caught.value) == (
+        f"{tmp_path}/a.toml: providers.local.transform_request: 'broken_hook' cannot be imported: "
+        f"{reason}. Mend it."
+    )

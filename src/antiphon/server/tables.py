@@ -187,6 +187,9 @@ def hook(target: str, path: str, folder: Path) -> Transform:
     except ImportError as error:
         reason = f"'{name}' cannot be imported: {error}"
         raise ShapeError(path, f"{reason}. Modules are looked for in {place} too.") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code that runs
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ShapeError(path, f"'{name}' cannot be imported: {what}. Mend it.") from None
     if not callable(found):
         raise ShapeError(path, f"{name} has no function '{attribute}'.")
     return cast("Transform", found)
