@@ -205,6 +205,14 @@ def test_a_port_that_is_none_is_refused() -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+def test_a_time_that_is_none_is_refused(seconds: str) -> None:
+    code, said = run("serve", "--port", "0", "--drain-seconds", seconds)
+    assert code == 2
+    assert "--drain-seconds" in said
+    assert "Traceback" not in said
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

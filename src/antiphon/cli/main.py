@@ -69,7 +69,12 @@ def serve(  # noqa: PLR0913 - one parameter per option
     ] = False,
     drain_seconds: Annotated[
         float | None,
-        typer.Option(min=0, help="How long running work may go on at the end.", show_default="25"),
+        typer.Option(
+            min=0,
+            max=86400,
+            help="How long running work may go on at the end.",
+            show_default="25",
+        ),
     ] = None,
 ) -> None:
     """Serve Open Responses over HTTP.
