@@ -245,6 +245,23 @@ SAME = {
         },
         {"tools": [CLOCK], "tool_choice": {"type": "any"}},
     ),
+    "allowed tools, no search among them": (
+        {
+            "tools": [TIME, {"type": "web_search"}],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "tools": [{"type": "function", "name": "time"}],
+            },
+        },
+        {"tools": [CLOCK]},
+    ),
+    "allowed tools, a search by another name": (
+        {
+            "tools": [TIME, {"type": "web_search"}],
+            "tool_choice": {"type": "allowed_tools", "tools": [{"type": "web_search_preview"}]},
+        },
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+    ),
     "a web search": (
         {
             "tools": [

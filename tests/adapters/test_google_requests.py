@@ -263,6 +263,17 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
         HELLO,
         {"tools": [WEATHER], "tool_config": chosen("ANY")},
     ),
+    "allowed tools, no search among them": (
+        {
+            "tools": [TOOL, {"type": "web_search"}],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "tools": [{"type": "function", "name": "weather"}],
+            },
+        },
+        HELLO,
+        {"tools": [WEATHER]},
+    ),
     "search": (
         {"tools": [{"type": "web_search"}]},
         HELLO,

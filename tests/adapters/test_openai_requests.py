@@ -344,6 +344,25 @@ def test_a_custom_tool_is_offered_and_demanded_as_openais_sdk_does_it():
 
 # --- what cannot be carried ---
 
+SEARCH = {"type": "web_search"}
+
+
+def test_an_allowed_tool_that_chat_does_not_have_is_left_out():
+    choice = {"type": "allowed_tools", "tools": [SEARCH, {"type": "function", "name": "time"}]}
+    timer = {"type": "function", "function": {"name": "time"}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [timer]}}
+    asking = ours(tools=[TOOL, TIME, SEARCH], tool_choice=choice)
+    assert asking.body["tool_choice"] == allowed
+    assert [(w.code, w.param) for w in asking.warnings] == [("unsupported_tool", "tools[2]")]
+
+
+def test_where_no_allowed_tool_is_left_none_is_called_or_the_request_is_refused():
+    choice = {"type": "allowed_tools", "tools": [SEARCH]}
+    assert ours(tools=[TOOL, SEARCH], tool_choice=choice).body["tool_choice"] == "none"
+    with pytest.raises(RequestError) as caught:
+        ours(tools=[TOOL, SEARCH], tool_choice=choice | {"mode": "required"})
+    assert caught.value.payload.param == "tool_choice"
+
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4.1", "ft:gpt-3.5-turbo:acme", "gpt-4"])
 def test_a_model_that_does_not_think_is_not_asked_to(model: str):

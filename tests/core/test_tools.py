@@ -1,6 +1,7 @@
 import pytest
 
 from antiphon.core.tools import (
+    CUSTOM,
     AllowedTools,
     ExtensionTool,
     ExtensionToolChoice,
@@ -8,10 +9,12 @@ from antiphon.core.tools import (
     FunctionToolChoice,
     Tool,
     ToolChoice,
+    callable_names,
     callable_tools,
     must_call,
 )
 
+C = ExtensionTool(type=CUSTOM, extra={"name": "c"})
 F, G, H = FunctionTool(name="f"), FunctionTool(name="g"), FunctionTool(name="h")
 OFFERED: list[Tool] = [F, ExtensionTool(type="acme:search"), G, H]
 CHOOSE_F, CHOOSE_G = FunctionToolChoice(name="f"), FunctionToolChoice(name="g")
@@ -38,3 +41,18 @@ def test_a_choice_says_what_may_and_what_must_be_called(
 ):
     assert callable_tools(OFFERED, choice) == allowed
     assert must_call(choice) is forced
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("auto", {"c", "f", "g", "h"}),
+        ("none", set[str]()),
+        (CHOOSE_F, {"f"}),
+        (ExtensionToolChoice(type=CUSTOM, extra={"name": "c"}), {"c"}),
+        (ExtensionToolChoice(type=CUSTOM, extra={"name": "f"}), set[str]()),
+        (AllowedTools(tools=[CHOOSE_F, SEARCH]), {"f"}),
+    ],
+)
+def test_a_custom_tool_is_called_by_its_name(choice: ToolChoice, names: set[str]):
+    assert callable_names([*OFFERED, C], choice) == names

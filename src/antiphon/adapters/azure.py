@@ -11,9 +11,10 @@ with that word.
 from urllib.parse import quote
 
 from antiphon.adapters.base import Prompt, Provider
-from antiphon.adapters.chat import CUSTOM, Chat
+from antiphon.adapters.chat import Chat
 from antiphon.adapters.chat.answer import REASONS
 from antiphon.adapters.chat.conversation import Habits
+from antiphon.core.tools import CUSTOM
 from antiphon.wire.upstream import Credential, Entra, Key, Upstream
 
 __all__ = ["REASONS", "Azure"]
@@ -26,7 +27,7 @@ class Azure(Chat):
 
     name = "azure"
     key_env = ("AZURE_OPENAI_API_KEY",)
-    hosted = CUSTOM
+    hosted = frozenset({CUSTOM})
     habits = Habits(limit="max_completion_tokens", native=True)
 
     def __init__(self, provider: Provider) -> None:

@@ -33,9 +33,10 @@ from antiphon.core.tools import (
     AllowedTools,
     ExtensionTool,
     ExtensionToolChoice,
-    FunctionTool,
+    FunctionToolChoice,
     Tool,
-    callable_tools,
+    ToolChoice,
+    may_call,
     must_call,
 )
 
@@ -100,12 +101,6 @@ FEATURES: dict[str, Feature] = {
         lambda request: replace(request, reasoning=None),
     ),
 }
-
-WEB_SEARCH = frozenset(
-    f"openai:web_search{suffix}"
-    for suffix in ("", "_2025_08_26", "_preview", "_preview_2025_03_11")
-)
-"""OpenAI's search, by all its names; other providers have one too."""
 
 TOOL_FEATURES = frozenset(
     {"tools", "strict_tools", "tool_choice", "parallel_tool_calls", "allowed_tools"}
@@ -172,13 +167,13 @@ class Carrier:
         if isinstance(choice, ExtensionToolChoice) and not self._adapter.hosts(choice.type):
             self._refuse(f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'.")
         offered = [tool for index, tool in enumerate(request.tools) if self._tool(tool, index)]
-        request = replace(request, tools=offered)
-        if isinstance(choice, AllowedTools) and "allowed_tools" not in self._has:
+        if isinstance(choice, AllowedTools) and "allowed_tools" in self._has:
+            choice = self._narrowed(choice)
+        elif isinstance(choice, AllowedTools):
             # Those that may not be called are not even shown: no model can call them then.
-            named = {tool.name for tool in callable_tools(offered, choice)}
-            kept = [t for t in offered if not isinstance(t, FunctionTool) or t.name in named]
+            offered = [tool for tool in offered if may_call(tool, choice)]
             choice = choice.mode
-            request = replace(request, tools=kept, tool_choice=choice)
+        request = replace(request, tools=offered, tool_choice=choice)
         if must_call(choice) and not request.tools:
             self._refuse("any of these tools", "tool_choice", "Use 'auto'.")
         if "tool_choice" not in self._has:
@@ -187,6 +182,19 @@ class Carrier:
             if choice == "none":
                 return replace(request, tools=[], tool_choice="auto")
         return replace(request, tools=[self._loosened(tool) for tool in request.tools])
+
+    def _narrowed(self, choice: AllowedTools) -> ToolChoice:
+        """Return a choice without the tools that this dialect does not have."""
+        known = [
+            tool
+            for tool in choice.tools
+            if isinstance(tool, FunctionToolChoice) or self._adapter.hosts(tool.type)
+        ]
+        if known:
+            return choice if len(known) == len(choice.tools) else replace(choice, tools=known)
+        if must_call(choice):
+            self._refuse("any of these tools", "tool_choice", "Use 'auto'.")
+        return "none"
 
     def _tool(self, tool: Tool, index: int) -> bool:
         if isinstance(tool, ExtensionTool):

@@ -10,9 +10,10 @@ that are not nine letters and digits.
 from urllib.parse import urlsplit
 
 from antiphon.adapters.base import Provider
-from antiphon.adapters.chat import CUSTOM, NATIVE, Chat
+from antiphon.adapters.chat import NATIVE, Chat
 from antiphon.adapters.chat.answer import REASONS
 from antiphon.adapters.chat.conversation import Habits
+from antiphon.core.tools import CUSTOM
 
 __all__ = ["REASONS", "OpenAI"]
 
@@ -41,7 +42,7 @@ class OpenAI(Chat):
         self.own = is_openai(self.base_url)
         self.habits, self.carries = Habits(), COMPATIBLE
         if self.own:
-            self.habits, self.carries, self.hosted = OPENAI, NATIVE, CUSTOM
+            self.habits, self.carries, self.hosted = OPENAI, NATIVE, frozenset({CUSTOM})
         elif host(self.base_url) == "api.mistral.ai":
             self.habits, self.carries = MISTRAL, COMPATIBLE - {"logprobs", "user"}
 

@@ -27,6 +27,15 @@ class ExtensionTool(Value):
 
 Tool = FunctionTool | ExtensionTool
 
+CUSTOM = "openai:custom"
+"""A tool of the caller's, as a function is, whose input is a plain text."""
+
+WEB_SEARCH = frozenset(
+    f"openai:web_search{suffix}"
+    for suffix in ("", "_2025_08_26", "_preview", "_preview_2025_03_11")
+)
+"""OpenAI's search, by all its names; other providers have one too."""
+
 Mode = Literal["none", "auto", "required"]
 
 
@@ -60,17 +69,43 @@ ToolChoice = Mode | FunctionToolChoice | AllowedTools | ExtensionToolChoice
 
 def callable_tools(tools: list[Tool], choice: ToolChoice) -> list[FunctionTool]:
     """Return the functions that may be called under a tool choice, in the order offered."""
-    functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
+    return [tool for tool in tools if isinstance(tool, FunctionTool) and may_call(tool, choice)]
+
+
+def callable_names(tools: list[Tool], choice: ToolChoice) -> set[str]:
+    """Return the names of the functions and custom tools that may be called."""
+    names = (name_of(tool) for tool in tools if may_call(tool, choice))
+    return {name for name in names if name is not None}
+
+
+def may_call(tool: Tool, choice: ToolChoice) -> bool:
+    """Tell whether a tool may be called under a tool choice."""
     match choice:
-        case "none" | ExtensionToolChoice():
-            return []
-        case FunctionToolChoice(name=name):
-            return [tool for tool in functions if tool.name == name]
-        case AllowedTools(tools=allowed, mode=mode):
-            names = {tool.name for tool in allowed if isinstance(tool, FunctionToolChoice)}
-            return [] if mode == "none" else [tool for tool in functions if tool.name in names]
+        case "none" | AllowedTools(mode="none"):
+            return False
+        case FunctionToolChoice() | ExtensionToolChoice():
+            return is_named(tool, choice)
+        case AllowedTools(tools=allowed):
+            return any(is_named(tool, named) for named in allowed)
         case _:
-            return functions
+            return True
+
+
+def is_named(tool: Tool, choice: SpecificToolChoice) -> bool:
+    """Tell whether a choice of one tool means this one."""
+    if isinstance(tool, FunctionTool) or isinstance(choice, FunctionToolChoice):
+        return tool.type == choice.type and name_of(tool) == name_of(choice)
+    if choice.type in WEB_SEARCH:
+        return tool.type in WEB_SEARCH
+    return tool.type == choice.type and choice.get("name") in (None, tool.get("name"))
+
+
+def name_of(tool: Tool | SpecificToolChoice) -> str | None:
+    """Return the name by which the caller's own tool is called; a hosted one has none."""
+    if isinstance(tool, FunctionTool | FunctionToolChoice):
+        return tool.name
+    name = tool.get("name") if tool.type == CUSTOM else None
+    return name if isinstance(name, str) else None
 
 
 def must_call(choice: ToolChoice) -> bool:

@@ -27,6 +27,7 @@ from antiphon.core.request import (
 )
 from antiphon.core.response import ResponseWarning
 from antiphon.core.tools import (
+    CUSTOM,
     AllowedTools,
     ExtensionTool,
     ExtensionToolChoice,
@@ -40,8 +41,6 @@ from antiphon.core.value import decode
 from antiphon.wire import chat_body
 from antiphon.wire.chat_body import Body
 from antiphon.wire.chat_messages import Transcript, unread
-
-CUSTOM = "openai:custom"
 
 PLACES = (
     (re.compile(r"^input$"), "messages"),

@@ -15,9 +15,9 @@ from antiphon.adapters.anthropic.models import Claude, known
 from antiphon.adapters.anthropic.shapes import Counts
 from antiphon.adapters.anthropic.thinking import max_tokens, plan
 from antiphon.adapters.base import Adapter, Counting, Decoder, Prompt, Provider
-from antiphon.adapters.carry import WEB_SEARCH
 from antiphon.adapters.fields import Fields, fields_of, filled
 from antiphon.adapters.options import tier
+from antiphon.core.tools import WEB_SEARCH
 from antiphon.wire.upstream import Credential, Key, Upstream
 
 VERSION = "2026-10-21"

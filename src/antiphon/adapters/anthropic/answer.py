@@ -28,7 +28,6 @@ from antiphon.adapters.anthropic.shapes import (
     read_event,
 )
 from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
-from antiphon.adapters.carry import WEB_SEARCH
 from antiphon.adapters.faults import Fault, status_of
 from antiphon.adapters.fields import json_text
 from antiphon.core import parts
@@ -36,6 +35,7 @@ from antiphon.core.items import ExtensionItem
 from antiphon.core.parts import Part
 from antiphon.core.schema import is_array, is_object
 from antiphon.core.surrogates import mend
+from antiphon.core.tools import WEB_SEARCH
 from antiphon.core.value import is_extension_type
 from antiphon.wire import json, sse
 

@@ -9,12 +9,12 @@ from typing import Any
 from antiphon.adapters.anthropic.models import Claude
 from antiphon.adapters.anthropic.shapes import SLUG
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.carry import WEB_SEARCH
 from antiphon.adapters.fields import Fields, filled
 from antiphon.adapters.forced import NAME as ANSWER
 from antiphon.core.request import JsonSchemaFormat, Request
 from antiphon.core.schema import Schema, is_array, is_object
 from antiphon.core.tools import (
+    WEB_SEARCH,
     ExtensionTool,
     ExtensionToolChoice,
     FunctionTool,

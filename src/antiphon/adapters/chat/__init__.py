@@ -25,7 +25,6 @@ from antiphon.core.tools import (
 from antiphon.wire.chat_messages import CUSTOM_CALL, CUSTOM_OUTPUT
 from antiphon.wire.upstream import Upstream
 
-CUSTOM = frozenset({"openai:custom"})
 SAME = (
     "temperature",
     "top_p",

@@ -15,13 +15,14 @@ from urllib.parse import quote
 import msgspec
 
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, names_in
-from antiphon.adapters.carry import ALL, WEB_SEARCH
+from antiphon.adapters.carry import ALL
 from antiphon.adapters.faults import Fault
 from antiphon.adapters.google.answer import BROKEN, REASONS, GoogleDecoder
 from antiphon.adapters.google.body import body_of
 from antiphon.adapters.google.shapes import Answer, Error
 from antiphon.adapters.google.thinking import is_old
 from antiphon.core.errors import UpstreamError
+from antiphon.core.tools import WEB_SEARCH
 from antiphon.wire import json
 from antiphon.wire import upstream as wire
 from antiphon.wire.upstream import Credential, Key, Upstream

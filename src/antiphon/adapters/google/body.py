@@ -3,13 +3,18 @@
 from msgspec import UNSET
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.carry import WEB_SEARCH
 from antiphon.adapters.fields import Fields, filled, given
 from antiphon.adapters.google.conversation import Conversation
 from antiphon.adapters.google.thinking import thinking
 from antiphon.adapters.options import tier, wants_logprobs
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat
-from antiphon.core.tools import ExtensionTool, ExtensionToolChoice, FunctionTool, FunctionToolChoice
+from antiphon.core.tools import (
+    WEB_SEARCH,
+    ExtensionTool,
+    ExtensionToolChoice,
+    FunctionTool,
+    FunctionToolChoice,
+)
 
 TIERS = {"flex": "flex", "priority": "priority"}
 
