@@ -162,6 +162,21 @@ OTHER = {"type": "function", "name": "pong"}
             "tool_choice names 'pong', which is not offered. Add it to 'tools'.",
         ),
         (
+            [PING | {"type": "custom"}],
+            PING,
+            "tool_choice names 'ping', which is not offered. Add it to 'tools'.",
+        ),
+        (
+            [PING],
+            PING | {"type": "custom"},
+            "tool_choice names 'ping', which is not offered. Add it to 'tools'.",
+        ),
+        (
+            [PING],
+            {"type": "allowed_tools", "tools": [PING, {"type": "custom"}]},
+            "tool_choice names '', which is not offered. Add it to 'tools'.",
+        ),
+        (
             [],
             "required",
             "tool_choice asks for a call, but there are no tools. Add some, or use 'auto'.",

@@ -8,11 +8,13 @@ from antiphon.core import parts
 from antiphon.core.errors import RequestError
 from antiphon.core.request import Request
 from antiphon.core.tools import (
+    CUSTOM,
     AllowedTools,
-    FunctionTool,
+    ExtensionToolChoice,
     FunctionToolChoice,
     SpecificToolChoice,
     must_call,
+    name_of,
 )
 from antiphon.core.value import Value, is_extension_type, join
 
@@ -62,16 +64,18 @@ def check_tool_choice(request: Request) -> None:
     choice = request.tool_choice
     if choice == "auto":
         return
-    offered = {tool.name for tool in request.tools if isinstance(tool, FunctionTool)}
+    offered = {(tool.type, name_of(tool)) for tool in request.tools}
     named: list[SpecificToolChoice] = []
-    if isinstance(choice, FunctionToolChoice):
+    if isinstance(choice, FunctionToolChoice | ExtensionToolChoice):
         named = [choice]
     elif isinstance(choice, AllowedTools):
         named = choice.tools
     for tool in named:
-        if isinstance(tool, FunctionToolChoice) and tool.name not in offered:
+        own, name = tool.type in ("function", CUSTOM), name_of(tool)
+        if own and (name is None or (tool.type, name) not in offered):
             raise RequestError(
-                f"tool_choice names '{tool.name[:80]}', which is not offered. Add it to 'tools'.",
+                f"tool_choice names '{(name or '')[:80]}', which is not offered. "
+                "Add it to 'tools'.",
                 param="tool_choice",
                 code="invalid_value",
             )
