@@ -444,7 +444,7 @@ def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: 
     assert answer.status_code == 200
     assert patient.upstreams["ollama"].requests == []  # it cannot be made to call
     codes = [warning["code"] for warning in answer.json()["antiphon:warnings"]]
-    assert codes == ["fallback", "fallback"]
+    assert codes == ["fallback", "fallback", "tool_not_called"]
 
 
 def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patient: House) -> None:

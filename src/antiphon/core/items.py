@@ -146,6 +146,10 @@ class ExtensionItem(Value):
         return cls(type=type, id=id, status="in_progress", extra=data or UNSET)
 
 
+CUSTOM_CALL = "openai:custom_tool_call"
+CUSTOM_OUTPUT = "openai:custom_tool_call_output"
+"""A call of a tool whose input is a plain text, and what it gave back: paired as functions' are."""
+
 Item = (
     Message
     | FunctionCall

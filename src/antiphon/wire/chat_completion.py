@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from antiphon.core.content import Content, LogProb, OutputText, Refusal, UrlCitation, text_of
 from antiphon.core.items import (
+    CUSTOM_CALL,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
@@ -22,7 +23,6 @@ from antiphon.core.items import (
 )
 from antiphon.core.response import Response, Usage
 from antiphon.core.value import plain
-from antiphon.wire.chat_messages import CUSTOM_CALL
 from antiphon.wire.chat_request import Chat
 
 BREAK = "\n\n"

@@ -21,6 +21,8 @@ from antiphon.core.content import (
 from antiphon.core.errors import RequestError
 from antiphon.core.items import (
     CALL_ID_LIMIT,
+    CUSTOM_CALL,
+    CUSTOM_OUTPUT,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
@@ -31,9 +33,6 @@ from antiphon.core.items import (
 from antiphon.core.value import ShapeError, Value, decode, is_extension_type, plain
 from antiphon.wire import chat_body
 from antiphon.wire.chat_body import MOST
-
-CUSTOM_CALL = "openai:custom_tool_call"
-CUSTOM_OUTPUT = "openai:custom_tool_call_output"
 
 _MEDIA = ("text", "image_url", "file", "input_audio", "video_url")
 HOLDS: dict[str, Sequence[str]] = {

@@ -13,6 +13,7 @@ from antiphon.adapters.chat.answer import ChatDecoder
 from antiphon.adapters.chat.conversation import Habits, Messages
 from antiphon.adapters.fields import Fields, fields_of, given, without
 from antiphon.adapters.options import wants_logprobs
+from antiphon.core.items import CUSTOM_CALL, CUSTOM_OUTPUT
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request
 from antiphon.core.tools import (
     AllowedTools,
@@ -22,7 +23,6 @@ from antiphon.core.tools import (
     Tool,
     ToolChoice,
 )
-from antiphon.wire.chat_messages import CUSTOM_CALL, CUSTOM_OUTPUT
 from antiphon.wire.upstream import Upstream
 
 SAME = (

@@ -14,9 +14,8 @@ import msgspec
 from antiphon.adapters.chat.shapes import Fragment
 from antiphon.adapters.fields import Fields, json_text
 from antiphon.core import parts
-from antiphon.core.items import ExtensionItem
+from antiphon.core.items import CUSTOM_CALL, ExtensionItem
 from antiphon.core.parts import Part
-from antiphon.wire.chat_messages import CUSTOM_CALL
 
 
 class Known:

@@ -28,6 +28,8 @@ from antiphon.core.content import (
     text_of,
 )
 from antiphon.core.items import (
+    CUSTOM_CALL,
+    CUSTOM_OUTPUT,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
@@ -35,7 +37,6 @@ from antiphon.core.items import (
     Message,
     Reasoning,
 )
-from antiphon.wire.chat_messages import CUSTOM_CALL, CUSTOM_OUTPUT
 
 CALL_ID = re.compile("(?s).{0,40}")
 """How long OpenAI lets the id of a call be."""
