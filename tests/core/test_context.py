@@ -5,6 +5,9 @@ from antiphon.core.content import InputText, ReasoningText
 from antiphon.core.context import NO_OUTPUT, assemble, check_pairs, fit, repair, unpaired
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.core.items import (
+    CUSTOM_CALL,
+    CUSTOM_OUTPUT,
+    ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
     Item,
@@ -104,6 +107,48 @@ def test_an_output_without_its_call_is_refused_by_name(history: list[Item], inpu
 
 def test_parallel_calls_may_be_answered_in_any_order():
     check_pairs([asked("x"), asked("y")], [answered("y"), answered("x")])
+
+
+def custom(call_id: str, status: str = "completed") -> ExtensionItem:
+    """Make a call of a custom tool."""
+    return ExtensionItem(
+        type=CUSTOM_CALL, status=status, extra={"call_id": call_id, "name": "c", "input": "+1"}
+    )
+
+
+def done(call_id: str, output: str = "done") -> ExtensionItem:
+    """Make the output of a custom tool."""
+    return ExtensionItem(type=CUSTOM_OUTPUT, extra={"call_id": call_id, "output": output})
+
+
+@pytest.mark.parametrize(
+    ("history", "input"),
+    [
+        ([], [done("x")]),
+        ([custom("y")], [user("Hi"), done("x")]),
+        ([], [done("x"), custom("x")]),
+        ([asked("x")], [done("x")]),
+    ],
+)
+def test_a_custom_tools_output_without_its_call_is_refused_as_a_functions(
+    history: list[Item], input: list[Item]
+):
+    with pytest.raises(RequestError) as caught:
+        assemble(history, input)
+    assert caught.value.payload == ErrorPayload(
+        message="No custom tool call with call_id 'x' comes before this output. "
+        "Send the custom_tool_call item first, or continue the response that made the call.",
+        type="invalid_request",
+        param=f"input[{input.index(done('x'))}].call_id",
+        code="function_call_not_found",
+    )
+
+
+def test_custom_tools_and_functions_may_be_answered_in_any_order():
+    history: list[Item] = [asked("x"), custom("y")]
+    said: list[Item] = [done("y"), answered("x")]
+    assert assemble(history, said) == [*history, *said]
+    assert unpaired([*history, *said]) == set()
 
 
 # --- making it fit ---
@@ -227,3 +272,16 @@ def test_a_call_that_was_cut_short_is_left_out():
 
 def test_an_output_whose_call_is_gone_is_left_out():
     assert paired(user("Hi"), answered("x"), user("Well?")) == [user("Hi"), user("Well?")]
+
+
+def test_the_call_of_a_custom_tool_is_repaired_as_a_functions():
+    items: list[Item] = [asked("x"), custom("y"), answered("x"), done("z"), user("Well?")]
+    assert unpaired(items) == {"y", "z"}
+    assert paired(*items) == [
+        asked("x"),
+        custom("y"),
+        done("y", NO_OUTPUT),
+        answered("x"),
+        user("Well?"),
+    ]
+    assert paired(custom("x", "incomplete"), user("Well?")) == [user("Well?")]

@@ -11,13 +11,24 @@ import hashlib
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
+from antiphon.adapters.fields import json_text
 from antiphon.core.content import Content, InputText
-from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message
+from antiphon.core.items import (
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Pair,
+    answered,
+    called,
+)
+from antiphon.core.value import read
 
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
@@ -43,33 +54,48 @@ class Speech(Struct, frozen=True):
 def tell(items: Sequence[Item]) -> list[Speech]:
     """Tell a conversation in which every call has its output, and the reverse."""
     story: list[Speech] = []
-    outputs: Outputs = defaultdict(deque)
+    waiting: dict[Pair, list[Outputs]] = defaultdict(list)  # an id may come again in a later turn
+    outputs: list[Outputs] = []
     said: Speech | None = None
     for item in items:
-        if isinstance(item, FunctionCallOutput):
-            outputs[item.call_id].append(item)  # some servers use an id again in the next turn
-            if said and any(call.call_id == item.call_id for call in said.calls):
-                said = None
+        if pair := answered(item):
+            if calls := waiting[pair]:  # the call is the nearest before it
+                output = custom_output(item) if isinstance(item, ExtensionItem) else item
+                calls[-1][pair].append(output)
+                said = None if calls.pop() is outputs[-1] else said
             continue
         role = role_of(item)
         if said is None or said.role != role:
             said = Speech(role, [])
             story.append(said)
+            outputs.append(defaultdict(deque))
         said.items.append(item)
-    return list(_with_outputs(story, outputs)) if outputs else story
+        if pair := called(item):
+            waiting[pair].append(outputs[-1])
+    return list(_with_outputs(story, outputs)) if any(outputs) else story
 
 
-Outputs = defaultdict[str, deque[FunctionCallOutput]]
+Outputs = defaultdict[Pair, deque[Item]]
 
 
-def _with_outputs(story: Iterable[Speech], outputs: Outputs) -> Iterator[Speech]:
-    for said in story:
+def _with_outputs(story: Iterable[Speech], outputs: Iterable[Outputs]) -> Iterator[Speech]:
+    for said, given in zip(story, outputs, strict=True):
         yield said
-        answers: list[Item] = [
-            outputs[call.call_id].popleft() for call in said.calls if outputs[call.call_id]
-        ]
+        pairs = filter(None, map(called, said.items)) if given else ()
+        answers = [given[pair].popleft() for pair in pairs if given[pair]]
         if answers:
             yield Speech("tool", answers)
+
+
+def custom_output(item: ExtensionItem) -> FunctionCallOutput:
+    """Read the output of a custom tool as that of a function; raises ShapeError."""
+    held = item.get("output", "")
+    if isinstance(held, list):
+        output = cast("list[Content]", read(list[Content], cast("object", held), "output"))
+    else:
+        output = json_text(held)
+    call_id = str(item.get("call_id", ""))
+    return FunctionCallOutput(id=item.id, call_id=call_id, output=output)
 
 
 def role_of(item: Item) -> Role:

@@ -10,16 +10,24 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from antiphon.core import tokens
 from antiphon.core.errors import RequestError
 from antiphon.core.items import (
+    CUSTOM_OUTPUT,
+    ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
     Item,
     ItemReference,
     Message,
+    Pair,
     Reasoning,
+    answered,
+    called,
 )
 from antiphon.core.request import Truncation
 
-PAIRS = frozenset({FunctionCall, FunctionCallOutput})
+OUTPUTS = frozenset({FunctionCallOutput, ExtensionItem})
+PAIRS = OUTPUTS | {FunctionCall}
+"""The types that may be an output, and those that may be a call or an output."""
+
 NO_OUTPUT = "No output was given for this call."
 
 Find = Callable[[str], Item | None]
@@ -35,7 +43,7 @@ def assemble(
     said = input
     if ItemReference in map(type, input):
         said = [_resolve(item, index, history, find) for index, item in enumerate(input)]
-    if FunctionCallOutput in map(type, said):
+    if not OUTPUTS.isdisjoint(map(type, said)):
         check_pairs(history, said)
     return [*history, *said]
 
@@ -56,14 +64,14 @@ def _resolve(item: Item, index: int, history: Sequence[Item], find: Find | None)
 
 def check_pairs(history: Iterable[Item], input: Sequence[Item]) -> None:
     """Refuse an output that answers no call."""
-    called = {item.call_id for item in history if isinstance(item, FunctionCall)}
+    calls = {called(item) for item in history}
     for index, item in enumerate(input):
-        if isinstance(item, FunctionCall):
-            called.add(item.call_id)
-        elif isinstance(item, FunctionCallOutput) and item.call_id not in called:
+        calls.add(called(item))
+        if (pair := answered(item)) and pair not in calls:
+            kind, call_id = pair
             raise RequestError(
-                f"No function call with call_id '{item.call_id}' comes before this output. "
-                "Send the function_call item first, or continue the response that made the call.",
+                f"No {kind.replace('_', ' ')} with call_id '{call_id}' comes before this output. "
+                f"Send the {kind} item first, or continue the response that made the call.",
                 param=f"input[{index}].call_id",
                 code="function_call_not_found",
             )
@@ -73,14 +81,8 @@ def unpaired(items: Collection[Item]) -> set[str]:
     """Return the call_ids of calls that have no output, and of outputs that have no call."""
     if PAIRS.isdisjoint(map(type, items)):  # so it is in most chains, however long
         return set()
-    called: set[str] = set()
-    answered: set[str] = set()
-    for item in items:
-        if isinstance(item, FunctionCall):
-            called.add(item.call_id)
-        elif isinstance(item, FunctionCallOutput):
-            answered.add(item.call_id)
-    return called ^ answered
+    calls, outputs = set(map(called, items)), set(map(answered, items))
+    return {pair[1] for pair in calls ^ outputs if pair}
 
 
 def repair(items: Sequence[Item], unpaired: Collection[str]) -> list[Item]:
@@ -93,16 +95,18 @@ def repair(items: Sequence[Item], unpaired: Collection[str]) -> list[Item]:
         return list(items)
     repaired: list[Item] = []
     for item in items:
-        match item:
-            case FunctionCall(call_id=id) if id in unpaired:
-                if item.status != "incomplete":
-                    none = FunctionCallOutput(call_id=id, output=NO_OUTPUT, status="incomplete")
-                    repaired += [item, none]
-            case FunctionCallOutput(call_id=id) if id in unpaired:
-                pass
-            case _:
-                repaired.append(item)
+        pair = called(item) or answered(item)
+        if pair is None or pair[1] not in unpaired:
+            repaired.append(item)
+        elif isinstance(item, FunctionCall | ExtensionItem) and called(item):
+            repaired += [] if item.status == "incomplete" else [item, _no_output(item, pair[1])]
     return repaired
+
+
+def _no_output(call: FunctionCall | ExtensionItem, call_id: str) -> Item:
+    if isinstance(call, FunctionCall):
+        return FunctionCallOutput(call_id=call_id, output=NO_OUTPUT, status="incomplete")
+    return ExtensionItem(type=CUSTOM_OUTPUT, extra={"call_id": call_id, "output": NO_OUTPUT})
 
 
 def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> list[Item]:
@@ -138,13 +142,13 @@ def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> li
 def _stretches(items: Sequence[Item]) -> list[list[Item]]:
     """Cut a conversation wherever nothing is left hanging."""
     stretches: list[list[Item]] = [[]]
-    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    unanswered: set[str] = set()
+    outputs = set(map(answered, items))
+    unanswered: set[Pair] = set()
     for item in items:
-        if isinstance(item, FunctionCall) and item.call_id in answered:
-            unanswered.add(item.call_id)
-        elif isinstance(item, FunctionCallOutput):
-            unanswered.discard(item.call_id)
+        if (pair := called(item)) and pair in outputs:
+            unanswered.add(pair)
+        elif pair := answered(item):
+            unanswered.discard(pair)
         stretches[-1].append(item)
         if not unanswered and not isinstance(item, Reasoning):
             stretches.append([])

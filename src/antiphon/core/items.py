@@ -164,3 +164,27 @@ Item = (
 def user(text: str) -> Message:
     """Make the message that a plain string of input stands for."""
     return Message(role="user", content=[InputText(text=text)])
+
+
+# --- calls and their outputs ----------------------------------------------------------------------
+
+Pair = tuple[str, str]
+"""What a call and its output have in common: the type of the call, and the call_id."""
+
+
+def called(item: Item) -> Pair | None:
+    """Return what the output of a call will have in common with it; None if it is no call."""
+    if isinstance(item, FunctionCall):
+        return ("function_call", item.call_id)
+    if isinstance(item, ExtensionItem) and item.type == CUSTOM_CALL:
+        return ("custom_tool_call", str(item.get("call_id", "")))
+    return None
+
+
+def answered(item: Item) -> Pair | None:
+    """Return what an output has in common with its call; None if it is no output."""
+    if isinstance(item, FunctionCallOutput):
+        return ("function_call", item.call_id)
+    if isinstance(item, ExtensionItem) and item.type == CUSTOM_OUTPUT:
+        return ("custom_tool_call", str(item.get("call_id", "")))
+    return None

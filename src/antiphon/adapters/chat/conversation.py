@@ -29,7 +29,6 @@ from antiphon.core.content import (
 )
 from antiphon.core.items import (
     CUSTOM_CALL,
-    CUSTOM_OUTPUT,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
@@ -110,10 +109,6 @@ class Messages:
                     turn.think(item, FIELDS[str(item.encrypted_content)])
                 case ExtensionItem(type=t) if t == CUSTOM_CALL:
                     turn.calls.append(self._custom_call(item))
-                case ExtensionItem(type=t) if t == CUSTOM_OUTPUT:
-                    self._written += turn.message()
-                    turn = Turn()
-                    self._outputs([custom_output(item)])
                 case _:
                     pass
         self._written += turn.message()
@@ -251,9 +246,3 @@ def file_of(part: InputFile) -> Fields:
         return {"file_id": file.id}
     name = file.name or f"file{mimetypes.guess_extension(file.kind) or ''}"
     return {"filename": name, "file_data": file.data_url}
-
-
-def custom_output(item: ExtensionItem) -> FunctionCallOutput:
-    """Read the output of a custom tool as that of a function."""
-    output = json_text(item.get("output", ""))
-    return FunctionCallOutput(call_id=str(item.get("call_id", "")), output=output)
