@@ -18,6 +18,7 @@ from tests.upstream import Received, upstream
 OPENAI = made(OpenAI)
 LOCAL = made(OpenAI, base_url="http://localhost:8000/v1/")
 PNG = "data:image/png;base64,iVBORw0KGgo="
+ATTACHED = "[The next user message holds what is attached.]"
 PDF = "data:application/pdf;base64,JVBERi0xLjQ="
 FUNCTION = {"type": "function", "function": {k: v for k, v in TOOL.items() if k != "type"}}
 TIMER = {"type": "function", "function": {k: v for k, v in TIME.items() if k != "type"}}
@@ -316,6 +317,55 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
             {"role": "assistant", "content": "Done."},
         ],
     ),
+    (
+        "a function and a custom tool",
+        [
+            {"type": "function_call", "call_id": "a", "name": "weather", "arguments": BERLIN},
+            {"type": "custom_tool_call", "call_id": "b", "name": "patch", "input": "+1"},
+            {
+                "type": "function_call_output",
+                "call_id": "a",
+                "output": [{"type": "input_image", "image_url": PNG}],
+            },
+            {
+                "type": "custom_tool_call_output",
+                "call_id": "b",
+                "output": [
+                    {"type": "input_text", "text": "done"},
+                    {"type": "input_image", "image_url": PNG},
+                ],
+            },
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "a",
+                        "type": "function",
+                        "function": {"name": "weather", "arguments": BERLIN},
+                    },
+                    {"id": "b", "type": "custom", "custom": {"name": "patch", "input": "+1"}},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "a", "content": ATTACHED},
+            {
+                "role": "tool",
+                "tool_call_id": "b",
+                "content": [{"type": "text", "text": "done"}, {"type": "text", "text": ATTACHED}],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Attached to the output of a:"},
+                    {"type": "image_url", "image_url": {"url": PNG}},
+                    {"type": "text", "text": "Attached to the output of b:"},
+                    {"type": "image_url", "image_url": {"url": PNG}},
+                ],
+            },
+        ],
+    ),
 ]
 
 
@@ -343,6 +393,24 @@ def test_a_custom_tool_is_offered_and_demanded_as_openais_sdk_does_it():
 
 
 # --- what cannot be carried ---
+
+
+@pytest.mark.parametrize(
+    ("piece", "param"),
+    [
+        ({"type": "input_image", "image_url": PNG}, "input[1].output[0]"),
+        ({"type": "input_image", "detail": "much"}, "input[1].output[0].detail"),
+        (7, "input[1].output[0]"),
+    ],
+)
+def test_what_a_custom_tool_gave_back_is_checked_as_a_functions_output(piece: object, param: str):
+    called = {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+1"}
+    output = {"type": "custom_tool_call_output", "call_id": "a", "output": [piece]}
+    blind = Capabilities(lacks=frozenset({"images"}))
+    with pytest.raises(RequestError) as caught:
+        ours(input=[called, output], capabilities=blind)
+    assert caught.value.payload.param == param
+
 
 SEARCH = {"type": "web_search"}
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Prompt
+from antiphon.adapters.story import custom_output
 from antiphon.core.content import (
     Content,
     ExtensionContent,
@@ -21,7 +22,8 @@ from antiphon.core.content import (
     InputImage,
     InputVideo,
 )
-from antiphon.core.items import ExtensionItem, FunctionCallOutput, Item, Message
+from antiphon.core.errors import RequestError
+from antiphon.core.items import CUSTOM_OUTPUT, ExtensionItem, FunctionCallOutput, Item, Message
 from antiphon.core.request import (
     LOGPROBS,
     JsonObjectFormat,
@@ -39,6 +41,7 @@ from antiphon.core.tools import (
     may_call,
     must_call,
 )
+from antiphon.core.value import ShapeError
 
 
 class Feature(Struct, frozen=True):
@@ -235,9 +238,21 @@ class Carrier:
                 message = f"{self._who} cannot read an item of type '{item.type}'; it was left out."
                 self._prompt.warn("unsupported_item", message, self._prompt.place(item))
                 return False
+            case ExtensionItem() if item.type == CUSTOM_OUTPUT:
+                self._custom_output(item)
             case _:
                 pass
         return True
+
+    def _custom_output(self, item: ExtensionItem) -> None:
+        """Check the output of a custom tool as that of a function."""
+        try:
+            output = custom_output(item).output
+        except ShapeError as error:
+            place = f"{self._prompt.place(item)}.{error.path}"
+            raise RequestError.of_shape(ShapeError(place, error.reason)) from None
+        if not isinstance(output, str):
+            self._content(item, "output", output)
 
     def _content(self, item: Item, name: str, content: Iterable[Content]) -> None:
         if DEMANDING.isdisjoint(map(type, content)):  # so it is in most messages
