@@ -200,7 +200,7 @@ def at_once(first: list[dict], second: list[dict]) -> list[dict]:
 def test_calls_that_share_an_id_are_told_apart_by_their_places(
     id: str | None, kept: str, in_turns: bool, final: bool
 ):
-    calls = [item | {"id": id} for item in BOTH]
+    calls: list[dict] = [item | {"id": id} for item in BOTH]
     first, second = (
         [
             fields

@@ -11,6 +11,7 @@ from antiphon.core.tools import (
     CUSTOM,
     AllowedTools,
     ExtensionToolChoice,
+    FunctionTool,
     FunctionToolChoice,
     SpecificToolChoice,
     must_call,
