@@ -135,7 +135,11 @@ def test_a_compatible_server_reads_of_custom_tools_and_refusals_in_words_it_know
     said = [
         {"role": "user", "content": [{"type": "input_video", "video_url": "https://a.b/c.mp4"}]},
         {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+1"},
-        {"type": "custom_tool_call_output", "call_id": "a", "output": [{"type": "text"}]},
+        {
+            "type": "custom_tool_call_output",
+            "call_id": "a",
+            "output": [{"type": "input_text", "text": "Done."}],
+        },
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
     ]
     function = {"name": "patch", "arguments": '{"input":"+1"}'}
@@ -149,7 +153,7 @@ def test_a_compatible_server_reads_of_custom_tools_and_refusals_in_words_it_know
             "content": None,
             "tool_calls": [{"id": "a", "type": "function", "function": function}],
         },
-        {"role": "tool", "tool_call_id": "a", "content": '[{"type":"text"}]'},
+        {"role": "tool", "tool_call_id": "a", "content": "Done."},
         {"role": "assistant", "content": "No."},
     ]
 
