@@ -422,6 +422,17 @@ def test_a_history_may_be_cut_only_if_the_client_says_so():
     assert "truncate" not in asked(OLLAMA, truncation="auto").body
 
 
+def test_an_output_has_the_name_of_the_call_before_it_also_if_its_id_comes_again():
+    history: list[object] = []
+    for name in ("weather", "time"):
+        call = {"type": "function_call", "call_id": "call_0", "name": name, "arguments": "{}"}
+        history += [call, {"type": "function_call_output", "call_id": "call_0", "output": name}]
+        history.append(USER)
+    messages = asked(OLLAMA, input=history).body["messages"]
+    told = [(m["tool_name"], m["content"]) for m in messages if m["role"] == "tool"]
+    assert told == [("weather", "weather"), ("time", "time")]
+
+
 def test_thinking_goes_back_with_its_calls_and_nowhere_else():
     response = answered(asked(OLLAMA, tools=[TOOL]), SCENES["thinking_and_call"].stream)
     output = {"type": "function_call_output", "call_id": "call_1", "output": "sun"}

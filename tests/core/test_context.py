@@ -109,6 +109,43 @@ def test_parallel_calls_may_be_answered_in_any_order():
     check_pairs([asked("x"), asked("y")], [answered("y"), answered("x")])
 
 
+def gave(call_id: str, output: str) -> FunctionCallOutput:
+    """Make an output that says something."""
+    return FunctionCallOutput(call_id=call_id, output=output)
+
+
+@pytest.mark.parametrize("history", [[], [asked("x")], [asked("x"), gave("x", "1")]])
+def test_a_second_output_that_says_something_else_is_refused_by_name(history: list[Item]):
+    conversation: list[Item] = [asked("x"), gave("x", "1"), user("Hi"), gave("x", "2")]
+    input = conversation[len(history) :]
+    with pytest.raises(RequestError) as caught:
+        assemble(history, input)
+    assert caught.value.payload == ErrorPayload(
+        message="The call 'x' has another output already. Send one for each call.",
+        type="invalid_request",
+        param=f"input[{len(input) - 1}].call_id",
+        code="invalid_value",
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [asked("x"), gave("x", "1"), gave("x", "1")],
+        [asked("x"), asked("x"), gave("x", "1"), gave("x", "2")],
+        [asked("x"), gave("x", "1"), user("Hi"), asked("x"), gave("x", "2")],
+    ],
+)
+def test_an_output_may_be_repeated_and_an_id_used_again(said: list[Item]):
+    for length in range(len(said)):
+        assert assemble(said[:length], said[length:]) == said
+
+
+def test_a_chain_that_holds_two_outputs_for_a_call_can_be_continued():
+    history: list[Item] = [asked("x"), gave("x", "1"), gave("x", "2"), asked("y")]
+    assert assemble(history, [answered("y")]) == [*history, answered("y")]
+
+
 def custom(call_id: str, status: str = "completed") -> ExtensionItem:
     """Make a call of a custom tool."""
     return ExtensionItem(

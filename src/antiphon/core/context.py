@@ -5,7 +5,8 @@ replaced by what they name, every output must answer a call that is there, and w
 the window is refused or cut, never in the middle of a call.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 
 from antiphon.core import tokens
 from antiphon.core.errors import RequestError
@@ -62,19 +63,34 @@ def _resolve(item: Item, index: int, history: Sequence[Item], find: Find | None)
     return named
 
 
-def check_pairs(history: Iterable[Item], input: Sequence[Item]) -> None:
-    """Refuse an output that answers no call."""
-    calls = {called(item) for item in history}
-    for index, item in enumerate(input):
-        calls.add(called(item))
-        if (pair := answered(item)) and pair not in calls:
-            kind, call_id = pair
-            raise RequestError(
-                f"No {kind.replace('_', ' ')} with call_id '{call_id}' comes before this output. "
-                f"Send the {kind} item first, or continue the response that made the call.",
-                param=f"input[{index}].call_id",
-                code="function_call_not_found",
-            )
+def check_pairs(history: Sequence[Item], input: Sequence[Item]) -> None:
+    """Refuse an output that answers no call, or that says otherwise than the one before it."""
+    waiting: Counter[Pair] = Counter()
+    given: dict[Pair, object] = {}
+    for index, item in enumerate([*history, *input], -len(history)):
+        if pair := called(item):
+            waiting[pair] += 1
+        elif pair := answered(item):
+            output = item.output if isinstance(item, FunctionCallOutput) else item.get("output")
+            if waiting[pair]:
+                waiting[pair] -= 1
+                given[pair] = output
+            elif index >= 0 and (pair not in waiting or given[pair] != output):
+                raise _misplaced(pair, index, known=pair in waiting)
+
+
+def _misplaced(pair: Pair, index: int, *, known: bool) -> RequestError:
+    kind, call_id = pair
+    param = f"input[{index}].call_id"
+    if known:
+        message = f"The call '{call_id}' has another output already. Send one for each call."
+        return RequestError(message, param=param, code="invalid_value")
+    return RequestError(
+        f"No {kind.replace('_', ' ')} with call_id '{call_id}' comes before this output. "
+        f"Send the {kind} item first, or continue the response that made the call.",
+        param=param,
+        code="function_call_not_found",
+    )
 
 
 def unpaired(items: Collection[Item]) -> set[str]:

@@ -16,7 +16,7 @@ from antiphon.adapters.ollama.answer import OllamaDecoder, fault_of
 from antiphon.adapters.options import THREE, nearest, wants_logprobs
 from antiphon.adapters.story import Speech, pieces, tell
 from antiphon.core.content import Content, InputImage, text_of
-from antiphon.core.items import FunctionCall, FunctionCallOutput, Message, Reasoning
+from antiphon.core.items import FunctionCallOutput, Message, Reasoning
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request
 from antiphon.core.tools import FunctionTool
 from antiphon.wire.upstream import Upstream
@@ -78,9 +78,10 @@ def messages(prompt: Prompt) -> list[Fields]:
     told: list[Fields] = []
     if prompt.request.instructions:
         told.append({"role": "system", "content": prompt.request.instructions})
-    names = {item.call_id: item.name for item in prompt.items if isinstance(item, FunctionCall)}
+    names: dict[str, str] = {}
     for speech in tell(prompt.items):
         if speech.role == "assistant":
+            names |= {call.call_id: call.name for call in speech.calls}
             told.append(assistant(speech))
         elif speech.role == "tool":
             told += [result(prompt, output, names) for output in speech.outputs]
