@@ -65,3 +65,11 @@ def test_two_calls_of_one_turn_may_have_the_same_id():
         ("assistant", [calls("a"), calls("a", "g")]),
         ("tool", [gave("a"), gave("a", "G")]),
     ]
+
+
+def test_an_output_may_stand_before_its_call():
+    assert told(gave("a"), HI, calls("a")) == [
+        ("user", [HI]),
+        ("assistant", [calls("a")]),
+        ("tool", [gave("a")]),
+    ]

@@ -56,13 +56,16 @@ def tell(items: Sequence[Item]) -> list[Speech]:
     story: list[Speech] = []
     waiting: dict[Pair, list[Outputs]] = defaultdict(list)  # an id may come again in a later turn
     outputs: list[Outputs] = []
+    early: dict[Pair, Item] = {}
     said: Speech | None = None
     for item in items:
         if pair := answered(item):
-            if calls := waiting[pair]:  # the call is the nearest before it
-                output = custom_output(item) if isinstance(item, ExtensionItem) else item
+            output = custom_output(item) if isinstance(item, ExtensionItem) else item
+            if calls := waiting.get(pair):  # the call is the nearest before it
                 calls[-1][pair].append(output)
                 said = None if calls.pop() is outputs[-1] else said
+            elif pair not in waiting:  # or else it is one too many
+                early[pair] = output
             continue
         role = role_of(item)
         if said is None or said.role != role:
@@ -70,7 +73,9 @@ def tell(items: Sequence[Item]) -> list[Speech]:
             story.append(said)
             outputs.append(defaultdict(deque))
         said.items.append(item)
-        if pair := called(item):
+        if (pair := called(item)) and pair in early:
+            outputs[-1][pair].append(early.pop(pair))
+        elif pair:
             waiting[pair].append(outputs[-1])
     return list(_with_outputs(story, outputs)) if any(outputs) else story
 
