@@ -80,6 +80,14 @@ class Value(msgspec.Struct, metaclass=ValueMeta):
         return default if self.extra is UNSET else self.extra.get(name, default)
 
 
+def unread(value: Value) -> list[str]:
+    """Name the unknown fields of an object that say something; extensions' own are theirs."""
+    if value.extra is UNSET:  # so it is nearly always
+        return []
+    fields = value.extra.items()
+    return [name for name, given in fields if given is not None and not is_extension_type(name)]
+
+
 def decode(kind: type[V], raw: object, path: str = "") -> V:
     """Read a value of the given class from JSON builtins, losing nothing."""
     return cast("V", reader(kind)(raw, path))

@@ -17,7 +17,7 @@ from antiphon.core.tools import (
     must_call,
     name_of,
 )
-from antiphon.core.value import Value, is_extension_type, join
+from antiphon.core.value import Value, join, unread
 
 MEANT = {
     "max_tokens": "max_output_tokens",
@@ -90,30 +90,25 @@ def check_tool_choice(request: Request) -> None:
 
 def warnings(request: Request) -> list[parts.Warn]:
     """Name the fields of a request that nothing here reads; extensions' own are theirs."""
+    holders: list[tuple[str, Value | None]] = [
+        ("", request),
+        ("text", request.text),
+        ("text.format", request.text.format),
+        ("reasoning", request.reasoning),
+        ("stream_options", request.stream_options),
+    ]
+    for index, tool in enumerate(request.tools):
+        if isinstance(tool, FunctionTool):
+            holders.append((f"tools[{index}]", tool))
     found: list[parts.Warn] = []
-    for place, value in _holders(request):
-        for name in _unread(value):
+    for place, value in holders:
+        if value is None or value.extra is UNSET:
+            continue
+        for name in unread(value):
             hint = f" Did you mean '{MEANT[name]}'?" if name in MEANT and not place else ""
             message = f"The field '{name}' is not used by this server.{hint}"
             found.append(parts.Warn("unused_parameter", message, join(place, name)))
     return found
-
-
-def _holders(request: Request) -> Iterable[tuple[str, Value | None]]:
-    """Return what may hold fields that nothing reads, and where it is."""
-    yield "", request
-    yield "text", request.text
-    yield "text.format", request.text.format
-    yield "reasoning", request.reasoning
-    yield "stream_options", request.stream_options
-    for index, tool in enumerate(request.tools):
-        if isinstance(tool, FunctionTool):
-            yield f"tools[{index}]", tool
-
-
-def _unread(value: Value | None) -> list[str]:
-    extra = value.extra if value and value.extra is not UNSET else {}
-    return [n for n, given in extra.items() if given is not None and not is_extension_type(n)]
 
 
 def unanswered(call_ids: Iterable[str]) -> list[parts.Warn]:

@@ -30,7 +30,7 @@ from antiphon.core.items import (
     Message,
     Reasoning,
 )
-from antiphon.core.value import ShapeError, Value, decode, is_extension_type, plain
+from antiphon.core.value import ShapeError, Value, decode, plain, unread
 from antiphon.wire import chat_body
 from antiphon.wire.chat_body import MOST
 
@@ -82,7 +82,7 @@ class Transcript:
 
     def _pass_over(self, said: Value, path: str) -> None:
         """Take note of fields that nobody reads; a call's index is only its place."""
-        self.unused += [name for name in unread(said, path) if name != f"{path}.index"]
+        self.unused += [place for place in passed_over(said, path) if place != f"{path}.index"]
 
     # --- the assistant ---
 
@@ -159,14 +159,9 @@ class Transcript:
         )
 
 
-def unread(value: Value, path: str) -> list[str]:
-    """Return where the fields of an object are that say something and that nobody knows."""
-    extra = value.extra or {}
-    return [
-        f"{path}.{name}"
-        for name, given in extra.items()
-        if given not in (None, [], {}) and not is_extension_type(name)
-    ]
+def passed_over(value: Value, path: str) -> list[str]:
+    """Return where the fields are that nobody reads; one that is empty says nothing."""
+    return [f"{path}.{name}" for name in unread(value) if value.get(name) not in ([], {})]
 
 
 def unused_id(id: str, taken: set[str]) -> str:

@@ -37,10 +37,10 @@ from antiphon.core.tools import (
     Tool,
     ToolChoice,
 )
-from antiphon.core.value import decode
+from antiphon.core.value import Value, decode
 from antiphon.wire import chat_body
 from antiphon.wire.chat_body import Body
-from antiphon.wire.chat_messages import Transcript, unread
+from antiphon.wire.chat_messages import Transcript, passed_over
 
 PLACES = (
     (re.compile(r"^input$"), "messages"),
@@ -169,14 +169,14 @@ def check(body: Body) -> None:
 
 def _passed_over(body: Body) -> list[str]:
     """Return where the fields are that nobody reads, beside the messages."""
-    found = unread(body.stream_options, "stream_options")
+    holders: list[tuple[str, Value]] = [("stream_options", body.stream_options)]
     for index, tool in enumerate(body.tools):
         place = f"tools[{index}]"
         if not isinstance(tool, chat_body.OtherTool):
-            found += unread(tool, place)
+            holders.append((place, tool))
         if isinstance(tool, chat_body.CustomTool):
-            found += unread(tool.custom, f"{place}.custom")
-    return found
+            holders.append((f"{place}.custom", tool.custom))
+    return [found for place, holder in holders for found in passed_over(holder, place)]
 
 
 def unused(param: str) -> ResponseWarning:
