@@ -104,7 +104,7 @@ SAME = {
                 user(
                     {"type": "input_text", "text": "What?"},
                     {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"},
-                    {"type": "input_image", "image_url": "https://host/cat.jpg", "detail": "low"},
+                    {"type": "input_image", "image_url": "https://host/cat.jpg"},
                     {"type": "input_image", "file_id": "file_1"},
                 )
             ]

@@ -207,12 +207,19 @@ def test_a_turn_never_ends_in_a_thought():
         ("claude-sonnet-4-20250514", "claude-sonnet-4-0"),
         ("claude-3-7-sonnet-20250219", "claude-sonnet-4-0"),
         ("us.anthropic.claude-3-5-sonnet-20241022-v2:0", "claude-3-haiku-20240307"),
+        ("anthropic.claude-v2:1", "claude-2.1"),
+        ("anthropic.claude-instant-v1", "claude-instant-1.2"),
         ("claude-opus-4.8", "claude-opus-4-8"),
         ("claude-mythos-preview", "claude-mythos-5"),
     ],
 )
 def test_a_model_is_known_by_any_of_its_names(name: str, same_as: str):
     assert known(name) == known(same_as)
+
+
+@pytest.mark.parametrize("name", ["anthropic.claude-v2", "claude-instant-1.2", "claude-2.1"])
+def test_the_first_of_them_cannot_think(name: str):
+    assert not known(name).thinks
 
 
 def test_every_model_of_the_client_is_known():

@@ -432,6 +432,8 @@ def test_a_model_that_thinks_is_not_sampled():
         (CLAUDE, HARD, 64000, 64000),
         (CLAUDE, {}, 64000, 64000),
         (NEW_CLAUDE, HARD, None, 8192 + 16384),
+        (NEW_CLAUDE, {}, None, None),
+        ("anthropic.claude-sonnet-5-0", {}, None, 8192 + 16384),
         (NOVA, HARD, 64000, None),
     ],
 )

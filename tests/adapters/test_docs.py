@@ -212,6 +212,7 @@ PROBES: dict[str, dict] = {
     "tools_with_format": {"tools": [TIME], "text": FORMAT},
     "images": showing({"type": "input_image", "image_url": PIXEL}),
     "image_urls": showing({"type": "input_image", "image_url": LINK}),
+    "image_detail": showing({"type": "input_image", "image_url": PIXEL, "detail": "low"}),
     "files": showing({"type": "input_file", "filename": "a.pdf", "file_data": PDF}),
     "file_urls": showing({"type": "input_file", "file_url": LINK}),
     "file_ids": showing({"type": "input_file", "file_id": "file_1"}),

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
+from antiphon.adapters.base import Capabilities
 from antiphon.adapters.forced import mismatch
+from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.writer import Writer
 from antiphon.core.content import Refusal
 from antiphon.core.items import FunctionCall, Message
 from antiphon.core.response import Response
 from tests.adapters.hearing import answered, asked, made
-from tests.adapters.scripts import TOOL
+from tests.adapters.scripts import TOOL, openai
 from tests.adapters.scripts import writer as script
 from tests.adapters.scripts.openai import begin, call, calls
 from tests.upstream import upstream, whole
@@ -70,6 +72,22 @@ def test_words_before_a_call_are_no_part_of_the_answer_after_it(pieces: int) -> 
     kinds = [type(item) for item in response.output]
     assert (response.status, kinds) == ("completed", [Message, FunctionCall, Message])
     assert json.loads(response.output[-1].content[0].text) == {"x": 1}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("pieces", SIZES)
+def test_a_custom_tool_may_be_called_in_its_place(pieces: int) -> None:
+    asking = asked(
+        made(OpenAI),
+        stream=True,
+        capabilities=Capabilities(lacks=frozenset({"json_object"})),
+        tools=[{"type": "custom", "name": "patch"}],
+        **JSON,
+    )
+    called = {"index": 0, "id": "a", "type": "custom", "custom": {"name": "patch", "input": "+1"}}
+    said = {"content": "Let me see."}
+    response = answered(asking, openai.stream(said, calls(called)), pieces=pieces)
+    assert (response.status, response.output_text) == ("completed", "Let me see.")
+    assert response.output[-1].type == "openai:custom_tool_call"
 
 
 @pytest.mark.parametrize("pieces", SIZES)

@@ -91,5 +91,6 @@ def test_the_detail_of_an_image_is_left_out_with_a_warning():
     pieces = [IMAGE | {"detail": "high"}, IMAGE]
     asking = asked(OLLAMA, input=[{"role": "user", "content": pieces}])
     assert asking.body["messages"][0]["images"] == [PIXEL, PIXEL]
-    message = "Images have no 'detail' here; it was not sent."
-    assert asking.warnings == [parts.Warn("unsupported_parameter", message, "input[0]")]
+    message = "Images have no 'detail' at ollama; it was not sent."
+    place = "input[0].content[0].detail"
+    assert asking.warnings == [parts.Warn("unsupported_parameter", message, place)]

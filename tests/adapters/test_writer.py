@@ -251,7 +251,7 @@ def test_what_is_left_out_is_said():
     }
     assert sorted(str(warning.param) for warning in asking.warnings) == [
         "frequency_penalty",
-        "input",
+        "input[0].content[0].detail",
         "presence_penalty",
         "prompt_cache_key",
         "reasoning",

@@ -174,7 +174,17 @@ OTHER = {"type": "function", "name": "pong"}
         (
             [PING],
             {"type": "allowed_tools", "tools": [PING, {"type": "custom"}]},
-            "tool_choice names '', which is not offered. Add it to 'tools'.",
+            "tool_choice names 'openai:custom', which is not offered. Add it to 'tools'.",
+        ),
+        (
+            [PING],
+            {"type": "web_search"},
+            "tool_choice names 'openai:web_search', which is not offered. Add it to 'tools'.",
+        ),
+        (
+            [PING, {"type": "mcp", "server_label": "x"}],
+            {"type": "allowed_tools", "tools": [PING, {"type": "file_search"}]},
+            "tool_choice names 'openai:file_search', which is not offered. Add it to 'tools'.",
         ),
         (
             [],
@@ -283,6 +293,21 @@ async def test_fields_inside_others_that_nothing_reads_are_warned_about() -> Non
         for param, name in told.items()
     ]
     assert (other.code, other.param) == ("unsupported_tool", "tools[0]")
+
+
+async def test_fields_of_content_that_nothing_reads_are_warned_about_once() -> None:
+    cached = {"cache_control": {"type": "ephemeral"}}
+    shown = {"type": "input_image", "file_id": "file_1", "acme:x": 1}
+    said = {"type": "output_text", "text": "Hi.", "parsed": 1, "annotations": []}
+    response = await answered(
+        input=[
+            {"role": "assistant", "content": [said]},
+            {"role": "user", "content": [shown, {"type": "input_text", "text": "a"} | cached]},
+            {"role": "user", "content": [{"type": "input_text", "text": "b"} | cached]},
+        ]
+    )
+    (found,) = response.warnings or []
+    assert (found.code, found.param) == ("unused_parameter", "input[1].content[1].cache_control")
 
 
 async def test_a_request_without_oddities_has_no_warnings() -> None:

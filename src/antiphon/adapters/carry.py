@@ -110,7 +110,7 @@ TOOL_FEATURES = frozenset(
 )
 FORMAT_FEATURES = frozenset({"json_object", "json_schema", "tools_with_format"})
 CONTENT_FEATURES = frozenset(
-    {"images", "image_urls", "files", "file_urls", "file_ids", "videos", "audio"}
+    {"images", "image_urls", "image_detail", "files", "file_urls", "file_ids", "videos", "audio"}
 )
 ALL = FEATURES.keys() | TOOL_FEATURES | FORMAT_FEATURES | CONTENT_FEATURES
 """Every name that `carries` and `lacks` may hold."""
@@ -262,6 +262,13 @@ class Carrier:
             if feature and feature not in self._has and not self._adapter.reads(feature):
                 place = f"{self._prompt.place(item)}.{name}[{index}]"
                 self._refuse(WORDS.get(feature, f"'{part.type}'"), place, ADVICE.get(feature, ""))
+            if isinstance(part, InputImage) and part.detail != "auto":
+                self._detail(f"{self._prompt.place(item)}.{name}[{index}].detail")
+
+    def _detail(self, place: str) -> None:
+        if "image_detail" not in self._has:
+            message = f"Images have no 'detail' at {self._who}; it was not sent."
+            self._prompt.warn("unsupported_parameter", message, place)
 
 
 WORDS = {

@@ -15,6 +15,7 @@ from antiphon.adapters.carry import feature_of
 from antiphon.adapters.faults import Fault
 from antiphon.adapters.validity import Validity
 from antiphon.core import parts
+from antiphon.core.items import called
 from antiphon.core.parts import Part
 from antiphon.core.request import JsonSchemaFormat, Request, TextConfig
 from antiphon.core.surrogates import mend
@@ -119,30 +120,37 @@ class ForcedDecoder(Decoder):
 
     def _part(self, part: Part) -> list[Part]:
         match part:
-            case parts.Call() if part.name == self._name or (
-                not part.name and part.key in self._keys
-            ):
-                if not self._keys:
-                    self._said = []
-                self._keys.add(part.key)
-                self._said.append(part.arguments)
-                self._held.clear()  # what it said on the way is not part of the answer
-                return [parts.Text(part.arguments, key="answer")]
-            case parts.Call():
-                self._calls = True
-                self._keys.discard(part.key)
-                return [*self._release(), part]
+            case parts.Call() if self._is_answer(part):
+                return [self._answer(part)]
             case parts.Text() | parts.Annotation():
                 if not self._keys:
                     self._held.append(part)
                 return []
             case parts.Finish(reason="stop" | "tool_calls"):
                 return [*self._release(), *self._finish(part)]
-            case parts.Finish() | parts.Refusal() | parts.Failure():
-                self._refused = self._refused or isinstance(part, parts.Refusal)
-                return [*self._release(), part]
+            case parts.Call():
+                self._calls = True
+                self._keys.discard(part.key)
+            case parts.Whole() if called(part.item):
+                self._calls = True
+            case parts.Refusal():
+                self._refused = True
+            case parts.Finish() | parts.Failure():
+                pass
             case _:
                 return [part]
+        return [*self._release(), part]
+
+    def _is_answer(self, part: parts.Call) -> bool:
+        return part.name == self._name or (not part.name and part.key in self._keys)
+
+    def _answer(self, part: parts.Call) -> Part:
+        if not self._keys:
+            self._said = []
+        self._keys.add(part.key)
+        self._said.append(part.arguments)
+        self._held.clear()  # what it said on the way is not part of the answer
+        return parts.Text(part.arguments, key="answer")
 
     def _release(self) -> list[Part]:
         """Return the text that was held back until it was clear what it is."""

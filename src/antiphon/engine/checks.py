@@ -6,14 +6,17 @@ from msgspec import UNSET
 
 from antiphon.core import parts
 from antiphon.core.errors import RequestError
+from antiphon.core.items import Item, Message
 from antiphon.core.request import Request
 from antiphon.core.tools import (
     CUSTOM,
+    WEB_SEARCH,
     AllowedTools,
     ExtensionToolChoice,
     FunctionTool,
     FunctionToolChoice,
     SpecificToolChoice,
+    Tool,
     must_call,
     name_of,
 )
@@ -65,17 +68,15 @@ def check_tool_choice(request: Request) -> None:
     choice = request.tool_choice
     if choice == "auto":
         return
-    offered = {(tool.type, name_of(tool)) for tool in request.tools}
     named: list[SpecificToolChoice] = []
     if isinstance(choice, FunctionToolChoice | ExtensionToolChoice):
         named = [choice]
     elif isinstance(choice, AllowedTools):
         named = choice.tools
     for tool in named:
-        own, name = tool.type in ("function", CUSTOM), name_of(tool)
-        if own and (name is None or (tool.type, name) not in offered):
+        if not is_offered(tool, request.tools):
             raise RequestError(
-                f"tool_choice names '{(name or '')[:80]}', which is not offered. "
+                f"tool_choice names '{(name_of(tool) or tool.type)[:80]}', which is not offered. "
                 "Add it to 'tools'.",
                 param="tool_choice",
                 code="invalid_value",
@@ -86,6 +87,15 @@ def check_tool_choice(request: Request) -> None:
             param="tool_choice",
             code="invalid_value",
         )
+
+
+def is_offered(choice: SpecificToolChoice, tools: Iterable[Tool]) -> bool:
+    """Tell whether a chosen tool is among some; of a hosted one the choice may name a part."""
+    if choice.type in ("function", CUSTOM):
+        wanted = (choice.type, name_of(choice))
+        return None not in wanted and wanted in ((tool.type, name_of(tool)) for tool in tools)
+    same = WEB_SEARCH if choice.type in WEB_SEARCH else {choice.type}
+    return any(tool.type in same for tool in tools)
 
 
 def warnings(request: Request) -> list[parts.Warn]:
@@ -106,9 +116,31 @@ def warnings(request: Request) -> list[parts.Warn]:
             continue
         for name in unread(value):
             hint = f" Did you mean '{MEANT[name]}'?" if name in MEANT and not place else ""
-            message = f"The field '{name}' is not used by this server.{hint}"
-            found.append(parts.Warn("unused_parameter", message, join(place, name)))
-    return found
+            found.append(unused(name, join(place, name), hint))
+    return found + unused_in_content(request.input)
+
+
+def unused_in_content(items: Iterable[Item]) -> list[parts.Warn]:
+    """Name the fields that nothing reads of what a message shows, each where it first stands.
+
+    What an assistant said may come back with anything that its provider added.
+    """
+    places: dict[str, str] = {}
+    for index, item in enumerate(items):
+        if isinstance(item, Message) and item.role != "assistant":
+            for number, part in enumerate(item.content):
+                if part.extra is UNSET or part.fallback:
+                    continue
+                for name in unread(part):
+                    if name != "file_id":
+                        places.setdefault(name, f"input[{index}].content[{number}].{name}")
+    return [unused(name, place) for name, place in places.items()]
+
+
+def unused(name: str, place: str, hint: str = "") -> parts.Warn:
+    """Say that nothing reads a field."""
+    message = f"The field '{name}' is not used by this server.{hint}"
+    return parts.Warn("unused_parameter", message, place)
 
 
 def unanswered(call_ids: Iterable[str]) -> list[parts.Warn]:

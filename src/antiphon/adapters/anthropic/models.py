@@ -13,7 +13,7 @@ from msgspec import Struct
 
 NAME = re.compile(
     r"claude-(?:(?P<family>opus|sonnet|haiku|fable|mythos)-)?"
-    r"(?:(?P<major>\d)(?:[.-](?P<minor>\d{1,2}))?(?!\d)|preview)"
+    r"(?:instant-)?v?(?:(?P<major>\d)(?:[.-](?P<minor>\d{1,2}))?(?!\d)|preview)"
 )
 """A name as Anthropic writes it, wherever it stands: clouds put words around it."""
 

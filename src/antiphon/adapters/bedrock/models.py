@@ -78,8 +78,8 @@ def thinking(prompt: Prompt) -> Thinking:
 def _of_claude(prompt: Prompt, claude: Claude) -> Thinking:
     made = plan(prompt, claude, bare=_is_amid_calls(prompt.items))
     fields: dict[str, object] = {"thinking": made.thinking} if made.thinking else {}
-    # Converse's own limit is less than many a budget, which has to fit into it.
-    limited = made.thinks or prompt.capabilities.max_output_tokens
+    # Converse's own limit is less than many a model thinks for.
+    limited = made.room or prompt.capabilities.max_output_tokens
     room = max_tokens(prompt, made) if limited else None
     return Thinking(fields, made.effort, sampled=not made.thinks, room=room)
 

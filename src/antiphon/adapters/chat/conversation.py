@@ -174,12 +174,8 @@ class Messages:
         if image.id:
             raise ValueError("images have no ids in this dialect; send a data URL or an address")
         fields: Fields = {"url": part.image_url if image.url else image.data_url}
-        if part.detail != "auto":
-            if self._habits.detail:
-                fields["detail"] = part.detail
-            else:
-                message = "Images have no 'detail' here; it was not sent."
-                self._prompt.warn("unsupported_parameter", message, "input")
+        if part.detail != "auto" and self._habits.detail:
+            fields["detail"] = part.detail
         return {"type": "image_url", "image_url": fields}
 
 

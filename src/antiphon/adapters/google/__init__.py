@@ -44,6 +44,7 @@ class Google(Adapter):
     carries = frozenset(ALL) - {
         "allowed_tools",
         "file_ids",
+        "image_detail",
         "max_tool_calls",
         "parallel_tool_calls",
         "prompt_cache_key",

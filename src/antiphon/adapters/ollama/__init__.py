@@ -131,9 +131,6 @@ def content(prompt: Prompt, item: Message | FunctionCallOutput) -> Fields:
     def words(piece: Content) -> list[str]:
         if isinstance(piece, InputImage):
             images.append(media.of_image(piece).data)
-            if piece.detail != "auto":
-                message = "Images have no 'detail' here; it was not sent."
-                prompt.warn("unsupported_parameter", message, prompt.place(item))
         text = text_of(piece)
         return [text] if text else []
 
