@@ -271,7 +271,8 @@ async def test_a_request_is_sent_again_once_however_many_connections_are_kept(
             await exchange.read()
             exchange.release()
         assert (await asked(client, server.url)).body == b"a"
-    assert [len(visit.requests) for visit in server.visits] == [1, 1, 2, 1]
+        assert (await asked(client, server.url)).body == b"b"
+    assert [len(visit.requests) for visit in server.visits] == [1, 1, 2, 2]
 
 
 async def test_a_kept_connection_that_closes_later_was_read_and_is_not_asked_again(

@@ -104,7 +104,7 @@ class Client:
             try:
                 await exchange.begun()
             except Stale:
-                pass  # it was closed while it waited; others may have been too, but no new one
+                self._forget(address)  # it was closed while it waited, and so may others be
             else:
                 return exchange
         connection = await self._connected(address, timeouts.connect, request.who)
@@ -120,10 +120,8 @@ class Client:
     def close(self) -> None:
         """Close every connection that waits; keep none from now on."""
         self._closed = True
-        for kept in self._kept.values():
-            for connection in kept:
-                connection.close()
-        self._kept.clear()
+        for address in list(self._kept):
+            self._forget(address)
 
     def _address(self, url: SplitResult, who: str) -> Address:
         """Return where a URL leads; the environment is asked once."""
@@ -149,6 +147,10 @@ class Client:
         kept.append(connection)
         if len(kept) > IDLE_CONNECTIONS:
             kept.popleft().close()
+
+    def _forget(self, address: Address) -> None:
+        for connection in self._kept.pop(address, ()):
+            connection.close()
 
     async def _connected(self, address: Address, seconds: float, who: str) -> Connection:
         try:
