@@ -543,11 +543,23 @@ def test_other_refusals_are_final(status: int, code: str):
     assert THERE.instead(THERE.error(status, {}, body)) is None
 
 
-def test_a_model_that_does_not_think_is_not_asked_for_sealed_thinking_again():
-    words = {"message": "Encrypted content is not supported with this model.", "param": "include"}
-    error = THERE.error(400, {}, json.dumps({"error": words}).encode())
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Encrypted content is not supported with this model.",
+        "Reasoning input items can only be provided to a reasoning or computer use model.",
+    ],
+)
+def test_a_model_that_does_not_think_is_not_asked_to_nor_sent_thoughts_again(words: str):
+    error = THERE.error(400, {}, json.dumps({"error": {"message": words}}).encode())
     other = THERE.instead(error)
     assert isinstance(other, Responses)
-    assert "include" not in asked(other).body
-    assert asked(other, reasoning={"effort": "low"}).body["include"] == INCLUDE
+    user = {"role": "user", "content": "Hi?"}
+    history = [user, thought("", encrypted_content="sealed"), message("Hi!"), user]
+    sent = asked(other, input=history).body
+    assert "include" not in sent
+    assert [item["type"] for item in sent["input"]] == ["message"] * 3
+    sent = asked(other, input=history, reasoning={"effort": "low"}).body
+    assert sent["include"] == INCLUDE
+    assert sent["input"][1]["encrypted_content"] == "sealed"
     assert other.instead(error) is None

@@ -1,11 +1,15 @@
 """What is sent to an Open Responses server is what OpenAI's own client sends."""
 
 import json
+import re
+from typing import get_args, get_type_hints
 
 import pytest
+from openai.types.responses.response_input_item_param import ResponseInputItemParam
 
 from antiphon.adapters.base import Capabilities
-from antiphon.adapters.responses import Responses
+from antiphon.adapters.responses import IDENTIFIED, TIMELESS, Responses
+from antiphon.adapters.responses.items import ITEM_TYPES
 from antiphon.core.errors import RequestError
 from antiphon.core.request import ENCRYPTED_REASONING
 from antiphon.core.value import plain
@@ -132,7 +136,7 @@ SAME_REQUESTS: dict[str, dict] = {
     "a stream": {"stream": True},
     "what only OpenAI's items hold": {
         "input": [
-            {"type": "web_search_call", "status": "completed", "action": {"type": "search"}},
+            SEARCH,
             {"type": "custom_tool_call", "call_id": "c", "name": "shell", "input": "ls"},
             {"type": "custom_tool_call_output", "call_id": "c", "output": "a"},
             {"type": "acme:note", "status": "completed", "page": 3},
@@ -181,8 +185,32 @@ def test_nothing_of_our_state_is_sent():
         ["arguments", "call_id", "name", "type"],
         ["call_id", "output", "type"],
         ["encrypted_content", "type"],
-        ["action", "status", "type"],
+        ["action", "id", "status", "type"],
     ]
+
+
+def test_ids_and_statuses_are_where_openais_types_demand_and_know_them():
+    identified, timeless = set(), set()
+    for kind in get_args(ResponseInputItemParam):
+        fields = get_type_hints(kind, include_extras=True)
+        (type,) = re.findall(r"Literal\['(\w+)'\]", str(fields["type"]))
+        if type not in ITEM_TYPES | {"item_reference"}:
+            identified |= {f"openai:{type}"} if "Required" in str(fields["id"]) else set()
+            timeless |= {f"openai:{type}"} if "status" not in fields else set()
+    assert identified == IDENTIFIED
+    assert timeless == TIMELESS
+
+
+def test_an_approval_is_of_a_request_that_goes_along():
+    wanted = {"server_label": "x", "name": "f", "arguments": "{}"}
+    item = {"type": "mcp_approval_request", "id": "mcpr_theirs", **wanted}
+    result = answered(asked(THERE), stream(events_of(item), response(item)))
+    (kept,) = result.output
+    assert str(kept.id).startswith("mcpr_")
+    assert kept.id != item["id"]
+    said = {"type": "mcp_approval_response", "approval_request_id": kept.id, "approve": True}
+    sent = asked(THERE, input=[USER, plain(kept), {"id": "item_1", **said}]).body["input"]
+    assert sent[1:] == [{"type": "mcp_approval_request", "id": kept.id, **wanted}, said]
 
 
 def test_sealed_thinking_is_asked_for_once_and_what_the_client_wants_stays():

@@ -35,7 +35,18 @@ PREFIX = {
     "function_call": "fc",
     "function_call_output": "fco",
     "compaction": "cmp",
+    "openai:code_interpreter_call": "ci",
+    "openai:computer_call": "cu",
+    "openai:custom_tool_call": "ctc",
+    "openai:file_search_call": "fs",
+    "openai:image_generation_call": "ig",
+    "openai:local_shell_call": "lsh",
+    "openai:mcp_approval_request": "mcpr",
+    "openai:mcp_call": "mcp",
+    "openai:mcp_list_tools": "mcpl",
+    "openai:web_search_call": "ws",
 }
+"""How ids begin, by the type of an item; OpenAI checks it when an item comes back."""
 
 
 class Output:

@@ -2,8 +2,8 @@
 `answer.py`.
 
 Dialect notes: the state of a conversation is ours, so all of it is sent, nothing is to be stored
-there, and no ids of ours go along; sealed thinking is always asked for, so that it can go back;
-OpenAI's own types go without our slug. A server that has no `/responses` is asked in chat.
+there, and ids go along only where they must; sealed thinking is always asked for, so that it can go
+back; OpenAI's own types go without our slug. A server that has no `/responses` is asked in chat.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,11 +36,30 @@ OURS = frozenset(
 PASSED = [name for name in Request.__struct_fields__ if name not in OURS | {"extra"}]
 DEFAULTS = Request()
 ABSENT = frozenset({404, 405, 501})
-UNSEALED = "encrypted content is not supported"
+THOUGHTLESS = (
+    "encrypted content is not supported",
+    "reasoning input items can only be provided to a reasoning",
+)
 """What OpenAI says of its models that do not think."""
 
 UNKNOWN_TO_OPENAI = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
 """What OpenAI itself refuses in a Responses request."""
+
+IDENTIFIED = frozenset(
+    f"openai:{type}"
+    for type in """code_interpreter_call computer_call file_search_call image_generation_call
+    local_shell_call local_shell_call_output mcp_approval_request mcp_call mcp_list_tools program
+    program_output web_search_call""".split()
+)
+"""The items that OpenAI takes only with an id; any will do, for nothing is stored there."""
+
+TIMELESS = frozenset(
+    f"openai:{type}"
+    for type in """additional_tools compaction_trigger configuration_update custom_tool_call
+    custom_tool_call_output mcp_approval_request mcp_approval_response mcp_list_tools
+    program""".split()
+)
+"""The items that have no status there."""
 
 OTHERS = frozenset({"anthropic", "antiphon", "bedrock", "google", "ollama", "writer"})
 """The slugs of what only another adapter of ours knows."""
@@ -60,7 +79,7 @@ class Responses(Adapter):
         if is_openai(self.base_url):
             self.carries -= UNKNOWN_TO_OPENAI
         self._eager = eager
-        """Whether sealed thinking is asked for also when nobody has asked for thinking."""
+        """Whether thoughts are sent, and sealed ones asked for, when nobody has asked to think."""
 
     def hosts(self, type: str) -> bool:
         """Take every tool for theirs that is not another adapter's."""
@@ -73,14 +92,15 @@ class Responses(Adapter):
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt in the protocol's own words."""
         request = prompt.request
-        body: Fields = {"model": prompt.model, "input": written(prompt.items)}
+        thinks = self._eager or bool(request.reasoning)
+        body: Fields = {"model": prompt.model, "input": written(prompt.items, thinks=thinks)}
         for name in PASSED:
             value = getattr(request, name)
             if value != getattr(DEFAULTS, name):
                 body[name] = WRITERS.get(name, plainly)(value)
         body |= {} if request.extra is UNSET else passed_on(request.extra)
         include = [name for name in request.include if name != ENCRYPTED_REASONING]
-        if self._eager or request.reasoning:
+        if thinks:
             include.append(ENCRYPTED_REASONING)
         if include:
             body["include"] = include
@@ -95,13 +115,13 @@ class Responses(Adapter):
     def instead(self, error: UpstreamError) -> Adapter | None:
         """Return chat for a server without `/responses`, or this one asking for less.
 
-        OpenAI's models that do not think refuse to be asked for sealed thinking.
+        OpenAI's models that do not think refuse thoughts, and to be asked for sealed ones.
         """
         if is_absent(error):
             key = self.provider.api_key_env or self.key_env[0]
             there = replace(self.provider, base_url=self.base_url, api_key_env=key)
             return OpenAI(there)
-        if self._eager and is_unsealed(error):
+        if self._eager and is_thoughtless(error):
             return Responses(self.provider, eager=False)
         return None
 
@@ -121,9 +141,10 @@ def is_absent(error: UpstreamError) -> bool:
     return error.status in ABSENT and error.payload.code != "model_not_found"
 
 
-def is_unsealed(error: UpstreamError) -> bool:
-    """Tell whether a request was refused because it asked for sealed thinking."""
-    return error.status == 400 and UNSEALED in error.payload.message.lower()
+def is_thoughtless(error: UpstreamError) -> bool:
+    """Tell whether a request was refused because its model does not think."""
+    said = error.payload.message.lower()
+    return error.status == 400 and any(words in said for words in THOUGHTLESS)
 
 
 # --- what is sent ---------------------------------------------------------------------------------
@@ -158,12 +179,12 @@ def passed_on(extra: Fields) -> Fields:
     return {name: extra[name] for name in extra if not name.startswith("antiphon:")}
 
 
-def written(items: Sequence[Item]) -> list[Fields]:
+def written(items: Sequence[Item], *, thinks: bool) -> list[Fields]:
     """Write a conversation. Thinking that leads to nothing is left out: OpenAI refuses it."""
     told: list[Fields] = []
     leads = False
     for item in reversed(items):
-        if isinstance(item, Reasoning) and not (leads and item.encrypted_content):
+        if isinstance(item, Reasoning) and not (thinks and leads and item.encrypted_content):
             continue
         told.append(item_of(item))
         leads = is_output(item)
@@ -181,12 +202,13 @@ def is_output(item: Item) -> bool:
 def item_of(item: Item) -> Fields:
     """Write an item, without what only we know of it."""
     fields = cast("Fields", plainly(item))
-    if not isinstance(item, ExtensionItem):
+    if not isinstance(item, ExtensionItem) or item.type in TIMELESS:
         fields.pop("status", None)
     if isinstance(item, Reasoning) and item.encrypted_content == RAW_MARK:
         del fields["encrypted_content"]  # it is not theirs; and these servers want an id
         return fields
-    fields.pop("id", None)
+    if item.type not in IDENTIFIED:
+        fields.pop("id", None)
     match item:
         case Message():
             fields["content"] = [piece(part) for part in list_of(fields["content"])]

@@ -7,7 +7,7 @@ told everything, every time.
 from typing import Literal
 
 from antiphon.adapters.fields import list_of
-from antiphon.adapters.responses import is_absent, is_unsealed, written
+from antiphon.adapters.responses import is_absent, is_thoughtless, written
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.rounds import Rounds
 from antiphon.client.client import AsyncClient
@@ -46,7 +46,7 @@ class Routes:
         if self.way == "chat":
             return self._client.in_chat(self._request(fields), rounds.items)
         round = rounds.ask()
-        body = fields | {"input": written(round.items), "store": False}
+        body = fields | {"input": written(round.items, thinks=self._sealed), "store": False}
         if self._sealed:
             asked = [name for name in list_of(fields.get("include")) if name != ENCRYPTED_REASONING]
             body["include"] = [*asked, ENCRYPTED_REASONING]
@@ -78,7 +78,7 @@ class Routes:
 
     def unsealed(self, error: UpstreamError) -> bool:
         """Ask for no sealed thinking any more if that is what was refused; tell whether it was."""
-        refused = self._sealed and is_unsealed(error)
+        refused = self._sealed and is_thoughtless(error)
         self._sealed = self._sealed and not refused
         return refused
 
