@@ -14,6 +14,7 @@ from antiphon.core import parts
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.core.items import Item
 from antiphon.engine.asked import Asked
+from antiphon.engine.checks import warnings
 from antiphon.engine.models import Sink
 
 Trouble = RequestError | UpstreamError
@@ -49,10 +50,11 @@ class Attempts:
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Have the first model answer that can, beginning with the one whose turn this is."""
         while True:
-            if self._failed:
-                sink.take(self._warnings())  # now, because an answer that fails takes no more
+            model = self.asked.model
+            if warned := self._warnings() + ([] if model.warns else warnings(turn.request)):
+                sink.take(warned)  # now, because an answer that fails takes no more
             try:
-                await self.asked.model.answer(turn, sink)
+                await model.answer(turn, sink)
                 break
             except (RequestError, UpstreamError) as error:
                 if sink.spoken:

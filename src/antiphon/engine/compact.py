@@ -30,7 +30,6 @@ from antiphon.core.synth import Synth
 from antiphon.core.value import encode
 from antiphon.engine.asked import Asked
 from antiphon.engine.attempts import Attempts
-from antiphon.engine.checks import warnings
 from antiphon.engine.engine import ANYONE, Caller, Engine
 from antiphon.engine.models import Model, Sink
 from antiphon.engine.run import Run
@@ -59,8 +58,6 @@ async def compact(
     first, now = scribes[0].asked, int(engine.clock())
     begun = Response.new(first.request, id=engine.ids("resp"), created_at=now)
     synth = Synth(begun, ids=engine.ids, clock=engine.clock)
-    for warning in [] if first.model.passes_unknown else warnings(first.request):
-        synth.feed(warning)
     run = Run(attempts.answer, attempts.turn(begun.id), synth)
     response = await run.drive()
     if run.refusal:
@@ -105,6 +102,7 @@ class Scribe(Model):
         self._model = asked.model
         self.name, self.window = self._model.name, self._model.window
         self.origin, self.entry = self._model.origin, self._model.entry
+        self.warns = self._model.warns
         self.items: list[Item] = []
 
     async def answer(self, turn: Turn, sink: Sink) -> None:

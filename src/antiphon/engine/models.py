@@ -63,8 +63,8 @@ class Model(ABC):
     origin: str
     """Who can read its sealed thinking: every model of the same origin, and no other."""
     entry: str = ""
-    passes_unknown: bool = False
-    """Whether it is given the fields of a request that nobody here knows."""
+    warns: bool = False
+    """Whether it says itself which fields of a request are not read."""
 
     @abstractmethod
     async def answer(self, turn: Turn, sink: Sink) -> None:

@@ -92,7 +92,7 @@ class Run:
         self.answering = False
         """Whether the model has begun to answer, or the caller has been promised a stream."""
         self.spoken = False
-        """Whether anything of the answer has been told."""
+        """Whether anything of the answer has been told, be it one word."""
         self.begun = asyncio.Event()
         """Set when the model has begun to answer, or has ended without."""
         self.full = False
@@ -179,7 +179,7 @@ class Run:
         told = self._synth.feed_all(self._guard.allowed(heard) if self._guard else heard)
         if not told:
             return True
-        self.spoken = True
+        self.spoken = self.spoken or any(map(says, heard))
         if not self.answering:
             self.begin()
         if self._synth.ended:
@@ -261,6 +261,13 @@ class Run:
     def _write(self, events: list[Event]) -> None:
         if self._outlet and events:
             self._outlet.write(events)
+
+
+def says(part: Part) -> bool:
+    """Tell whether a part is some of the answer itself, and not only a sign that one comes."""
+    if isinstance(part, parts.Text | parts.Refusal):
+        return bool(part.text)
+    return not isinstance(part, parts.Usage | parts.Warn | parts.Finish)
 
 
 def _seen(kept: asyncio.Future[list[Event]]) -> None:

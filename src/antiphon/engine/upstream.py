@@ -21,6 +21,7 @@ from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.errors import ErrorPayload, UpstreamError
 from antiphon.core.parts import Part
+from antiphon.engine.checks import warnings
 from antiphon.engine.models import Model, Sink
 from antiphon.transport.auth import Signer, signer
 from antiphon.transport.connection import Exchange
@@ -146,6 +147,8 @@ def keyless(name: str, variable: str) -> UpstreamError:
 class UpstreamModel(Model):
     """One model of a provider."""
 
+    warns = True
+
     def __init__(self, link: Link, model: str) -> None:
         self._link = link
         self._model = model
@@ -154,7 +157,6 @@ class UpstreamModel(Model):
         self.origin = f"{provider.name}/{link.adapter(model).family(model)}".rstrip("/")
         self._capabilities = provider.models.get(model, Capabilities())
         self.window = self._capabilities.window
-        self.passes_unknown = link.adapter(model).passes_unknown
 
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Ask the provider, and hear its answer."""
@@ -190,8 +192,9 @@ class UpstreamModel(Model):
         sent, decoder = ask(adapter, prompt)
         exchange = await self._link.open(adapter, sent)
         try:
-            if prompt.warnings:
-                sink.take(prompt.warnings)
+            unread = [] if adapter.passes_unknown else warnings(turn.request)
+            if warned := unread + prompt.warnings:
+                sink.take(warned)
             sink.begin()
             hearing = Hearing(exchange, decoder, sink, self._link.hush)
             await hearing.hear(streamed=sink.live)
@@ -209,6 +212,8 @@ class Hearing:
         self._decoder = decoder
         self._sink = sink
         self._hush = hush
+        self._failed = False
+        """Whether the provider itself has said that it broke."""
 
     async def hear(self, *, streamed: bool) -> None:
         """Hear the answer to its end; raises UpstreamError if it breaks before it has begun."""
@@ -229,7 +234,7 @@ class Hearing:
                 await self._sink.drained()
                 exchange.resume()
         except UpstreamError:
-            if not self._decoder.finished:  # or else only its last words were lost
+            if self._failed or not self._decoder.finished:  # or else only its last words were lost
                 raise
         self._tell(self._decoder.close())
 
@@ -252,6 +257,7 @@ class Hearing:
         self._sink.take(heard[:-1])
         if self._sink.spoken:
             return self._sink.take([replace(failure, error=error)])
+        self._failed = True
         raise UpstreamError(
             error.message,
             status=failure.status,

@@ -6,7 +6,7 @@ import hashlib
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.errors import RequestError
+from antiphon.core.errors import STATUS, RequestError
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.value import ShapeError
@@ -38,8 +38,9 @@ class Exchange(Struct, frozen=True):
             await send_json(self.send, self.dialect.response(response))
             return
         unkept = response.error.code == "store_unavailable"
-        body = self.dialect.error(failure_of(response))
-        await send_json(self.send, body, 503 if unkept else 500)
+        failure = failure_of(response)
+        status = 503 if unkept else STATUS.get(failure.type, 500)
+        await send_json(self.send, self.dialect.error(failure), status)
 
 
 class CreateResponse:
