@@ -70,9 +70,11 @@ def command(
         text=True,
     )
     assert process.stdout is not None
-    first = process.stdout.readline()
+    before: list[str] = []
     try:
-        assert "Antiphon serves" in first, first + process.stdout.read()
+        while not (line := process.stdout.readline()).startswith("Antiphon serves"):
+            before.append(line)  # of the log
+            assert line, "".join(before)
         yield f"http://127.0.0.1:{port}", process
     finally:
         process.terminate()

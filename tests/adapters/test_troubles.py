@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from msgspec.structs import replace
 
 from antiphon.adapters.base import Capabilities
 from antiphon.server.settings import Settings
@@ -26,7 +25,7 @@ from tests.adapters.everywhere import (
 from tests.adapters.scripts import TIME, TOOL
 from tests.asking import ask, events_of, eventually, hear, types
 from tests.serving import serving
-from tests.upstream import Answer, sse, upstream, whole
+from tests.upstream import Answer, sse, whole
 
 CRAMPED = Capabilities(window=10)
 TEXT = SCRIPTS["openai"].SCENES["text"]
@@ -41,12 +40,7 @@ def home() -> Iterator[House]:
 
 @pytest.fixture
 def patient() -> Iterator[House]:
-    aliases = {
-        "best": ["anthropic/a", "openai/b"],
-        "fast": ["openai/b"],
-        "all": ["google/c", "ollama/d", "openai/b"],
-    }
-    with house(retries=2, retry_seconds=0.01, aliases=aliases, commit_seconds=0.2) as served:
+    with house(retries=2, retry_seconds=0.01, commit_seconds=0.2) as served:
         yield served
 
 
@@ -350,130 +344,6 @@ def test_nothing_is_asked_again_after_it_has_begun(patient: House) -> None:
     patient.upstreams["openai"].play(sse(TEXT.stream[:200], cut=True))
     hear(patient.address, model="openai/m")
     assert len(patient.upstreams["openai"].requests) == 1
-
-
-# --- falling back ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("status", [401, 404, 429, 500])
-def test_the_next_model_answers_where_the_first_cannot(
-    patient: House, status: int, stream: bool
-) -> None:
-    patient.upstreams["anthropic"].play(error(status))
-    patient.upstreams["openai"].play(streamed(TEXT) if stream else in_one_piece(TEXT))
-    answer = ask(patient.address, model="best", stream=stream)
-    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
-    assert response["output"][0]["content"][0]["text"] == SAID
-    assert response["model"] == "best"
-    (warning,) = response["antiphon:warnings"]
-    assert (warning["code"], warning["param"]) == ("fallback", "model")
-    assert warning["message"] == (
-        "anthropic/a could not answer, and openai/b was asked instead: anthropic: Not so fast."
-    )
-
-
-def test_a_window_that_is_too_small_is_a_reason_to_ask_another() -> None:
-    small = replace(provider("anthropic", "http://127.0.0.1:9"), models={"a": CRAMPED})
-    with upstream(in_one_piece(TEXT)) as openai:
-        chosen = Settings(
-            providers=[small, provider("openai", openai.url)],
-            aliases={"best": ["anthropic/a", "openai/b"]},
-        )
-        with serving(chosen) as address:
-            answer = ask(address, model="best", input="word " * 100)
-    assert answer.status_code == 200
-    assert [w["code"] for w in answer.json()["antiphon:warnings"]] == ["fallback"]
-
-
-def test_a_bad_request_is_the_clients_whoever_is_asked(patient: House) -> None:
-    patient.upstreams["anthropic"].play(error(400))
-    assert ask(patient.address, model="best").status_code == 400
-    assert patient.upstreams["openai"].requests == []
-
-
-def test_a_stream_that_breaks_before_its_first_word_falls_back(patient: House) -> None:
-    events = SCRIPTS["anthropic"].SCENES["text"].stream
-    start = events[: events.index(b"event: content_block_start")]
-    broken = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n'
-    patient.upstreams["anthropic"].play(sse(start + broken))
-    patient.upstreams["openai"].play(streamed(TEXT))
-    heard = hear(patient.address, model="best")
-    assert types(heard)[-1] == "response.completed"
-    assert heard[-1]["response"]["output"][0]["content"][0]["text"] == SAID
-
-
-def test_nothing_of_a_model_that_gave_way_is_left(patient: House) -> None:
-    events = SCRIPTS["anthropic"].SCENES["text"].stream
-    start = events[: events.index(b"event: content_block_start")]
-    assert b'"input_tokens": 12' in start
-    patient.upstreams["anthropic"].play(sse(start, cut=True))
-    uncounted = TEXT.stream[: TEXT.stream.index(b'"usage": {')].rpartition(b"data: ")[0]
-    patient.upstreams["openai"].play(sse(uncounted))
-    last = hear(patient.address, model="best", presence_penalty=1)[-1]["response"]
-    assert last["usage"]["input_tokens"] != 12
-    codes = [warning["code"] for warning in last["antiphon:warnings"]]
-    assert codes == ["fallback", "usage_estimated"]  # and openai has presence penalties
-
-
-def test_a_model_that_stood_in_may_fail_too(
-    patient: House, caplog: pytest.LogCaptureFixture
-) -> None:
-    patient.upstreams["anthropic"].play(error(401))
-    begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
-    patient.upstreams["openai"].play(sse(begun + b'data: {"error":{"message":"Bad."}}\n\n'))
-    failed = hear(patient.address, model="best")[-1]["response"]
-    codes = [warning["code"] for warning in failed["antiphon:warnings"]]
-    assert (failed["status"], codes) == ("failed", ["fallback", "usage_estimated"])
-    assert "Traceback" not in caplog.text
-
-
-def test_a_stream_that_breaks_after_its_first_word_does_not(patient: House) -> None:
-    events = SCRIPTS["anthropic"].SCENES["text"].stream
-    half = events[: events.index(b"event: content_block_stop")]
-    patient.upstreams["anthropic"].play(sse(half, cut=True))
-    heard = hear(patient.address, model="best")
-    assert types(heard)[-1] == "response.failed"
-    assert patient.upstreams["openai"].requests == []
-
-
-def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: House) -> None:
-    patient.upstreams["google"].play(error(500))
-    patient.upstreams["openai"].play(in_one_piece(TEXT))
-    answer = ask(patient.address, model="all", tools=[TOOL], tool_choice="required")
-    assert answer.status_code == 200
-    assert patient.upstreams["ollama"].requests == []  # it cannot be made to call
-    codes = [warning["code"] for warning in answer.json()["antiphon:warnings"]]
-    assert codes == ["fallback", "fallback", "tool_not_called"]
-
-
-def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patient: House) -> None:
-    patient.upstreams["anthropic"].play(error(401))
-    patient.upstreams["openai"].play(in_one_piece(TEXT))
-    body = {"model": "best", "input": "Hi!"}
-    url = f"{patient.address}/v1/responses/compact"
-    made = httpx.post(url, json=body, trust_env=False).json()
-    assert [item["type"] for item in made["output"]] == ["message", "compaction"]
-    assert [warning["code"] for warning in made["antiphon:warnings"]] == ["fallback"]
-
-
-def test_when_nobody_can_answer_the_last_refusal_counts(patient: House) -> None:
-    patient.upstreams["anthropic"].play(error(500))
-    patient.upstreams["openai"].play(error(401))
-    answer = ask(patient.address, model="best")
-    told = answer.json()["error"]["message"]
-    assert answer.status_code == 401
-    assert told == (
-        "openai: Not so fast. Before it, others could not answer: "
-        "(anthropic/a: anthropic: Not so fast.)"
-    )
-
-
-def test_an_alias_is_a_model(patient: House) -> None:
-    patient.upstreams["openai"].play(in_one_piece(TEXT))
-    assert ask(patient.address, model="fast").json()["model"] == "fast"
-    listed = httpx.get(f"{patient.address}/v1/models").json()["data"]
-    assert {"best", "fast", "all"} <= {model["id"] for model in listed}
 
 
 # --- leaving --------------------------------------------------------------------------------------

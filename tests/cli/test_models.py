@@ -294,6 +294,20 @@ def test_a_server_says_which_providers_are_ready(tmp_path: Path) -> None:
     assert {name.partition("/")[0] for name in names[3:]} == {"local"}
 
 
+def test_a_provider_that_cannot_be_asked_is_named_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "antiphon.toml").write_text('[providers.mine]\nadapter = "anthropic"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "antiphon", "serve", "--port", "0", "--data", "/dev/null"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        timeout=60,
+        text=True,
+        check=False,
+    )
+    assert "WARNING antiphon.serve provider mine cannot be asked: ANTHROPIC_API_KEY" in done.stderr
+
+
 def test_a_key_on_an_open_road_is_warned_of_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text(
         '[providers.far]\nadapter = "openai"\nbase_url = "http://far.example/v1"\n'

@@ -28,6 +28,8 @@ from antiphon.server.service import Service
 from antiphon.server.settings import Settings
 from antiphon.server.upgraded import hardened_socket
 
+logger = logging.getLogger("antiphon.serve")
+
 HARD_STOP_SECONDS = 5
 """How long after its drain a server may take to end what it interrupted."""
 
@@ -78,6 +80,8 @@ def serve(options: Options) -> None:
     _log_to_stderr()
     if not own and (read := configuration(settings, options.config)):
         settings = settings.with_config(read)
+        for name in read.providers.keys() & read.reasons.keys():
+            logger.warning("provider %s cannot be asked: %s", name, read.reasons[name])
     app = loaded if own else create_app(settings)
     with listening(options.host, options.port) as taken:
         run = config(app, options.host, options.port, settings)

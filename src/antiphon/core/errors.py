@@ -61,6 +61,11 @@ class ErrorPayload(Value):
         return replace(self, code=code)
 
 
+def in_a_word(status: int, error: ErrorPayload) -> str:
+    """Say what broke as a log may say it: an error's own words may quote a prompt."""
+    return f"{status} {error.code or error.type}"
+
+
 class AntiphonError(Exception):
     """The root of all our errors."""
 

@@ -5,17 +5,20 @@ has a turn of its own. Once anything of an answer has been told there is no way 
 """
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
-from antiphon.core.errors import RequestError, UpstreamError
+from antiphon.core.errors import RequestError, UpstreamError, in_a_word
 from antiphon.core.items import Item
 from antiphon.engine.asked import Asked
 from antiphon.engine.checks import warnings
 from antiphon.engine.models import Sink
+
+logger = logging.getLogger("antiphon.engine")
 
 Trouble = RequestError | UpstreamError
 FINAL = frozenset({400, 413, 422})
@@ -70,6 +73,9 @@ class Attempts:
             raise self._in_full(error)
         self._failed.append((self.asked, error))
         self._index += 1
+        before, after = self._failed[-1][0].model.name, self.asked.model.name
+        word = in_a_word(error.status, error.payload)
+        logger.warning("%.100r cannot answer (%s); asking %.100r", before, word, after)
 
     def _in_full(self, error: Trouble) -> Trouble:
         """Return an error that tells also what happened before it."""

@@ -1,0 +1,296 @@
+"""Models that answer in the place of others, which cannot."""
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from antiphon.adapters.base import Capabilities
+from antiphon.server.settings import Settings
+from tests.adapters.everywhere import (
+    SCRIPTS,
+    House,
+    house,
+    in_one_piece,
+    provider,
+    streamed,
+)
+from tests.adapters.framing import generated, meaning
+from tests.adapters.framing import hear as hear_frames
+from tests.adapters.framing import types as frame_types
+from tests.adapters.scripts import TOOL, responses
+from tests.asking import ask, events_of, hear, types
+from tests.serving import serving
+from tests.upstream import Answer, sse, upstream, whole
+
+CRAMPED = Capabilities(window=10)
+TEXT = SCRIPTS["openai"].SCENES["text"]
+SAID = TEXT.seen.text
+TEXT_JSON = {"format": {"type": "json_object"}}
+BROKE = {"error": {"message": "Bad.", "type": "server_error", "code": "broke"}}
+
+
+@pytest.fixture
+def patient() -> Iterator[House]:
+    aliases = {
+        "best": ["anthropic/a", "openai/b"],
+        "fast": ["openai/b"],
+        "all": ["google/c", "ollama/d", "openai/b"],
+        "same": ["writer/w", "openai/b"],
+        "open": ["responses/r", "openai/b"],
+        "last": ["openai/b", "responses/r"],
+    }
+    with house(retries=0, aliases=aliases, commit_seconds=0.2) as served:
+        yield served
+
+
+def error(status: int, **headers: str) -> Answer:
+    """Refuse as most providers do."""
+    body = {"error": {"message": "Not so fast.", "type": "rate_limit_error", "code": "slow_down"}}
+    return whole(body, status, **headers)
+
+
+def chunks(*told: dict) -> Answer:
+    """Play the chunks of a chat."""
+    return sse(b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in told))
+
+
+def chunk(finish: str | None = None, **delta: str) -> dict:
+    """Write one chunk of a chat."""
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [401, 404, 429, 500])
+def test_the_next_model_answers_where_the_first_cannot(
+    patient: House, status: int, stream: bool
+) -> None:
+    patient.upstreams["anthropic"].play(error(status))
+    patient.upstreams["openai"].play(streamed(TEXT) if stream else in_one_piece(TEXT))
+    answer = ask(patient.address, model="best", stream=stream)
+    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    assert response["output"][0]["content"][0]["text"] == SAID
+    assert response["model"] == "best"
+    (warning,) = response["antiphon:warnings"]
+    assert (warning["code"], warning["param"]) == ("fallback", "model")
+    assert warning["message"] == (
+        "anthropic/a could not answer, and openai/b was asked instead: anthropic: Not so fast."
+    )
+
+
+def test_a_window_that_is_too_small_is_a_reason_to_ask_another() -> None:
+    small = replace(provider("anthropic", "http://127.0.0.1:9"), models={"a": CRAMPED})
+    with upstream(in_one_piece(TEXT)) as openai:
+        chosen = Settings(
+            providers=[small, provider("openai", openai.url)],
+            aliases={"best": ["anthropic/a", "openai/b"]},
+        )
+        with serving(chosen) as address:
+            answer = ask(address, model="best", input="word " * 100)
+    assert answer.status_code == 200
+    assert [w["code"] for w in answer.json()["antiphon:warnings"]] == ["fallback"]
+
+
+def test_a_bad_request_is_the_clients_whoever_is_asked(patient: House) -> None:
+    patient.upstreams["anthropic"].play(error(400))
+    assert ask(patient.address, model="best").status_code == 400
+    assert patient.upstreams["openai"].requests == []
+
+
+def test_a_stream_that_breaks_before_its_first_word_falls_back(patient: House) -> None:
+    events = SCRIPTS["anthropic"].SCENES["text"].stream
+    start = events[: events.index(b"event: content_block_start")]
+    broken = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n'
+    patient.upstreams["anthropic"].play(sse(start + broken))
+    patient.upstreams["openai"].play(streamed(TEXT))
+    heard = hear(patient.address, model="best")
+    assert types(heard)[-1] == "response.completed"
+    assert heard[-1]["response"]["output"][0]["content"][0]["text"] == SAID
+
+
+def test_nothing_of_a_model_that_gave_way_is_left(patient: House) -> None:
+    events = SCRIPTS["anthropic"].SCENES["text"].stream
+    start = events[: events.index(b"event: content_block_start")]
+    assert b'"input_tokens": 12' in start
+    patient.upstreams["anthropic"].play(sse(start, cut=True))
+    uncounted = TEXT.stream[: TEXT.stream.index(b'"usage": {')].rpartition(b"data: ")[0]
+    patient.upstreams["openai"].play(sse(uncounted))
+    last = hear(patient.address, model="best", presence_penalty=1)[-1]["response"]
+    assert last["usage"]["input_tokens"] != 12
+    codes = [warning["code"] for warning in last["antiphon:warnings"]]
+    assert codes == ["fallback", "usage_estimated"]  # and openai has presence penalties
+
+
+def test_a_model_that_stood_in_may_fail_too(
+    patient: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    patient.upstreams["anthropic"].play(error(401))
+    begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
+    patient.upstreams["openai"].play(sse(begun + b'data: {"error":{"message":"Bad."}}\n\n'))
+    failed = hear(patient.address, model="best")[-1]["response"]
+    codes = [warning["code"] for warning in failed["antiphon:warnings"]]
+    assert (failed["status"], codes) == ("failed", ["fallback", "usage_estimated"])
+    assert "Traceback" not in caplog.text
+
+
+def test_a_stream_that_breaks_after_its_first_word_does_not(patient: House) -> None:
+    events = SCRIPTS["anthropic"].SCENES["text"].stream
+    half = events[: events.index(b"event: content_block_stop")]
+    patient.upstreams["anthropic"].play(sse(half, cut=True))
+    heard = hear(patient.address, model="best")
+    assert types(heard)[-1] == "response.failed"
+    assert patient.upstreams["openai"].requests == []
+
+
+def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: House) -> None:
+    patient.upstreams["google"].play(error(500))
+    patient.upstreams["openai"].play(in_one_piece(TEXT))
+    answer = ask(patient.address, model="all", tools=[TOOL], tool_choice="required")
+    assert answer.status_code == 200
+    assert patient.upstreams["ollama"].requests == []  # it cannot be made to call
+    codes = [warning["code"] for warning in answer.json()["antiphon:warnings"]]
+    assert codes == ["fallback", "fallback", "tool_not_called"]
+
+
+def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patient: House) -> None:
+    patient.upstreams["anthropic"].play(error(401))
+    patient.upstreams["openai"].play(in_one_piece(TEXT))
+    body = {"model": "best", "input": "Hi!"}
+    url = f"{patient.address}/v1/responses/compact"
+    made = httpx.post(url, json=body, trust_env=False).json()
+    assert [item["type"] for item in made["output"]] == ["message", "compaction"]
+    assert [warning["code"] for warning in made["antiphon:warnings"]] == ["fallback"]
+
+
+def test_when_nobody_can_answer_the_last_refusal_counts(patient: House) -> None:
+    patient.upstreams["anthropic"].play(error(500))
+    patient.upstreams["openai"].play(error(401))
+    answer = ask(patient.address, model="best")
+    told = answer.json()["error"]["message"]
+    assert answer.status_code == 401
+    assert told == (
+        "openai: Not so fast. Before it, others could not answer: "
+        "(anthropic/a: anthropic: Not so fast.)"
+    )
+
+
+def test_an_alias_is_a_model(patient: House) -> None:
+    patient.upstreams["openai"].play(in_one_piece(TEXT))
+    assert ask(patient.address, model="fast").json()["model"] == "fast"
+    listed = httpx.get(f"{patient.address}/v1/models").json()["data"]
+    assert {"best", "fast", "all"} <= {model["id"] for model in listed}
+
+
+# --- what breaks without a word -------------------------------------------------------------------
+
+ROLE = chunk(role="assistant", content="")
+WORDLESS = {
+    "an error": [BROKE],
+    "a role": [ROLE, BROKE],
+    "an end": [chunk("stop"), BROKE],
+    "a role and an end": [ROLE, chunk("length"), BROKE],
+}
+
+
+@pytest.mark.parametrize("before", WORDLESS)
+def test_an_answer_that_breaks_without_a_word_has_failed(patient: House, before: str) -> None:
+    patient.upstreams["openai"].play(chunks(*WORDLESS[before]))
+    last = hear(patient.address, model="openai/m")[-1]
+    assert last["type"] == "response.failed"
+    assert last["response"]["error"]["code"] == "broke"
+
+
+@pytest.mark.parametrize("before", WORDLESS)
+def test_and_another_may_answer_in_its_place(patient: House, before: str) -> None:
+    patient.upstreams["writer"].play(chunks(*WORDLESS[before]))
+    patient.upstreams["openai"].play(streamed(TEXT))
+    last = hear(patient.address, model="same")[-1]
+    assert last["type"] == "response.completed"
+    assert last["response"]["output"][0]["content"][0]["text"] == SAID
+
+
+@pytest.mark.parametrize("before", WORDLESS)
+def test_frames_go_on_in_the_message_that_was_begun(patient: House, before: str) -> None:
+    patient.upstreams["writer"].play(chunks(*WORDLESS[before]))
+    patient.upstreams["openai"].play(streamed(TEXT))
+    frames = generated(hear_frames(patient.address, model="same"))
+    assert frame_types(frames)[-1] == "response.completed"
+    assert meaning(frames, TEXT.seen)["text"] == SAID
+    assert len({frame["itemId"] for frame in frames if "itemId" in frame}) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_json_that_does_not_come_has_failed(patient: House, stream: bool) -> None:
+    silent = chunks(ROLE, chunk("stop"))
+    nothing = {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}
+    patient.upstreams["writer"].play(silent if stream else whole(nothing))
+    answer = ask(patient.address, model="writer/w", stream=stream, text=TEXT_JSON)
+    told = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    assert told["error"]["code"] == "invalid_structured_output"
+
+
+def test_a_whole_answer_that_broke_on_its_way_has_the_status_of_its_error(patient: House) -> None:
+    broke = {"code": "rate_limit_exceeded", "message": "Slow down."}
+    said = responses.message("So")
+    told = responses.response(said, status="failed", error=broke)
+    patient.upstreams["responses"].play(whole(told))
+    answer = ask(patient.address, model="responses/r")
+    assert answer.status_code == 429
+    assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+
+
+# --- what is not read -----------------------------------------------------------------------------
+
+
+def unused(response: dict) -> list[str]:
+    """Return the fields that a response says were not used."""
+    told = response.get("antiphon:warnings", [])
+    return [warning["param"] for warning in told if warning["code"] == "unused_parameter"]
+
+
+def test_what_the_model_that_answers_does_not_read_is_said(patient: House) -> None:
+    patient.upstreams["responses"].play(error(500))
+    patient.upstreams["openai"].play(in_one_piece(TEXT))
+    assert unused(ask(patient.address, model="open", odd=1).json()) == ["odd"]
+
+
+def test_what_it_reads_is_not(patient: House) -> None:
+    patient.upstreams["openai"].play(error(500))
+    patient.upstreams["responses"].play(in_one_piece(SCRIPTS["responses"].SCENES["text"]))
+    assert unused(ask(patient.address, model="last", odd=1).json()) == []
+    assert patient.upstreams["responses"].requests[-1].json["odd"] == 1
+
+
+def test_a_server_that_is_asked_in_chat_reads_no_more_than_a_chat(patient: House) -> None:
+    there = patient.upstreams["responses"]
+    there.play(error(404), in_one_piece(TEXT))
+    assert unused(ask(patient.address, model="responses/r", odd=1).json()) == ["odd"]
+    assert there.requests[-1].path.endswith("/chat/completions")
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+
+def test_the_log_tells_who_could_not_answer_and_not_why_in_full(
+    patient: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    patient.upstreams["anthropic"].play(error(500))
+    patient.upstreams["openai"].play(error(429))
+    ask(patient.address, model="best")
+    fallback, last = [
+        record.getMessage() for record in caplog.records if record.levelname == "WARNING"
+    ]
+    assert fallback == "'anthropic/a' cannot answer (500 slow_down); asking 'openai/b'"
+    assert last.endswith(": 'best' cannot answer (429 slow_down)")
+    assert "Not so fast" not in caplog.text
+
+
+def test_the_log_tells_of_an_answer_that_broke_on_its_way(
+    patient: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    patient.upstreams["openai"].play(chunks(chunk(content="So"), BROKE))
+    hear(patient.address, model="openai/\nm")
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.endswith(": 'openai/\\nm' cannot answer (500 broke)")
