@@ -165,7 +165,6 @@ def test_what_a_search_cannot_be_told_is_warned_of(fields: dict, told: dict, par
         ),
         ({"input": [user_says(" ")]}, "input"),
         ({"stop": ["\n"]}, "stop[0]"),
-        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
     ],
 )
 def test_what_would_change_the_meaning_is_refused(fields: dict, param: str):

@@ -288,11 +288,14 @@ ADVICE = {
 
 
 def feature_of(request: Request) -> str | None:
-    """Return the feature that a request's format needs, if it is not plain text."""
+    """Return the feature that a request's format needs, if it is not plain text.
+
+    A format of JSON whose schema is missing or empty is JSON of any shape.
+    """
     match request.text.format:
-        case JsonSchemaFormat():
+        case JsonSchemaFormat(schema=schema) if schema:
             return "json_schema"
-        case JsonObjectFormat():
+        case JsonSchemaFormat() | JsonObjectFormat():
             return "json_object"
         case _:
             return None

@@ -146,10 +146,8 @@ MAX_DEPTH = 64
 def format_of(prompt: Prompt) -> Fields | None:
     """Write the schema that the answer must satisfy, if there is one."""
     format = prompt.request.text.format
-    if not isinstance(format, JsonSchemaFormat):
+    if not (isinstance(format, JsonSchemaFormat) and format.schema):
         return None
-    if not format.schema:
-        raise prompt.refuse("A format of JSON needs a schema.", "text.format.schema")
     schema = enforceable(prompt, format.schema, "text.format.schema")
     return {"type": "json_schema", "schema": schema}
 

@@ -225,8 +225,8 @@ def _tool(prompt: Prompt, tool: Tool, index: int) -> Fields:
 def text_format(prompt: Prompt) -> Fields | None:
     """Write the schema that the answer must satisfy, if there is one; it is JSON in a string."""
     format = prompt.request.text.format
-    if not isinstance(format, JsonSchemaFormat):
+    if not (isinstance(format, JsonSchemaFormat) and format.schema):
         return None
-    schema = enforceable(prompt, format.schema or EMPTY, "text.format.schema")
+    schema = enforceable(prompt, format.schema, "text.format.schema")
     told = {"schema": json_text(schema), "name": format.name, "description": format.description}
     return {"type": "json_schema", "structure": {"jsonSchema": filled(told)}}

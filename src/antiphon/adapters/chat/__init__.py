@@ -150,10 +150,10 @@ def grammar(format: object) -> object:
 def response_format(request: Request) -> Fields | None:
     """Write the shape that the text must have, if it is not free."""
     match request.text.format:
-        case JsonSchemaFormat() as format:
-            more = {"description": format.description, "schema": format.schema}
+        case JsonSchemaFormat(schema=schema) as format if schema:
+            more = {"description": format.description, "schema": schema}
             return named("json_schema", format.name, **more, strict=format.strict or None)
-        case JsonObjectFormat():
+        case JsonSchemaFormat() | JsonObjectFormat():
             return {"type": "json_object"}
         case _:
             return None

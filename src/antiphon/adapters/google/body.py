@@ -49,9 +49,9 @@ def generation_config(prompt: Prompt) -> Fields:
         "thinkingConfig": thinking(prompt),
     }
     match request.text.format:
-        case JsonSchemaFormat(schema=schema):
+        case JsonSchemaFormat(schema=schema) if schema:
             config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
-        case JsonObjectFormat():
+        case JsonSchemaFormat() | JsonObjectFormat():
             config["responseMimeType"] = "application/json"
         case _:
             pass
