@@ -29,6 +29,11 @@ from tests.adapters.scripts.anthropic import (
 
 # --- thinking -------------------------------------------------------------------------------------
 
+SUMMARY = {"reasoning": {"summary": "auto"}}
+QUIET_SUMMARY = {"reasoning": {"effort": "none", "summary": "auto"}}
+ANY_JSON = {"text": {"format": {"type": "json_object"}}}
+SHOWN = {"type": "adaptive", "display": "summarized"}
+
 
 @pytest.mark.parametrize(
     ("model", "fields", "thinking", "effort", "warned"),
@@ -86,6 +91,14 @@ from tests.adapters.scripts.anthropic import (
         ("claude-opus-5-5", {"reasoning": {"effort": "none"}}, None, "low", True),
         ("claude-opus-5-5", HARD, None, "high", False),
         ("claude-fable-5", HARD | MUST, None, "high", False),
+        ("claude-haiku-4-5", SUMMARY | MUST, None, None, True),
+        ("claude-haiku-4-5", QUIET_SUMMARY, None, None, True),
+        ("claude-opus-5", SUMMARY | MUST, {"type": "disabled"}, None, True),
+        ("claude-opus-5", QUIET_SUMMARY, {"type": "disabled"}, None, True),
+        ("claude-opus-5", SUMMARY | ANY_JSON, {"type": "disabled"}, None, True),
+        ("claude-fable-5", SUMMARY | MUST, None, None, True),
+        ("claude-fable-5", SUMMARY | ANY_JSON, None, None, True),
+        ("claude-opus-5-5", SUMMARY | ANY_JSON, SHOWN, None, False),
         ("qwen-claude", HARD, {"type": "adaptive"}, "high", False),
     ],
 )

@@ -51,8 +51,10 @@ def plan(prompt: Prompt, claude: Claude, *, bare: bool) -> Plan:
     forced = bool(request.tools) and claude.obeys and must_call(request.tool_choice)
     if claude.off is None:
         return _always(prompt, claude, reasoning, forced=forced)
-    if forced and reasoning.effort not in (None, "none"):
+    if forced and _is_wished(reasoning):
         _warn(prompt, "it cannot think when it must call a tool; it was told not to")
+    elif reasoning.effort == "none" and reasoning.summary:
+        _warn(prompt, "what is not thought has no summary; it was told not to think")
     if forced or reasoning.effort == "none":
         return Plan({"type": claude.off} if claude.eager else None)
     if reasoning.effort is None:
@@ -69,8 +71,12 @@ def max_tokens(prompt: Prompt, plan: Plan) -> int:
     return said or DEFAULT_MAX_TOKENS + plan.room
 
 
+def _is_wished(reasoning: ReasoningConfig) -> bool:
+    return reasoning.effort not in (None, "none") or bool(reasoning.summary)
+
+
 def _never(prompt: Prompt, reasoning: ReasoningConfig) -> Plan:
-    if reasoning.effort not in (None, "none") or reasoning.summary:
+    if _is_wished(reasoning):
         _warn(prompt, "it cannot think; it was left out")
     return Plan()
 
@@ -80,6 +86,8 @@ def _always(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, force
     if effort == "none":
         _warn(prompt, "it always thinks; it was told to do so as little as it can")
         effort = "low"
+    if forced and reasoning.summary:
+        _warn(prompt, "it cannot show its thinking when it must call a tool")
     thinking = _adaptive(reasoning) if reasoning.summary and not forced else None
     word = _effort(prompt, claude, effort) if effort else None
     return Plan(thinking, word, BUDGETS[effort or "high"])
