@@ -1,13 +1,19 @@
 """What Ollama cannot carry is refused if it changes the meaning, and warned of if it does not."""
 
+import json
+
 import pytest
 
 from antiphon.adapters.base import Capabilities
 from antiphon.core import parts
 from antiphon.core.errors import RequestError
+from tests.adapters.everywhere import house, in_one_piece
 from tests.adapters.hearing import asked
 from tests.adapters.scripts import TOOL
+from tests.adapters.scripts.ollama import SCENES
 from tests.adapters.test_ollama import IMAGE, OLLAMA, PIXEL, USER
+from tests.asking import ask
+from tests.upstream import whole
 
 
 @pytest.mark.parametrize(
@@ -85,6 +91,39 @@ def test_a_model_that_cannot_think_is_not_asked_to():
     request = asked(OLLAMA, reasoning={"effort": "high"}, capabilities=lacking)
     assert "think" not in request.body
     assert [w.param for w in request.warnings] == ["reasoning"]
+
+
+def test_a_model_that_says_it_cannot_think_is_asked_again_without_and_from_then_on():
+    refusal = whole({"error": '"gemma3" does not support thinking'}, 400)
+    wish = {"model": "ollama/gemma3", "reasoning": {"effort": "low"}}
+    with house(["ollama"]) as served:
+        there = served.upstreams["ollama"]
+        there.play(refusal, in_one_piece(SCENES["text"]))
+        answers = [ask(served.address, **wish).json() for _ in range(2)]
+    assert ["think" in sent.json for sent in there.requests] == [True, False, False]
+    for answer in answers:
+        assert answer["status"] == "completed"
+        assert [warning["param"] for warning in answer["antiphon:warnings"]] == ["reasoning"]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "invalid think value"),
+        (404, "model 'gemma3' does not support thinking"),
+        (400, '"gemma3" does not support tools'),
+    ],
+)
+def test_any_other_refusal_is_the_answer(status: int, words: str):
+    error = OLLAMA.error(status, {}, json.dumps({"error": words}).encode())
+    assert OLLAMA.instead(error) is None
+
+
+def test_a_model_that_refuses_once_more_is_not_asked_a_third_time():
+    error = OLLAMA.error(400, {}, b'{"error": "x does not support thinking"}')
+    other = OLLAMA.instead(error)
+    assert other
+    assert other.instead(error) is None
 
 
 def test_the_detail_of_an_image_is_left_out_with_a_warning():

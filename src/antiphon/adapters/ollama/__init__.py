@@ -8,7 +8,7 @@ the mark in its seal tells.
 from collections.abc import Mapping
 
 from antiphon.adapters import media
-from antiphon.adapters.base import Adapter, Decoder, Prompt, names_in
+from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, names_in
 from antiphon.adapters.faults import Fault
 from antiphon.adapters.fields import Fields, arguments_in, filled, given
 from antiphon.adapters.ollama.answer import REASONS as REASONS
@@ -16,10 +16,14 @@ from antiphon.adapters.ollama.answer import OllamaDecoder, fault_of
 from antiphon.adapters.options import THREE, nearest, wants_logprobs
 from antiphon.adapters.story import Speech, pieces, tell
 from antiphon.core.content import Content, InputImage, text_of
+from antiphon.core.errors import UpstreamError
 from antiphon.core.items import FunctionCallOutput, Message, Reasoning
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request
 from antiphon.core.tools import FunctionTool
 from antiphon.wire.upstream import Upstream
+
+THOUGHTLESS = "does not support thinking"
+"""What the server says of a model that cannot think."""
 
 
 class Ollama(Adapter):
@@ -32,6 +36,11 @@ class Ollama(Adapter):
         """temperature top_p presence_penalty frequency_penalty seed stop max_output_tokens logprobs
         reasoning tools json_object json_schema images""".split()
     )
+
+    def __init__(self, provider: Provider, *, thinks: bool = True) -> None:
+        super().__init__(provider)
+        if not thinks:
+            self.carries -= {"reasoning"}
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as Ollama's request."""
@@ -55,6 +64,13 @@ class Ollama(Adapter):
         """Return what hears the answer."""
         del prompt
         return OllamaDecoder(self)
+
+    def instead(self, error: UpstreamError) -> Adapter | None:
+        """Return this one without thinking, for a model that refuses to be told to think."""
+        is_thoughtless = error.status == 400 and THOUGHTLESS in error.payload.message
+        if is_thoughtless and "reasoning" in self.carries:
+            return Ollama(self.provider, thinks=False)
+        return None
 
     def listing(self) -> Upstream | None:
         """Describe the request that lists the models on the server."""
