@@ -396,7 +396,13 @@ def test_we_send_what_ollamas_own_client_sends(name: str):
 
 @pytest.mark.parametrize(
     ("effort", "level", "warned"),
-    [("low", "low", 0), ("high", "high", 0), ("minimal", "low", 1), ("max", "high", 1)],
+    [
+        ("low", "low", 0),
+        ("high", "high", 0),
+        ("minimal", "low", 1),
+        ("max", "high", 1),
+        ("none", "low", 1),
+    ],
 )
 def test_gpt_oss_thinks_in_three_levels(effort: str, level: str, warned: int):
     request = asked(OLLAMA, upstream_model="gpt-oss:120b-cloud", reasoning={"effort": effort})

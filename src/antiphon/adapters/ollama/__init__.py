@@ -195,9 +195,11 @@ def think(prompt: Prompt) -> bool | str | None:
         message = "Ollama writes no summaries; the thinking itself is told."
         prompt.warn("unsupported_parameter", message, "reasoning.summary")
     effort = reasoning.effort
-    if effort is None or effort == "none":
-        return None if effort is None else False
-    if prompt.model.rpartition("/")[2].startswith("gpt-oss"):
+    if effort is None:
+        return None
+    if prompt.model.rpartition("/")[2].startswith("gpt-oss"):  # which always thinks
         return nearest(prompt, effort, THREE)
+    if effort == "none":
+        return False
     nearest(prompt, effort, {effort: "on"})
     return True
