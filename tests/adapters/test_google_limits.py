@@ -35,6 +35,8 @@ def test_what_google_has_not_is_left_out_with_a_warning(fields: dict, param: str
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
+        ({"input": ""}, "input"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
         (content({"type": "input_image", "file_id": "f"}), "input[0].content[0]"),
         (content({"type": "input_image", "image_url": "s3://a/b.png"}), "input[0].content[0]"),
         (

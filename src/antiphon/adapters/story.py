@@ -33,6 +33,9 @@ from antiphon.core.value import read
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
 
+SILENCE = "There is nothing to answer; send a message."
+"""Why a conversation in which nothing is said is refused."""
+
 
 class Speech(Struct, frozen=True):
     """What one side said in a row. A tool's speech holds outputs only."""

@@ -15,7 +15,7 @@ from antiphon.adapters.anthropic.models import Claude
 from antiphon.adapters.anthropic.shapes import SLUG, Seal
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.fields import Fields, arguments_in, read_as
-from antiphon.adapters.story import Speech, legal_id, legal_name, pieces, tell
+from antiphon.adapters.story import SILENCE, Speech, legal_id, legal_name, pieces, tell
 from antiphon.core.content import Content, InputFile, InputImage, text_of
 from antiphon.core.items import (
     ExtensionItem,
@@ -48,7 +48,7 @@ class Script:
         turns = [turn for speech in speeches for turn in self._turns(speech)]
         self.messages = _alternating([turn for turn in turns if turn[1]], directed=claude.directed)
         if not self.messages:
-            raise prompt.refuse("There is nothing to answer; send a message.", "input")
+            raise prompt.refuse(SILENCE, "input")
 
     @property
     def bare(self) -> bool:

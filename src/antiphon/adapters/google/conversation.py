@@ -14,7 +14,7 @@ from antiphon.adapters.base import Prompt
 from antiphon.adapters.fields import Fields, fields_of, filled, read_as, string
 from antiphon.adapters.google.thinking import SKIP, Seal, demands_signatures, is_old
 from antiphon.adapters.media import Media, of_file, of_image
-from antiphon.adapters.story import Speech, pieces, tell
+from antiphon.adapters.story import SILENCE, Speech, pieces, tell
 from antiphon.core.content import (
     Content,
     ExtensionContent,
@@ -44,7 +44,7 @@ class Conversation:
         """The calls to which Google gave no id."""
 
     def write(self) -> tuple[list[Fields], list[Fields]]:
-        """Return the parts of the instruction, and the contents."""
+        """Return the parts of the instruction, and the contents; raises RequestError."""
         instructions = self._prompt.request.instructions
         system: list[Fields] = [{"text": instructions}] if instructions else []
         speeches = tell(self._prompt.items)
@@ -58,8 +58,10 @@ class Conversation:
             if parts := self._parts(speech, current=index > turn):
                 role = "model" if speech.role == "assistant" else "user"
                 contents.append({"role": role, "parts": parts})
+        if not (contents or system):
+            raise self._prompt.refuse(SILENCE, "input")
         if not contents:  # the instructions are all there is, and something must be asked
-            return [], [{"role": "user", "parts": system}] if system else []
+            return [], [{"role": "user", "parts": system}]
         if speeches[0].calls and contents[0]["role"] == "model":
             contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
         return system, contents
