@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from antiphon.adapters.ollama import REASONS, Ollama
 from antiphon.core import parts
+from antiphon.core.errors import RequestError
 from antiphon.core.items import FunctionCall, Message, Reasoning
 from antiphon.core.response import Response
 from antiphon.core.value import plain
@@ -470,6 +471,16 @@ def test_thinking_of_others_is_left_out():
     }
     request = asked(OLLAMA, input=[USER, thought, *HISTORY[1:]])
     assert request.body["messages"][1:] == asked(OLLAMA, input=HISTORY).body["messages"][1:]
+
+
+def test_a_turn_in_which_nothing_was_said_is_left_out():
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    silent = {"role": "assistant", "content": ""}
+    sent = asked(OLLAMA, input=[USER, thought, USER, silent, USER]).body["messages"]
+    assert sent == [{"role": "user", "content": "Hello"}] * 3
+    with pytest.raises(RequestError) as refused:
+        asked(OLLAMA, input=[thought])
+    assert refused.value.payload.param == "input"
 
 
 def test_thinking_after_words_is_marked_again():

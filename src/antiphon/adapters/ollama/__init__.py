@@ -14,7 +14,7 @@ from antiphon.adapters.fields import Fields, arguments_in, filled, given
 from antiphon.adapters.ollama.answer import REASONS as REASONS
 from antiphon.adapters.ollama.answer import OllamaDecoder, fault_of
 from antiphon.adapters.options import THREE, nearest, wants_logprobs
-from antiphon.adapters.story import Speech, pieces, tell
+from antiphon.adapters.story import SILENCE, Speech, pieces, tell
 from antiphon.core.content import Content, InputImage, text_of
 from antiphon.core.errors import UpstreamError
 from antiphon.core.items import FunctionCallOutput, Message, Reasoning
@@ -90,7 +90,7 @@ class Ollama(Adapter):
 
 
 def messages(prompt: Prompt) -> list[Fields]:
-    """Write a conversation as messages."""
+    """Write a conversation as messages; raises RequestError."""
     told: list[Fields] = []
     if prompt.request.instructions:
         told.append({"role": "system", "content": prompt.request.instructions})
@@ -98,22 +98,26 @@ def messages(prompt: Prompt) -> list[Fields]:
     for speech in tell(prompt.items):
         if speech.role == "assistant":
             names |= {call.call_id: call.name for call in speech.calls}
-            told.append(assistant(speech))
+            told += assistant(speech)
         elif speech.role == "tool":
             told += [result(prompt, output, names) for output in speech.outputs]
         else:
             for item in speech.items:
                 if isinstance(item, Message):
                     told.append({"role": speech.role, **content(prompt, item)})
+    if not told:  # of a request without messages the server thinks that it shall load the model
+        raise prompt.refuse(SILENCE, "input")
     return told
 
 
-def assistant(speech: Speech) -> Fields:
-    """Write what the model said; its own thinking goes with its calls, and only with them."""
+def assistant(speech: Speech) -> list[Fields]:
+    """Write what the model said, if it did; its own thinking goes with its calls alone."""
     said = [item.text for item in speech.items if isinstance(item, Message)]
     words = "\n".join(filter(None, said))
+    if not (words or speech.calls):
+        return []
     message: Fields = {"role": "assistant"}
-    if words or not speech.calls:
+    if words:
         message["content"] = words
     if calls := speech.calls:
         thoughts = [
@@ -131,7 +135,7 @@ def assistant(speech: Speech) -> Fields:
             }
             for call in calls
         ]
-    return message
+    return [message]
 
 
 def result(prompt: Prompt, item: FunctionCallOutput, names: Mapping[str, str]) -> Fields:
