@@ -12,8 +12,9 @@ from antiphon.adapters.writer import Writer
 from antiphon.core.content import Refusal
 from antiphon.core.items import FunctionCall, Message
 from antiphon.core.response import Response
-from tests.adapters.hearing import answered, asked, made
-from tests.adapters.scripts import TOOL, openai
+from antiphon.engine.guard import Guard
+from tests.adapters.hearing import Asked, answered, asked, heard, made, told
+from tests.adapters.scripts import TIME, TOOL, openai
 from tests.adapters.scripts import writer as script
 from tests.adapters.scripts.openai import begin, call, calls
 from tests.upstream import upstream, whole
@@ -88,6 +89,54 @@ def test_a_custom_tool_may_be_called_in_its_place(pieces: int) -> None:
     response = answered(asking, openai.stream(said, calls(called)), pieces=pieces)
     assert (response.status, response.output_text) == ("completed", "Let me see.")
     assert response.output[-1].type == "openai:custom_tool_call"
+
+
+ONE: list[dict[str, Any]] = [{"type": "function", "name": "weather"}]
+ANSWER = {"type": "function", "function": {"name": "final_answer"}}
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_the_answer_is_one_of_the_tools_that_may_be_called(mode: str) -> None:
+    asking = shapeless(tools=[TOOL, TIME], tool_choice=allowed(mode))
+    tools = [{"type": "function", "function": {"name": "weather"}}, ANSWER]
+    assert asking.body["tool_choice"] == {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "required", "tools": tools},
+    }
+    assert [named(tool) for tool in asking.body["tools"]] == ["weather", "time", "final_answer"]
+
+
+def test_the_answer_is_the_only_tool_where_none_of_the_others_may_be_called() -> None:
+    asking = shapeless(tools=[TOOL, TIME], tool_choice=allowed("none"))
+    assert asking.body["tool_choice"] == ANSWER
+    assert [named(tool) for tool in asking.body["tools"]] == ["final_answer"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "required", "none"])
+def test_the_guard_lets_the_answer_pass_whatever_else_may_be_called(mode: str) -> None:
+    asking = shapeless(tools=[TOOL, TIME], tool_choice=allowed(mode), stream=True)
+    guard = Guard.of(asking.prompt.request)
+    assert guard
+    passed = guard.allowed(heard(asking, openai.stream(given('{"x":1}'))))
+    response = told(asking, passed)[1]
+    assert (response.status, response.output_text) == ("completed", '{"x":1}')
+    assert not response.warnings
+
+
+def shapeless(**fields: Any) -> Asked:
+    """Ask OpenAI for JSON of a model that has no JSON mode."""
+    lacks = Capabilities(lacks=frozenset({"json_object"}))
+    return asked(made(OpenAI), capabilities=lacks, **JSON | fields)
+
+
+def allowed(mode: str) -> dict[str, Any]:
+    """Allow one tool."""
+    return {"type": "allowed_tools", "mode": mode, "tools": ONE}
+
+
+def named(tool: dict) -> str:
+    """Return a tool's name."""
+    return tool["function"]["name"]
 
 
 @pytest.mark.parametrize("pieces", SIZES)

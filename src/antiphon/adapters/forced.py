@@ -19,7 +19,7 @@ from antiphon.core.items import called
 from antiphon.core.parts import Part
 from antiphon.core.request import JsonSchemaFormat, Request, TextConfig
 from antiphon.core.surrogates import mend
-from antiphon.core.tools import FunctionTool, FunctionToolChoice
+from antiphon.core.tools import AllowedTools, FunctionTool, FunctionToolChoice, ToolChoice
 from antiphon.wire import json
 
 NAME = "final_answer"
@@ -44,15 +44,24 @@ def forced(prompt: Prompt) -> Prompt:
         description="Give the final answer. Call this once, when it is ready, and write no text.",
         parameters=schema_of(request),
     )
-    alone = not request.tools or request.tool_choice == "none"
-    tools = [tool] if alone else [*request.tools, tool]
-    choice = request.tool_choice
-    if alone:
-        choice = FunctionToolChoice(name=tool.name)
-    elif choice in ("auto", "required"):
-        choice = "required"
+    answer = FunctionToolChoice(name=tool.name)
+    choice = demanded(request, answer)
+    tools = [tool] if choice == answer else [*request.tools, tool]
     text = TextConfig(verbosity=request.text.verbosity)
     return replace(prompt, request=replace(request, tools=tools, tool_choice=choice, text=text))
+
+
+def demanded(request: Request, answer: FunctionToolChoice) -> ToolChoice:
+    """Return what must be called: the answer's tool, or one of those that may be."""
+    match request.tool_choice:
+        case "none" | AllowedTools(mode="none"):
+            return answer
+        case "auto" | "required":
+            return "required" if request.tools else answer
+        case AllowedTools(tools=allowed):
+            return AllowedTools(tools=[*allowed, answer], mode="required")
+        case choice:
+            return choice
 
 
 def schema_of(request: Request) -> dict[str, object]:
