@@ -105,7 +105,9 @@ def _located(url: str) -> Media:
 
 def _checked(media: Media) -> Media:
     try:
-        base64.b64decode(media.data, validate=True)
+        held = base64.b64decode(media.data, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("its data is not base64") from None
+    if not held:
+        raise ValueError("its data is empty")
     return media
