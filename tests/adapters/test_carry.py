@@ -6,6 +6,7 @@ from antiphon.adapters.base import Adapter
 from antiphon.core.errors import RequestError
 from tests.adapters.everywhere import NAMES, SCRIPTS, provider
 from tests.adapters.hearing import asked
+from tests.adapters.scripts import TOOL
 
 TRANSLATED = [name for name in NAMES if name != "responses"]
 """The dialects that are not the protocol's own."""
@@ -56,3 +57,82 @@ def test_a_file_without_data_is_refused(name: str, data: str) -> None:
     error = refusal(name, {"type": "input_file", "filename": "a.pdf", "file_data": data}).payload
     assert error.message == "This 'input_file' cannot be sent: its data is empty."
     assert error.param == "input[0].content[1]"
+
+
+@pytest.mark.parametrize("name", ["openai", "azure", "google", "responses"])
+@pytest.mark.parametrize(
+    "sound",
+    [
+        {},
+        {"input_audio": None},
+        {"input_audio": "UklGRg=="},
+        {"input_audio": {"data": "UklGRg=="}},
+        {"input_audio": {"data": "", "format": "wav"}},
+    ],
+)
+def test_a_sound_without_data_or_format_is_refused(name: str, sound: dict) -> None:
+    error = refusal(name, {"type": "input_audio", **sound}).payload
+    assert error.message == (
+        "This 'openai:input_audio' cannot be sent: it has no data or no format."
+    )
+    assert error.param == "input[0].content[1]"
+
+
+# --- custom tools ---------------------------------------------------------------------------------
+
+PATCH = {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+1"}
+DONE = {"type": "custom_tool_call_output", "call_id": "a", "output": "done"}
+
+
+def lacking(item: dict, name: str) -> dict:
+    """Return an item without one of its fields."""
+    return {field: item[field] for field in item if field != name}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({}, "tools[1].name", "missing_required_parameter"),
+        ({"name": None}, "tools[1].name", "invalid_value"),
+        ({"name": ""}, "tools[1].name", "invalid_value"),
+        ({"name": "a b"}, "tools[1].name", "invalid_value"),
+    ],
+)
+def test_a_custom_tool_is_named_as_functions_are(
+    name: str, fields: dict, param: str, code: str
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        asked(adapter(name), tools=[TOOL, {"type": "custom", **fields}])
+    error = refused.value.payload
+    assert (error.param, error.code) == (param, code)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("call", "output", "param"),
+    [
+        ({"type": "custom_tool_call"}, DONE, "input[0].call_id"),
+        (lacking(PATCH, "name"), DONE, "input[0].name"),
+        (lacking(PATCH, "input"), DONE, "input[0].input"),
+        (PATCH | {"call_id": ""}, DONE, "input[0].call_id"),
+        (PATCH | {"name": ""}, DONE, "input[0].name"),
+        (PATCH | {"input": None}, DONE, "input[0].input"),
+        (PATCH, lacking(DONE, "call_id"), "input[1].call_id"),
+        (PATCH, lacking(DONE, "output"), "input[1].output"),
+        (PATCH, DONE | {"output": None}, "input[1].output"),
+    ],
+)
+def test_a_custom_call_and_its_output_are_checked_as_functions_are(
+    name: str, call: dict, output: dict, param: str
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        asked(adapter(name), input=[call, output])
+    assert refused.value.payload.param == param
+
+
+def test_a_custom_call_may_have_a_long_id_and_an_empty_input() -> None:
+    long = {"call_id": "x" * 100}
+    made = asked(adapter("openai"), input=[PATCH | long | {"input": ""}, DONE | long])
+    call, output = made.body["messages"]
+    assert call["tool_calls"][0]["id"] == output["tool_call_id"]

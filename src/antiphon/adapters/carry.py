@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.adapters import custom
 from antiphon.adapters.base import Adapter, Prompt
-from antiphon.adapters.story import custom_output
+from antiphon.adapters.media import of_sound
 from antiphon.core.content import (
     Content,
     ExtensionContent,
@@ -23,7 +24,14 @@ from antiphon.core.content import (
     InputVideo,
 )
 from antiphon.core.errors import RequestError
-from antiphon.core.items import CUSTOM_OUTPUT, ExtensionItem, FunctionCallOutput, Item, Message
+from antiphon.core.items import (
+    CUSTOM_CALL,
+    CUSTOM_OUTPUT,
+    ExtensionItem,
+    FunctionCallOutput,
+    Item,
+    Message,
+)
 from antiphon.core.request import (
     LOGPROBS,
     JsonObjectFormat,
@@ -32,6 +40,7 @@ from antiphon.core.request import (
     TextConfig,
 )
 from antiphon.core.tools import (
+    CUSTOM,
     AllowedTools,
     ExtensionTool,
     ExtensionToolChoice,
@@ -41,7 +50,7 @@ from antiphon.core.tools import (
     may_call,
     must_call,
 )
-from antiphon.core.value import ShapeError
+from antiphon.core.value import ShapeError, join
 
 
 class Feature(Struct, frozen=True):
@@ -201,6 +210,7 @@ class Carrier:
 
     def _tool(self, tool: Tool, index: int) -> bool:
         if isinstance(tool, ExtensionTool):
+            self._custom_tool(tool, index)
             known, name = self._adapter.hosts(tool.type), tool.type
         else:
             known, name = "tools" in self._has, tool.name
@@ -208,6 +218,15 @@ class Carrier:
             message = f"{self._who} has no tool '{name}' for this model; it was left out."
             self._prompt.warn("unsupported_tool", message, f"tools[{index}]")
         return known
+
+    def _custom_tool(self, tool: ExtensionTool, index: int) -> None:
+        """Check a custom tool as a function, whoever has such tools."""
+        if tool.type != CUSTOM:
+            return
+        try:
+            custom.tool_of(tool)
+        except ShapeError as error:
+            raise misshapen(error, f"tools[{index}]") from None
 
     def _loosened(self, tool: Tool) -> Tool:
         """Return a tool that demands no more strictness than there is."""
@@ -234,25 +253,30 @@ class Carrier:
                 self._content(item, "content", item.content)
             case FunctionCallOutput(output=list() as output):
                 self._content(item, "output", output)
-            case ExtensionItem() if not self._adapter.reads(item.type):
-                message = f"{self._who} cannot read an item of type '{item.type}'; it was left out."
-                self._prompt.warn("unsupported_item", message, self._prompt.place(item))
-                return False
-            case ExtensionItem() if item.type == CUSTOM_OUTPUT:
-                self._custom_output(item)
+            case ExtensionItem():
+                return self._extension(item)
             case _:
                 pass
         return True
 
-    def _custom_output(self, item: ExtensionItem) -> None:
-        """Check the output of a custom tool as that of a function."""
-        try:
-            output = custom_output(item).output
-        except ShapeError as error:
-            place = f"{self._prompt.place(item)}.{error.path}"
-            raise RequestError.of_shape(ShapeError(place, error.reason)) from None
+    def _extension(self, item: ExtensionItem) -> bool:
+        output = self._custom(item)
+        if not self._adapter.reads(item.type):
+            message = f"{self._who} cannot read an item of type '{item.type}'; it was left out."
+            self._prompt.warn("unsupported_item", message, self._prompt.place(item))
+            return False
         if not isinstance(output, str):
             self._content(item, "output", output)
+        return True
+
+    def _custom(self, item: ExtensionItem) -> str | list[Content]:
+        """Check a custom call and its output as a function's; return what the output holds."""
+        try:
+            if item.type == CUSTOM_CALL:
+                custom.call_of(item)
+            return custom.output_of(item).output if item.type == CUSTOM_OUTPUT else ""
+        except ShapeError as error:
+            raise misshapen(error, self._prompt.place(item)) from None
 
     def _content(self, item: Item, name: str, content: Iterable[Content]) -> None:
         if DEMANDING.isdisjoint(map(type, content)):  # so it is in most messages
@@ -264,11 +288,25 @@ class Carrier:
                 self._refuse(WORDS.get(feature, f"'{part.type}'"), place, ADVICE.get(feature, ""))
             if isinstance(part, InputImage) and part.detail != "auto":
                 self._detail(f"{self._prompt.place(item)}.{name}[{index}].detail")
+            if isinstance(part, ExtensionContent) and feature == "audio":
+                self._sound(part, f"{self._prompt.place(item)}.{name}[{index}]")
+
+    def _sound(self, part: ExtensionContent, place: str) -> None:
+        try:
+            of_sound(part)
+        except ValueError as error:
+            message = f"This '{part.type}' cannot be sent: {error}."
+            raise self._prompt.refuse(message, place) from None
 
     def _detail(self, place: str) -> None:
         if "image_detail" not in self._has:
             message = f"Images have no 'detail' at {self._who}; it was not sent."
             self._prompt.warn("unsupported_parameter", message, place)
+
+
+def misshapen(error: ShapeError, place: str) -> RequestError:
+    """Blame a field of what stands in a place."""
+    return RequestError.of_shape(ShapeError(join(place, error.path), error.reason))
 
 
 WORDS = {

@@ -1,4 +1,4 @@
-"""Images and files as clients send them: a data URL, an address, or the id of an upload."""
+"""Images, files and sounds as clients send them: a data URL, an address, or the id of an upload."""
 
 import base64
 import binascii
@@ -8,7 +8,8 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.content import InputFile, InputImage
+from antiphon.adapters.fields import fields_of, string
+from antiphon.core.content import ExtensionContent, InputFile, InputImage
 
 IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 TEXTS = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$")
@@ -71,6 +72,15 @@ def of_file(part: InputFile) -> Media:
         return Media(id=_id(part), name=name)
     kind = found.kind or mimetypes.guess_type(name or found.url)[0] or ""
     return replace(found, kind=kind, name=name)
+
+
+def of_sound(part: ExtensionContent) -> Media:
+    """Read what is to be listened to; raises ValueError with what is wrong about it."""
+    sound = fields_of(part.get("input_audio"))
+    data, format = string(sound.get("data")), string(sound.get("format"))
+    if not (data and format):
+        raise ValueError("it has no data or no format")
+    return Media(kind=f"audio/{format}", data=data)
 
 
 def check_image(media: Media) -> None:

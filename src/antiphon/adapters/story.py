@@ -11,12 +11,12 @@ import hashlib
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
+from antiphon.adapters import custom
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.fields import json_text
 from antiphon.core.content import Content, InputText
 from antiphon.core.items import (
     ExtensionItem,
@@ -28,7 +28,6 @@ from antiphon.core.items import (
     answered,
     called,
 )
-from antiphon.core.value import read
 
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
@@ -63,7 +62,7 @@ def tell(items: Sequence[Item]) -> list[Speech]:
     said: Speech | None = None
     for item in items:
         if pair := answered(item):
-            output = custom_output(item) if isinstance(item, ExtensionItem) else item
+            output = custom.output_of(item) if isinstance(item, ExtensionItem) else item
             if calls := waiting.get(pair):  # the call is the nearest before it
                 calls[-1][pair].append(output)
                 said = None if calls.pop() is outputs[-1] else said
@@ -93,17 +92,6 @@ def _with_outputs(story: Iterable[Speech], outputs: Iterable[Outputs]) -> Iterat
         answers = [given[pair].popleft() for pair in pairs if given[pair]]
         if answers:
             yield Speech("tool", answers)
-
-
-def custom_output(item: ExtensionItem) -> FunctionCallOutput:
-    """Read the output of a custom tool as that of a function; raises ShapeError."""
-    held = item.get("output", "")
-    if isinstance(held, list):
-        output = cast("list[Content]", read(list[Content], cast("object", held), "output"))
-    else:
-        output = json_text(held)
-    call_id = str(item.get("call_id", ""))
-    return FunctionCallOutput(id=item.id, call_id=call_id, output=output)
 
 
 def role_of(item: Item) -> Role:

@@ -11,6 +11,7 @@ from antiphon.adapters.base import Adapter, Decoder, Prompt
 from antiphon.adapters.carry import ALL
 from antiphon.adapters.chat.answer import ChatDecoder
 from antiphon.adapters.chat.conversation import Habits, Messages
+from antiphon.adapters.custom import tool_of
 from antiphon.adapters.fields import Fields, fields_of, given, without
 from antiphon.adapters.options import wants_logprobs
 from antiphon.core.items import CUSTOM_CALL, CUSTOM_OUTPUT
@@ -114,7 +115,7 @@ class Chat(Adapter):
         """Write one tool."""
         if isinstance(tool, ExtensionTool):
             description, form = tool.get("description"), grammar(tool.get("format"))
-            return named("custom", str(tool.get("name")), description=description, format=form)
+            return named("custom", tool_of(tool).name, description=description, format=form)
         shape = {"description": tool.description, "parameters": tool.parameters}
         return named("function", tool.name, **shape, strict=tool.strict)
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.chat.answer import SEALS
+from antiphon.adapters.custom import call_of
 from antiphon.adapters.fields import Fields, json_text
 from antiphon.adapters.media import of_file, of_image
 from antiphon.adapters.story import Speech, legal_id, legal_name, pieces, tell
@@ -119,12 +120,11 @@ class Messages:
         return {"id": self._id(call_id), "type": "function", "function": function}
 
     def _custom_call(self, item: ExtensionItem) -> Fields:
-        call_id, name = str(item.get("call_id", "")), str(item.get("name", ""))
-        input = str(item.get("input", ""))
+        call = call_of(item)
         if not self._habits.native:
-            return self._call(call_id, name, json_text({"input": input}))
-        custom = {"name": legal_name(name), "input": input}
-        return {"id": self._id(call_id), "type": "custom", "custom": custom}
+            return self._call(call.call_id, call.name, json_text({"input": call.input}))
+        custom = {"name": legal_name(call.name), "input": call.input}
+        return {"id": self._id(call.call_id), "type": "custom", "custom": custom}
 
     def _id(self, call_id: str) -> str:
         if self._habits.short_ids:

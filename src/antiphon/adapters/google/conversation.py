@@ -11,9 +11,9 @@ from typing import cast
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.fields import Fields, fields_of, filled, read_as, string
+from antiphon.adapters.fields import Fields, filled, read_as
 from antiphon.adapters.google.thinking import SKIP, Seal, demands_signatures, is_old
-from antiphon.adapters.media import Media, of_file, of_image
+from antiphon.adapters.media import Media, of_file, of_image, of_sound
 from antiphon.adapters.story import SILENCE, Speech, pieces, tell
 from antiphon.core.content import (
     Content,
@@ -167,20 +167,12 @@ def _medium(part: Content) -> list[Media]:
         case InputVideo():
             found, guess = of_file(InputFile(file_url=part.video_url)), "video/mp4"
         case ExtensionContent(type="openai:input_audio"):
-            found, guess = _sound(part), ""
+            found, guess = of_sound(part), ""
         case _:
             return []
     if found.url.startswith("s3://"):
         raise ValueError("Google does not read from S3")
     return [found if found.kind else replace(found, kind=guess)]
-
-
-def _sound(part: ExtensionContent) -> Media:
-    sound = fields_of(part.get("input_audio"))
-    data, format = string(sound.get("data")), string(sound.get("format"))
-    if not (data and format):
-        raise ValueError("it has no data or no format")
-    return Media(kind=f"audio/{format}", data=data)
 
 
 def _data(media: Media) -> Fields:
