@@ -94,7 +94,7 @@ def test_content_that_bedrock_cannot_read_is_refused(part: dict):
 def test_an_image_from_the_system_is_refused():
     with pytest.raises(RequestError) as caught:
         asked(BEDROCK, input=[{"role": "system", "content": [IMAGE]}])
-    assert caught.value.payload.param == "input[0]"
+    assert caught.value.payload.param == "input[0].content[0]"
 
 
 def test_json_without_a_schema_is_had_by_a_tool():

@@ -78,6 +78,30 @@ def test_a_sound_without_data_or_format_is_refused(name: str, sound: dict) -> No
     assert error.param == "input[0].content[1]"
 
 
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+FILE = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBE"}
+SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+FROM_SYSTEM = [
+    *((name, IMAGE) for name in ["openai", "azure", "writer", "anthropic", "bedrock"]),
+    *((name, FILE) for name in ["openai", "azure", "anthropic", "bedrock"]),
+    *((name, SOUND) for name in ["openai", "azure"]),
+]
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+@pytest.mark.parametrize(("name", "piece"), FROM_SYSTEM)
+def test_only_text_comes_from_the_system(name: str, piece: dict, role: str) -> None:
+    error = refusal(name, piece, role=role).payload
+    assert "only text comes from the system; send it as the user" in error.message
+    assert error.param == "input[0].content[1]"
+
+
+@pytest.mark.parametrize("name", ["google", "ollama", "responses"])
+def test_whoever_can_look_at_what_the_system_shows_does(name: str) -> None:
+    shown = {"role": "system", "content": [IMAGE]}
+    assert "iVBORw0KGgo=" in str(asked(adapter(name), input=[shown]).body)
+
+
 # --- custom tools ---------------------------------------------------------------------------------
 
 PATCH = {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+1"}

@@ -17,7 +17,15 @@ from msgspec import Struct
 
 from antiphon.adapters import custom
 from antiphon.adapters.base import Prompt
-from antiphon.core.content import Content, InputText
+from antiphon.core.content import (
+    Content,
+    ExtensionContent,
+    InputFile,
+    InputImage,
+    InputText,
+    InputVideo,
+    text_of,
+)
 from antiphon.core.items import (
     ExtensionItem,
     FunctionCall,
@@ -121,6 +129,15 @@ def pieces(
             message = f"This '{piece.type}' cannot be sent: {error}."
             raise prompt.refuse(message, place) from None
     return written
+
+
+def directed(part: Content) -> str:
+    """Return a piece of what the system says, which can only be text; raises ValueError."""
+    match part:
+        case InputImage() | InputFile() | InputVideo() | ExtensionContent():
+            raise ValueError("only text comes from the system; send it as the user")
+        case _:
+            return text_of(part)
 
 
 def legal_id(id: str, legal: re.Pattern[str], prefix: str = "call_", size: int = 32) -> str:

@@ -15,7 +15,7 @@ from antiphon.adapters.anthropic.models import Claude
 from antiphon.adapters.anthropic.shapes import SLUG, Seal
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.fields import Fields, arguments_in, read_as
-from antiphon.adapters.story import SILENCE, Speech, legal_id, legal_name, pieces, tell
+from antiphon.adapters.story import SILENCE, Speech, directed, legal_id, legal_name, pieces, tell
 from antiphon.core.content import Content, InputFile, InputImage, text_of
 from antiphon.core.items import (
     ExtensionItem,
@@ -79,8 +79,11 @@ class Script:
                 yield role, blocks
 
     def _words(self, speech: Speech) -> str:
-        """Return what the system says, which can only be text."""
-        said = [pieces(self._prompt, m, _word) for m in speech.items if isinstance(m, Message)]
+        """Return what the system says."""
+        messages = [item for item in speech.items if isinstance(item, Message)]
+        said = [
+            pieces(self._prompt, message, lambda part: [directed(part)]) for message in messages
+        ]
         return "\n\n".join(filter(None, map("".join, said)))
 
     def _blocks(self, item: Item) -> list[Fields]:
@@ -138,14 +141,6 @@ def _ended(messages: list[Fields]) -> list[Fields]:
 
 def _text(text: str) -> list[Fields]:
     return [{"type": "text", "text": text}] if text.strip() else []
-
-
-def _word(part: Content) -> list[str]:
-    match part:
-        case InputImage() | InputFile():
-            raise ValueError("only text comes from the system; send it as the user")
-        case _:
-            return [text_of(part)]
 
 
 def _marked(blocks: list[Fields]) -> list[Fields]:

@@ -16,7 +16,7 @@ from antiphon.adapters.bedrock.models import claude
 from antiphon.adapters.bedrock.shapes import Sealed
 from antiphon.adapters.fields import Fields, arguments_in, filled, json_text, read_as
 from antiphon.adapters.media import Media
-from antiphon.adapters.story import Speech, legal_id, legal_name, pieces, tell
+from antiphon.adapters.story import Speech, directed, legal_id, legal_name, pieces, tell
 from antiphon.core.content import Content, InputFile, InputImage, text_of
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.core.request import JsonSchemaFormat
@@ -63,13 +63,10 @@ class Script:
         _trim(self.messages[-1])
 
     def _tell(self, speech: Speech) -> None:
-        blocks = [block for item in speech.items for block in self._blocks(item)]
         if speech.role == "system":
-            if other := next((block for block in blocks if "text" not in block), None):
-                message = f"Bedrock takes no {next(iter(other))} from the system. Send it as user."
-                raise self._prompt.refuse(message, self._prompt.place(speech.items[0]))
-            self.system += blocks
+            self.system += [block for item in speech.items for block in self._directions(item)]
             return
+        blocks = [block for item in speech.items for block in self._blocks(item)]
         role = "assistant" if speech.role == "assistant" else "user"
         while role == "assistant" and blocks and "reasoningContent" in blocks[-1]:
             blocks.pop()  # a thought that led to nothing is refused
@@ -93,6 +90,11 @@ class Script:
             last.append(CACHE_POINT)
 
     # --- items ---
+
+    def _directions(self, item: Item) -> list[Fields]:
+        """Write what the system says."""
+        said = isinstance(item, Message)
+        return pieces(self._prompt, item, lambda part: _text(directed(part))) if said else []
 
     def _blocks(self, item: Item) -> list[Fields]:
         match item:

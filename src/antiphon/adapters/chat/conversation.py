@@ -8,7 +8,7 @@ last thing that the user said; DeepSeek demands it then, and ignores it otherwis
 
 import mimetypes
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, repeat
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from antiphon.adapters.chat.answer import SEALS
 from antiphon.adapters.custom import call_of
 from antiphon.adapters.fields import Fields, json_text
 from antiphon.adapters.media import of_file, of_image
-from antiphon.adapters.story import Speech, legal_id, legal_name, pieces, tell
+from antiphon.adapters.story import Speech, directed, legal_id, legal_name, pieces, tell
 from antiphon.core.content import (
     Content,
     ExtensionContent,
@@ -86,15 +86,21 @@ class Messages:
                     self._assistant(speech.items, thinking=is_replayed)
                 case "tool":
                     self._outputs(speech.outputs)
-                case _:
-                    role = "user" if speech.role == "user" else self._habits.system
-                    for item in speech.items:
-                        if isinstance(item, Message):
-                            self._say(role, collapsed(self._parts(item)))
+                case "system":
+                    self._prompted(speech.items, self._habits.system, direction)
+                case "user":
+                    self._prompted(speech.items, "user", self._part)
         return self._written
 
     def _say(self, role: str, content: object, **more: object) -> None:
         self._written.append({"role": role, "content": content, **more})
+
+    def _prompted(
+        self, items: Sequence[Item], role: str, write: Callable[[Content], list[Fields]]
+    ) -> None:
+        for item in items:
+            if isinstance(item, Message):
+                self._say(role, collapsed(pieces(self._prompt, item, write)))
 
     # --- the assistant ---
 
@@ -233,6 +239,11 @@ def collapsed(written: list[Fields]) -> object:
 def text_part(text: str) -> Fields:
     """Write text."""
     return {"type": "text", "text": text}
+
+
+def direction(part: Content) -> list[Fields]:
+    """Write a piece of what the system says; raises ValueError."""
+    return [text_part(directed(part))]
 
 
 def file_of(part: InputFile) -> Fields:
