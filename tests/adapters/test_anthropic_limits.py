@@ -312,6 +312,38 @@ def test_a_schema_is_closed_and_what_cannot_be_enforced_is_said_in_words():
     assert codes(question) == [("schema_relaxed", "text.format.schema")]
 
 
+CLOSED = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [
+        (
+            {"anyOf": [{"type": "string"}], "oneOf": [{"const": "x"}, {"const": "y"}]},
+            {
+                "anyOf": [{"type": "string"}],
+                "allOf": [{"anyOf": [{"const": "x"}, {"const": "y"}]}],
+            },
+        ),
+        (
+            {"oneOf": [{"properties": {}, "type": "object"}], "allOf": [{"a": 1}], "anyOf": []},
+            {"anyOf": [], "allOf": [{"a": 1}, {"anyOf": [CLOSED]}]},
+        ),
+        (
+            {"oneOf": [{"const": "x"}], "allOf": [{"a": 1}]},
+            {"anyOf": [{"const": "x"}], "allOf": [{"a": 1}]},
+        ),
+        ({"oneOf": "strange", "anyOf": [{"a": 1}]}, {"oneOf": "strange", "anyOf": [{"a": 1}]}),
+    ],
+)
+def test_no_alternatives_of_a_schema_are_lost(schema: dict, made: dict):
+    whole = {"type": "object", "properties": {"a": schema}}
+    question = ask(text={"format": {"type": "json_schema", "name": "x", "schema": whole}})
+    sent = question.body["output_config"]["format"]["schema"]
+    assert sent["properties"] == {"a": made}
+    assert question.warnings == []
+
+
 def test_a_tool_that_is_not_strict_keeps_its_schema():
     loose = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}
     tool = {"type": "function", "name": "count", "parameters": loose}

@@ -169,14 +169,14 @@ def _closed(schema: Any, loose: set[str], depth: int) -> Any:
         return schema
     made: Schema = {}
     told: list[str] = []
-    for key, value in schema.items():
+    for key, value in _without_one_of(schema).items():
         if _is_loose(key, value):
             told.append(f"{key}: {value}")
             loose.add(key)
         elif key in MEMBERS and is_object(value):
             made[key] = {name: _closed(value[name], loose, depth + 1) for name in value}
-        elif key in ("anyOf", "oneOf", "allOf") and is_array(value):
-            made["anyOf" if key == "oneOf" else key] = [_closed(v, loose, depth + 1) for v in value]
+        elif key in ("anyOf", "allOf") and is_array(value):
+            made[key] = [_closed(v, loose, depth + 1) for v in value]
         else:
             made[key] = _closed(value, loose, depth + 1) if key == "items" else value
     if schema.get("type") == "object" or "properties" in schema:
@@ -185,6 +185,18 @@ def _closed(schema: Any, loose: set[str], depth: int) -> Any:
         words = f"({', '.join(told)})"
         made["description"] = f"{made.get('description') or ''} {words}".lstrip()
     return made
+
+
+def _without_one_of(schema: Schema) -> Schema:
+    """Say `oneOf` as `anyOf`; where there is one already, under `allOf`, so that both hold."""
+    if not is_array(schema.get("oneOf")):
+        return schema
+    rest = {key: schema[key] for key in schema if key != "oneOf"}
+    either: Schema = {"anyOf": schema["oneOf"]}
+    if "anyOf" not in rest:
+        return rest | either
+    others = rest.get("allOf")
+    return rest | {"allOf": [*(others if is_array(others) else ()), either]}
 
 
 def _is_loose(key: str, value: object) -> bool:
