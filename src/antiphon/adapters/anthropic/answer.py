@@ -9,6 +9,7 @@ include what the cache gave or took.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from antiphon.adapters.anthropic.shapes import (
@@ -80,7 +81,8 @@ class AnthropicDecoder(Decoder):
             case "content_block_delta" if event.delta:
                 return self._grown(event.index, event.delta)
             case "content_block_start" if block := event.content_block:
-                return self._begun(event.index, block, lambda: raw(sent.data, "content_block"))
+                whole = partial(raw, sent.data, "content_block")
+                return [*self._settled(), *self._begun(event.index, block, whole)]
             case "content_block_stop":
                 return self._ended(event.index)
             case type:
@@ -112,7 +114,8 @@ class AnthropicDecoder(Decoder):
             raise ValueError("it is no message")
         told: list[Part] = []
         for index, block in enumerate(answer.content):
-            told += self._begun(index, block, lambda i=index: raw(body, "content", i))
+            told += self._settled()
+            told += self._begun(index, block, partial(raw, body, "content", index))
             told += self._ended(index)
         told += self._counted(answer.usage)
         return told + (self._stopped(answer) or [self._finish(None)])
@@ -173,13 +176,23 @@ class AnthropicDecoder(Decoder):
             case "thinking" if block.signature:
                 sealed = json_text(Seal(block.signature, mend("".join(opened.pieces))))
                 return (parts.Reasoning(key=key, encrypted_content=sealed),)
-            case "tool_use":
-                given = json.encode(block.input).decode() if block.input and not opened.size else ""
-                return (parts.Call(key, arguments=given, complete=True),)
+            case "tool_use" if block.input and not opened.size:
+                opened.size += 1
+                return (parts.Call(key, arguments=json_text(block.input)),)
             case "server_tool_use":
                 return self._served(opened)
             case _:
                 return ()
+
+    def _settled(self) -> Sequence[Part]:
+        """Tell that a call without arguments is whole, as it is once another block begins.
+
+        Until then it may have been cut: a block that there is no room for ends like any other.
+        """
+        last = self._last
+        if last is None or last.block.type != "tool_use" or last.size or last.key in self._open:
+            return ()
+        return (parts.Call(last.key, complete=True),)
 
     def _text(self, opened: Opened, text: str | None) -> Sequence[Part]:
         if text is None:

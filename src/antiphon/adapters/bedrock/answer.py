@@ -79,6 +79,8 @@ class BedrockDecoder(Decoder):
         self._calls: set[int] = set()
         self._block = -1
         self._length = 0
+        self._bare: int | None = None
+        """The call that has ended last, if it has no arguments."""
         self._thought: list[str] = []
         self._signature = ""
         self._redacted = b""
@@ -124,20 +126,23 @@ class BedrockDecoder(Decoder):
 
     # --- blocks ---
 
-    def _at(self, index: int) -> None:
-        """Begin another block, if this is one."""
-        if index != self._block:
-            self._block, self._length = index, 0
-            self._thought, self._signature, self._redacted = [], "", b""
+    def _begun(self, index: int) -> Sequence[Part]:
+        """Begin another block; a call without arguments before it was not cut, but is whole."""
+        self._block, self._length = index, 0
+        self._thought, self._signature, self._redacted = [], "", b""
+        bare, self._bare = self._bare, None
+        return () if bare is None else (parts.Call(bare, complete=True),)
 
     def _grown(self, index: int, delta: Block) -> Sequence[Part]:
-        self._at(index)
+        if index != self._block:
+            return [*self._begun(index), *self._grown(index, delta)]
         if delta.text is not None:
             self._length += len(delta.text)
             return (parts.Text(delta.text, index),)
         if delta.tool_use:
             more = delta.tool_use.input
             if index in self._calls and isinstance(more, str) and more:
+                self._length += len(more)
                 return (parts.Call(index, arguments=more),)
             return ()
         if delta.reasoning_content:
@@ -147,20 +152,21 @@ class BedrockDecoder(Decoder):
         return ()
 
     def _called(self, index: int, call: ToolUse) -> Sequence[Part]:
-        self._at(index)
+        told = self._begun(index)
         if call.type == "server_tool_use":  # the provider's own affair
-            return ()
+            return told
         if not self._may_call:
             message = f"The model called '{call.name}', which it may not; the call was left out."
-            return (parts.Warn("dropped_call", message),)
+            return [*told, parts.Warn("dropped_call", message)]
         self._calls.add(index)
-        return (parts.Call(index, call.name, call_id=call.tool_use_id),)
+        return [*told, parts.Call(index, call.name, call_id=call.tool_use_id)]
 
     def _stopped(self, index: int) -> Sequence[Part]:
         if index != self._block:
             return ()
         if index in self._calls:
-            return (parts.Call(index, complete=True),)
+            self._bare = None if self._length else index
+            return ()
         notes, self._notes = self._notes, []
         return [noted(note, index, self._length) for note in notes]
 
@@ -184,7 +190,9 @@ class BedrockDecoder(Decoder):
         if call := block.tool_use:
             told += self._called(index, call)
             if index in self._calls:
-                told.append(parts.Call(index, arguments=json_text(call.input), complete=True))
+                given = ToolUse(input=json_text(call.input) if call.input else "")
+                told += self._grown(index, Block(tool_use=given))
+                told += self._stopped(index)
         elif thought := block.reasoning_content:
             proven = thought.reasoning_text or ReasoningText()
             for piece in (

@@ -40,6 +40,9 @@ REASONS: Mapping[str, parts.Reason] = {
 }
 """Why a model stops; `model_length` is Mistral's word for a window that is full."""
 
+CUTS = frozenset({"length", "content_filter"})
+"""The reasons of ours after which what was said last is not whole."""
+
 BROKEN = frozenset({"error", "insufficient_system_resource"})
 """Reasons that are failures: the first is OpenRouter's and Mistral's, the other DeepSeek's."""
 
@@ -190,7 +193,7 @@ class ChatDecoder(Decoder):
         if raw in BROKEN:
             fault = Fault(f"stopped with '{raw}'.", "model_error", raw)
             return [self.adapter.failure(fault)]
-        told = self._calls.rest()
+        told = self._calls.rest(cut=REASONS.get(raw or "") in CUTS)
         return [*told, finish(raw, REASONS, called=self._calls.made)]
 
     def _broken(self, value: object) -> parts.Failure:

@@ -14,7 +14,7 @@ import msgspec
 from antiphon.adapters.chat.shapes import Fragment
 from antiphon.adapters.fields import Fields, json_text
 from antiphon.core import parts
-from antiphon.core.items import CUSTOM_CALL, ExtensionItem
+from antiphon.core.items import CUSTOM_CALL, ExtensionItem, Status
 from antiphon.core.parts import Part
 
 
@@ -59,14 +59,14 @@ class Known:
             return None
         return self.tell()
 
-    def tell(self) -> Part:
-        """Tell the call as far as it was heard."""
+    def tell(self, status: Status = "completed") -> Part:
+        """Tell the call as far as it was heard; only a custom one is told with its status."""
         self.begun = True
         said = "".join(self.said)
         if not self.custom:
             return parts.Call(self.key, self.name, said, self.id)
         fields: Fields = {"call_id": self.id, "name": self.name, "input": said}
-        return parts.Whole(ExtensionItem(type=CUSTOM_CALL, status="completed", extra=fields))
+        return parts.Whole(ExtensionItem(type=CUSTOM_CALL, status=status, extra=fields))
 
     def _is_whole(self) -> bool:
         if not (self.said and self.said[-1].rstrip().endswith("}")):
@@ -98,9 +98,14 @@ class Calls:
             if told is not None:
                 yield told
 
-    def rest(self) -> list[Part]:
-        """Return what could not be told before the end, be it arguments of no call."""
-        return [call.tell() for call in self._all if not call.begun and (call.name or call.said)]
+    def rest(self, *, cut: bool) -> list[Part]:
+        """Return what could not be told before the end, be it arguments of no call.
+
+        What was cut is the last call, if it is any.
+        """
+        left = [call for call in self._all if not call.begun and (call.name or call.said)]
+        unsure = self._all[-1:] if cut else []
+        return [call.tell("incomplete" if call in unsure else "completed") for call in left]
 
     def _heard(self, position: int, fragment: Fragment) -> Part | None:
         index = fragment.index

@@ -1,0 +1,156 @@
+"""Calls that were cut off: the dialects end them like any other, and only the reason tells."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from antiphon.adapters.base import Adapter
+from antiphon.adapters.openai import OpenAI
+from antiphon.core.items import CUSTOM_CALL, ExtensionItem, FunctionCall
+from antiphon.core.response import Response
+from tests.adapters.claude import ANTHROPIC
+from tests.adapters.converse import BEDROCK
+from tests.adapters.hearing import answered, asked, made
+from tests.adapters.scripts import TIME, TOOL, anthropic, bedrock, openai
+
+Told = tuple[str, str, str]
+NOW, HERE = ("call_1", "time"), ("call_2", "weather")
+CITY = '{"city":"Oslo"}'
+CUT = '{"city":"Os'
+
+STREAMS: dict[str, tuple[Adapter, Callable[[str, str], bytes], list[str]]] = {
+    "openai": (
+        made(OpenAI),
+        lambda given, reason: openai.stream(
+            openai.calls(openai.begin(0, *NOW, "{}")),
+            openai.calls(openai.begin(1, *HERE, given)),
+            finish=reason,
+        ),
+        ["tool_calls", "length", "content_filter"],
+    ),
+    "anthropic": (
+        ANTHROPIC,
+        lambda given, reason: anthropic.stream(
+            anthropic.call(0, *NOW) + anthropic.call(1, *HERE, given),
+            reason,
+            anthropic.usage(1, 1),
+        ),
+        ["tool_use", "max_tokens", "refusal"],
+    ),
+    "bedrock": (
+        BEDROCK,
+        lambda given, reason: bedrock.stream(
+            bedrock.call(0, *NOW), bedrock.call(1, *HERE, given), reason=reason
+        ),
+        ["tool_use", "max_tokens", "guardrail_intervened"],
+    ),
+}
+"""Two calls, of which the first has no arguments: streamed, and the words that end them."""
+
+WHOLES: dict[str, tuple[Adapter, Callable[[dict, str], bytes], list[str]]] = {
+    "anthropic": (
+        ANTHROPIC,
+        lambda given, reason: json.dumps(
+            anthropic.message(
+                [anthropic.call_block(*NOW, {}), anthropic.call_block(*HERE, given)],
+                reason,
+                anthropic.usage(1, 1),
+            )
+        ).encode(),
+        ["tool_use", "max_tokens", "refusal"],
+    ),
+    "bedrock": (
+        BEDROCK,
+        lambda given, reason: bedrock.whole(
+            bedrock.use(*NOW, {}), bedrock.use(*HERE, given), reason=reason
+        ),
+        ["tool_use", "max_tokens", "guardrail_intervened"],
+    ),
+}
+"""The same in one piece, where arguments are an object, cut or not."""
+
+FIRST = ("time", "{}", "completed")
+
+
+def told(response: Response) -> list[Told]:
+    """Return the calls of a response."""
+    calls = [item for item in response.output if isinstance(item, FunctionCall)]
+    return [(call.name, call.arguments, str(call.status)) for call in calls]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("given", [CUT, CITY, ""])
+def test_the_last_call_of_a_stream_that_was_cut_is_incomplete(name: str, given: str):
+    adapter, stream, (_, *cuts) = STREAMS[name]
+    for reason in cuts:
+        response = answered(asked(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason))
+        assert response.status == "incomplete"
+        assert told(response) == [FIRST, ("weather", given, "incomplete")]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(("given", "arguments"), [(CITY, CITY), ("", "{}")])
+def test_a_stream_that_ends_in_calls_has_whole_ones(name: str, given: str, arguments: str):
+    adapter, stream, (reason, *_) = STREAMS[name]
+    response = answered(asked(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason))
+    assert response.status == "completed"
+    assert told(response) == [FIRST, ("weather", arguments, "completed")]
+
+
+@pytest.mark.parametrize("name", WHOLES)
+@pytest.mark.parametrize(("given", "arguments"), [({"city": "Oslo"}, CITY), ({}, "")])
+def test_the_last_call_of_a_whole_answer_that_was_cut_is_incomplete(
+    name: str, given: dict, arguments: str
+):
+    adapter, whole, (_, *cuts) = WHOLES[name]
+    for reason in cuts:
+        asking = asked(adapter, tools=[TOOL, TIME])
+        response = answered(asking, whole(given, reason), stream=False)
+        assert response.status == "incomplete"
+        assert told(response) == [FIRST, ("weather", arguments, "incomplete")]
+
+
+@pytest.mark.parametrize("name", WHOLES)
+@pytest.mark.parametrize(("given", "arguments"), [({"city": "Oslo"}, CITY), ({}, "{}")])
+def test_a_whole_answer_that_ends_in_calls_has_whole_ones(name: str, given: dict, arguments: str):
+    adapter, whole, (reason, *_) = WHOLES[name]
+    response = answered(asked(adapter, tools=[TOOL, TIME]), whole(given, reason), stream=False)
+    assert told(response) == [FIRST, ("weather", arguments, "completed")]
+
+
+@pytest.mark.parametrize("name", ["anthropic", "bedrock"])
+def test_words_after_a_call_without_arguments_show_that_it_is_whole(name: str):
+    call, words = {
+        "anthropic": (anthropic.call(0, *NOW), anthropic.text(1, "Once upon")),
+        "bedrock": (bedrock.call(0, *NOW), bedrock.text(1, "Once upon")),
+    }[name]
+    body = {
+        "anthropic": anthropic.stream(call + words, "max_tokens", anthropic.usage(1, 1)),
+        "bedrock": bedrock.stream(call, words, reason="max_tokens"),
+    }[name]
+    response = answered(asked(STREAMS[name][0], stream=True, tools=[TIME]), body)
+    assert [(item.type, item.status) for item in response.output] == [  # type: ignore[union-attr]
+        ("function_call", "completed"),
+        ("message", "incomplete"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("finish", "status"),
+    [("length", "incomplete"), ("content_filter", "incomplete"), ("tool_calls", "completed")],
+)
+@pytest.mark.parametrize("streamed", [True, False])
+def test_of_custom_calls_only_the_last_can_have_been_cut(finish: str, status: str, streamed: bool):
+    bits = [
+        {"index": index, "id": id, "type": "custom", "custom": {"name": "patch", "input": given}}
+        for index, (id, given) in enumerate([("a", "+1"), ("b", "+")])
+    ]
+    write = openai.stream if streamed else openai.whole
+    body = write(openai.calls(*bits), finish=finish)
+    response = answered(asked(made(OpenAI), stream=streamed), body, stream=streamed)
+    calls = [item for item in response.output if isinstance(item, ExtensionItem)]
+    assert [(call.type, call.get("input"), call.status) for call in calls] == [
+        (CUSTOM_CALL, "+1", "completed"),
+        (CUSTOM_CALL, "+", status),
+    ]
