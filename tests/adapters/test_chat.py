@@ -377,26 +377,6 @@ def test_noise_around_the_answer_is_not_heard():
     ]
 
 
-@pytest.mark.parametrize("ending", [b"", DONE, b"data: [DONE]", DONE + b"data: junk\n\n"])
-def test_usage_in_the_last_chunk_and_any_ending_is_a_clean_end(ending: bytes):
-    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
-    body = frame(chunk({"content": "Hi"})) + frame(chunk({}, "stop", usage=usage)) + ending
-    response = streamed(body)
-    assert (response.status, response.output_text) == ("completed", "Hi")
-    assert response.usage
-    assert response.usage.total_tokens == 4
-
-
-def test_usage_in_every_chunk_counts_once():
-    def counted(n: int) -> dict:
-        return {"prompt_tokens": 3, "completion_tokens": n, "total_tokens": 3 + n}
-
-    body = b"".join(frame(chunk({"content": "x"}, usage=counted(n))) for n in (1, 2, 3))
-    response = streamed(body + frame(chunk({}, "stop", usage=counted(3))))
-    assert response.usage
-    assert response.usage.output_tokens == 3
-
-
 def test_done_without_a_reason_is_a_normal_end():
     body = frame(chunk({"content": "Hi"})) + DONE
     assert parts.Finish("stop", None) in heard(asked(CHAT, stream=True), body)
@@ -533,35 +513,3 @@ def test_every_chunk_of_words_is_told_also_an_empty_one():
         events += synth.feed(part)
     words = [e.delta for e in events if e.type == "response.output_text.delta"]  # type: ignore[union-attr]
     assert words == ["", "a", "", "b"]
-
-
-# --- what is counted beside a failure ---
-
-COUNTED = {"prompt_tokens": 11, "completion_tokens": 22, "total_tokens": 33}
-SPENT = {"index": 0, "delta": {"content": "lo"}, "finish_reason": "insufficient_system_resource"}
-ERRED = {"index": 0, "delta": {"content": ""}, "error": {"message": "Bad.", "code": 502}}
-
-
-@pytest.mark.parametrize("pieces", [0, 1, 90])
-@pytest.mark.parametrize("choice", [SPENT, ERRED])
-def test_a_failure_is_the_last_word_and_its_tokens_are_counted(choice: dict, pieces: int):
-    last = chunk({}) | {"choices": [choice], "usage": COUNTED}
-    body = frame(chunk({"content": "Hel"})) + frame(last) + DONE
-    response = answered(asked(CHAT, stream=True), body, pieces=pieces)
-    assert response.status == "failed"
-    assert response.output_text.startswith("Hel")
-    assert response.usage
-    assert response.usage.total_tokens == 33
-
-
-@pytest.mark.parametrize("finish", [None, "insufficient_system_resource"])
-def test_a_whole_answer_that_failed_has_nothing_after_it(finish: str | None):
-    message = {"role": "assistant", "content": None}
-    choice = {"index": 0, "message": message, "finish_reason": finish, "error": None}
-    choice |= {} if finish else {"error": {"message": "Bad.", "code": 502}}
-    parts_heard = heard(
-        asked(CHAT), json.dumps({"choices": [choice], "usage": COUNTED}).encode(), stream=False
-    )
-    assert isinstance(parts_heard[-1], parts.Failure)
-    assert sum(isinstance(part, parts.Usage) for part in parts_heard) == 1
-    assert not any(isinstance(part, parts.Finish) for part in parts_heard)

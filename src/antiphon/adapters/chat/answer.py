@@ -209,12 +209,18 @@ def error_in(data: bytes) -> object:
 
 
 def usage_of(usage: Usage) -> parts.Usage:
-    """Read token counts; those of the prompt include what was cached."""
+    """Read token counts; those of the prompt include what was cached.
+
+    Some servers, xAI's for one, count thinking in nothing but the total.
+    """
     read = usage.prompt_tokens_details or usage.prompt_token_details
     written = usage.completion_tokens_details
+    given, made, total = usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
+    if given is not None and made is not None and total is not None:
+        made = max(made, total - given)
     return parts.Usage(
-        usage.prompt_tokens,
-        usage.completion_tokens,
+        given,
+        made,
         read.cached_tokens if read else None,
         written.reasoning_tokens if written else None,
     )

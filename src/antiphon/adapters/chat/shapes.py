@@ -102,6 +102,7 @@ class Usage(Struct, gc=False):
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: InputDetails | None = None
     prompt_token_details: InputDetails | None = None
     completion_tokens_details: OutputDetails | None = None
