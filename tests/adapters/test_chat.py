@@ -427,6 +427,15 @@ ERRORS: list[tuple[bytes, int, str, str | None]] = [
     (b"event: error\ndata: mere words\n\n", 502, "mere words", None),
     (frame({"choices": [{"index": 0, "error": {"message": "in", "code": 500}}]}), 500, "in", "500"),
     (frame(chunk({}, "error")), 502, "stopped with 'error'.", "error"),
+    (frame(chunk({}, "abort")), 502, "stopped with 'abort'.", "abort"),
+    (frame(chunk({}, "network_error")), 502, "stopped with 'network_error'.", "network_error"),
+    (frame(chunk({}, x_groq={"id": "r", "error": "full"})), 502, "full", None),
+    (
+        frame(chunk({"content": "?"}, x_groq={"error": {"message": "no", "code": 503}})),
+        503,
+        "no",
+        "503",
+    ),
 ]
 
 

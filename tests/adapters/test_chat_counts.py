@@ -38,6 +38,23 @@ def test_usage_in_every_chunk_counts_once():
     assert response.usage.output_tokens == 3
 
 
+@pytest.mark.parametrize("count", [1, "1", 1.0])
+def test_groq_counts_aside(count: object):
+    counts = {"prompt_tokens": 3, "completion_tokens": count, "queue_time": 0.01}
+    body = frame(chunk({"content": "Hi"}, x_groq={"id": "req_1"}))
+    body += frame(chunk({}, "stop", x_groq={"id": "req_1", "usage": counts})) + DONE
+    response = streamed(body)
+    assert (response.output_text, response.usage) == ("Hi", Usage.of(3, 1))
+
+
+@pytest.mark.parametrize("aside", ["?", [], None, {"usage": "?"}, {"error": None}])
+def test_odd_words_aside_do_not_cost_the_answer(aside: object):
+    response = streamed(stream({"content": "Hi"}) + frame(chunk({}, x_groq=aside)))
+    assert (response.status, response.output_text) == ("completed", "Hi")
+    response = streamed(frame(chunk({"content": "Hi"}, "stop", x_groq=aside)))
+    assert (response.status, response.output_text) == ("completed", "Hi")
+
+
 XAI = {
     "prompt_tokens": 14,
     "completion_tokens": 9,

@@ -17,6 +17,7 @@ from antiphon.adapters.chat.shapes import (
     Choice,
     Chunk,
     Fragment,
+    Groq,
     Logprobs,
     Note,
     Piece,
@@ -36,15 +37,17 @@ REASONS: Mapping[str, parts.Reason] = {
     "function_call": "tool_calls",
     "length": "length",
     "model_length": "length",
+    "max_tokens": "length",
     "content_filter": "content_filter",
+    "sensitive": "content_filter",
 }
 """Why a model stops; `model_length` is Mistral's word for a window that is full."""
 
 CUTS = frozenset({"length", "content_filter"})
 """The reasons of ours after which what was said last is not whole."""
 
-BROKEN = frozenset({"error", "insufficient_system_resource"})
-"""Reasons that are failures: the first is OpenRouter's and Mistral's, the other DeepSeek's."""
+BROKEN = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
+"""Reasons that are failures: OpenRouter's and Mistral's, DeepSeek's, vLLM's, and Zhipu's."""
 
 SEALS = {field: f'{{"field":"{field}"}}' for field in ("reasoning_content", "reasoning", "content")}
 """Marks thinking with the field it came in, which is where it has to go back."""
@@ -93,7 +96,7 @@ class ChatDecoder(Decoder):
             return ()
         heard = READ(data)
         choices = heard.choices
-        if choices and len(choices) == 1 and not (heard.usage or heard.error):
+        if choices and len(choices) == 1 and not (heard.usage or heard.error or heard.x_groq):
             # Words and nothing else, as nearly every chunk is.
             choice = choices[0]
             said = choice.delta
@@ -128,12 +131,15 @@ class ChatDecoder(Decoder):
     def _heard(self, chunk: Chunk, data: bytes) -> list[Part]:
         if chunk.error or chunk.object == "error":
             return [self._broken(error_in(data))]
+        aside = chunk.x_groq or Groq()
+        if aside.error:
+            return [self._broken({"error": aside.error})]
         told: list[Part] = []
         for choice in chunk.choices or ():
             if not choice.index:
                 self._choice(choice, told)
-        if chunk.usage:
-            told.append(usage_of(chunk.usage))
+        if usage := chunk.usage or aside.usage:
+            told.append(usage_of(usage))
         return told
 
     def _choice(self, choice: Choice, told: list[Part]) -> None:

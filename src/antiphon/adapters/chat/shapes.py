@@ -108,6 +108,13 @@ class Usage(Struct, gc=False):
     completion_tokens_details: OutputDetails | None = None
 
 
+class Groq(Struct, gc=False):
+    """What Groq says beside the dialect: that it broke, and in streams its counts."""
+
+    error: object = None
+    usage: Usage | None = None
+
+
 class Chunk(Struct, gc=False):
     """A chunk of a stream, a whole answer, or an error in the place of either."""
 
@@ -115,3 +122,4 @@ class Chunk(Struct, gc=False):
     usage: Usage | None = None
     error: object = None
     object: str | None = None
+    x_groq: Groq | None = None

@@ -46,7 +46,12 @@ def _inside(changes: Mapping[str, Change]) -> Change:
 
 
 def _usage(value: object) -> object:
-    return {name: count for name, count in fields_of(value).items() if fits(Usage, {name: count})}
+    counts = fields_of(value).items()
+    return {name: count for name, count in counts if fits(Usage, {name: count})} or None
+
+
+def _groq(value: object) -> object:
+    return _changed(fields_of(value), {"usage": _usage})
 
 
 def _logprobs(value: object) -> object:
@@ -80,5 +85,6 @@ SAID = _inside(
 CHUNK: Mapping[str, Change] = {
     "choices": _each({"delta": SAID, "message": SAID, "logprobs": _logprobs}),
     "usage": _usage,
+    "x_groq": _groq,
 }
 """What is changed of a chunk, and how."""
