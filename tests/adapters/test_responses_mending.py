@@ -331,6 +331,29 @@ def test_an_error_in_the_stream_is_a_failure(error: dict, before: int):
         assert result.error.message == "responses: It broke."
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n"])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            {"message": "Slow.", "type": "requests", "code": "rate_limit_exceeded"},
+            (429, "responses: Slow.", "requests", "rate_limit_exceeded"),
+        ),
+        ({"message": "Busy.", "code": 503}, (503, "responses: Busy.", "model_error", "503")),
+        ("It broke.", (502, "responses: It broke.", "model_error", None)),
+    ],
+)
+def test_an_error_without_a_type_keeps_what_it_says(
+    error: object, told: tuple, end: bytes, strict: bool
+):
+    there = made(Responses, strict=strict)
+    body = b"data: " + json.dumps({"error": error}).encode() + b"\n\n" + end
+    (last,) = heard(asked(there, stream=True), body)
+    assert isinstance(last, parts.Failure)
+    assert (last.status, last.error.message, last.error.type, last.error.code) == told
+
+
 def test_an_error_that_a_failed_response_follows_is_told_once_with_its_usage():
     failure = {"code": "rate_limit_exceeded", "message": "Too fast."}
     end = response(status="failed", error=failure, usage=usage(3, 4))

@@ -93,6 +93,8 @@ class ResponsesDecoder(Decoder):
 
     def _event(self, type: str, data: bytes) -> Iterable[Part]:
         raw = decoded(data)
+        if raw.get("error") and not (raw.get("type") or type.startswith("response.")):
+            return self._erred(raw)  # what has failed says why, whatever its manners
         self._judge.event(type, raw)
         if self._strict and self._judge.problems:
             return (self._illegal(),)
@@ -105,8 +107,7 @@ class ResponsesDecoder(Decoder):
     def _stray(self, type: str, raw: Fields) -> Iterable[Part]:
         """Hear an event that is about no item."""
         if type == "error":
-            self._fault = error_in(raw)
-            return ()  # "will be followed by a response.failed event", with all there was
+            return self._erred(raw)
         status = type.removeprefix("response.")
         if status in ENDINGS and status != type:
             response = fields_of(raw.get("response"))
@@ -116,6 +117,10 @@ class ResponsesDecoder(Decoder):
         if is_extension_type(type):
             return (parts.Extension(type, without(raw, ["type", "sequence_number"])),)
         return ()
+
+    def _erred(self, raw: Fields) -> Iterable[Part]:
+        self._fault = error_in(raw)
+        return ()  # "will be followed by a response.failed event", with all there was
 
     STEPS: ClassVar[Mapping[str, Callable[[Told, Fields], Iterable[Part]]]] = {
         "response.output_item.added": Told.added,
