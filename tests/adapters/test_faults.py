@@ -2,7 +2,15 @@
 
 import pytest
 
+from antiphon.adapters.anthropic import Anthropic
+from antiphon.adapters.base import Adapter
+from antiphon.adapters.bedrock import Bedrock
 from antiphon.adapters.faults import Fault, fault_in, passed_on, redacted, status_of
+from antiphon.adapters.google import Google
+from antiphon.adapters.ollama import Ollama
+from antiphon.adapters.openai import OpenAI
+from antiphon.adapters.responses import Responses
+from tests.adapters.hearing import made
 
 
 @pytest.mark.parametrize(
@@ -16,13 +24,57 @@ from antiphon.adapters.faults import Fault, fault_in, passed_on, redacted, statu
         ({"error": "No."}, ("No.", None, None, None)),
         ({"detail": "No."}, ("No.", None, None, None)),
         ([{"error": {"message": "No."}}], ("No.", None, None, None)),
-        ({"error": {"message": ["No."]}}, ("", None, None, None)),
+        ({"error": {"message": ["No."]}}, ("No.", None, None, None)),
         ([], ("", None, None, None)),
-        ("No.", ("", None, None, None)),
+        ("No.", ("No.", None, None, None)),
+        ({"error": True, "message": 7, "detail": [3, None, {}]}, ("", None, None, None)),
     ],
 )
 def test_an_error_is_found_in_the_shapes_that_most_servers_use(value: object, fault: tuple):
     assert fault_in(value) == Fault(*fault)
+
+
+MISSING = {"type": "missing", "loc": ["body", "messages"], "msg": "Field required", "input": {}}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"detail": [MISSING]}, "Field required"),
+        ({"detail": [MISSING, {"msg": "No."}]}, "Field required; No."),
+        ({"object": "error", "message": {"detail": [MISSING]}, "type": "t"}, "Field required"),
+        ({"error": {"message": {"detail": [MISSING]}}}, "Field required"),
+        ({"detail": {"error": "inference exception"}}, "inference exception"),
+        ({"errors": [{"message": "AiError: bad", "code": 5006}], "messages": []}, "AiError: bad"),
+        ({"extras": {}, "errors": [{"description": "bad", "key": "fail.x"}]}, "bad"),
+        ({"errors": ["a", "b", "c", "d", "e", "f"]}, "a; b; c; d; e"),
+        ({"detail": {"detail": {"detail": {"detail": {"detail": {"detail": "deep"}}}}}}, "deep"),
+        ({"detail": [[[[[[["too deep"]]]]]]]}, ""),
+    ],
+)
+def test_the_reason_is_found_wherever_it_stands(value: object, words: str):
+    assert fault_in(value).message == words
+
+
+@pytest.mark.parametrize("kind", [OpenAI, Anthropic, Bedrock, Google, Ollama, Responses])
+@pytest.mark.parametrize(
+    ("content_type", "body", "words"),
+    [
+        ("text/plain", b"upstream connect error\n", "upstream connect error"),
+        ("Text/Plain; charset=utf-8", b"Bad key sk-abcdefgh1234", "Bad key [redacted]"),
+        ("text/plain", b"\xff!", "\ufffd!"),
+        ("text/plain", b"x" * 3000, "x" * 2000),
+        ("text/plain", b"<html>Bad gateway</html>", "answered 503 and did not say why."),
+        ("text/html", b"Bad gateway", "answered 503 and did not say why."),
+        ("text/plain", b'{"error":{"mess', "answered 503 and did not say why."),
+        ("text/plain", b"", "answered 503 and did not say why."),
+    ],
+)
+def test_a_refusal_in_mere_words_is_quoted_and_a_page_is_not(
+    kind: type[Adapter], content_type: str, body: bytes, words: str
+):
+    there = made(kind, name="there", region="eu-west-1")
+    assert str(there.error(503, {"content-type": content_type}, body)) == f"there: {words}"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from antiphon.adapters.faults import (
     passed_on,
     redacted,
     status_of,
+    text_in,
     type_of,
     unreadable,
 )
@@ -192,7 +193,7 @@ class Adapter(ABC):
         try:
             value = json.decode_lenient(body)
         except json.JSONError:
-            value = None
+            value = text_in(headers, body)
         fault = self.fault(status, headers, value)
         told = self._told(fault, status, f"answered {status} and did not say why.")
         return UpstreamError(

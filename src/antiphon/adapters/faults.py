@@ -121,17 +121,44 @@ def advice(headers: Mapping[str, str]) -> dict[str, str]:
 
 def fault_in(value: object) -> Fault:
     """Find an error in the shapes that most servers use: nested, flat, or a lone string."""
-    fields = fields_of(next(iter(list_of(value)), value))
+    first = next(iter(list_of(value)), value)
+    fields = fields_of(first)
     inner = fields.get("error")
     if isinstance(inner, str):
         return Fault(inner)
     fields = fields_of(inner) or fields
     return Fault(
-        string(fields.get("message") or fields.get("detail") or fields.get("Message")),
+        words_in(fields or first),
         type=_named(fields.get("type")),
         code=_named(fields.get("code")),
         param=_named(fields.get("param")),
     )
+
+
+WORDS = ("message", "Message", "msg", "detail", "description", "error", "errors")
+"""Where servers put what an error says, the best first."""
+
+MAX_DEPTH = 6
+MAX_REASONS = 5
+
+
+def words_in(value: object, depth: int = MAX_DEPTH) -> str:
+    """Return what an error says, wherever in it the words are; of many reasons, the first few."""
+    if isinstance(value, str) or not depth:
+        return string(value)
+    if reasons := list_of(value):
+        told = [words_in(reason, depth - 1) for reason in reasons[:MAX_REASONS]]
+        return "; ".join(filter(None, told))
+    fields = fields_of(value)
+    told = (words_in(fields[name], depth - 1) for name in WORDS if fields.get(name))
+    return next(filter(None, told), "")
+
+
+def text_in(headers: Mapping[str, str], body: bytes) -> str:
+    """Return a body that is mere words; web pages and broken JSON are none."""
+    text = body.decode(errors="replace").strip()
+    plain = headers.get("content-type", "").lower().startswith("text/plain")
+    return text if plain and not text.startswith(("<", "{", "[")) else ""
 
 
 def _named(value: object) -> str | None:

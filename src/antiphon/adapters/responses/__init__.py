@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from antiphon.adapters import carry
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
 from antiphon.adapters.faults import Fault, fault_in
-from antiphon.adapters.fields import Fields, fields_of, given, list_of, string, without
+from antiphon.adapters.fields import Fields, fields_of, given, list_of, without
 from antiphon.adapters.openai import OpenAI, is_openai
 from antiphon.adapters.responses.answer import REASONS as REASONS
 from antiphon.adapters.responses.answer import ResponsesDecoder
@@ -126,14 +126,10 @@ class Responses(Adapter):
         return None
 
     def fault(self, status: int, headers: Mapping[str, str], value: object) -> Fault:
-        """Find the error in a body: nested, flat, or a list of what did not validate."""
+        """Find the error in a body, which may be an event."""
         del status, headers
         fault = fault_in(value)
-        if fault.message:
-            return replace(fault, type=None) if fault.type == "error" else fault
-        details = [fields_of(entry) for entry in list_of(fields_of(value).get("detail"))]
-        told = [string(entry.get("msg")) for entry in details]
-        return Fault("; ".join(filter(None, told)))
+        return replace(fault, type=None) if fault.type == "error" else fault
 
 
 def is_absent(error: UpstreamError) -> bool:
