@@ -318,9 +318,6 @@ def test_what_is_unknown_is_ignored():
         event("somethingNew", contentBlockIndex=0, delta={"text": "no"})
         + encode({}, b"")
         + encode({":message-type": "event"}, b"not JSON")
-        + event("contentBlockStart", contentBlockIndex=4, start={"image": {"format": "png"}})
-        + delta(4, image={"source": {"bytes": "AAAA"}})
-        + stop(4)
         + event(
             "contentBlockStart",
             contentBlockIndex=5,
@@ -337,8 +334,21 @@ def test_what_is_unknown_is_ignored():
     said = stream(odd, text(9, "Hello"))
     expected = heard(asked(BEDROCK, tools=[TOOL], stream=True), stream(text(9, "Hello")))
     assert heard(asked(BEDROCK, tools=[TOOL], stream=True), said) == expected
-    body = whole({"image": {}}, {"guardContent": {}}, {"text": "Hello"})
+    body = whole({"guardContent": {}}, {"text": "Hello"})
     assert answered(asked(BEDROCK), body, stream=False).output_text == "Hello"
+
+
+def test_images_are_left_out_with_one_warning():
+    source = {"bytes": "AAAA"}
+    image = event("contentBlockStart", contentBlockIndex=0, start={"image": {"format": "png"}})
+    image += delta(0, image={"source": source}) * 2 + stop(0)
+    block = {"image": {"format": "png", "source": source}}
+    for response in (
+        answered(asked(BEDROCK, stream=True), stream(image, text(1, "Hello"))),
+        answered(asked(BEDROCK), whole(block, block, {"text": "Hello"}), stream=False),
+    ):
+        assert (response.status, response.output_text) == ("completed", "Hello")
+        assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]
 
 
 def test_a_call_that_only_history_allows_is_left_out():

@@ -250,6 +250,22 @@ def test_content_in_pieces_is_read_piece_by_piece():
     assert [part.type for part in once.output[1].content] == ["output_text", "refusal"]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}}]},
+        {"audio": {"id": "audio_1", "data": "UklGRg==", "transcript": "Hi", "expires_at": 1}},
+    ],
+)
+@pytest.mark.parametrize("words", ["", "Here: "])
+def test_images_and_audio_are_left_out_with_one_warning(made: dict, words: str):
+    said = {"content": words} | made
+    whole_answer, in_bits = answer(whole(said)), streamed(stream(said, {"content": None} | made))
+    for response in (whole_answer, in_bits):
+        assert (response.status, response.output_text) == ("completed", words)
+        assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]
+
+
 def test_citations_are_notes_on_the_text():
     cited = {"url": "https://a.b", "title": "A", "start_index": 0, "end_index": 2}
     notes = [{"type": "url_citation", "url_citation": cited}, {"type": "unheard_of"}]

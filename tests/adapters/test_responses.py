@@ -274,6 +274,19 @@ def test_what_is_neither_words_nor_refusal_is_left_out_with_a_warning(streamed: 
     assert "unsupported_content" in {warning.code for warning in result.warnings or []}
 
 
+@pytest.mark.parametrize("deltas", [["H", "i"], ["H"], []])
+def test_content_that_is_a_string_is_one_text(deltas: list[str]):
+    item = message("Hi") | {"content": "Hi"}
+    said = [fields for fields in events_of(message("Hi"), deltas=deltas) if "delta" in fields]
+    for result in (
+        mended(stream([*said, event("output_item.done", item=item, output_index=0)], response())),
+        mended(stream(said, response(item))),
+        answered(asked(THERE), json.dumps(response(item)).encode(), stream=False),
+    ):
+        assert [content["text"] for content in items(result)[0]["content"]] == ["Hi"]
+        assert not any(w.code == "unsupported_content" for w in result.warnings or [])
+
+
 def test_extension_events_are_passed_on_and_unknown_ones_are_not():
     middle = [
         {"type": "acme:progress", "percent": 3},

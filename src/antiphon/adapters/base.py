@@ -254,6 +254,7 @@ class Decoder(ABC):
         """Whether nothing more is to be heard, whatever else is sent."""
         self.failed = False
         """Whether it has told that the answer broke."""
+        self._left_out = False
 
     def hears(self, content_type: str) -> bool:
         """Tell whether a body of this type is a stream, and not one whole answer."""
@@ -307,6 +308,14 @@ class Decoder(ABC):
         return (self.adapter.failure(CUT),)
 
     # --- what is the same for all ---
+
+    def left_out(self) -> list[Part]:
+        """Warn of an answer that is neither text nor a call, such as an image; once is enough."""
+        if self._left_out:
+            return []
+        self._left_out = True
+        message = f"{self.adapter.provider.name} said what is neither text nor a call."
+        return [parts.Warn("unsupported_output", f"{message} It was left out.")]
 
     def _note(self, part: Part) -> None:
         if isinstance(part, parts.Finish):

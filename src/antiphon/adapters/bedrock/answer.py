@@ -149,7 +149,7 @@ class BedrockDecoder(Decoder):
             return self._thinking(index, delta.reasoning_content)
         if delta.citation:
             self._notes.append(delta.citation)
-        return ()
+        return () if delta.image is None else self.left_out()
 
     def _called(self, index: int, call: ToolUse) -> Sequence[Part]:
         told = self._begun(index)

@@ -54,6 +54,7 @@ class Block(Struct, rename="camel", gc=False):
     reasoning_content: Thought | None = None
     citation: Citation | None = None
     citations_content: Cited | None = None
+    image: object = None
 
 
 class Usage(Struct, rename="camel", gc=False):

@@ -107,6 +107,7 @@ class ChatDecoder(Decoder):
                 and not (choice.finish_reason or choice.index or choice.logprobs or choice.error)
                 and not (said.reasoning_content or said.reasoning or said.tool_calls)
                 and not (said.refusal or said.function_call or said.annotations)
+                and not (said.images or said.audio)
             ):
                 self._thinking = False
                 if self._refrain.trials:
@@ -172,6 +173,8 @@ class ChatDecoder(Decoder):
         if called:
             told.extend(self._calls.heard(called))
         self._thinking = bool(told) and type(told[-1]) is parts.Reasoning
+        if said.images or said.audio:
+            told += self.left_out()
 
     def _pieces(self, pieces: list[Piece], told: list[Part]) -> None:
         before = len(told)

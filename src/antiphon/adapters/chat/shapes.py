@@ -72,6 +72,8 @@ class Said(Struct, gc=False):
     tool_calls: list[Fragment] | None = None
     function_call: Function | None = None
     annotations: list[Note] | None = None
+    images: object = None
+    audio: object = None
 
 
 class Choice(Struct, gc=False):

@@ -36,7 +36,6 @@ from antiphon.core.parts import (
     Reasoning,
     Refusal,
     Text,
-    Warn,
 )
 from antiphon.wire import sse
 
@@ -114,7 +113,6 @@ class GoogleDecoder(Decoder):
         self._seal: Reasoning | None = None
         self._end: Finish | None = None
         self._cited: set[tuple[str, int, int]] = set()
-        self._warned = False
 
     def read(self, chunk: object) -> list[Part]:
         """Return the parts that a chunk means."""
@@ -197,7 +195,7 @@ class GoogleDecoder(Decoder):
             if signature:  # told when it is clear that no note on the text will come any more
                 self._seal = self._sealed(Seal("text", signature, len(text)))
         elif piece.inline_data or piece.executable_code or piece.code_execution_result:
-            self._warn(told)
+            told += self.left_out()
         return scores
 
     def _call(self, call: FunctionCall, signature: str | None, told: list[Part]) -> None:
@@ -221,12 +219,6 @@ class GoogleDecoder(Decoder):
             told.append(self._seal)
             self._seal = None
             self._said.clear()
-
-    def _warn(self, told: list[Part]) -> None:
-        if not self._warned:
-            self._warned = True
-            message = f"{self.adapter.provider.name} said what is neither text nor a call."
-            told.append(Warn("unsupported_output", f"{message} It was left out."))
 
     # --- notes on the text ---
 

@@ -5,6 +5,7 @@ OpenAI's; what else comes without one gets `responses:`, and goes back without i
 """
 
 import re
+from collections.abc import Sequence
 from typing import cast, get_args
 
 from msgspec import UNSET
@@ -112,9 +113,17 @@ def content_of(value: object) -> Content | None:
     return OutputText(text=string(raw["text"]), annotations=notes, logprobs=logprobs)
 
 
+def pieces_of(message: Fields) -> Sequence[object]:
+    """Return the pieces of a message; some servers write one that has only words as a string."""
+    content = message.get("content")
+    if isinstance(content, str) and content:
+        return [{"type": "output_text", "text": content}]
+    return list_of(content)
+
+
 def wordless(message: Fields) -> list[str]:
     """Return the types of the pieces of a message that are neither words nor a refusal."""
-    pieces = [fields_of(piece) for piece in list_of(message.get("content"))]
+    pieces = [fields_of(piece) for piece in pieces_of(message)]
     return [string(piece.get("type")) for piece in pieces if not {"text", "refusal"} & piece.keys()]
 
 
@@ -143,7 +152,7 @@ def message_of(raw: Fields) -> Message:
     return Message(
         role="assistant",
         status="incomplete" if raw.get("status") == "incomplete" else "completed",
-        content=[piece for c in list_of(raw.get("content")) if (piece := content_of(c))],
+        content=[piece for c in pieces_of(raw) if (piece := content_of(c))],
         phase=phase_of(raw) or UNSET,
     )
 

@@ -27,6 +27,7 @@ from antiphon.adapters.responses.items import (
     message_of,
     other_of,
     phase_of,
+    pieces_of,
     reasoning_of,
     seal_of,
     texts_of,
@@ -184,7 +185,7 @@ class Told:
 
     def _message_rest(self, heard: Heard, item: Fields) -> list[Part]:
         told: list[Part] = []
-        for index, piece in enumerate(list_of(item.get("content"))):
+        for index, piece in enumerate(pieces_of(item)):
             raw = fields_of(piece)
             face = FACES.get(string(raw.get("type")), "text")
             told += self._rest(heard, face, index, raw)
