@@ -374,6 +374,10 @@ UNREADABLE = (ValueError, RecursionError)
 """What bytes that nobody can read raise; msgspec's errors and our wire's are ValueErrors."""
 
 
+CUTS: frozenset[parts.Reason] = frozenset({"length", "content_filter"})
+"""The reasons after which what was said last is not whole, even if it has ended."""
+
+
 def finish(raw: str | None, reasons: Mapping[str, parts.Reason], *, called: bool) -> parts.Finish:
     """Say why a model stopped; of one that calls, many providers say just that it did."""
     reason = reasons.get(raw or "", "stop")

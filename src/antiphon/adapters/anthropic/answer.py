@@ -28,7 +28,7 @@ from antiphon.adapters.anthropic.shapes import (
     read_answer,
     read_event,
 )
-from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
+from antiphon.adapters.base import CUTS, MAX_EVENT, Adapter, Decoder, Prompt, finish
 from antiphon.adapters.faults import Fault, status_of
 from antiphon.adapters.fields import json_text
 from antiphon.core import parts
@@ -66,6 +66,7 @@ class AnthropicDecoder(Decoder):
         self._last: Opened | None = None
         self._queries: dict[str, object] = {}
         self._calls = False
+        self._ended_calls: list[int] = []
         self._input = self._written = self._cached = 0
 
     # --- streams ---
@@ -97,7 +98,7 @@ class AnthropicDecoder(Decoder):
                 return self._counted(event.usage) + self._stopped(event.delta or Delta())
             case "message_stop":
                 self.done = True
-                return () if self.finished else (self._finish(None),)
+                return () if self.finished else self._finish(None)
             case "error":
                 return (self._failed(event.error),)
             case _:
@@ -118,7 +119,7 @@ class AnthropicDecoder(Decoder):
             told += self._begun(index, block, partial(raw, body, "content", index))
             told += self._ended(index)
         told += self._counted(answer.usage)
-        return told + (self._stopped(answer) or [self._finish(None)])
+        return told + (self._stopped(answer) or self._finish(None))
 
     # --- blocks ---
 
@@ -176,23 +177,22 @@ class AnthropicDecoder(Decoder):
             case "thinking" if block.signature:
                 sealed = json_text(Seal(block.signature, mend("".join(opened.pieces))))
                 return (parts.Reasoning(key=key, encrypted_content=sealed),)
-            case "tool_use" if block.input and not opened.size:
-                opened.size += 1
-                return (parts.Call(key, arguments=json_text(block.input)),)
+            case "tool_use":
+                self._ended_calls.append(key)
+                given = json_text(block.input) if block.input and not opened.size else ""
+                return (parts.Call(key, arguments=given),)
             case "server_tool_use":
                 return self._served(opened)
             case _:
                 return ()
 
     def _settled(self) -> Sequence[Part]:
-        """Tell that a call without arguments is whole, as it is once another block begins.
+        """Tell that the calls that have ended are complete; one that was cut ends alike.
 
-        Until then it may have been cut: a block that there is no room for ends like any other.
+        So it is not known before another block begins, or the reason is no cut.
         """
-        last = self._last
-        if last is None or last.block.type != "tool_use" or last.size or last.key in self._open:
-            return ()
-        return (parts.Call(last.key, complete=True),)
+        ended, self._ended_calls = self._ended_calls, []
+        return [parts.Call(key, complete=True) for key in ended]
 
     def _text(self, opened: Opened, text: str | None) -> Sequence[Part]:
         if text is None:
@@ -269,10 +269,11 @@ class AnthropicDecoder(Decoder):
             told.append(parts.Refusal(details.explanation, key="refusal"))
         if reason == "pause_turn":
             told.append(parts.Warn("paused", PAUSED))
-        return [*told, self._finish(reason)]
+        return told + self._finish(reason)
 
-    def _finish(self, reason: str | None) -> parts.Finish:
-        return finish(reason, REASONS, called=self._calls)
+    def _finish(self, reason: str | None) -> list[Part]:
+        end = finish(reason, REASONS, called=self._calls)
+        return [end] if end.reason in CUTS else [*self._settled(), end]
 
     def _failed(self, told: Told | None) -> parts.Failure:
         error = told or Told()

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
+from antiphon.adapters.base import CUTS, MAX_EVENT, Adapter, Decoder, Prompt, finish
 from antiphon.adapters.bedrock.models import summarises
 from antiphon.adapters.bedrock.shapes import (
     Block,
@@ -79,8 +79,8 @@ class BedrockDecoder(Decoder):
         self._calls: set[int] = set()
         self._block = -1
         self._length = 0
-        self._bare: int | None = None
-        """The call that has ended last, if it has no arguments."""
+        self._ended: list[int] = []
+        """The calls that have ended: complete, or cut."""
         self._thought: list[str] = []
         self._signature = ""
         self._redacted = b""
@@ -127,11 +127,15 @@ class BedrockDecoder(Decoder):
     # --- blocks ---
 
     def _begun(self, index: int) -> Sequence[Part]:
-        """Begin another block; a call without arguments before it was not cut, but is whole."""
+        """Begin another block, which shows that those before it were not cut."""
         self._block, self._length = index, 0
         self._thought, self._signature, self._redacted = [], "", b""
-        bare, self._bare = self._bare, None
-        return () if bare is None else (parts.Call(bare, complete=True),)
+        return self._settled()
+
+    def _settled(self) -> Sequence[Part]:
+        """Tell that the calls that have ended are complete."""
+        ended, self._ended = self._ended, []
+        return [parts.Call(index, complete=True) for index in ended]
 
     def _grown(self, index: int, delta: Block) -> Sequence[Part]:
         if index != self._block:
@@ -142,7 +146,6 @@ class BedrockDecoder(Decoder):
         if delta.tool_use:
             more = delta.tool_use.input
             if index in self._calls and isinstance(more, str) and more:
-                self._length += len(more)
                 return (parts.Call(index, arguments=more),)
             return ()
         if delta.reasoning_content:
@@ -165,7 +168,7 @@ class BedrockDecoder(Decoder):
         if index != self._block:
             return ()
         if index in self._calls:
-            self._bare = None if self._length else index
+            self._ended.append(index)
             return ()
         notes, self._notes = self._notes, []
         return [noted(note, index, self._length) for note in notes]
@@ -190,9 +193,8 @@ class BedrockDecoder(Decoder):
         if call := block.tool_use:
             told += self._called(index, call)
             if index in self._calls:
-                given = ToolUse(input=json_text(call.input) if call.input else "")
-                told += self._grown(index, Block(tool_use=given))
-                told += self._stopped(index)
+                given = json_text(call.input) if call.input else ""
+                told += [parts.Call(index, arguments=given), *self._stopped(index)]
         elif thought := block.reasoning_content:
             proven = thought.reasoning_text or ReasoningText()
             for piece in (
@@ -214,7 +216,8 @@ class BedrockDecoder(Decoder):
     def _finish(self, reason: str | None) -> Sequence[Part]:
         if reason in MALFORMED:
             return (self.adapter.failure(Fault(MALFORMED[reason], "model_error", reason)),)
-        return (finish(reason, REASONS, called=bool(self._calls)),)
+        end = finish(reason, REASONS, called=bool(self._calls))
+        return [end] if end.reason in CUTS else [*self._settled(), end]
 
     def _used(self, usage: Usage) -> Part:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_write_input_tokens or 0

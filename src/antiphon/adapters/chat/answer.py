@@ -10,7 +10,7 @@ that never said why.
 
 from collections.abc import Iterable, Mapping
 
-from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Reader, finish
+from antiphon.adapters.base import CUTS, MAX_EVENT, Adapter, Decoder, Reader, finish
 from antiphon.adapters.chat.calls import Calls
 from antiphon.adapters.chat.refrain import Refrain
 from antiphon.adapters.chat.shapes import (
@@ -42,9 +42,6 @@ REASONS: Mapping[str, parts.Reason] = {
     "sensitive": "content_filter",
 }
 """Why a model stops; `model_length` is Mistral's word for a window that is full."""
-
-CUTS = frozenset({"length", "content_filter"})
-"""The reasons of ours after which what was said last is not whole."""
 
 BROKEN = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
 """Reasons that are failures: OpenRouter's and Mistral's, DeepSeek's, vLLM's, and Zhipu's."""
