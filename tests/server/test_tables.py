@@ -103,6 +103,14 @@ MISTAKES: list[tuple[str, str]] = [
     (OPENAI + 'api_key = "sk-hidden"', f"providers.local.api_key: {NO_KEY}"),
     (OPENAI + 'token = "sk-hidden"', f"providers.local.token: {NO_KEY}"),
     (OPENAI + 'api_key_env = "sk-hidden"', f"providers.local.api_key_env: {NO_VARIABLE}"),
+    *(
+        (OPENAI + f'api_key_env = "{key}"', f"providers.local.api_key_env: {NO_VARIABLE}")
+        for key in (
+            "a3f4c0ffee15badc0ffee15badc0ffee",  # as Azure's are
+            "AIzaSyAhiddenhiddenhiddenhiddenhidden_x",
+            "AKIAHIDDENHIDDENHIDD",
+        )
+    ),
     (OPENAI + 'api_key_env = ""', f"providers.local.api_key_env: {NO_VARIABLE}"),
     (
         OPENAI + 'headers = ["x"]',
@@ -255,6 +263,12 @@ def test_a_mistake_names_the_file_the_key_and_the_fix(text: str, message: str) -
     with pytest.raises(ConfigError) as caught:
         read(text, {}, source=Path("some/antiphon.toml"))
     assert str(caught.value) == f"some/antiphon.toml: {message}"
+
+
+@pytest.mark.parametrize("name", ["KEY", "_k2", "AZURE_OPENAI_API_KEY_2", "MYCOMPANYOPENAIAPIKEY"])
+def test_a_variable_may_have_any_name_that_looks_like_one(name: str) -> None:
+    config = read(OPENAI + f'api_key_env = "{name}"', {name: "k"})
+    assert config.keys == {"local": "k"}
 
 
 def test_a_hook_that_cannot_be_imported_is_named(

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from antiphon.adapters.base import Capabilities, Transform
 from antiphon.adapters.carry import ALL
+from antiphon.adapters.faults import SECRETS as KEYS
 from antiphon.adapters.registry import BUILT_IN, AdapterError, adapter_class, adapter_names
 from antiphon.core.value import ShapeError
 from antiphon.core.value import read as read_value
@@ -72,6 +73,8 @@ NAMES = {
     "array": "an array",
 }
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RANDOM = re.compile(r"(?=.*[0-9])[A-Za-z0-9]{20,}")
+"""What could be a variable's name, and looks as if nobody had thought of it."""
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 WORD = re.compile(r"`(\w+)`")
@@ -249,7 +252,8 @@ def _check_headers(headers: Mapping[str, str], path: str) -> None:
 
 
 def _check_variable(fields: Table, path: str) -> None:
-    if "api_key_env" in fields and not VARIABLE.fullmatch(str(fields["api_key_env"])):
+    name = str(fields.get("api_key_env", "NONE"))
+    if not VARIABLE.fullmatch(name) or RANDOM.fullmatch(name) or KEYS.search(name):
         raise ShapeError(
             dotted(path, "api_key_env"),
             "this is not the name of an environment variable. If it is the key itself, put it into "
