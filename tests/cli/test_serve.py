@@ -345,12 +345,12 @@ def test_it_ends_soon_when_it_is_told_to(number: signal.Signals) -> None:
         assert time.monotonic() - begun < 5
 
 
-def words(address: str) -> Iterator[str]:
+def words(address: str, model: str = "demo") -> Iterator[str]:
     """Give a slow stream, chunk by chunk."""
     with (
         client(address) as http,
         http.stream(
-            "POST", "/v1/responses", json={"model": "demo", "input": "SLOW", "stream": True}
+            "POST", "/v1/responses", json={"model": model, "input": "SLOW", "stream": True}
         ) as answer,
     ):
         yield from answer.iter_text()
@@ -365,3 +365,63 @@ def test_it_finishes_what_it_has_begun_before_it_ends() -> None:
         process.wait(20)
     assert "event: response.completed" in text
     assert text.endswith("data: [DONE]\n\n")
+
+
+HANGS = """
+import asyncio
+from antiphon import agent
+
+@agent("hangs")
+async def hangs(turn):
+    yield "Well, "
+    await asyncio.sleep(60)
+
+@agent("deaf")
+async def deaf(turn):
+    yield "Well, "
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_a_second_interrupt_ends_it_at_once_and_streams_are_told(
+    tmp_path: Path, times: int
+) -> None:
+    (tmp_path / "mine.py").write_text(HANGS)
+    with command("--app", "mine", cwd=tmp_path) as (address, process):
+        stream = words(address, "hangs")
+        text = next(stream)
+        begun = time.monotonic()
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        text += "".join(stream)
+        assert process.wait(20) == 130
+        assert time.monotonic() - begun < 5
+        assert process.stdout
+        said = process.stdout.read()
+    assert "event: response.failed" in text
+    assert "The server stopped while this response was being made." in text
+    assert text.endswith("data: [DONE]\n\n")
+    assert "Traceback" not in said
+
+
+def test_a_second_interrupt_does_not_wait_for_who_does_not_listen(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(HANGS)
+    with command("--app", "mine", cwd=tmp_path) as (address, process):
+        stream = words(address, "deaf")
+        next(stream)
+        begun = time.monotonic()
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        assert process.wait(20) == 130
+        assert time.monotonic() - begun < 5
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(stream)
+        assert process.stdout
+        assert "Traceback" not in process.stdout.read()

@@ -6,16 +6,18 @@ import gc
 import importlib
 import inspect
 import logging
+import signal
 import socket
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import cast
 
 import uvicorn
 
 from antiphon.agents.agent import Agent
+from antiphon.cli.leave import leave
 from antiphon.core.errors import StoreError
 from antiphon.engine.seal import check_keys
 from antiphon.server.address import is_loopback
@@ -32,6 +34,9 @@ logger = logging.getLogger("antiphon.serve")
 
 HARD_STOP_SECONDS = 5
 """How long after its drain a server may take to end what it interrupted."""
+
+HURRY_SECONDS = 1.0
+"""The same, once it was told twice to stop."""
 
 PING_SECONDS = 20
 """How often a WebSocket's client is asked whether it is there, and how long it may take to say."""
@@ -226,8 +231,23 @@ class Announced(uvicorn.Server):
         lines += introduction(self._settings, url) if self._settings else []
         print("\n".join(lines), flush=True)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; whoever presses Ctrl-C again does not want to wait."""
+        super().handle_exit(sig, frame)
+        if self.force_exit and self._service:
+            self._service.hurry()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let what runs end in its time, and interrupt the rest."""
+        """Let what runs end in its time, and interrupt the rest; or at once, if told so again."""
+        ending = asyncio.create_task(self._end(sockets))
+        while not (self.force_exit or ending.done()):
+            await asyncio.sleep(0.05)
+        if self.force_exit:
+            await asyncio.wait([ending, *self.server_state.tasks], timeout=HURRY_SECONDS)
+            leave(128 + signal.SIGINT)
+        await ending
+
+    async def _end(self, sockets: list[socket.socket] | None) -> None:
         draining = asyncio.create_task(self._service.drain()) if self._service else None
         await super().shutdown(sockets)
         if draining:

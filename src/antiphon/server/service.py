@@ -45,6 +45,7 @@ class Service:
         self.models = Models(settings.all_agents, upstreams, settings.aliases)
         self.stopping = asyncio.Event()
         """Set when the server takes no new work."""
+        self._hurried = False
         self._lock = asyncio.Lock()
         self._engine: Engine | None = None
         self._upkeep: Upkeep | None = None
@@ -148,15 +149,21 @@ class Service:
         """Be ready before the first request, and end what runs after the last."""
         del app
         self.stopping, self._lock = asyncio.Event(), asyncio.Lock()  # of this life's loop
+        self._hurried = False
         await self.engine()
         yield
         await self.close()
 
+    def hurry(self) -> None:
+        """Give what runs no more time to end."""
+        self._hurried = True
+
     async def drain(self) -> None:
         """Take no new work, and interrupt what still runs when its time is over."""
         self.stopping.set()
-        deadline = asyncio.get_running_loop().time() + self.settings.drain_seconds
-        while self._busy and asyncio.get_running_loop().time() < deadline:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.settings.drain_seconds
+        while self._busy and not self._hurried and clock() < deadline:
             await asyncio.sleep(0.05)
         interrupted = list(self._running)
         for task in interrupted:
