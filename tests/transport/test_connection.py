@@ -365,19 +365,25 @@ async def test_an_answer_without_end_is_a_timeout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
-    [(b"", "0.1"), (b"HTTP/1.1 200 OK\r\n", "0.1"), (chunked(b"hi", end=b""), "0.2")],
+    ("said", "seconds", "begun"),
+    [
+        (b"", "0.1", False),
+        (b"HTTP/1.1 200 OK\r\n", "0.1", False),
+        (chunked(b"hi", end=b""), "0.2", True),
+    ],
 )
-async def test_silence_is_a_timeout(said: bytes, seconds: str) -> None:
+async def test_silence_is_a_timeout_and_only_what_has_begun_may_be_gone_on_with(
+    said: bytes, seconds: str, begun: bool
+) -> None:
     error = await refused(silent(said), Timeouts(first_byte=0.1, idle=0.2))
     assert str(error) == f"p: said nothing for {seconds} seconds."
-    assert (error.status, error.payload.code, error.retryable) == (504, "timeout", True)
+    assert (error.status, error.payload.code, error.retryable) == (504, "timeout", begun)
 
 
 async def test_a_head_that_drips_is_late_too() -> None:
     pieces = [b"HTTP/1.1 200 OK\r\nx: "] + [b"y"] * 100
     error = await refused(drips(pieces, pause=0.02), Timeouts(first_byte=0.2))
-    assert error.payload.code == "timeout"
+    assert (error.payload.code, error.retryable) == ("timeout", False)
 
 
 async def test_a_body_that_drips_is_not_late() -> None:

@@ -308,11 +308,19 @@ class Connection(asyncio.Protocol):
             since = now
         total = self._timeouts.total
         if now >= self._asked + total:
-            exchange.fail(late(exchange.who, f"was not done after {total:g} seconds."))
+            self._blame(exchange, f"was not done after {total:g} seconds.")
         elif now >= since + limit:
-            exchange.fail(late(exchange.who, f"said nothing for {limit:g} seconds."))
+            self._blame(exchange, f"said nothing for {limit:g} seconds.")
         else:
             self._watch(min(since + limit, self._asked + total) - now)
+
+    def _blame(self, exchange: Exchange, message: str) -> None:
+        """End an answer that takes too long.
+
+        One that has not begun may be in the making, and is paid for: it is not asked for again.
+        One that was being heard may be gone on with.
+        """
+        exchange.fail(late(exchange.who, message, retryable=not exchange.waits_for_head))
 
 
 def _blamed(who: str, error: Exception) -> UpstreamError:

@@ -19,9 +19,9 @@ def broken(who: str, message: str, code: str = INVALID) -> UpstreamError:
     return UpstreamError(f"{who}: {message}", status=502, code=code, retryable=True)
 
 
-def late(who: str, message: str) -> UpstreamError:
+def late(who: str, message: str, *, retryable: bool = True) -> UpstreamError:
     """Make the error for an upstream that takes too long."""
-    return UpstreamError(f"{who}: {message}", status=504, code="timeout", retryable=True)
+    return UpstreamError(f"{who}: {message}", status=504, code="timeout", retryable=retryable)
 
 
 def unreachable(who: str, message: str, *, retryable: bool = False) -> UpstreamError:
