@@ -1,10 +1,18 @@
 """Providers that are asked: what is sent, how often, and what is said when they cannot be."""
 
-import pytest
+import logging
+from typing import Any
 
-from tests.adapters.everywhere import SCRIPTS, house, in_one_piece, streamed
+import pytest
+from msgspec.structs import replace
+
+from antiphon.adapters.base import Provider, Transform
+from antiphon.core.errors import RequestError
+from antiphon.server.settings import Settings
+from tests.adapters.everywhere import SCRIPTS, house, in_one_piece, provider, streamed
 from tests.asking import ask, events_of
-from tests.upstream import Answer
+from tests.serving import serving
+from tests.upstream import Answer, upstream
 
 TEXT = SCRIPTS["openai"].SCENES["text"]
 SAID = TEXT.seen.text
@@ -35,3 +43,90 @@ def test_another_is_asked_instead_of_one_that_does_not_begin_in_time(stream: boo
     response = events_of(answer.text)[-1]["response"] if stream else answer.json()
     assert response["output"][0]["content"][0]["text"] == SAID
     assert asked == 1
+
+
+# --- what the user's own function makes of a request ----------------------------------------------
+
+
+def changing(url: str, hook: Transform) -> Provider:
+    """Configure an upstream whose requests a function changes."""
+    return replace(provider("openai", url), transform_request=hook)
+
+
+def raises(body: dict[str, Any]) -> None:
+    raise KeyError("a word of the prompt")
+
+
+def leaves(body: dict[str, Any]) -> None:
+    raise SystemExit
+
+
+async def raises_later(body: dict[str, Any]) -> None:
+    raise KeyError("a word of the prompt")
+
+
+BROKEN: list[tuple[Transform, str]] = [
+    (raises, "failed (KeyError)"),
+    (raises_later, "failed (KeyError)"),
+    (leaves, "failed (SystemExit)"),
+    (lambda body: "nonsense", "returned no object"),
+    (lambda body: [body], "returned no object"),
+    (lambda body: body | {"x": object()}, "returned what cannot be written as JSON"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("hook", "what"), BROKEN)
+def test_a_transform_that_is_broken_is_our_error_and_nothing_is_sent(
+    hook: Transform, what: str, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        upstream(in_one_piece(TEXT)) as theirs,
+        caplog.at_level(logging.ERROR, "antiphon.engine"),
+        serving(Settings(providers=[changing(theirs.url, hook)])) as address,
+    ):
+        answer = ask(address, model="openai/m", stream=stream)
+    assert answer.status_code == 500
+    assert answer.json()["error"] == {
+        "message": f"openai: its transform_request {what}.",
+        "type": "server_error",
+        "code": "server_error",
+        "param": None,
+    }
+    assert theirs.requests == []
+    (record,) = [one for one in caplog.records if "transform_request" in one.getMessage()]
+    assert bool(record.exc_info) == ("no object" not in what)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_another_is_asked_instead_of_one_whose_transform_is_broken(stream: bool) -> None:
+    with (
+        upstream() as first,
+        upstream(streamed(TEXT) if stream else in_one_piece(TEXT)) as second,
+        serving(
+            Settings(
+                providers=[
+                    replace(changing(first.url, raises), name="broken"),
+                    provider("openai", second.url),
+                ],
+                aliases={"best": ["broken/a", "openai/b"]},
+            )
+        ) as address,
+    ):
+        answer = ask(address, model="best", stream=stream)
+    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    assert response["output"][0]["content"][0]["text"] == SAID
+    assert first.requests == []
+
+
+def refuses(body: dict[str, Any]) -> None:
+    raise RequestError("Not this model.", param="model")
+
+
+def test_a_transform_may_refuse_a_request() -> None:
+    with (
+        upstream() as theirs,
+        serving(Settings(providers=[changing(theirs.url, refuses)])) as address,
+    ):
+        answer = ask(address, model="openai/m")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Not this model.")

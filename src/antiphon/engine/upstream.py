@@ -19,7 +19,7 @@ from antiphon.adapters.carry import carried
 from antiphon.adapters.registry import adapter_for
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
-from antiphon.core.errors import ErrorPayload, UpstreamError
+from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.core.parts import Part
 from antiphon.engine.checks import warnings
 from antiphon.engine.models import Model, Sink
@@ -83,12 +83,31 @@ class Link:
         """Send a request, again if need be; return its answer when it is a good one."""
         if self.provider.api_key_env and self._key is None:
             raise keyless(self.provider.name, self.provider.api_key_env)
-        body = sent.body
-        if hook := self.provider.transform_request:
-            body = await transformed(hook, body)
-        data = b"" if body is None else json.encode(body)
+        data = b"" if sent.body is None else await self._written(sent.body)
         self._budget.earn()
         return await patiently(partial(self._once, adapter, sent, data), self._patience, self._may)
+
+    async def _written(self, body: object) -> bytes:
+        """Write a request's body, as the user's own function changes it if there is one."""
+        hook = self.provider.transform_request
+        if hook is None:
+            return json.encode(body)
+        name = self.provider.name
+        try:
+            changed = await transformed(hook, body)
+        except (RequestError, UpstreamError):
+            raise  # it knows what it does
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            logger.exception("%s: its transform_request failed", name)
+            raise misled(name, f"failed ({type(error).__name__})") from None
+        if not isinstance(changed, dict):
+            logger.error("%s: its transform_request returned %s", name, type(changed).__name__)
+            raise misled(name, "returned no object")
+        try:
+            return json.encode(cast("dict[object, object]", changed))
+        except json.JSONError:
+            logger.exception("%s: its transform_request returned no JSON", name)
+            raise misled(name, "returned what cannot be written as JSON") from None
 
     def _may(self, error: UpstreamError, wait: float) -> bool:
         if not self._budget.spend():
@@ -126,6 +145,12 @@ async def transformed(hook: Transform, body: object) -> object:
     made = hook(cast("dict[str, object]", body))
     made = await made if inspect.isawaitable(made) else made
     return body if made is None else made
+
+
+def misled(name: str, what: str) -> UpstreamError:
+    """Say that a provider cannot be asked because the user's own function is broken."""
+    message = f"{name}: its transform_request {what}."
+    return UpstreamError(message, status=500, type="server_error", code="server_error")
 
 
 def astray(name: str) -> UpstreamError:
