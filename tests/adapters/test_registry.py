@@ -82,12 +82,14 @@ def test_a_broken_package_is_named_and_troubles_nobody_else(site: Path) -> None:
     install(site, "broken", "raise ValueError('no luck')", "broken = broken:Adapter")
     install(site, "absent", "", "absent = absent:Adapter")
     install(site, "strange", "Adapter = dict", "strange = strange:Adapter")
+    install(site, "leaver", "raise SystemExit", "leaver = leaver:Adapter")
     assert adapter_class("acme").name == "acme"
-    assert adapter_names() == [*OURS, "absent", "acme", "broken", "strange"]
+    assert adapter_names() == [*OURS, "absent", "acme", "broken", "leaver", "strange"]
     reasons = {
         "broken": "of broken 1.5 cannot be loaded: ValueError: no luck",
         "absent": "of absent 1.5 cannot be loaded: AttributeError: "
         "module 'absent' has no attribute 'Adapter'",
+        "leaver": "of leaver 1.5 cannot be loaded: SystemExit",
         "strange": "of strange 1.5 is not an adapter: strange:Adapter is no subclass of Adapter",
     }
     for name, reason in reasons.items():

@@ -242,17 +242,51 @@ def test_agents_and_settings_of_the_users_own_are_listed_too(tmp_path: Path) -> 
     assert (far["name"], far["reason"]) == ("far", "FAR_KEY is not set")
 
 
-def test_an_adapter_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    info = tmp_path / "acme-1.0.dist-info"
+def install(site: Path, adapter: str) -> str:
+    """Install a package that brings an adapter; return the path that finds it."""
+    info = site / "acme-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\nacme = acme_nowhere:Acme\n")
-    code, said, _ = models(cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nacme = {adapter}\n")
+    return os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+
+
+def test_an_adapter_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    path = install(tmp_path, "acme_nowhere:Acme")
+    code, said, _ = models(cwd=tmp_path, PYTHONPATH=path)
     assert code == 0
     assert said.endswith(
         "\nadapters that cannot be used\n  the adapter 'acme' of acme 1.0 cannot be loaded: "
         "ModuleNotFoundError: No module named 'acme_nowhere'\n"
     )
+
+
+def test_an_adapter_that_leaves_or_breaks_is_named(tmp_path: Path) -> None:
+    path = install(tmp_path, "acme_mine:Acme")
+    (tmp_path / "acme_mine.py").write_text("raise SystemExit(3)")
+    code, said, complaint = models(cwd=tmp_path, PYTHONPATH=path)
+    assert (code, complaint) == (0, "")
+    assert said.endswith("\n  the adapter 'acme' of acme 1.0 cannot be loaded: SystemExit: 3\n")
+    (tmp_path / "acme_mine.py").write_text(
+        "from antiphon.adapters.openai import OpenAI\n"
+        "class Acme(OpenAI):\n    def listing(self):\n        raise ValueError('no luck')\n"
+    )
+    (tmp_path / "antiphon.toml").write_text('[providers.acme]\nbase_url = "http://127.0.0.1:9"\n')
+    code, said, complaint = models(cwd=tmp_path, PYTHONPATH=path)
+    assert (code, complaint) == (0, "")
+    assert "  acme       not ready  its adapter broke: ValueError: no luck\n" in said
+
+
+@pytest.mark.parametrize("table", ["[providers.acme]", '[providers.x]\nadapter = "acme"'])
+def test_an_adapter_that_cannot_be_loaded_is_no_slip_of_the_pen(tmp_path: Path, table: str) -> None:
+    path = install(tmp_path, "acme_nowhere:Acme")
+    (tmp_path / "antiphon.toml").write_text(table)
+    name = "acme" if "acme]" in table else "x"
+    said = (
+        f"antiphon: antiphon.toml: providers.{name}.adapter: the adapter 'acme' of acme 1.0 cannot "
+        "be loaded: ModuleNotFoundError: No module named 'acme_nowhere'.\n"
+    )
+    assert models(cwd=tmp_path, PYTHONPATH=path) == (2, "", said)
 
 
 def test_a_terminal_is_shown_colours() -> None:

@@ -1,9 +1,16 @@
 """`GET /models` with providers: what they list is listed, and asked for only now and then."""
 
-import httpx
+import asyncio
+import logging
 
-from antiphon.adapters.base import Capabilities, Provider
+import httpx
+import pytest
+
+from antiphon.adapters import registry
+from antiphon.adapters.base import Adapter, Capabilities, Provider
+from antiphon.adapters.openai import OpenAI
 from antiphon.server.settings import Settings
+from antiphon.server.survey import Found, survey
 from tests.serving import serving
 from tests.upstream import upstream, whole
 
@@ -43,3 +50,69 @@ def test_a_model_need_not_be_listed_to_be_known() -> None:
         answer = httpx.get(f"{address}/v1/models/gone/anything")
         assert answer.json()["id"] == "gone/anything"
         assert httpx.get(f"{address}/v1/models/nobody/x").status_code == 404
+
+
+class Unmade(OpenAI):
+    def __init__(self, provider: Provider) -> None:
+        raise ValueError("no luck")
+
+
+class Unlisting(OpenAI):
+    def listing(self) -> None:
+        raise ValueError("no luck")
+
+
+class Unlisted(OpenAI):
+    def listed(self, body: object) -> list[str]:
+        raise ValueError("no luck")
+
+
+class Odd(OpenAI):
+    def listed(self, body: object) -> list[str]:
+        return [1]  # type: ignore[list-item]
+
+
+class Unknown(OpenAI):
+    def credential(self) -> None:
+        raise SystemExit
+
+
+LUCKLESS = "its adapter broke: ValueError: no luck"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "reason"),
+    [
+        (Unmade, LUCKLESS),
+        (Unlisting, LUCKLESS),
+        (Unlisted, LUCKLESS),
+        (Unknown, "its adapter broke: SystemExit"),
+        (Odd, "its adapter broke: AttributeError: "),
+    ],
+)
+def test_an_adapter_that_breaks_troubles_nobody_else(
+    adapter: type[Adapter],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ours = registry.adapter_class
+    monkeypatch.setattr(
+        registry, "adapter_class", lambda name: adapter if name == "broken" else ours(name)
+    )
+    with upstream(whole({"data": [{"id": "small"}]})) as theirs:
+        url = f"{theirs.url}/v1"
+        providers = [
+            Provider(name="bad", adapter="broken", base_url=url),
+            Provider(name="local", adapter="openai", base_url=url),
+        ]
+        with serving(Settings(providers=providers)) as address:
+            assert listed(address) == ["demo", "echo", "local/small"]
+        with caplog.at_level(logging.ERROR, "antiphon.survey"):
+            bad, good = asyncio.run(survey(providers, {}, {}))
+    assert (bad.status, bad.models) == ("not ready", [])
+    assert bad.reason.startswith(reason)
+    assert good == Found(
+        name="local", adapter="openai", status="ready", url=url, models=["local/small"]
+    )
+    assert [bool(record.exc_info) for record in caplog.records][-1:] == [True]

@@ -86,12 +86,16 @@ def _loaded(plugin: "EntryPoint") -> type[Adapter]:
     where = f"the adapter '{plugin.name}' of {_origin(plugin)}"
     try:
         loaded: object = plugin.load()
-    except Exception as error:  # other people's code may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise AdapterError(f"{where} cannot be loaded: {reason}") from error
+    except (Exception, SystemExit) as error:  # other people's code may raise anything
+        raise AdapterError(f"{where} cannot be loaded: {described(error)}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, Adapter)):
         raise AdapterError(f"{where} is not an adapter: {plugin.value} is no subclass of Adapter")
     return loaded
+
+
+def described(error: BaseException) -> str:
+    """Say in one line what other people's code has raised."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _origin(plugin: "EntryPoint") -> str:

@@ -1,6 +1,7 @@
 """`antiphon models`: what can be asked for, and why something cannot."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ class Overview:
 
 def models(target: str | None, path: Path | None, *, as_json: bool) -> None:
     """Print what there is; raises Refused for a configuration that cannot be read."""
+    logging.getLogger("antiphon.survey").addHandler(logging.NullHandler())  # the table says it
     found = overview(target, path)
     if as_json:
         print(json.encode(found).decode())

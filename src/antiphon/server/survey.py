@@ -1,13 +1,14 @@
 """What can be reached: every provider is asked for its models, all at once and briefly."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from antiphon.adapters.base import Adapter, Provider
-from antiphon.adapters.registry import adapter_for
+from antiphon.adapters.registry import adapter_for, described
 from antiphon.core.errors import AntiphonError
 from antiphon.core.surrogates import mend
 from antiphon.transport.auth import signer
@@ -15,6 +16,8 @@ from antiphon.transport.connection import Timeouts
 from antiphon.transport.http import Client, HttpRequest
 from antiphon.wire import json
 from antiphon.wire.upstream import Upstream
+
+logger = logging.getLogger("antiphon.survey")
 
 SECONDS = 5.0
 """How long a provider may take to list its models."""
@@ -75,6 +78,9 @@ async def visit(
         reason = f"no answer from {url} within {SECONDS:g} seconds"
     except AntiphonError as error:
         reason = str(error).removeprefix(f"{provider.name}: ").rstrip(".")
+    except (Exception, SystemExit) as error:  # an adapter may be other people's code
+        logger.exception("%s: its adapter '%s' broke", provider.name, provider.adapter)
+        reason = f"its adapter broke: {described(error)}"
     return Found(
         name=provider.name,
         adapter=provider.adapter,

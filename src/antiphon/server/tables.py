@@ -221,11 +221,13 @@ def _adapter(name: str, adapter: object, path: str) -> str:
     try:
         adapter_class(chosen)
     except AdapterError as error:
-        reason = f"{error}."
-        if not adapter:
-            ours = ", ".join(adapter_names())
-            reason = f'this key is missing. Write adapter = "openai", or another of {ours}.'
-        elif close := difflib.get_close_matches(chosen, adapter_names(), 1):
+        reason, known = f"{error}.", adapter_names()
+        if chosen in known:
+            pass  # it is there, and cannot be used
+        elif not adapter:
+            reason = "this key is missing. "
+            reason += f'Write adapter = "openai", or another of {", ".join(known)}.'
+        elif close := difflib.get_close_matches(chosen, known, 1):
             reason = f"there is no adapter '{chosen}'. Did you mean '{close[0]}'?"
         raise ShapeError(dotted(path, "adapter"), reason) from None
     return chosen
