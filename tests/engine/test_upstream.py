@@ -1,6 +1,7 @@
 """Providers that are asked: what is sent, how often, and what is said when they cannot be."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,3 +131,30 @@ def test_a_transform_may_refuse_a_request() -> None:
     ):
         answer = ask(address, model="openai/m")
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Not this model.")
+
+
+# --- who asks -------------------------------------------------------------------------------------
+
+
+def test_credentials_that_are_not_there_name_the_provider_and_the_log_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "printf 'No luck,\\n sk-abcdefghijkl' >&2; exit 1"
+    (tmp_path / "config").write_text(f'[profile work]\ncredential_process = sh -c "{said}"\n')
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    aws = replace(provider("bedrock", "http://127.0.0.1:9"), name="mine", profile="work")
+    with (
+        caplog.at_level(logging.WARNING, "antiphon.engine"),
+        serving(Settings(providers=[aws])) as address,
+    ):
+        answer = ask(address, model="mine/m")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_credentials")
+    assert answer.json()["error"]["message"] == (
+        "mine: The AWS credentials could not be had (CredentialRetrievalError). "
+        "Check the profile 'work'."
+    )
+    (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert record.getMessage() == (
+        "mine: CredentialRetrievalError: Error when retrieving credentials from custom-process: "
+        "No luck, [redacted]"
+    )

@@ -248,8 +248,54 @@ async def test_half_a_credential_is_told_without_the_half(monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     error = await failure(signer(AWS, None))
     assert str(error) == (
-        "The AWS credentials could not be had (PartialCredentialsError). Log in again."
+        "The AWS credentials could not be had (PartialCredentialsError). "
+        "Check the profile 'default', or the variables that begin with AWS_."
     )
+
+
+SSO = (
+    "sso_start_url = http://127.0.0.1:1\nsso_region = eu-west-1\n"
+    "sso_account_id = 1\nsso_role_name = x"
+)
+ROLE = "role_arn = arn:aws:iam::1:role/x\nsource_profile = nowhere"
+
+
+@pytest.mark.parametrize(
+    ("profile", "kind", "advice"),
+    [
+        (SSO, "SSOTokenLoadError", "Log in again."),
+        (ROLE, "InvalidConfigError", "Check the profile 'work'."),
+        ("aws_access_key_id = AK", "PartialCredentialsError", "Check the profile 'work'."),
+        (
+            "credential_process = /bin/false",
+            "CredentialRetrievalError",
+            "Check the profile 'work'.",
+        ),
+        ("credential_process = /no/where", "FileNotFoundError", "Check the profile 'work'."),
+        ("credential_process = /bin/echo no", "JSONDecodeError", "Check the profile 'work'."),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_profile_that_is_of_no_use_is_named_and_its_fault_is_the_cause(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    profile: str,
+    kind: str,
+    advice: str,
+    named: bool,
+) -> None:
+    (tmp_path / "aws-config").write_text(f"[profile work]\n{profile}\n")
+    if not named:
+        monkeypatch.setenv("AWS_PROFILE", "work")
+    error = await failure(signer(Aws("bedrock", "eu-west-1", "work" if named else None), None))
+    assert str(error) == f"The AWS credentials could not be had ({kind}). {advice}"
+    assert type(error.__cause__).__name__ == kind
+
+
+async def test_a_profile_of_the_environment_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "play")
+    error = await failure(signer(AWS, None))
+    assert str(error) == "AWS has no profile 'play'. Name another, or make it."
 
 
 # --- Google ---
@@ -307,6 +353,21 @@ async def test_no_google_credentials_are_told_with_what_to_do() -> None:
     )
 
 
+@pytest.mark.parametrize("text", [None, "no JSON", '{"type": "x"}', "\xff"])
+async def test_a_google_file_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
+) -> None:
+    file = tmp_path / "credentials.json"
+    if text is not None:
+        file.write_text(text, encoding="latin-1")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    error = await failure(signer(Google(), None))
+    assert str(error) == (
+        f"The Google credentials cannot be used ({type(error.__cause__).__name__}). "
+        "Check the file in GOOGLE_APPLICATION_CREDENTIALS."
+    )
+
+
 async def test_a_google_token_that_is_refused_is_told_without_secrets(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, private_key: str
 ) -> None:
@@ -317,7 +378,10 @@ async def test_a_google_token_that_is_refused_is_told_without_secrets(
         signs = signer(Google(), None)
         error = await failure(signs)
         assert await signs.headers(ANY, b"") == {"authorization": "Bearer later"}
-    assert str(error) == "Google gave no token (RefreshError). Log in again."
+    assert str(error) == (
+        "The Google credentials cannot be used (RefreshError). "
+        "Check the file in GOOGLE_APPLICATION_CREDENTIALS."
+    )
     assert not error.retryable
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from antiphon.adapters.ask import ask
 from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider, Transform
 from antiphon.adapters.carry import carried
+from antiphon.adapters.faults import redacted
 from antiphon.adapters.registry import adapter_for
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
@@ -120,7 +121,7 @@ class Link:
     async def _once(self, adapter: Adapter, sent: Upstream, body: bytes) -> Exchange:
         headers = {"content-type": "application/json", **sent.headers, **self.provider.headers}
         described = Upstream(url=sent.url, body=sent.body, headers=headers, method=sent.method)
-        headers |= await self._signer.headers(described, body)
+        headers |= await self._shown(described, body)
         exchange = await self._client.open(
             HttpRequest(
                 url=sent.url,
@@ -138,6 +139,17 @@ class Link:
             raise astray(self.provider.name)
         heard = self.hush(answer.decode(errors="replace")).encode()
         raise adapter.error(exchange.status, exchange.headers, heard)
+
+    async def _shown(self, request: Upstream, body: bytes) -> dict[str, str]:
+        """Return the headers that show who asks; the log is told why there are none."""
+        try:
+            return await self._signer.headers(request, body)
+        except UpstreamError as error:
+            name, cause = self.provider.name, error.__cause__
+            if cause:
+                words = " ".join(redacted(self.hush(str(cause))).split())
+                logger.warning("%s: %s: %s", name, type(cause).__name__, words)
+            raise unknown(name, error) from None
 
 
 async def transformed(hook: Transform, body: object) -> object:
@@ -157,6 +169,17 @@ def astray(name: str) -> UpstreamError:
     """Say that a provider's address leads to something for people."""
     message = f"{name}: answered with a web page. Its base_url probably leads elsewhere."
     return UpstreamError(message, code="upstream_invalid")
+
+
+def unknown(name: str, error: UpstreamError) -> UpstreamError:
+    """Say whose credentials are not there."""
+    return UpstreamError(
+        f"{name}: {error}",
+        status=error.status,
+        type=error.payload.type,
+        code=error.payload.code,
+        retryable=error.retryable,
+    )
 
 
 def keyless(name: str, variable: str) -> UpstreamError:

@@ -1,10 +1,12 @@
 """How a provider is shown who asks: credentials become headers.
 
 The libraries that know a cloud's credentials are extras, and imported when they are first needed.
-They read files and wait for networks, so they are asked in a thread. Nothing here shows a secret.
+They read files and wait for networks, so they are asked in a thread. Nothing here shows a secret:
+what a library itself says is the cause of our error, for the log alone.
 """
 
 import asyncio
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -104,23 +106,34 @@ class AwsSigner:
                     self._found = self._find()
             if self._found is not None:
                 return self._found.get_frozen_credentials()
-        except errors.ProfileNotFound:
-            message = f"AWS has no profile '{self._credential.profile}'. Name another, or make it."
-            raise missing(message) from None
-        except (errors.BotoCoreError, errors.ClientError, RuntimeError) as error:
-            message = (
-                f"The AWS credentials could not be had ({type(error).__name__}). Log in again."
-            )
-            raise missing(message) from None
+        except errors.ProfileNotFound as error:
+            message = f"AWS has no profile '{self._profile}'. Name another, or make it."
+            raise missing(message) from error
+        except (errors.BotoCoreError, errors.ClientError, *BROKEN) as error:
+            # botocore itself raises a RuntimeError for credentials that were over when they came.
+            over = (errors.SSOError, errors.TokenRetrievalError, RuntimeError)
+            where = f"the profile '{self._profile or 'default'}'"
+            where = where if self._profile else f"{where}, or the variables that begin with AWS_"
+            advice = "Log in again" if isinstance(error, over) else f"Check {where}"
+            message = f"The AWS credentials could not be had ({type(error).__name__}). {advice}."
+            raise missing(message) from error
         raise missing(
             "There are no AWS credentials. Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or name a profile."
         )
 
+    @property
+    def _profile(self) -> str | None:
+        """The profile that is asked for, as AWS's libraries understand it."""
+        return self._credential.profile or os.environ.get("AWS_PROFILE")
+
     def _find(self) -> Any:
         session = extra("botocore.session", "bedrock").Session(profile=self._credential.profile)
         return session.get_credentials()
 
+
+BROKEN = (OSError, ValueError, RuntimeError)
+"""What libraries let through of files, and of programs they run, that are not as they should be."""
 
 ADDED = ("Authorization", "X-Amz-Date", "X-Amz-Security-Token")
 
@@ -166,6 +179,9 @@ class TokenSigner(ABC):
         """Return the headers that show the token."""
 
 
+GOOGLE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+
+
 class GoogleSigner(TokenSigner):
     """Google's application default credentials."""
 
@@ -187,22 +203,29 @@ class GoogleSigner(TokenSigner):
                 scopes = [self._credential.scope]
                 self._found, _ = extra("google.auth", "vertex").default(scopes=scopes)
             self._found.refresh(requests.Request())
-        except errors.DefaultCredentialsError:
-            raise missing(
-                "There are no Google credentials. Run 'gcloud auth application-default login', or "
-                "set GOOGLE_APPLICATION_CREDENTIALS."
-            ) from None
         except errors.GoogleAuthError as error:
-            reason = type(error).__name__
-            raise missing(
-                f"Google gave no token ({reason}). Log in again.", retryable=error.retryable
-            ) from None
+            raise missing(_google_advice(error, errors), retryable=error.retryable) from error
+        except BROKEN as error:
+            raise missing(_google_advice(error, errors)) from error
 
     def shown(self) -> dict[str, str]:
         """Return the token, and the project that pays if it is another."""
         headers: dict[str, str] = {}
         self._found.apply(headers)
         return headers
+
+
+def _google_advice(error: Exception, errors: Any) -> str:
+    """Say what to do when Google's library has no token for us."""
+    kind = type(error).__name__
+    if isinstance(error, errors.TransportError):
+        return f"Google could not be asked for a token ({kind}). Check the network."
+    if os.environ.get(GOOGLE_FILE):
+        return f"The Google credentials cannot be used ({kind}). Check the file in {GOOGLE_FILE}."
+    if isinstance(error, errors.DefaultCredentialsError):
+        login = "gcloud auth application-default login"
+        return f"There are no Google credentials. Run '{login}', or set {GOOGLE_FILE}."
+    return f"Google gave no token ({kind}). Log in again."
 
 
 class EntraSigner(TokenSigner):
@@ -230,7 +253,7 @@ class EntraSigner(TokenSigner):
             raise missing(
                 f"Microsoft Entra gave no token ({type(error).__name__}). Run 'az login', or set "
                 "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
-            ) from None
+            ) from error
         self._token, self._ends = token.token, float(token.expires_on)
 
     def shown(self) -> dict[str, str]:
