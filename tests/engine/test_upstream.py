@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from antiphon.adapters.base import Provider, Transform
 from antiphon.core.errors import RequestError
+from antiphon.server.config import read
 from antiphon.server.settings import Settings
 from tests.adapters.everywhere import SCRIPTS, house, in_one_piece, provider, streamed
 from tests.asking import ask, events_of
@@ -157,4 +158,15 @@ def test_credentials_that_are_not_there_name_the_provider_and_the_log_says_why(
     assert record.getMessage() == (
         "mine: CredentialRetrievalError: Error when retrieving credentials from custom-process: "
         "No luck, [redacted]"
+    )
+
+
+def test_a_key_that_is_none_is_not_said_to_be_missing() -> None:
+    file = '[providers.mine]\nadapter = "openai"\napi_key_env = "UPKEY"\n'
+    settings = Settings().with_config(read(file, {"UPKEY": "sk a b"}))
+    with serving(settings) as address:
+        answer = ask(address, model="mine/m")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_credentials")
+    assert answer.json()["error"]["message"] == (
+        "mine: UPKEY is not set, or holds no key. Set it to this provider's key, and start again."
     )

@@ -185,7 +185,8 @@ def unknown(name: str, error: UpstreamError) -> UpstreamError:
 def keyless(name: str, variable: str) -> UpstreamError:
     """Say that a provider cannot be asked for want of a key."""
     return UpstreamError(
-        f"{name}: {variable} is not set. Set it to this provider's key, and start again.",
+        f"{name}: {variable} is not set, or holds no key. "
+        "Set it to this provider's key, and start again.",
         status=401,
         type="authentication_error",
         code="missing_credentials",
