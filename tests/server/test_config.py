@@ -112,6 +112,23 @@ def test_a_key_is_only_sent_where_it_belongs() -> None:
     assert other.keys == {"other": "secret", "openai": "secret"}
 
 
+def test_vertex_ai_is_never_replaced_by_the_gemini_api() -> None:
+    environ = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GEMINI_API_KEY": "k"}
+    with pytest.raises(ConfigError) as caught:
+        read("[providers.google.models.gemini]\nwindow = 10", environ)
+    assert str(caught.value) == (
+        "antiphon.toml: providers.google.project: this key is missing. "
+        'Write project = "my-project", or set GOOGLE_CLOUD_PROJECT.'
+    )
+    named = '[providers.google]\napi_key_env = "GEMINI_API_KEY"'
+    assert read(named, environ).keys == {"google": "k"}
+    other = '[providers.mine]\nadapter = "google"'
+    assert read(other, environ).keys == {"mine": "k"}
+    there = '[providers.google]\nlocation = "europe-west1"'
+    provider = only(there, "google", environ | {"GOOGLE_CLOUD_PROJECT": "p"})
+    assert (provider.project, provider.location) == ("p", "europe-west1")
+
+
 def test_a_provider_called_like_its_adapter_adds_to_the_environment() -> None:
     text = "[providers.azure.models.gpt-5]\nwindow = 400_000"
     assert only(text, "azure", AZURE) == Provider(

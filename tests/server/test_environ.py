@@ -117,6 +117,16 @@ def test_what_a_providers_own_variables_say_is_enough(
         ({"AWS_PROFILE": "me"}, "bedrock", "AWS_REGION is not set"),
         ({"AWS_REGION": "eu-west-1"}, "bedrock", "AWS_BEARER_TOKEN_BEDROCK is not set"),
         ({"GOOGLE_CLOUD_PROJECT": "p"}, "google", "GEMINI_API_KEY is not set"),
+        (
+            {"GOOGLE_GENAI_USE_VERTEXAI": "1", "GEMINI_API_KEY": "k"},
+            "google",
+            "GOOGLE_CLOUD_PROJECT is not set",
+        ),
+        (
+            {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_LOCATION": "europe-west1"},
+            "google",
+            "GOOGLE_CLOUD_PROJECT is not set",
+        ),
         ({"OPENRESPONSES_API_KEY": " "}, "responses", "OPENRESPONSES_API_KEY is not set"),
         ({"OPENAI_BASE_URL": "nowhere"}, "openai", "OPENAI_BASE_URL is not an http(s) URL"),
         (

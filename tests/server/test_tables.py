@@ -155,6 +155,11 @@ MISTAKES: list[tuple[str, str]] = [
         'providers.local.profile: for azure there is only profile = "entra".',
     ),
     (
+        TABLE + 'adapter = "google"\nlocation = "europe-west1"',
+        "providers.local.location: this means nothing without a project. "
+        'Write project = "my-project" beside it.',
+    ),
+    (
         TABLE + 'adapter = "responses"\nstrict = "yes"',
         "providers.local.strict: expected true or false, got a string. Write strict = true.",
     ),

@@ -24,6 +24,7 @@ from antiphon.server.environ import (
     fields_beside,
     key_variable,
     no_address,
+    no_project,
     place_variable,
     value_of,
 )
@@ -160,12 +161,15 @@ class Entry:
         kind = adapter_class(adapter)
         given = fields_beside(said, name, environ)
         fields: Table = {**given, **said}
-        if not ANOTHER_WAY & said.keys():
+        lost = no_project(said, name, environ)
+        if not (lost or ANOTHER_WAY & said.keys()):
             fields["api_key_env"] = key_variable(kind, fields, environ, alone=alone)
         provider = cast("Callable[..., Provider]", Provider)(name=name, **fields)
         key = value_of(provider.api_key_env or "", environ)
         missing = [provider.api_key_env] if provider.api_key_env and not key else []
-        place = place_variable(kind, fields, alone=alone)
+        place = lost or place_variable(kind, fields, alone=alone)
+        if "location" in said and not (place or "project" in fields):
+            raise lonely(name)
         if place:
             if not alone:
                 raise homeless(name, adapter, *place)
@@ -181,6 +185,12 @@ def homeless(name: str, adapter: str, key: str, variable: str) -> ShapeError:
     # The environment speaks only of providers that are called like their adapters.
     advice = PROVIDER[key].example + (f", or set {variable}" if name == adapter else "")
     return ShapeError(dotted("providers", name, key), f"this key is missing. Write {advice}.")
+
+
+def lonely(name: str) -> ShapeError:
+    """Say that a location alone is no place at Vertex AI."""
+    advice = f"this means nothing without a project. Write {PROVIDER['project'].example} beside it."
+    return ShapeError(dotted("providers", name, "location"), advice)
 
 
 def unset(variables: list[str]) -> str:

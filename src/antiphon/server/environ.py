@@ -34,6 +34,9 @@ HINTS = {
 """Adapters that can do without a key, and the variables which say that they may."""
 
 ADDRESSES = frozenset({"base_url", "endpoint"})
+KEYED = frozenset({"base_url", "api_key_env"})
+"""Keys of a table which say that Google's models are not asked for where the environment says."""
+
 VERTEX = "GOOGLE_GENAI_USE_VERTEXAI"
 
 
@@ -44,7 +47,7 @@ def value_of(variable: str, environ: Environ) -> str:
 
 def fields_in(adapter: str, environ: Environ) -> dict[str, str]:
     """Return the fields that the environment gives to the provider called like its adapter."""
-    if adapter == "google" and value_of(VERTEX, environ).lower() not in ("true", "1"):
+    if adapter == "google" and not is_vertex(environ):
         return {}
     found: dict[str, str] = {}
     for field, variables in VARIABLES.get(adapter, {}).items():
@@ -63,9 +66,23 @@ def fields_beside(said: Mapping[str, object], name: str, environ: Environ) -> di
     adapter = str(said["adapter"])
     given = fields_in(adapter, environ)
     elsewhere = name != adapter or "base_url" in said
-    if elsewhere or (adapter == "google" and "api_key_env" in said):
+    if elsewhere or (adapter == "google" and KEYED & said.keys()):
         given = {field: value for field, value in given.items() if field == "region"}
     return given
+
+
+def no_project(said: Mapping[str, object], name: str, environ: Environ) -> tuple[str, str] | None:
+    """Return the field and the variable that are missing where Vertex AI is meant; None if not."""
+    adapter = str(said["adapter"])
+    meant = adapter == name == "google" and not KEYED & said.keys() and is_vertex(environ)
+    if not meant or "project" in said or "project" in fields_in(adapter, environ):
+        return None
+    return "project", VARIABLES[adapter]["project"][0]
+
+
+def is_vertex(environ: Environ) -> bool:
+    """Tell whether Google's models are to be asked for at Vertex AI."""
+    return value_of(VERTEX, environ).lower() in ("true", "1")
 
 
 def no_address(adapter: str, fields: Mapping[str, str]) -> str:
