@@ -170,3 +170,48 @@ def test_a_key_that_is_none_is_not_said_to_be_missing() -> None:
     assert answer.json()["error"]["message"] == (
         "mine: UPKEY is not set, or holds no key. Set it to this provider's key, and start again."
     )
+
+
+# --- where it is ----------------------------------------------------------------------------------
+
+MOVED = [
+    ("https://there.example/v2/chat/completions", "https://there.example/v2"),
+    (
+        "https://me:secret@there.example/v2/chat/completions?key=secret#x",
+        "https://there.example/v2",
+    ),
+    ("https://there.example/login?next=secret", "https://there.example/login"),
+    ("//there.example/v1/chat/completions", "http://there.example/v1"),
+    ("/v2/chat/completions", "URL/v2"),
+    ("https://there.example/sk-abcdefghijkl", "https://there.example/[redacted]"),
+    ("https://there.example/secret-openai", "https://there.example/[redacted]"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("location", "place"), MOVED)
+@pytest.mark.parametrize("status", [301, 308])
+def test_a_provider_that_has_moved_is_not_followed_and_its_place_is_told(
+    status: int, location: str, place: str, stream: bool
+) -> None:
+    with house(["openai"]) as served:
+        theirs = served.upstreams["openai"]
+        theirs.play(Answer(b"<html>", status, {"location": location}))
+        answer = ask(served.address, model="openai/m", stream=stream)
+        place = place.replace("URL", theirs.url)
+        assert len(theirs.requests) == 1
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid")
+    assert "location" not in answer.headers
+    assert answer.json()["error"]["message"] == (
+        f"openai: answered {status}: it has moved to {place}. Its base_url should lead there."
+    )
+
+
+@pytest.mark.parametrize("location", [None, "http://[", "mailto:a@b.example"])
+def test_a_redirect_to_nowhere_is_told_as_it_is(location: str | None) -> None:
+    with house(["openai"]) as served:
+        headers = {"location": location} if location else {}
+        served.upstreams["openai"].play(Answer(b"", 301, headers))
+        answer = ask(served.address, model="openai/m")
+    assert answer.status_code == 502
+    assert answer.json()["error"]["message"] == "openai: answered 301 and did not say why."

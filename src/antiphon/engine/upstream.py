@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
+from urllib.parse import urljoin, urlsplit
 
 from msgspec.structs import replace
 
@@ -24,6 +25,7 @@ from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.core.parts import Part
 from antiphon.engine.checks import warnings
 from antiphon.engine.models import Model, Sink
+from antiphon.engine.unasked import astray, keyless, misled, moved, unknown
 from antiphon.transport.auth import Signer, signer
 from antiphon.transport.connection import Exchange
 from antiphon.transport.http import HttpRequest, Transport
@@ -137,6 +139,8 @@ class Link:
         answer = await exchange.taken_soon(REFUSAL_SECONDS)
         if good:
             raise astray(self.provider.name)
+        if place := moved_to(exchange, sent.url, adapter.base_url):
+            raise moved(self.provider.name, exchange.status, self.hush(place))
         heard = self.hush(answer.decode(errors="replace")).encode()
         raise adapter.error(exchange.status, exchange.headers, heard)
 
@@ -152,45 +156,25 @@ class Link:
             raise unknown(name, error) from None
 
 
+def moved_to(exchange: Exchange, asked: str, base: str) -> str | None:
+    """Return where a provider says that it is: a base URL if the rest is as it was asked for."""
+    location = exchange.headers.get("location")
+    if not (location and 300 <= exchange.status < 400):
+        return None
+    try:
+        there = urlsplit(urljoin(asked, location))
+        host = there.netloc.rpartition("@")[2]
+    except ValueError:
+        return None
+    path = asked.partition("?")[0].removeprefix(base)
+    return f"{there.scheme}://{host}{there.path.removesuffix(path)}" if host else None
+
+
 async def transformed(hook: Transform, body: object) -> object:
     """Have a request's body changed as the user wants it."""
     made = hook(cast("dict[str, object]", body))
     made = await made if inspect.isawaitable(made) else made
     return body if made is None else made
-
-
-def misled(name: str, what: str) -> UpstreamError:
-    """Say that a provider cannot be asked because the user's own function is broken."""
-    message = f"{name}: its transform_request {what}."
-    return UpstreamError(message, status=500, type="server_error", code="server_error")
-
-
-def astray(name: str) -> UpstreamError:
-    """Say that a provider's address leads to something for people."""
-    message = f"{name}: answered with a web page. Its base_url probably leads elsewhere."
-    return UpstreamError(message, code="upstream_invalid")
-
-
-def unknown(name: str, error: UpstreamError) -> UpstreamError:
-    """Say whose credentials are not there."""
-    return UpstreamError(
-        f"{name}: {error}",
-        status=error.status,
-        type=error.payload.type,
-        code=error.payload.code,
-        retryable=error.retryable,
-    )
-
-
-def keyless(name: str, variable: str) -> UpstreamError:
-    """Say that a provider cannot be asked for want of a key."""
-    return UpstreamError(
-        f"{name}: {variable} is not set, or holds no key. "
-        "Set it to this provider's key, and start again.",
-        status=401,
-        type="authentication_error",
-        code="missing_credentials",
-    )
 
 
 class UpstreamModel(Model):

@@ -1,0 +1,47 @@
+"""Why a provider could not be asked, or not at its address: errors that name it and the remedy."""
+
+from antiphon.adapters.faults import redacted
+from antiphon.core.errors import UpstreamError
+
+MAX_PLACE = 300
+"""How much of an address is told."""
+
+
+def misled(name: str, what: str) -> UpstreamError:
+    """Say that a provider cannot be asked because the user's own function is broken."""
+    message = f"{name}: its transform_request {what}."
+    return UpstreamError(message, status=500, type="server_error", code="server_error")
+
+
+def astray(name: str) -> UpstreamError:
+    """Say that a provider's address leads to something for people."""
+    message = f"{name}: answered with a web page. Its base_url probably leads elsewhere."
+    return UpstreamError(message, code="upstream_invalid")
+
+
+def moved(name: str, status: int, place: str) -> UpstreamError:
+    """Say that a provider's address leads to another one, which is not followed with a key."""
+    message = f"{name}: answered {status}: it has moved to {redacted(place, MAX_PLACE)}."
+    return UpstreamError(f"{message} Its base_url should lead there.", code="upstream_invalid")
+
+
+def unknown(name: str, error: UpstreamError) -> UpstreamError:
+    """Say whose credentials are not there."""
+    return UpstreamError(
+        f"{name}: {error}",
+        status=error.status,
+        type=error.payload.type,
+        code=error.payload.code,
+        retryable=error.retryable,
+    )
+
+
+def keyless(name: str, variable: str) -> UpstreamError:
+    """Say that a provider cannot be asked for want of a key."""
+    return UpstreamError(
+        f"{name}: {variable} is not set, or holds no key. "
+        "Set it to this provider's key, and start again.",
+        status=401,
+        type="authentication_error",
+        code="missing_credentials",
+    )
