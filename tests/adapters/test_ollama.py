@@ -540,6 +540,10 @@ def test_models_are_listed():
     assert OLLAMA.listed({"models": [{"name": "qwen3:8b"}, {"model": "x"}, 3]}) == ["qwen3:8b"]
 
 
-def test_the_address_may_end_with_a_slash():
-    there = made(Ollama, base_url="https://ollama.com/")
+@pytest.mark.parametrize("end", ["", "/", "/api", "/api/", "/v1", "/v1/"])
+def test_the_address_may_end_as_its_makers_write_it(end: str):
+    there = made(Ollama, base_url=f"https://ollama.com{end}")
     assert asked(there).sent.url == "https://ollama.com/api/chat"
+    listing = there.listing()
+    assert listing
+    assert listing.url == "https://ollama.com/api/tags"

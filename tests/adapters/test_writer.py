@@ -273,6 +273,18 @@ def test_files_are_refused():
     assert caught.value.payload.param == "input[0].content[0]"
 
 
+# --- where ---
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_an_address_may_name_the_version_of_the_path_or_not(end: str):
+    there = made(Writer, base_url=f"https://api.writer.com{end}")
+    assert asked(there).sent.url == "https://api.writer.com/v1/chat"
+    listing = there.listing()
+    assert listing
+    assert listing.url == "https://api.writer.com/v1/models"
+
+
 # --- errors ---
 
 

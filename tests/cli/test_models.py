@@ -137,7 +137,7 @@ LISTS = [
     ("writer", whole({"models": [{"id": "small", "name": "Small"}]}), "/v1/models"),
     ("anthropic", LIST, "/v1/models"),
     ("google", whole({"models": [{"name": "models/small"}]}), "/v1/models"),
-    ("ollama", whole({"models": [{"name": "small"}]}), "/v1/api/tags"),
+    ("ollama", whole({"models": [{"name": "small"}]}), "/api/tags"),
 ]
 
 

@@ -7,7 +7,7 @@ strict functions, no `top_logprobs` and no detail of images.
 
 from typing import ClassVar
 
-from antiphon.adapters.base import Prompt, names_in
+from antiphon.adapters.base import Prompt, Provider, names_in
 from antiphon.adapters.chat import Chat
 from antiphon.adapters.chat.answer import REASONS
 from antiphon.adapters.chat.conversation import Habits
@@ -30,6 +30,10 @@ class Writer(Chat):
         """temperature top_p stop max_output_tokens logprobs tools tool_choice json_schema
         tools_with_format images image_urls""".split()
     )
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__(provider)
+        self.base_url = f"{self.base_url.removesuffix('/v1')}/v1"
 
     def options(self, prompt: Prompt) -> Fields:
         """Write the options; of the tokens that were weighed only the chosen one is told."""

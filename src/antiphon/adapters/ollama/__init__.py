@@ -39,6 +39,8 @@ class Ollama(Adapter):
 
     def __init__(self, provider: Provider, *, thinks: bool = True) -> None:
         super().__init__(provider)
+        # Its makers write its address with the path of its own dialect, or of OpenAI's.
+        self.base_url = self.base_url.removesuffix("/api").removesuffix("/v1")
         if not thinks:
             self.carries -= {"reasoning"}
 
