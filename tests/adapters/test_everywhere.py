@@ -111,6 +111,21 @@ def test_a_stream_that_is_cut_never_completes(home: House, name: str) -> None:
     assert {item["status"] for item in failed["output"] if "status" in item} <= {"incomplete"}
 
 
+CHAT = {"object": "chat.completion", "choices": [{"message": {"content": "Hi"}}]}
+NONE: list[tuple[str, object]] = [
+    *((name, body) for name in NAMES for body in ({}, [])),
+    *((name, CHAT) for name in NAMES if name not in ("openai", "azure", "writer")),
+]
+
+
+@pytest.mark.parametrize(("name", "body"), NONE)
+def test_a_whole_answer_that_is_none_is_invalid(home: House, name: str, body: object) -> None:
+    home.upstreams[name].play(whole(body))
+    answer = ask(home.address, model=f"{name}/some-model")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid")
+    assert answer.json()["error"]["message"].startswith(f"{name}: ")
+
+
 def test_fields_inside_others_go_on_to_a_server_that_may_know_them(home: House) -> None:
     home.upstreams["responses"].play(in_one_piece(SCRIPTS["responses"].SCENES["text"]))
     tool = {"type": "function", "name": "f", "parameters": {}, "foo": 1}

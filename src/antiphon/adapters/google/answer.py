@@ -129,6 +129,8 @@ class GoogleDecoder(Decoder):
         told: list[Part] = []
         for answer in answers:
             self._hear(answer, told)
+        if not (told or self._end):
+            raise ValueError("it is no answer")
         if self._end is None and not any(isinstance(part, Failure) for part in told):
             spoke = len(answers) == 1 and answers[0].candidates
             told.append(Finish("stop") if spoke else self.adapter.failure(CUT))

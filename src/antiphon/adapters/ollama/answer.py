@@ -93,7 +93,10 @@ class OllamaDecoder(Decoder):
 
     def read_whole(self, body: bytes) -> Iterable[Part]:
         """Hear a whole answer, which is the last line with everything in it."""
-        return self.read(body)
+        told = self.read(body)
+        if not told:
+            raise ValueError("it is no answer")
+        return told
 
     def _said(self, said: Said, tokens: list[Token] | None, told: list[Part]) -> None:
         if said.thinking:

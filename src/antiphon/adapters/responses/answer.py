@@ -81,7 +81,10 @@ class ResponsesDecoder(Decoder):
         """Hear a response in one piece."""
         response = decoded(body)
         if response.get("object") != "response" and "output" not in response:
-            return (self.adapter.failure(fault_in(response)),)
+            fault = fault_in(response)
+            if fault == Fault():
+                raise ValueError("it is no response")
+            return (self.adapter.failure(fault),)
         status = string(response.get("status")) or "completed"
         if status in ENDINGS - {"failed"}:  # what has failed says why, whatever its manners
             self._judge.whole(response)
