@@ -193,6 +193,21 @@ def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
     assert f"\n  openai     ready      3 models at {url}\n    openai/small\n" in said
 
 
+def test_a_name_that_the_terminal_cannot_show_ends_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "antiphon.toml"
+    file.write_text('["providers"."é"]\nadapter = "openai"\n', encoding="utf-8")
+    code, said, complaint = models(cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, complaint) == (0, "")
+    assert "  ?          not ready  OPENAI_API_KEY is not set\n" in said
+    file.write_text('["providers"."é"]\nadapter = "none"\n', encoding="utf-8")
+    code, _, complaint = models(cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, "Traceback" in complaint) == (2, False)
+    file.write_text('["models"]\n"é" = "demo"\n', encoding="utf-8")
+    with command(cwd=tmp_path, env=bare(PYTHONIOENCODING="ascii")) as (_, process):
+        assert process.stdout
+        assert process.stdout.readline() == "models: demo, echo, ?\n"
+
+
 def test_a_bad_configuration_is_one_line_and_a_code(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[models]\na = "a"\n')
     circle = "models.a: this goes round in a circle: a -> a. Name a model instead."

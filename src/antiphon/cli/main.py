@@ -1,5 +1,7 @@
 """`antiphon`: the command line."""
 
+import io
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -127,5 +129,8 @@ def models(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what a terminal cannot show is shown as a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()
