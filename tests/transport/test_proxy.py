@@ -324,6 +324,27 @@ async def test_a_proxy_may_refuse(
     )
 
 
+async def test_a_proxy_may_refuse_on_the_way_to_http_too(
+    client: Client, environment: Environment
+) -> None:
+    answer = b"HTTP/1.1 407 Who Are You\r\ncontent-length: 2\r\n\r\nNo"
+    async with peer(says(answer)) as proxy:
+        environment(HTTP_PROXY=f"http://127.0.0.1:{proxy.port}")
+        errors = [await refused(client, "http://upstream.test/") for _ in range(2)]
+    for error in errors:
+        assert str(error) == f"p: cannot be reached: the proxy 127.0.0.1:{proxy.port} answered 407."
+        assert (error.status, error.payload.code, error.retryable) == (
+            502,
+            "upstream_unreachable",
+            False,
+        )
+
+
+async def test_a_407_of_the_upstreams_own_is_its_answer(client: Client) -> None:
+    async with peer(says(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n")) as server:
+        assert (await asked(client, server.url)).status == 407
+
+
 async def test_a_proxy_that_is_not_there_is_named(client: Client, environment: Environment) -> None:
     async with peer(says(b"")) as proxy:
         pass

@@ -22,10 +22,13 @@ from msgspec import Struct, field
 from antiphon.transport.connection import Arrivals, Connection, Stale, Timeouts
 from antiphon.transport.errors import late, unreachable, unreached
 from antiphon.transport.exchange import Exchange
-from antiphon.transport.proxy import Proxy, proxy_for, tunnel
+from antiphon.transport.proxy import Proxy, proxy_for, refused, tunnel
 
 IDLE_CONNECTIONS = 256
 """How many connections may wait for each address."""
+
+PROXY_REFUSES = 407
+"""What a proxy answers that wants to know who asks."""
 
 PORTS = {"http": 80, "https": 443}
 
@@ -106,11 +109,11 @@ class Client:
             except Stale:
                 self._forget(address)  # it was closed while it waited, and so may others be
             else:
-                return exchange
+                return theirs(exchange, address)
         connection = await self._connected(address, timeouts.connect, request.who)
         exchange = connection.ask(data, timeouts, request.who)
         await exchange.begun()
-        return exchange
+        return theirs(exchange, address)
 
     async def fetch(self, request: HttpRequest) -> Answer:
         """Send a request and read its whole answer; raises UpstreamError."""
@@ -186,6 +189,14 @@ class Client:
         context = ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
         return context
+
+
+def theirs(exchange: Exchange, address: Address) -> Exchange:
+    """Return an answer of the upstream's own; raises UpstreamError for one of the proxy's."""
+    if exchange.status == PROXY_REFUSES and address.proxy and address.scheme == "http":
+        exchange.release()
+        raise refused(address.proxy, str(exchange.status), exchange.who)
+    return exchange
 
 
 def split(url: str, who: str) -> SplitResult:

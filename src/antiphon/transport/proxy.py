@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
+from antiphon.core.errors import UpstreamError
 from antiphon.transport.errors import unreachable
 
 MAX_ANSWER = 64 * 1024
@@ -118,13 +119,18 @@ async def tunnel(proxy: Proxy, host: str, port: int, who: str) -> asyncio.Transp
     try:
         status = await protocol.status()
         if not status.startswith("2"):
-            said = f"answered {status[:40]}" if status else "gave no answer"
-            raise unreachable(
-                who,
-                f"cannot be reached: the proxy {proxy.host}:{proxy.port} {said}.",
-                retryable=not status.startswith("4"),
-            )
+            raise refused(proxy, status, who)
     except BaseException:
         transport.abort()
         raise
     return transport
+
+
+def refused(proxy: Proxy, status: str, who: str) -> UpstreamError:
+    """Make the error for a proxy that does not let us through."""
+    said = f"answered {status[:40]}" if status else "gave no answer"
+    return unreachable(
+        who,
+        f"cannot be reached: the proxy {proxy.host}:{proxy.port} {said}.",
+        retryable=not status.startswith("4"),
+    )
