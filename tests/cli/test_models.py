@@ -228,6 +228,12 @@ def test_a_bad_configuration_is_one_line_and_a_code(tmp_path: Path) -> None:
         assert (served.returncode, served.stdout, served.stderr) == (2, "", complaint)
 
 
+def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "antiphon.toml").symlink_to("gone.toml")
+    said = "antiphon: antiphon.toml: this link leads nowhere. Mend it, or remove it.\n"
+    assert models(cwd=tmp_path) == (2, "", said)
+
+
 AGENTS = """
 from antiphon import Settings, agent, create_app
 from antiphon.adapters.base import Provider

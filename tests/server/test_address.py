@@ -43,6 +43,8 @@ def test_only_this_machine_is_this_machine(host: str, expected: bool) -> None:
         ("http://bär.example/", "is not an http(s) URL"),
         ("https://a.b/?key=1", "has a query or a fragment"),
         ("https://a.b/#x", "has a query or a fragment"),
+        ("https://a.b/v1?", "has a query or a fragment"),
+        ("https://a.b/v1#", "has a query or a fragment"),
         ("https://me@a.b", "holds a user's name or password"),
         ("https://:secret@a.b", "holds a user's name or password"),
     ],

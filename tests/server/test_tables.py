@@ -130,6 +130,14 @@ MISTAKES: list[tuple[str, str]] = [
         OPENAI + 'headers = { x = "1\\n2" }',
         "providers.local.headers.x: no header can hold this. Use printable ASCII characters.",
     ),
+    *(
+        (
+            OPENAI + f'headers = {{ {name} = "x" }}',
+            f"providers.local.headers.{name}: this header says how a request is carried, and is "
+            "written for each one. Leave it out.",
+        )
+        for name in ("Host", "connection", "content-length", "Transfer-Encoding")
+    ),
     (
         OPENAI + 'region = "x"',
         "providers.local.region: the adapter 'openai' does not read this, only "
@@ -144,6 +152,10 @@ MISTAKES: list[tuple[str, str]] = [
         TABLE + 'adapter = "azure"',
         "providers.local.endpoint: this key is missing. "
         'Write endpoint = "https://NAME.openai.azure.com".',
+    ),
+    (
+        TABLE + 'adapter = "azure"\nendpoint = "https://a.b"\nbase_url = "https://a.b"',
+        "providers.local.endpoint: base_url says already where to ask. Give only one of them.",
     ),
     (
         "[providers.azure]",
@@ -250,6 +262,14 @@ MISTAKES: list[tuple[str, str]] = [
     (
         '[models]\na = "ollama/"',
         "models.a: 'ollama/' names a provider and no model. Write ollama/NAME.",
+    ),
+    (
+        '[models]\na = "ollama/../x"',
+        "models.a: no model can be called '../x'. Write ollama/NAME.",
+    ),
+    (
+        '[models]\na = ["ollama/x", "ollama/y\\\\.."]',
+        "models.a[1]: no model can be called 'y\\..'. Write ollama/NAME.",
     ),
     ('[models]\na = "a"', "models.a: this goes round in a circle: a -> a. Name a model instead."),
     (

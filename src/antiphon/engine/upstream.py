@@ -177,6 +177,11 @@ async def transformed(hook: Transform, body: object) -> object:
     return body if made is None else made
 
 
+def is_name(model: str) -> bool:
+    """Tell whether a model can be called so."""
+    return bool(model) and DOTS.isdisjoint(STEPS.split(model))
+
+
 class UpstreamModel(Model):
     """One model of a provider."""
 
@@ -339,8 +344,7 @@ class Providers:
         return UpstreamModel(self._link(provider), model) if self._has(provider, model) else None
 
     def _has(self, provider: str, model: str) -> bool:
-        sane = bool(model) and DOTS.isdisjoint(STEPS.split(model))
-        return sane and provider in self._providers
+        return is_name(model) and provider in self._providers
 
     def _link(self, name: str) -> Link:
         """Return the way to a provider; its adapter is imported when it is first asked."""

@@ -34,7 +34,7 @@ def url_problem(url: str) -> str | None:
     else:
         if parts.username is not None or parts.password is not None:
             return "holds a user's name or password"
-        if parts.scheme.lower() in ("http", "https") and (parts.query or parts.fragment):
+        if parts.scheme.lower() in ("http", "https") and ("?" in url or "#" in url):
             return "has a query or a fragment"
         if parts.scheme.lower() not in ("http", "https"):
             host = None

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from antiphon.core.value import ShapeError
+from antiphon.engine.upstream import is_name
 from antiphon.server.tables import dotted, nearest
 
 
@@ -43,7 +44,12 @@ class Names:
 
     def _model(self, target: str, path: str) -> str:
         provider, _, model = target.partition("/")
-        if target in self._agents or (provider in self._providers and model):
+        if target in self._agents:
+            return target
+        if provider in self._providers and model:
+            if not is_name(model):
+                reason = f"no model can be called '{model}'"
+                raise ShapeError(path, f"{reason}. Write {provider}/NAME.")
             return target
         if provider in self._providers:
             reason = f"'{target}' names a provider and no model"

@@ -75,7 +75,9 @@ class Config:
 
 def find(path: Path | str | None = None) -> Path | None:
     """Return the file that is meant: the one given, or the one in this folder, if there is one."""
-    return Path(path) if path is not None else FILE if FILE.exists() else None
+    if path is not None:
+        return Path(path)
+    return FILE if FILE.exists() or FILE.is_symlink() else None
 
 
 def load(
@@ -89,6 +91,10 @@ def load(
     try:
         text = source.read_text(encoding="utf-8-sig") if source else ""
     except FileNotFoundError:
+        if source and source.is_symlink():
+            raise ConfigError(
+                f"{source}: this link leads nowhere. Mend it, or remove it."
+            ) from None
         raise ConfigError(f"{source}: there is no such file. Check --config.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: this is not UTF-8. Save it as UTF-8.") from None

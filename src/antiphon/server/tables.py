@@ -76,6 +76,9 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RANDOM = re.compile(r"(?=.*[0-9])[A-Za-z0-9]{20,}")
 """What could be a variable's name, and looks as if nobody had thought of it."""
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+CARRIAGE = frozenset(
+    {"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"}
+)
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 WORD = re.compile(r"`(\w+)`")
 
@@ -101,6 +104,9 @@ def provider_fields(name: str, value: object, folder: Path) -> Table:
             raise ShapeError(dotted(path, key), f"{reason}. Leave it out.")
     if adapter == "azure" and fields.get("profile", "entra") != "entra":
         raise ShapeError(dotted(path, "profile"), 'for azure there is only profile = "entra".')
+    if adapter == "azure" and {"base_url", "endpoint"} <= fields.keys():
+        reason = "base_url says already where to ask"
+        raise ShapeError(dotted(path, "endpoint"), f"{reason}. Give only one of them.")
     _check_addresses(fields, path)
     _check_headers(cast("dict[str, str]", fields.get("headers", {})), dotted(path, "headers"))
     _check_variable(fields, path)
@@ -248,6 +254,9 @@ def _check_headers(headers: Mapping[str, str], path: str) -> None:
     for name, value in headers.items():
         if not HEADER.fullmatch(name):
             raise ShapeError(dotted(path, name), "no header can have this name. Use a-z and -.")
+        if name.lower() in CARRIAGE:
+            reason = "this header says how a request is carried, and is written for each one"
+            raise ShapeError(dotted(path, name), f"{reason}. Leave it out.")
         if not value.isascii() or not value.isprintable():
             reason = "no header can hold this. Use printable ASCII characters"
             raise ShapeError(dotted(path, name), f"{reason}.")
