@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,18 @@ def test_providers_that_never_answer_are_waited_for_at_the_same_time(tmp_path: P
         told = as_json(cwd=tmp_path)["providers"][:3]
     assert {one["status"] for one in told} == {"not ready"}
     assert all("5 seconds" in one["reason"] for one in told), told
+
+
+def test_credentials_that_never_come_are_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[profile slow]\ncredential_process = sleep 50\n")
+    (tmp_path / "antiphon.toml").write_text(
+        '[providers.aws]\nadapter = "bedrock"\nregion = "eu-west-1"\nprofile = "slow"\n'
+    )
+    begun = time.monotonic()
+    told = as_json(cwd=tmp_path, AWS_CONFIG_FILE=str(tmp_path / "config"))["providers"][0]
+    assert time.monotonic() - begun < 20
+    assert told["status"] == "not ready"
+    assert told["reason"] == "its credentials could not be had within 5 seconds"
 
 
 def test_the_environment_alone_is_enough(tmp_path: Path) -> None:

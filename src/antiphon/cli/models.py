@@ -5,13 +5,15 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 from msgspec import Struct
 
 from antiphon.adapters.registry import problems
+from antiphon.cli.leave import leave
 from antiphon.cli.serve import configuration, load, settings_of
 from antiphon.server.config import find
 from antiphon.server.settings import Settings
@@ -37,42 +39,47 @@ class Overview:
 
     config: str | None
     agents: Sequence[str]
-    aliases: Sequence[Alias]
-    providers: Sequence[Found]
-    problems: Sequence[str]
+    aliases: Sequence[Alias] = ()
+    providers: Sequence[Found] = ()
+    problems: Sequence[str] = ()
     """What is wrong with adapters that installed packages bring."""
 
 
 def models(target: str | None, path: Path | None, *, as_json: bool) -> None:
-    """Print what there is; raises Refused for a configuration that cannot be read."""
+    """Print what there is, and leave; raises Refused for a configuration that cannot be read."""
     logging.getLogger("antiphon.survey").addHandler(logging.NullHandler())  # the table says it
-    found = overview(target, path)
-    if as_json:
-        print(json.encode(found).decode())
-    else:
-        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        print("\n".join(lines(found, coloured=coloured)))
-
-
-def overview(target: str | None, path: Path | None) -> Overview:
-    """Find out what there is."""
     loaded = load(target) if target else Settings()
     settings = loaded if isinstance(loaded, Settings) else settings_of(loaded)
     read = configuration(settings, path)
     source = find(path) if read else None
     if read:
         settings = settings.with_config(read)
-    reasons = read.reasons if read else {}
-    providers = asyncio.run(survey(settings.providers, settings.keys, reasons))
-    agents = settings.agent_models
-    known = {one.name: one for one in providers}
-    return Overview(
+    known = Overview(
         config=str(source) if source else None,
-        agents=agents,
-        aliases=[alias(name, list(to), known, agents) for name, to in settings.aliases.items()],
-        providers=providers,
+        agents=settings.agent_models,
         problems=problems(),
     )
+    asyncio.run(tell(known, settings, read.reasons if read else {}, as_json=as_json))
+
+
+async def tell(
+    known: Overview, settings: Settings, reasons: Mapping[str, str], *, as_json: bool
+) -> NoReturn:
+    """Print what there is, and leave: whoever looks for credentials may do so for ever."""
+    found = surveyed(known, settings, await survey(settings.providers, settings.keys, reasons))
+    if as_json:
+        print(json.encode(found).decode())
+    else:
+        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        print("\n".join(lines(found, coloured=coloured)))
+    leave(0)
+
+
+def surveyed(known: Overview, settings: Settings, providers: Sequence[Found]) -> Overview:
+    """Add to what is known what the providers were found to be."""
+    names = {one.name: one for one in providers}
+    aliases = [alias(name, list(to), names, known.agents) for name, to in settings.aliases.items()]
+    return replace(known, aliases=aliases, providers=providers)
 
 
 def alias(

@@ -72,8 +72,7 @@ async def visit(
         adapter = adapter_for(provider)
         url = adapter.base_url or url
         if not reason:
-            async with asyncio.timeout(SECONDS):
-                status, reason, names = await _asked(adapter, key, client)
+            status, reason, names = await _asked(adapter, key, client)
     except TimeoutError:
         reason = f"no answer from {url} within {SECONDS:g} seconds"
     except AntiphonError as error:
@@ -100,11 +99,17 @@ async def _asked(
         return "configured", f"its models cannot be listed; write {provider.name}/NAME", []
     headers = {"accept": "application/json", **listing.headers, **provider.headers}
     described = Upstream(url=listing.url, headers=headers, method=listing.method)
-    headers |= await signer(adapter.credential(), key).headers(described, b"")
+    until = asyncio.get_running_loop().time() + SECONDS
+    try:
+        async with asyncio.timeout_at(until):
+            headers |= await signer(adapter.credential(), key).headers(described, b"")
+    except TimeoutError:
+        return "not ready", f"its credentials could not be had within {SECONDS:g} seconds", []
     request = HttpRequest(
         url=listing.url, method=listing.method, headers=headers, who=provider.name
     )
-    answer = await client.fetch(request)
+    async with asyncio.timeout_at(until):
+        answer = await client.fetch(request)
     if answer.status in NO_LIST:
         return "reached", f"{listing.url} answers {answer.status}: no list, or no such address", []
     if not 200 <= answer.status < 300:
