@@ -154,8 +154,9 @@ def test_credentials_that_are_not_there_name_the_provider_and_the_log_says_why(
         "mine: The AWS credentials could not be had (CredentialRetrievalError). "
         "Check the profile 'work'."
     )
-    (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert record.getMessage() == (
+    why, last = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert last.endswith("'mine/m' cannot answer (401 missing_credentials)")
+    assert why == (
         "mine: CredentialRetrievalError: Error when retrieving credentials from custom-process: "
         "No luck, [redacted]"
     )

@@ -85,8 +85,9 @@ def serve(options: Options) -> None:
     _log_to_stderr()
     if not own and (read := configuration(settings, options.config)):
         settings = settings.with_config(read)
-        for name in read.providers.keys() & read.reasons.keys():
-            logger.warning("provider %s cannot be asked: %s", name, read.reasons[name])
+        for name in read.providers:
+            if reason := read.reasons.get(name):
+                logger.warning("provider %s cannot be asked: %s", name, reason)
     app = loaded if own else create_app(settings)
     with listening(options.host, options.port) as taken:
         run = config(app, options.host, options.port, settings)
