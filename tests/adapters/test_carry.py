@@ -1,9 +1,12 @@
 """The rules that hold for every dialect alike, whatever it carries."""
 
 import pytest
+from msgspec.structs import replace
 
-from antiphon.adapters.base import Adapter
+from antiphon.adapters.ask import ask
+from antiphon.adapters.base import Adapter, Capabilities, Prompt
 from antiphon.core.errors import RequestError
+from antiphon.wire.dialects import read_request
 from tests.adapters.everywhere import NAMES, SCRIPTS, provider
 from tests.adapters.hearing import asked
 from tests.adapters.scripts import TOOL
@@ -20,7 +23,7 @@ def adapter(name: str) -> Adapter:
 # --- the shape of the answer ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TRANSLATED)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("schema", [{}, {"schema": None}, {"schema": {}}])
 def test_a_format_of_json_without_a_schema_is_json_of_any_shape(name: str, schema: dict) -> None:
     format = {"type": "json_schema", "name": "report", **schema}
@@ -160,3 +163,31 @@ def test_a_custom_call_may_have_a_long_id_and_an_empty_input() -> None:
     made = asked(adapter("openai"), input=[PATCH | long | {"input": ""}, DONE | long])
     call, output = made.body["messages"]
     assert call["tool_calls"][0]["id"] == output["tool_call_id"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("odd", [{"name": ""}, {"input": None}])
+def test_an_odd_custom_call_of_long_ago_is_left_out_with_its_output(name: str, odd: dict) -> None:
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x", **odd}
+    output = {"type": "custom_tool_call_output", "call_id": "c", "output": "done"}
+    said = read_request({"model": "m", "input": [call, output, {"role": "user", "content": "Hi!"}]})
+    request = replace(said, input=said.input[-1:])
+    prompt = Prompt("some-model", request, said.input)
+    sent, _ = ask(adapter(name), prompt)
+    assert "custom" not in str(sent.body)
+    assert ("unsupported_item", "input") in [(w.code, w.param) for w in prompt.warnings]
+
+
+@pytest.mark.parametrize("name", ["openai", "azure", "responses"])
+def test_a_detail_that_a_model_lacks_is_not_sent(name: str) -> None:
+    image = {"type": "input_image", "image_url": "https://a.example/b.png", "detail": "low"}
+    output = {"type": "custom_tool_call_output", "call_id": "c", "output": [image]}
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x"}
+    lacking = Capabilities(lacks=frozenset({"image_detail"}))
+    history = [{"role": "user", "content": [image]}, call, output]
+    asking = asked(adapter(name), capabilities=lacking, input=history)
+    assert "'low'" not in str(asking.body)
+    assert [warning.param for warning in asking.warnings] == [
+        "input[0].content[0].detail",
+        "input[2].output[0].detail",
+    ]

@@ -221,6 +221,14 @@ def test_frames_go_on_in_the_message_that_was_begun(patient: House, before: str)
     assert len({frame["itemId"] for frame in frames if "itemId" in frame}) == 1
 
 
+def test_what_was_weighed_is_said_though_it_is_no_word(patient: House) -> None:
+    weighed = chunk(content="")
+    weighed["choices"][0]["logprobs"] = {"content": [{"token": "a", "logprob": -1, "bytes": [97]}]}
+    patient.upstreams["writer"].play(chunks(weighed, BROKE))
+    assert hear(patient.address, model="same")[-1]["type"] == "response.failed"
+    assert patient.upstreams["openai"].requests == []
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_json_that_does_not_come_has_failed(patient: House, stream: bool) -> None:
     silent = chunks(ROLE, chunk("stop"))
@@ -279,18 +287,19 @@ def test_the_log_tells_who_could_not_answer_and_not_why_in_full(
     patient.upstreams["anthropic"].play(error(500))
     patient.upstreams["openai"].play(error(429))
     ask(patient.address, model="best")
-    fallback, last = [
+    first, last = [
         record.getMessage() for record in caplog.records if record.levelname == "WARNING"
     ]
-    assert fallback == "'anthropic/a' cannot answer (500 slow_down); asking 'openai/b'"
-    assert last.endswith(": 'best' cannot answer (429 slow_down)")
+    assert first.endswith(": 'anthropic/a' cannot answer (500 slow_down); asking 'openai/b'")
+    assert last.endswith(": 'openai/b' cannot answer (429 slow_down)")
     assert "Not so fast" not in caplog.text
 
 
 def test_the_log_tells_of_an_answer_that_broke_on_its_way(
     patient: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    patient.upstreams["openai"].play(chunks(chunk(content="So"), BROKE))
+    forged = {"error": {"message": "Bad.", "type": "server_error", "code": "x\nERROR forged"}}
+    patient.upstreams["openai"].play(chunks(chunk(content="So"), forged))
     hear(patient.address, model="openai/\nm")
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert line.endswith(": 'openai/\\nm' cannot answer (500 broke)")
+    assert line.endswith(": 'openai/\\nm' broke (500 server_error)")

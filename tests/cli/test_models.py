@@ -362,6 +362,23 @@ def test_a_server_says_which_providers_are_ready(tmp_path: Path) -> None:
     assert {name.partition("/")[0] for name in names[3:]} == {"local"}
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_what_cannot_be_written_is_not_taken_for_written(tmp_path: Path, form: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "antiphon", "models", *form],
+            cwd=tmp_path,
+            env=environment(OLLAMA_HOST=closed()),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+
+
 def test_a_provider_that_cannot_be_asked_is_named_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[providers.mine]\nadapter = "anthropic"\n')
     done = subprocess.run(

@@ -327,6 +327,8 @@ async def race(engine: Engine, seed: int) -> str:
         await asyncio.sleep(0)
     if chance.random() < 0.3:
         await asyncio.sleep(chance.random() * 0.03)
+    elif chance.random() < 0.1:
+        await asyncio.wait([reader])  # a slow disk would never let an end come first
     answers = [engine.cancel(id) for _ in range(chance.randrange(1, 3))]
     seen = await asyncio.gather(*answers)
     final = await lawful(engine.store, id)

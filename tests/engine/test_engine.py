@@ -15,6 +15,7 @@ from antiphon.core.events import OutputTextDelta
 from antiphon.core.items import Message
 from antiphon.core.response import Response, ResponseWarning
 from antiphon.core.value import encode
+from antiphon.engine.checks import check
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.wire.dialects import read_request
@@ -201,6 +202,19 @@ async def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
     ) == ErrorPayload(
         message=message, type="invalid_request", param="tool_choice", code="invalid_value"
     )
+
+
+@pytest.mark.parametrize(
+    ("tool", "choice"),
+    [
+        ({"type": "computer_use_preview"}, {"type": "computer_use"}),
+        ({"type": "computer"}, {"type": "computer_use_preview"}),
+        ({"type": "web_search"}, {"type": "web_search_preview"}),
+        ({"type": "mcp", "server_label": "x"}, {"type": "mcp", "server_label": "x", "name": "f"}),
+    ],
+)
+def test_a_hosted_tool_may_be_chosen_by_another_of_its_names(tool: dict, choice: dict) -> None:
+    check(read_request({"model": "m", "input": "Hi!", "tools": [tool], "tool_choice": choice}))
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", None])

@@ -32,6 +32,7 @@ def test_a_provider_that_does_not_begin_in_time_is_not_asked_again(stream: bool)
         answer = ask(served.address, model="openai/m", stream=stream)
         asked = len(served.upstreams["openai"].requests)
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+    assert answer.headers["x-should-retry"] == "false"  # or else the clients would
     assert asked == 1
 
 

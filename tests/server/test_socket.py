@@ -219,6 +219,11 @@ def test_a_warm_up_generates_nothing_and_can_be_continued(talk: Talk) -> None:
     assert said.endswith("This conversation has 2 messages.")
 
 
+def test_a_warm_up_says_what_is_not_read(talk: Talk) -> None:
+    first, *_ = talk.turn(generate=False, foo=1)[-1]["response"]["antiphon:warnings"]
+    assert (first["code"], first["param"]) == ("unused_parameter", "foo")
+
+
 # --- lanes ------------------------------------------------------------------------------------
 
 

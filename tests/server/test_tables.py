@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.server.config import ConfigError, read
+from antiphon.server.tables import provider_fields
 
 TABLE = "[providers.local]\n"
 OPENAI = TABLE + 'adapter = "openai"\n'
@@ -109,6 +110,7 @@ MISTAKES: list[tuple[str, str]] = [
             "a3f4c0ffee15badc0ffee15badc0ffee",  # as Azure's are
             "AIzaSyAhiddenhiddenhiddenhiddenhidden_x",
             "AKIAHIDDENHIDDENHIDD",
+            "hiddenHIDDENhiddenHIDDEN1",
         )
     ),
     (OPENAI + 'api_key_env = ""', f"providers.local.api_key_env: {NO_VARIABLE}"),
@@ -328,3 +330,11 @@ def test_a_hook_whose_module_breaks_is_named(
         f"{tmp_path}/a.toml: providers.local.transform_request: 'broken_hook' cannot be imported: "
         f"{reason}. Mend it."
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["ASIA_PACIFIC_OPENAI_KEY", "AZUREOPENAIAPIKEYEU1", "MYCOMPANYOPENAIKEY2024"]
+)
+def test_names_that_people_think_of_are_taken(name: str) -> None:
+    table = {"adapter": "openai", "api_key_env": name}
+    assert provider_fields("local", table, Path())["api_key_env"] == name

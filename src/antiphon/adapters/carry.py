@@ -8,7 +8,7 @@ it is left out and the response says so in `antiphon:warnings`.
 What an adapter's `encode` is given has been through here: it may write all it finds.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,7 +50,7 @@ from antiphon.core.tools import (
     may_call,
     must_call,
 )
-from antiphon.core.value import ShapeError, join
+from antiphon.core.value import ShapeError, join, plain
 
 
 class Feature(Struct, frozen=True):
@@ -138,13 +138,15 @@ class Carrier:
         self._who = adapter.provider.name
         self._prompt = prompt
         self._has = adapter.has(prompt)
+        self._odd: list[object] = []
+        """The ids of custom calls that are left out; their outputs are too."""
 
     def carry(self) -> Prompt:
         """Return what can be carried."""
         request = self._options(self._prompt.request)
         request = self._tools(request)
         self._format(request)
-        items = [item for item in self._prompt.items if self._item(item)]
+        items = [carried for item in self._prompt.items if (carried := self._item(item))]
         return replace(self._prompt, request=request, items=items)
 
     def _refuse(self, what: str, param: str, advice: str) -> None:
@@ -247,49 +249,66 @@ class Carrier:
 
     # --- content ---
 
-    def _item(self, item: Item) -> bool:
+    def _item(self, item: Item) -> Item | None:
         match item:
-            case Message():
-                self._content(item, "content", item.content)
+            case Message(content=content):
+                carried = self._content(item, "content", content)
+                return item if carried is content else replace(item, content=carried)
             case FunctionCallOutput(output=list() as output):
-                self._content(item, "output", output)
+                carried = self._content(item, "output", output)
+                return item if carried is output else replace(item, output=carried)
             case ExtensionItem():
                 return self._extension(item)
             case _:
-                pass
-        return True
+                return item
 
-    def _extension(self, item: ExtensionItem) -> bool:
-        output = self._custom(item)
-        if not self._adapter.reads(item.type):
-            message = f"{self._who} cannot read an item of type '{item.type}'; it was left out."
-            self._prompt.warn("unsupported_item", message, self._prompt.place(item))
-            return False
-        if not isinstance(output, str):
-            self._content(item, "output", output)
-        return True
+    def _extension(self, item: ExtensionItem) -> Item | None:
+        try:
+            output = self._custom(item)
+        except ShapeError as error:
+            place = self._prompt.place(item)
+            if place != "input":
+                raise misshapen(error, place) from None
+            self._odd.append(item.get("call_id"))
+            return self._unread(item)  # it was said long ago, and cannot be said better now
+        if not self._adapter.reads(item.type) or item.get("call_id") in self._odd:
+            return self._unread(item)
+        carried = output if isinstance(output, str) else self._content(item, "output", output)
+        if carried is output:
+            return item
+        return replace(item, extra={**(item.extra or {}), "output": plain(carried)})
+
+    def _unread(self, item: ExtensionItem) -> None:
+        message = f"{self._who} cannot read an item of type '{item.type}'; it was left out."
+        self._prompt.warn("unsupported_item", message, self._prompt.place(item))
 
     def _custom(self, item: ExtensionItem) -> str | list[Content]:
         """Check a custom call and its output as a function's; return what the output holds."""
-        try:
-            if item.type == CUSTOM_CALL:
-                custom.call_of(item)
-            return custom.output_of(item).output if item.type == CUSTOM_OUTPUT else ""
-        except ShapeError as error:
-            raise misshapen(error, self._prompt.place(item)) from None
+        if item.type == CUSTOM_CALL:
+            custom.call_of(item)
+        return custom.output_of(item).output if item.type == CUSTOM_OUTPUT else ""
 
-    def _content(self, item: Item, name: str, content: Iterable[Content]) -> None:
+    def _content(self, item: Item, name: str, content: list[Content]) -> list[Content]:
         if DEMANDING.isdisjoint(map(type, content)):  # so it is in most messages
-            return
-        for index, part in enumerate(content):
-            feature = needs(part)
-            if feature and feature not in self._has and not self._adapter.reads(feature):
-                place = f"{self._prompt.place(item)}.{name}[{index}]"
-                self._refuse(WORDS.get(feature, f"'{part.type}'"), place, ADVICE.get(feature, ""))
-            if isinstance(part, InputImage) and part.detail != "auto":
-                self._detail(f"{self._prompt.place(item)}.{name}[{index}].detail")
-            if isinstance(part, ExtensionContent) and feature == "audio":
-                self._sound(part, f"{self._prompt.place(item)}.{name}[{index}]")
+            return content
+        place = f"{self._prompt.place(item)}.{name}"
+        carried = [self._part(part, f"{place}[{index}]") for index, part in enumerate(content)]
+        return content if carried == content else carried
+
+    def _part(self, part: Content, place: str) -> Content:
+        feature = needs(part)
+        if feature and feature not in self._has and not self._adapter.reads(feature):
+            self._refuse(WORDS.get(feature, f"'{part.type}'"), place, ADVICE.get(feature, ""))
+        match part:
+            case InputImage() if part.detail != "auto" and "image_detail" not in self._has:
+                message = f"Images have no 'detail' at {self._who}; it was not sent."
+                self._prompt.warn("unsupported_parameter", message, f"{place}.detail")
+                return replace(part, detail="auto")
+            case ExtensionContent() if feature == "audio":
+                self._sound(part, place)
+            case _:
+                pass
+        return part
 
     def _sound(self, part: ExtensionContent, place: str) -> None:
         try:
@@ -297,11 +316,6 @@ class Carrier:
         except ValueError as error:
             message = f"This '{part.type}' cannot be sent: {error}."
             raise self._prompt.refuse(message, place) from None
-
-    def _detail(self, place: str) -> None:
-        if "image_detail" not in self._has:
-            message = f"Images have no 'detail' at {self._who}; it was not sent."
-            self._prompt.warn("unsupported_parameter", message, place)
 
 
 def misshapen(error: ShapeError, place: str) -> RequestError:

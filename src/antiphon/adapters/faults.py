@@ -62,9 +62,9 @@ MAX_WORD = 200
 """How long a type, a code or a param may be."""
 
 SECRETS = re.compile(
-    r"\b(?:sk|pk|rk|xai|gsk|key)-[\w*.-]{6,}|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)\w{12,}"
+    r"\b(?:sk|pk|rk|xai|gsk|key)-[\w*.-]{6,}|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
     r"|(?i:bearer )[\w.~+/-]{8,}=*|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"
-    r"|(?i:(?:x-amz-security-token|(?:x-)?(?:goog-)?api-key)['\"]?\s*[:=]\s*['\"]?[^\s'\",;)]{8,})"
+    r"|(?i:(?:x-amz-security-token|(?:secret_?access_?key|session_?token)|(?:x-)?(?:goog-)?api-key)['\"]?\s*[:=]\s*['\"]?[^\s'\",;)]{8,})"
     r"|(?i:authorization['\"]?\s*[:=]\s*['\"]?(?:aws4-[^\n]*|(?:\w+ )?[^\s'\",;)]{8,}))"
 )
 """Keys as their makers write them, and headers that hold one: AWS quotes what it was to sign."""

@@ -10,7 +10,6 @@ from typing import ClassVar
 from antiphon.adapters.base import Prompt, Provider, names_in
 from antiphon.adapters.chat import Chat
 from antiphon.adapters.chat.answer import REASONS
-from antiphon.adapters.chat.conversation import Habits
 from antiphon.adapters.fields import Fields
 from antiphon.core.tools import ToolChoice
 
@@ -24,7 +23,6 @@ class Writer(Chat):
     default_url = "https://api.writer.com/v1"
     key_env = ("WRITER_API_KEY",)
     path: ClassVar[str] = "/chat"
-    habits = Habits(detail=False)
     hosted = frozenset[str]()
     carries = frozenset(
         """temperature top_p stop max_output_tokens logprobs tools tool_choice json_schema

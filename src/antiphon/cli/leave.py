@@ -10,7 +10,13 @@ from typing import NoReturn
 def leave(code: int) -> NoReturn:
     """End the process, when all that was said has been written."""
     logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # nobody reads it any more
-            stream.flush()
+    try:
+        with suppress(BrokenPipeError):  # nobody reads it any more
+            sys.stdout.flush()
+    except OSError as error:
+        code = code or 1
+        with suppress(OSError):
+            print(f"antiphon: what was said could not be written: {error}", file=sys.stderr)
+    with suppress(OSError):
+        sys.stderr.flush()
     os._exit(code)

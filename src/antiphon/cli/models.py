@@ -68,7 +68,7 @@ async def tell(
     """Print what there is, and leave: whoever looks for credentials may do so for ever."""
     found = surveyed(known, settings, await survey(settings.providers, settings.keys, reasons))
     if as_json:
-        print(json.encode(found).decode())
+        typer.echo(json.encode(found))  # bytes: JSON is UTF-8, whatever a terminal shows
     else:
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         print("\n".join(lines(found, coloured=coloured)))

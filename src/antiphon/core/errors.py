@@ -1,5 +1,6 @@
 """Everything that can go wrong, by whose fault it is; and how the protocol says so."""
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -61,9 +62,14 @@ class ErrorPayload(Value):
         return replace(self, code=code)
 
 
+WORD = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+"""What a log may repeat of what others wrote."""
+
+
 def in_a_word(status: int, error: ErrorPayload) -> str:
     """Say what broke as a log may say it: an error's own words may quote a prompt."""
-    return f"{status} {error.code or error.type}"
+    named = (name for name in (error.code, error.type) if name and WORD.fullmatch(name))
+    return f"{status} {next(named, 'error')}"
 
 
 class AntiphonError(Exception):

@@ -201,6 +201,8 @@ class Output:
         if isinstance(item, items.Compaction):
             self._seal(self._open("whole", id, self._hidden(replace(item, id=id))))
             return
+        if item.type == items.CUSTOM_CALL and not item.get("call_id"):
+            item = replace(item, extra={**(item.extra or {}), "call_id": self._ids("call")})
         opened = self._open("whole", id, replace(item, id=id, status="in_progress"))
         if item.status == "incomplete":  # only the end can tell whether it may stay so
             return

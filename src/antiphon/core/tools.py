@@ -36,6 +36,9 @@ WEB_SEARCH = frozenset(
 )
 """OpenAI's search, by all its names; other providers have one too."""
 
+COMPUTER = frozenset({"openai:computer", "openai:computer_use", "openai:computer_use_preview"})
+"""The use of a computer, by all its names."""
+
 Mode = Literal["none", "auto", "required"]
 
 
@@ -93,11 +96,18 @@ def may_call(tool: Tool, choice: ToolChoice) -> bool:
 
 def is_named(tool: Tool, choice: SpecificToolChoice) -> bool:
     """Tell whether a choice of one tool means this one."""
-    if isinstance(tool, FunctionTool) or isinstance(choice, FunctionToolChoice):
-        return tool.type == choice.type and name_of(tool) == name_of(choice)
-    if choice.type in WEB_SEARCH:
-        return tool.type in WEB_SEARCH
-    return tool.type == choice.type and choice.get("name") in (None, tool.get("name"))
+    if (
+        isinstance(tool, FunctionTool)
+        or isinstance(choice, FunctionToolChoice)
+        or CUSTOM in (tool.type, choice.type)
+    ):
+        name = name_of(choice)
+        return tool.type == choice.type and name is not None and name == name_of(tool)
+    for names in (WEB_SEARCH, COMPUTER):
+        if choice.type in names:
+            return tool.type in names
+    there = choice.get("server_label")  # of MCP, where the name is that of a tool of the server's
+    return tool.type == choice.type and there in (None, tool.get("server_label"))
 
 
 def name_of(tool: Tool | SpecificToolChoice) -> str | None:

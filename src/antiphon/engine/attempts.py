@@ -48,7 +48,7 @@ class Attempts:
             try:
                 return self.asked.turn(response_id)
             except RequestError as error:
-                self._advance(error)
+                self._advance(error, response_id)
 
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Have the first model answer that can, beginning with the one whose turn this is."""
@@ -60,22 +60,22 @@ class Attempts:
                 await model.answer(turn, sink)
                 break
             except (RequestError, UpstreamError) as error:
-                if sink.spoken:
-                    raise
-                self._advance(error)
+                self._advance(error, turn.response_id, spoken=sink.spoken)
             turn = dataclasses.replace(self.turn(turn.response_id), cancelled=turn.cancelled)
             sink.restart()
 
-    def _advance(self, error: Trouble) -> None:
+    def _advance(self, error: Trouble, response_id: str, *, spoken: bool = False) -> None:
         """Turn to the next model, or raise if there is none, or no use in it."""
-        final = isinstance(error, UpstreamError) and error.status in FINAL
-        if final or self._index == len(self._asked) - 1:
-            raise self._in_full(error)
+        theirs = isinstance(error, UpstreamError)
+        last = spoken or (theirs and error.status in FINAL) or self._index == len(self._asked) - 1
+        if theirs or not last:
+            after = "" if last else f"; asking {self._asked[self._index + 1].model.name[:100]!r}"
+            word, model = in_a_word(error.status, error.payload), self.asked.model.name
+            logger.warning("%s: %.100r cannot answer (%s)%s", response_id, model, word, after)
+        if last:
+            raise error if spoken else self._in_full(error)
         self._failed.append((self.asked, error))
         self._index += 1
-        before, after = self._failed[-1][0].model.name, self.asked.model.name
-        word = in_a_word(error.status, error.payload)
-        logger.warning("%.100r cannot answer (%s); asking %.100r", before, word, after)
 
     def _in_full(self, error: Trouble) -> Trouble:
         """Return an error that tells also what happened before it."""

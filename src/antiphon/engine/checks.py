@@ -9,14 +9,12 @@ from antiphon.core.errors import RequestError
 from antiphon.core.items import Item, Message
 from antiphon.core.request import Request
 from antiphon.core.tools import (
-    CUSTOM,
-    WEB_SEARCH,
     AllowedTools,
     ExtensionToolChoice,
     FunctionTool,
     FunctionToolChoice,
     SpecificToolChoice,
-    Tool,
+    is_named,
     must_call,
     name_of,
 )
@@ -74,7 +72,7 @@ def check_tool_choice(request: Request) -> None:
     elif isinstance(choice, AllowedTools):
         named = choice.tools
     for tool in named:
-        if not is_offered(tool, request.tools):
+        if not any(is_named(offered, tool) for offered in request.tools):
             raise RequestError(
                 f"tool_choice names '{(name_of(tool) or tool.type)[:80]}', which is not offered. "
                 "Add it to 'tools'.",
@@ -87,15 +85,6 @@ def check_tool_choice(request: Request) -> None:
             param="tool_choice",
             code="invalid_value",
         )
-
-
-def is_offered(choice: SpecificToolChoice, tools: Iterable[Tool]) -> bool:
-    """Tell whether a chosen tool is among some; of a hosted one the choice may name a part."""
-    if choice.type in ("function", CUSTOM):
-        wanted = (choice.type, name_of(choice))
-        return None not in wanted and wanted in ((tool.type, name_of(tool)) for tool in tools)
-    same = WEB_SEARCH if choice.type in WEB_SEARCH else {choice.type}
-    return any(tool.type in same for tool in tools)
 
 
 def warnings(request: Request) -> list[parts.Warn]:

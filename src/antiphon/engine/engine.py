@@ -24,7 +24,7 @@ from antiphon.engine.asked import Asked
 from antiphon.engine.attempts import Attempts
 from antiphon.engine.background import Background
 from antiphon.engine.chain import Chain
-from antiphon.engine.checks import check, unanswered
+from antiphon.engine.checks import check, unanswered, warnings
 from antiphon.engine.ids import identified, new_id, padding
 from antiphon.engine.keys import Keys
 from antiphon.engine.ledger import Ledger
@@ -264,7 +264,8 @@ class Engine:
         pad = padding if request.stream_options.include_obfuscation else None
         manner = replace(manner, pad=pad, seal=attempts.seal)
         synth = Synth(response, ids=self.ids, clock=self.clock, manner=manner, silent=not generate)
-        for warning in unanswered(asked.unpaired):
+        unread = [] if generate else warnings(request)  # or else who answers tells
+        for warning in unread + unanswered(asked.unpaired):
             synth.feed(warning)
         recent = self.chain.recent if caller.local is None else caller.local
         store = self.store if request.store else None

@@ -138,8 +138,6 @@ class Run:
             ending = self._broken()  # a cancellation of the model's own, which it let escape
         except (RequestError, UpstreamError) as error:
             self.refusal = error
-            if isinstance(error, UpstreamError):
-                self._note(error.status, error.payload)
             ending = self._failed(error.payload)
         except (Exception, SystemExit):  # noqa: BLE001 - a process boundary: models raise anything
             ending = self._broken()
@@ -177,7 +175,8 @@ class Run:
         """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
         if heard and type(failure := heard[0]) is parts.Failure:
             self.fault = failure.error
-            self._note(failure.status, failure.error)
+            word, model = in_a_word(failure.status, failure.error), self._turn.model
+            logger.warning("%s: %.100r broke (%s)", self._turn.response_id, model, word)
             self._account()
         told = self._synth.feed_all(self._guard.allowed(heard) if self._guard else heard)
         if not told:
@@ -215,11 +214,6 @@ class Run:
         logger.exception("model %s failed in %s", model, self._turn.response_id)
         message = f"The model '{model}' failed while answering."
         return self._failed(ErrorPayload(message=message, type="server_error", code="server_error"))
-
-    def _note(self, status: int, error: ErrorPayload) -> None:
-        """Write in the log that a model could not answer, or not to the end."""
-        word, id = in_a_word(status, error), self._turn.response_id
-        logger.warning("%s: %.100r cannot answer (%s)", id, self._turn.model, word)
 
     def _failed(self, error: ErrorPayload) -> list[Event]:
         self._account()
@@ -273,7 +267,9 @@ class Run:
 
 def says(part: Part) -> bool:
     """Tell whether a part is some of the answer itself, and not only a sign that one comes."""
-    if isinstance(part, parts.Text | parts.Refusal):
+    if isinstance(part, parts.Text):
+        return bool(part.text or part.logprobs)
+    if isinstance(part, parts.Refusal):
         return bool(part.text)
     return not isinstance(part, parts.Usage | parts.Warn | parts.Finish)
 

@@ -205,6 +205,7 @@ class UpstreamModel(Model):
             other = None if sink.spoken else adapter.instead(error)
             if other is None:
                 raise
+            sink.restart()
             await self._ask(other, turn, sink)
             self._link.remember(self._model, other)
 

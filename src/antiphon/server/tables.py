@@ -73,7 +73,9 @@ NAMES = {
     "array": "an array",
 }
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-RANDOM = re.compile(r"(?=.*[0-9])[A-Za-z0-9]{20,}")
+RANDOM = re.compile(
+    r"(?=.*[0-9])(?:(?=.*[a-z])(?=.*[A-Z])|(?=(?:[A-Za-z]*[0-9]+){2}[A-Za-z]+[0-9]))[A-Za-z0-9]{20,}"
+)
 """What could be a variable's name, and looks as if nobody had thought of it."""
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 CARRIAGE = frozenset(

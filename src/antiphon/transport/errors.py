@@ -21,7 +21,11 @@ def broken(who: str, message: str, code: str = INVALID) -> UpstreamError:
 
 def late(who: str, message: str, *, retryable: bool = True) -> UpstreamError:
     """Make the error for an upstream that takes too long."""
-    return UpstreamError(f"{who}: {message}", status=504, code="timeout", retryable=retryable)
+    # Whoever asked us may well try again by itself; a request that is being worked on is paid for.
+    advice = {} if retryable else {"x-should-retry": "false"}
+    return UpstreamError(
+        f"{who}: {message}", status=504, code="timeout", retryable=retryable, headers=advice
+    )
 
 
 def unreachable(who: str, message: str, *, retryable: bool = False) -> UpstreamError:

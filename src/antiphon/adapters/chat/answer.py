@@ -222,12 +222,13 @@ def usage_of(usage: Usage) -> parts.Usage:
     read = usage.prompt_tokens_details or usage.prompt_token_details
     written = usage.completion_tokens_details
     given, made, total = usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
-    if given is not None and made is not None and total is not None:
+    cached = read.cached_tokens if read else None
+    if given is not None and made is not None and total is not None and (cached or 0) <= given:
         made = max(made, total - given)
     return parts.Usage(
         given,
         made,
-        read.cached_tokens if read else None,
+        cached,
         written.reasoning_tokens if written else None,
     )
 

@@ -55,8 +55,6 @@ class Habits(Struct, frozen=True, kw_only=True):
     """The name of the limit on what is written."""
     native: bool = False
     """Whether it is OpenAI's own implementation, with custom tools, refusals and allowed tools."""
-    detail: bool = True
-    """Whether an image can be looked at more or less closely."""
     seed: str = "seed"
     """The name of the seed."""
     counts: bool = True
@@ -180,7 +178,7 @@ class Messages:
         if image.id:
             raise ValueError("images have no ids in this dialect; send a data URL or an address")
         fields: Fields = {"url": part.image_url if image.url else image.data_url}
-        if part.detail != "auto" and self._habits.detail:
+        if part.detail != "auto":
             fields["detail"] = part.detail
         return {"type": "image_url", "image_url": fields}
 

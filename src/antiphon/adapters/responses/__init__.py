@@ -51,7 +51,7 @@ IDENTIFIED = frozenset(
     local_shell_call local_shell_call_output mcp_approval_request mcp_call mcp_list_tools program
     program_output web_search_call""".split()
 )
-"""The items that OpenAI takes only with an id; any will do, for nothing is stored there."""
+"""The items that OpenAI takes only with an id; ours will do, for nothing is stored there."""
 
 TIMELESS = frozenset(
     f"openai:{type}"
@@ -159,7 +159,10 @@ def short(value: object) -> Fields:
 def text(value: object) -> object:
     """Write what the text should look like."""
     fields = fields_of(plainly(value))
-    return fields | {"format": given(fields_of(fields["format"]))}
+    format = given(fields_of(fields["format"]))
+    if format["type"] == "json_schema" and not format.get("schema"):
+        format = {"type": "json_object"}
+    return fields | {"format": format}
 
 
 def tools(value: object) -> object:
