@@ -278,6 +278,15 @@ def test_a_server_that_is_asked_in_chat_reads_no_more_than_a_chat(patient: House
     assert there.requests[-1].path.endswith("/chat/completions")
 
 
+def test_who_was_asked_before_is_said_also_of_a_server_that_is_asked_in_chat(
+    patient: House,
+) -> None:
+    patient.upstreams["openai"].play(error(500))
+    patient.upstreams["responses"].play(error(404), in_one_piece(TEXT))
+    warned = ask(patient.address, model="last").json()["antiphon:warnings"]
+    assert [warning["code"] for warning in warned] == ["fallback"]
+
+
 # --- the log --------------------------------------------------------------------------------------
 
 

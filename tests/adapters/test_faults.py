@@ -130,8 +130,7 @@ def test_words_beside_a_header_are_kept():
     assert redacted(said) == "Use a header (i.e. [redacted]), or a field. See our page."
 
 
-@pytest.mark.parametrize("name", ["aws_secret_access_key", "SecretAccessKey", "AWS_SESSION_TOKEN"])
+@pytest.mark.parametrize("name", ["secret_access_key", "SecretAccessKey", "SESSION_TOKEN"])
 def test_what_programs_say_of_awss_secrets_is_not_repeated(name: str):
-    assert redacted(f"Bad {name}=wJalrXUtnFEMI/K7MDENG here") == "Bad aws_[redacted] here".replace(
-        "aws_", name[: name.lower().index("se")]
-    )
+    said = f"Bad aws_{name}=wJalrXUtnFEMI/K7MDENG here"
+    assert redacted(said) == "Bad aws_[redacted] here"

@@ -64,6 +64,19 @@ def local(provider: ScriptedUpstream, adapter: str = "openai", more: str = "") -
     return f'[providers.local]\nadapter = "{adapter}"\nbase_url = "{provider.url}/v1"\n{more}\n'
 
 
+def ended(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `antiphon serve` where it cannot; return how it ended."""
+    return subprocess.run(
+        [sys.executable, "-m", "antiphon", "serve", "--port", "0", *arguments],
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        timeout=60,
+        text=True,
+        check=False,
+    )
+
+
 def test_everything_is_listed_with_its_state_and_its_reason(tmp_path: Path) -> None:
     nobody = closed()
     with upstream(LIST) as provider, upstream(REFUSAL) as locked:
@@ -229,15 +242,7 @@ def test_a_bad_configuration_is_one_line_and_a_code(tmp_path: Path) -> None:
     absent = "antiphon: none.toml: there is no such file. Check --config.\n"
     assert models("--config", "none.toml", cwd=tmp_path) == (2, "", absent)
     for file, complaint in (("antiphon.toml", said), ("none.toml", absent)):
-        served = subprocess.run(
-            [sys.executable, "-m", "antiphon", "serve", "--port", "0", "--config", file],
-            cwd=tmp_path,
-            env=environment(),
-            capture_output=True,
-            timeout=60,
-            text=True,
-            check=False,
-        )
+        served = ended(tmp_path, "--config", file)
         assert (served.returncode, served.stdout, served.stderr) == (2, "", complaint)
 
 
@@ -381,15 +386,7 @@ def test_what_cannot_be_written_is_not_taken_for_written(tmp_path: Path, form: l
 
 def test_a_provider_that_cannot_be_asked_is_named_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[providers.mine]\nadapter = "anthropic"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "antiphon", "serve", "--port", "0", "--data", "/dev/null"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        timeout=60,
-        text=True,
-        check=False,
-    )
+    done = ended(tmp_path, "--data", "/dev/null")
     assert "WARNING antiphon.serve provider mine cannot be asked: ANTHROPIC_API_KEY" in done.stderr
 
 
@@ -398,15 +395,7 @@ def test_a_key_on_an_open_road_is_warned_of_in_the_log(tmp_path: Path) -> None:
         '[providers.far]\nadapter = "openai"\nbase_url = "http://far.example/v1"\n'
         'api_key_env = "FAR_KEY"\n'
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "antiphon", "serve", "--port", "0", "--data", "/dev/null"],
-        cwd=tmp_path,
-        env=environment(FAR_KEY="sk-hidden"),
-        capture_output=True,
-        timeout=60,
-        text=True,
-        check=False,
-    )
+    done = ended(tmp_path, "--data", "/dev/null", FAR_KEY="sk-hidden")
     assert "WARNING antiphon.config far: the key in FAR_KEY is sent to http://far" in done.stderr
     assert "sk-hidden" not in done.stderr
 

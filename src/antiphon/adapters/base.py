@@ -255,6 +255,8 @@ class Decoder(ABC):
         self.failed = False
         """Whether it has told that the answer broke."""
         self._left_out = False
+        self.ended_calls: list[parts.Key] = []
+        """The calls that have ended, complete or cut: what follows tells."""
 
     def hears(self, content_type: str) -> bool:
         """Tell whether a body of this type is a stream, and not one whole answer."""
@@ -316,6 +318,15 @@ class Decoder(ABC):
         self._left_out = True
         message = f"{self.adapter.provider.name} said what is neither text nor a call."
         return [parts.Warn("unsupported_output", f"{message} It was left out.")]
+
+    def settled(self) -> list[Part]:
+        """Tell that the calls that have ended are complete, since something else begins."""
+        ended, self.ended_calls = self.ended_calls, []
+        return [parts.Call(key, complete=True) for key in ended]
+
+    def ending(self, end: parts.Finish) -> list[Part]:
+        """Tell why a model stopped; unless it was cut, the calls that have ended are complete."""
+        return [end] if end.reason in CUTS else [*self.settled(), end]
 
     def _note(self, part: Part) -> None:
         if isinstance(part, parts.Finish):

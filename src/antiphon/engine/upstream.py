@@ -21,7 +21,7 @@ from antiphon.adapters.faults import redacted
 from antiphon.adapters.registry import adapter_for
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
-from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError, in_a_word
 from antiphon.core.parts import Part
 from antiphon.engine.checks import warnings
 from antiphon.engine.models import Model, Sink
@@ -77,7 +77,8 @@ class Link:
 
     def remember(self, model: str, other: Adapter) -> None:
         """Ask a model in another way from now on, which has worked."""
-        logger.info("%s/%s is asked as '%s' from now on", self.provider.name, model, other.name)
+        name = f"{self.provider.name}/{model}"
+        logger.info("%.100r is asked as '%s' from now on", name, other.name)
         if len(self._others) >= MANY_MODELS:
             self._others.clear()  # they are learnt again
         self._others[model] = other
@@ -115,9 +116,8 @@ class Link:
     def _may(self, error: UpstreamError, wait: float) -> bool:
         if not self._budget.spend():
             return False
-        why = error.payload.code or error.payload.type  # its words may quote a prompt
-        name = self.provider.name
-        logger.info("%s: %d (%s); trying again in %.1f s", name, error.status, why, wait)
+        word = in_a_word(error.status, error.payload)
+        logger.info("%s: %s; trying again in %.1f s", self.provider.name, word, wait)
         return True
 
     async def _once(self, adapter: Adapter, sent: Upstream, body: bytes) -> Exchange:
@@ -205,7 +205,6 @@ class UpstreamModel(Model):
             other = None if sink.spoken else adapter.instead(error)
             if other is None:
                 raise
-            sink.restart()
             await self._ask(other, turn, sink)
             self._link.remember(self._model, other)
 

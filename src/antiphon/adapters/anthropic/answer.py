@@ -28,7 +28,7 @@ from antiphon.adapters.anthropic.shapes import (
     read_answer,
     read_event,
 )
-from antiphon.adapters.base import CUTS, MAX_EVENT, Adapter, Decoder, Prompt, finish
+from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
 from antiphon.adapters.faults import Fault, status_of
 from antiphon.adapters.fields import json_text
 from antiphon.core import parts
@@ -66,7 +66,6 @@ class AnthropicDecoder(Decoder):
         self._last: Opened | None = None
         self._queries: dict[str, object] = {}
         self._calls = False
-        self._ended_calls: list[int] = []
         self._input = self._written = self._cached = 0
 
     # --- streams ---
@@ -83,7 +82,7 @@ class AnthropicDecoder(Decoder):
                 return self._grown(event.index, event.delta)
             case "content_block_start" if block := event.content_block:
                 whole = partial(raw, sent.data, "content_block")
-                return [*self._settled(), *self._begun(event.index, block, whole)]
+                return [*self.settled(), *self._begun(event.index, block, whole)]
             case "content_block_stop":
                 return self._ended(event.index)
             case type:
@@ -115,7 +114,7 @@ class AnthropicDecoder(Decoder):
             raise ValueError("it is no message")
         told: list[Part] = []
         for index, block in enumerate(answer.content):
-            told += self._settled()
+            told += self.settled()
             told += self._begun(index, block, partial(raw, body, "content", index))
             told += self._ended(index)
         told += self._counted(answer.usage)
@@ -178,21 +177,13 @@ class AnthropicDecoder(Decoder):
                 sealed = json_text(Seal(block.signature, mend("".join(opened.pieces))))
                 return (parts.Reasoning(key=key, encrypted_content=sealed),)
             case "tool_use":
-                self._ended_calls.append(key)
+                self.ended_calls.append(key)
                 given = json_text(block.input) if block.input and not opened.size else ""
                 return (parts.Call(key, arguments=given),)
             case "server_tool_use":
                 return self._served(opened)
             case _:
                 return ()
-
-    def _settled(self) -> Sequence[Part]:
-        """Tell that the calls that have ended are complete; one that was cut ends alike.
-
-        So it is not known before another block begins, or the reason is no cut.
-        """
-        ended, self._ended_calls = self._ended_calls, []
-        return [parts.Call(key, complete=True) for key in ended]
 
     def _text(self, opened: Opened, text: str | None) -> Sequence[Part]:
         if text is None:
@@ -272,8 +263,7 @@ class AnthropicDecoder(Decoder):
         return told + self._finish(reason)
 
     def _finish(self, reason: str | None) -> list[Part]:
-        end = finish(reason, REASONS, called=self._calls)
-        return [end] if end.reason in CUTS else [*self._settled(), end]
+        return self.ending(finish(reason, REASONS, called=self._calls))
 
     def _failed(self, told: Told | None) -> parts.Failure:
         error = told or Told()

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from antiphon.adapters.base import CUTS, MAX_EVENT, Adapter, Decoder, Prompt, finish
+from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
 from antiphon.adapters.bedrock.models import summarises
 from antiphon.adapters.bedrock.shapes import (
     Block,
@@ -79,8 +79,6 @@ class BedrockDecoder(Decoder):
         self._calls: set[int] = set()
         self._block = -1
         self._length = 0
-        self._ended: list[int] = []
-        """The calls that have ended: complete, or cut."""
         self._thought: list[str] = []
         self._signature = ""
         self._redacted = b""
@@ -130,12 +128,7 @@ class BedrockDecoder(Decoder):
         """Begin another block, which shows that those before it were not cut."""
         self._block, self._length = index, 0
         self._thought, self._signature, self._redacted = [], "", b""
-        return self._settled()
-
-    def _settled(self) -> Sequence[Part]:
-        """Tell that the calls that have ended are complete."""
-        ended, self._ended = self._ended, []
-        return [parts.Call(index, complete=True) for index in ended]
+        return self.settled()
 
     def _grown(self, index: int, delta: Block) -> Sequence[Part]:
         if index != self._block:
@@ -168,7 +161,7 @@ class BedrockDecoder(Decoder):
         if index != self._block:
             return ()
         if index in self._calls:
-            self._ended.append(index)
+            self.ended_calls.append(index)
             return ()
         notes, self._notes = self._notes, []
         return [noted(note, index, self._length) for note in notes]
@@ -216,8 +209,7 @@ class BedrockDecoder(Decoder):
     def _finish(self, reason: str | None) -> Sequence[Part]:
         if reason in MALFORMED:
             return (self.adapter.failure(Fault(MALFORMED[reason], "model_error", reason)),)
-        end = finish(reason, REASONS, called=bool(self._calls))
-        return [end] if end.reason in CUTS else [*self._settled(), end]
+        return self.ending(finish(reason, REASONS, called=bool(self._calls)))
 
     def _used(self, usage: Usage) -> Part:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_write_input_tokens or 0
