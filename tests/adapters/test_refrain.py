@@ -62,8 +62,13 @@ STREAMS = st.lists(CHUNKS | CHUNKS | CHUNKS | NOISE, max_size=12)
 
 
 def heard(decoder: ChatDecoder, pieces: list[bytes]) -> list[Part]:
-    """Return what a decoder hears of a stream."""
-    return [part for piece in pieces for part in decoder.feed(piece)] + decoder.close()
+    """Return what is heard of a stream: more words after words, without ado, if they can be."""
+    told: list[Part] = []
+    for piece in pieces:
+        going_on = decoder.going_on if told and isinstance(told[-1], Text) else None
+        said = going_on(piece) if going_on else None
+        told += map(Text, said) if said else decoder.feed(piece)
+    return told + decoder.close()
 
 
 def plain() -> ChatDecoder:
@@ -103,11 +108,8 @@ def learnt(words: str = "Hello", **more: str) -> Refrain:
 
 def test_words_are_heard_one_by_one_and_in_a_row():
     refrain = learnt()
-    assert refrain.hear(event(" dear")) == [Text(" dear")]
-    assert refrain.hear(event(" wörld") + event("!")) == [
-        Text(" wörld"),
-        Text("!"),
-    ]
+    assert refrain.words(event(" dear")) == [" dear"]
+    assert refrain.words(event(" wörld") + event("!")) == [" wörld", "!"]
 
 
 @pytest.mark.parametrize(
@@ -129,15 +131,15 @@ def test_words_are_heard_one_by_one_and_in_a_row():
     ],
 )
 def test_what_is_not_quite_alike_is_left_to_be_read_in_full(data: bytes):
-    assert learnt().hear(data) is None
+    assert learnt().words(data) is None
 
 
 def test_nothing_is_known_before_something_was_learnt():
-    assert Refrain().hear(event("Hello")) is None
+    assert Refrain().words(event("Hello")) is None
 
 
 def test_a_word_that_stands_elsewhere_too_is_not_taken_for_the_place():
-    assert learnt("gpt", model="gpt").hear(event("gpt", model="another")) is None
+    assert learnt("gpt", model="gpt").words(event("gpt", model="another")) is None
 
 
 @pytest.mark.parametrize("words", [",", ":", "}", "content", "delta", "choices", "id"])
@@ -149,7 +151,7 @@ def test_words_that_json_is_made_of_do_no_harm(words: str):
 
 
 def test_a_chunk_that_is_very_long_is_not_learnt():
-    assert learnt(model="m" * MAX_LENGTH).hear(event("Hello", model="m" * MAX_LENGTH)) is None
+    assert learnt(model="m" * MAX_LENGTH).words(event("Hello", model="m" * MAX_LENGTH)) is None
 
 
 def test_a_stream_whose_chunks_differ_is_learnt_a_few_times_only():

@@ -39,15 +39,18 @@ KINDS: dict[str, Kind] = {
 class Stream:
     """Where events get their number and are folded."""
 
-    __slots__ = ("fold", "number", "said")
+    __slots__ = ("flowing", "fold", "number", "said")
 
     def __init__(self) -> None:
         self.number = 0
         self.fold = Fold()
         self.said: list[Event] = []
+        self.flowing: Strand | None = None
+        """The text that the last part added words to, and that more may be added to as they are."""
 
     def say(self, kind: Callable[..., Event], **fields: object) -> None:
         """Append an event, with the next number."""
+        self.flowing = None
         event = kind(sequence_number=self.number, **fields)
         self.number += 1
         self.fold.feed(event)

@@ -97,6 +97,8 @@ class Output:
                 self._sequential("message", part.key, part.phase), TEXT, part.part
             )
             self._delta(strand, part.text, part.logprobs)
+        if text and strand and not (self._pad or strand.joiner.held):
+            self._stream.flowing = strand
 
     def refusal(self, part: parts.Refusal) -> None:
         """Add words to a refusal."""

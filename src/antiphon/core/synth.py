@@ -124,6 +124,7 @@ class Synth:
     def feed_all(self, heard: Iterable[Part]) -> list[Event]:
         """Turn parts into the events they cause."""
         speech, stream = self._speech, self._stream
+        stream.flowing = None
         for part in heard:
             if self.ended:
                 raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
@@ -133,6 +134,21 @@ class Synth:
                 self.STEPS[type(part)](self, part)
         said, stream.said = stream.said, []
         return said
+
+    def go_on(self, said: list[str]) -> tuple[Event, int] | None:
+        """Add to the text that the last part was words of, a delta each; None if it was another.
+
+        The deltas are like the one that is returned but for their words, and their numbers, of
+        which the first is returned. None of them may be empty, or hold half a character.
+        """
+        stream = self._stream
+        strand = stream.flowing
+        if strand is None:
+            return None
+        number = stream.number
+        stream.number = number + len(said)
+        strand.pieces += said
+        return strand.delta, number
 
     def restart(self) -> None:
         """Forget what a model gave of which nothing was told: another one answers in its place."""

@@ -13,7 +13,7 @@ from itertools import chain, repeat
 from typing import TypeVar
 
 from antiphon.core.errors import StoreError
-from antiphon.core.events import Event
+from antiphon.core.events import Event, deltas
 from antiphon.core.response import Response
 from antiphon.core.value import encode
 from antiphon.store.base import Feed
@@ -61,6 +61,10 @@ class Log:
         self._wake.set()
         if len(self._waiting) >= GATHER_EVENTS:
             self._many.set()
+
+    def go_on(self, like: Event, number: int, said: list[str]) -> None:
+        """Take more deltas like one that was taken."""
+        self.write(deltas(like, number, said))
 
     async def drained(self) -> None:
         """Return when the store has caught up."""

@@ -46,6 +46,14 @@ class Sink(Protocol):
         """Take parts, at once; tell whether more is wanted. A failure comes alone."""
         ...
 
+    def go_on(self, said: list[str]) -> bool:
+        """Take more of the text that was taken last, delta by delta; tell whether it could be.
+
+        No delta is empty, and none holds what JSON escapes, or half a character. If it could not
+        be taken, nothing was.
+        """
+        ...
+
     async def drained(self) -> None:
         """Return when more may be given."""
         ...

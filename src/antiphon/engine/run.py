@@ -39,6 +39,10 @@ class Outlet(Protocol):
         """Take events, at once."""
         ...
 
+    def go_on(self, like: Event, number: int, said: list[str]) -> None:
+        """Take more deltas like one that was taken, from a number on; `deltas` makes them."""
+        ...
+
     async def drained(self) -> None:
         """Return when more may be written."""
         ...
@@ -189,6 +193,17 @@ class Run:
             return False
         if outlet := self._outlet:
             outlet.write(told)
+            self.full = outlet.full
+        return True
+
+    def go_on(self, said: list[str]) -> bool:
+        """Tell more of the text that was told last: the hot path of what is streamed."""
+        told = self._synth.go_on(said)
+        if told is None:
+            return False
+        if outlet := self._outlet:
+            like, number = told
+            outlet.go_on(like, number, said)
             self.full = outlet.full
         return True
 

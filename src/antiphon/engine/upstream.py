@@ -277,6 +277,13 @@ class Hearing:
         self._tell(self._decoder.close())
 
     def _receive(self, data: bytes) -> None:
+        going_on, sink = self._decoder.going_on, self._sink
+        if not (going_on and (said := going_on(data)) and sink.go_on(said)):
+            self._hear(data)
+        elif sink.full:
+            self._exchange.pause()
+
+    def _hear(self, data: bytes) -> None:
         heard = self._decoder.feed(data)
         if heard and type(heard[-1]) is not parts.Failure:
             wanted = self._sink.take(heard)

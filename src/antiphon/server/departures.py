@@ -9,57 +9,53 @@ from asyncio import AbstractEventLoop
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 MAX_WEIGHT = 65536
-"""How many bytes may gather for a client in one turn of the loop; a task may never let it turn."""
+"""How many bytes may gather in one turn of the loop; a task may never let it turn."""
 
 
 class Departures:
     """Everything that leaves at the end of this turn of the loop."""
 
-    __slots__ = ("ways",)
+    __slots__ = ("pieces", "weight")
 
     def __init__(self) -> None:
-        self.ways: list[DirectWay] = []
+        self.pieces: list[tuple[RequestResponseCycle, bytes]] = []
+        self.weight = 0
+        """How many bytes they have in all."""
 
     def leave(self) -> None:
-        """Write everything, each client's in one chunk."""
-        ways, self.ways = self.ways, []
-        for way in ways:
-            waiting, way.waiting, way.weight = way.waiting, [], 0
-            data = waiting[0] if len(waiting) == 1 else b"".join(waiting)
-            if not way.cycle.disconnected:
-                way.cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        """Write everything, each piece as a chunk of its own."""
+        pieces, self.pieces, self.weight = self.pieces, [], 0
+        for cycle, piece in pieces:
+            if not cycle.disconnected:
+                cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
 class DirectWay:
     """The way of pieces of a body past `send`, unless the client is behind."""
 
-    __slots__ = ("_departures", "_loop", "cycle", "size", "waiting", "weight")
+    __slots__ = ("_cycle", "_departures", "_loop", "size")
 
     def __init__(
         self, cycle: RequestResponseCycle, departures: Departures, loop: AbstractEventLoop
     ) -> None:
-        self.cycle = cycle
         self.size = 0
         """How many bytes have gone this way."""
-        self.waiting: list[bytes] = []
-        self.weight = 0
-        """How many of them have still to leave, in this turn of the loop."""
+        self._cycle = cycle
         self._departures = departures
         self._loop = loop
 
     def write(self, piece: bytes) -> bool:
         """Send a piece of a body that has begun, as `send` would; tell whether it could be."""
-        cycle, weight = self.cycle, self.weight + len(piece)
+        cycle, departures = self._cycle, self._departures
         if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
             return False
-        if not self.waiting:
-            ways = self._departures.ways
-            if not ways:
-                self._loop.call_soon(self._departures.leave)
-            ways.append(self)
-        elif weight > MAX_WEIGHT:
-            return False
-        self.waiting.append(piece)
-        self.weight = weight
-        self.size += len(piece)
+        size = len(piece)
+        self.size += size
+        departures.weight += size
+        pieces = departures.pieces
+        if not pieces:
+            self._loop.call_soon(departures.leave)
+        pieces.append((cycle, piece))
+        if departures.weight > MAX_WEIGHT:
+            departures.leave()
         return True

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from antiphon.core.events import TERMINAL, Event, ResponseFailed
+from antiphon.core.events import TERMINAL, Event, ResponseFailed, deltas
 from antiphon.engine.run import Run
 from antiphon.server.failures import Failure
 from antiphon.server.http import Send
@@ -105,6 +105,10 @@ class Voice:
         if self._announced:
             self._release()
         self._announced = True
+
+    def go_on(self, like: Event, number: int, said: list[str]) -> None:
+        """Have more deltas sent like one that was."""
+        self.write(deltas(like, number, said))
 
     def commit(self, run: Run) -> None:
         """Announce a response whose model takes long to begin."""

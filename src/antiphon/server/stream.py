@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import ClassVar
 
-from antiphon.core.events import Event
+from antiphon.core.events import Event, deltas
 from antiphon.server.http import Direct, Send
 from antiphon.wire import sse
 from antiphon.wire.dialects import Dialect
@@ -46,6 +46,9 @@ class EventStream:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._quiet = True
+        self._like: Event | None = None
+        self._form: bytes | None = None
+        """How deltas like that one are written, if there is a form for them."""
         self.closed = False
 
     def write(self, events: list[Event]) -> None:
@@ -54,6 +57,24 @@ class EventStream:
         chunk = encode(events[0]) if len(events) == 1 else b"".join(map(encode, events))
         if not chunk:
             return  # a door may have no words for an event
+        if self._clear and self._direct(chunk):
+            self._quiet = False
+        else:
+            self._put(chunk)
+            self._wake.set()
+
+    def go_on(self, like: Event, number: int, said: list[str]) -> None:
+        """Write more deltas like one that was written, in the form that they all have."""
+        if like is not self._like:
+            self._like, self._form = like, self._dialect.form(like)
+        form = self._form
+        if form is None:
+            self.write(deltas(like, number, said))
+            return
+        if len(said) == 1:
+            chunk = form % (number, said[0].encode())
+        else:
+            chunk = b"".join([form % (n, words.encode()) for n, words in enumerate(said, number)])
         if self._clear and self._direct(chunk):
             self._quiet = False
         else:

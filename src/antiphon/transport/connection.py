@@ -88,6 +88,10 @@ class Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append
         """Takes a piece of the body, for the parser."""
+        self._in_chunk = True
+        """Whether a chunk of the body has begun, if it is in chunks at all."""
+        self._between = False
+        """Whether everything that was read ends with the end of a chunk."""
         self._complete = False
         self._lasting = False
         self._lingering = False
@@ -105,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._timeouts = timeouts
         self._headers, self._in_head = {}, True
         self._lines = self._bodiless = self._weight = 0
+        self._in_chunk, self._between = True, False
         self._complete, self._silent, self._lasting = False, True, False
         self._asked = self._heard = self._loop.time()
         self._watch(min(timeouts.first_byte, timeouts.total))
@@ -161,11 +166,12 @@ class Connection(asyncio.Protocol):
             self.close()  # nobody asked
             return
         self._heard = self._loop.time()
-        self._silent = False
-        self._arrived.append(data)
+        arrived = self._arrived
+        arrived.append(data)
         if self._in_head:
+            self._silent = False
             self.hear()
-        elif len(self._arrived) == 1:
+        elif len(arrived) == 1:
             others = self._arrivals.connections
             if not others:
                 self._loop.call_soon(self._arrivals.hear)
@@ -182,19 +188,24 @@ class Connection(asyncio.Protocol):
         if self._weight > MAX_BODY:
             exchange.fail(endless(exchange.who))
             return
+        if self._between:
+            # So it is nearly always in a stream: one chunk, which the parser need not see.
+            start = data.find(b"\r\n") + 2
+            size = len(data) - start - 2
+            if size > 0 and data.startswith(b"%x\r\n" % size) and data.endswith(b"\r\n"):
+                self._pass_on(exchange, data[start:-2])
+                return
         failure = None
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             failure = _blamed(exchange.who, error)
-        if self._pieces:
+        self._between = not self._in_chunk and data.endswith(b"\r\n")
+        if pieces := self._pieces:
             self._bodiless = 0
-            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            self._pieces.clear()
-            try:
-                exchange.body_received(body)
-            except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-                exchange.broke(error)
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            self._pass_on(exchange, body)
         else:
             self._bodiless += len(data)
             if self._bodiless > MAX_SILENCE and not self._complete:
@@ -204,6 +215,12 @@ class Connection(asyncio.Protocol):
             self._ended(exchange)
         elif failure:
             exchange.fail(failure)
+
+    def _pass_on(self, exchange: Exchange, body: bytes) -> None:
+        try:
+            exchange.body_received(body)
+        except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+            exchange.broke(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever waits."""
@@ -271,6 +288,14 @@ class Connection(asyncio.Protocol):
             self._in_head = False
             self._exchange.head_received(status, self._headers)
             self._watch(min(self._timeouts.idle, self._timeouts.total))
+
+    def on_chunk_header(self) -> None:
+        """Take note that a chunk has begun."""
+        self._in_chunk = True
+
+    def on_chunk_complete(self) -> None:
+        """Take note that a chunk has ended."""
+        self._in_chunk = False
 
     def on_message_complete(self) -> None:
         """Take note of the end."""

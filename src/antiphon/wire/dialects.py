@@ -170,6 +170,9 @@ def _slugged(raw: object, known: frozenset[str]) -> object:
 
 # --- writing, door by door -------------------------------------------------------------------
 
+PLACE = 2**60
+"""Marks the places in a form; no stream has so many events."""
+
 Frame = tuple[str, bytes]
 """An event's type, and its JSON."""
 
@@ -191,7 +194,20 @@ class Dialect:
         """Write one event as Server-Sent Events; the hot path of every stream."""
         if type(event) in self.WRITERS:
             return b"".join([sse.encode(name, data) for name, data in self.event(event)])
-        return sse.head(event.type) + encode(event) + b"\n\n"
+        return b"%b%b\n\n" % (sse.head(event.type), encode(event))
+
+    def form(self, delta: Event) -> bytes | None:
+        """Return how deltas like this one are written, with places for the number and the words.
+
+        They are written by `form % (number, words)`, if nothing in the words has to be escaped.
+        """
+        form = self.sse(replace(delta, sequence_number=PLACE, delta=str(PLACE)))
+        form = form.replace(b"%", b"%%")
+        for place, field in ((b'"%d"' % PLACE, b'"%b"'), (b"%d" % PLACE, b"%d")):
+            if form.count(place) != 1:
+                return None  # there are no numbers at this door, or the words say more than once
+            form = form.replace(place, field)
+        return form
 
     def message(self, event: Event) -> bytes:
         """Write one event as a WebSocket message, of which each turn has one that ends it."""

@@ -70,13 +70,11 @@ class ChatDecoder(Decoder):
         self._thinking = False
 
     def feed(self, data: bytes | None) -> list[Part]:
-        """Return the parts that some bytes complete; words that come as before, without ado."""
-        if data and not (self._events.inside or self.done):
-            heard = self._refrain.hear(data)
-            if heard is not None:
-                self._thinking = False
-                return heard
-        return super().feed(data)
+        """Return the parts that some bytes complete; learn what it takes to go on from them."""
+        told = super().feed(data)
+        whole = self._refrain.is_known and not (self._events.inside or self.done)
+        self.going_on = self._refrain.words if whole else None
+        return told
 
     def read(self, chunk: object) -> Iterable[Part]:
         """Read one event."""

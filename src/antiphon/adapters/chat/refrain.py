@@ -7,8 +7,6 @@ place and could not be anything but words, is words. Everything else is read as 
 
 from collections.abc import Callable
 
-from antiphon.core.parts import Part, Text
-
 MAX_LENGTH = 4096
 """How long a chunk may be that is learnt."""
 
@@ -16,19 +14,24 @@ TRIALS = 3
 """How often a stream is learnt whose chunks turn out not to be alike."""
 
 TRIAL = "Is this the place?"
-QUOTE = b'"'
-(BACKSLASH,) = b"\\"
 
 
 class Refrain:
     """What stands before and after the words in a stream's events."""
 
-    __slots__ = ("_after", "_before", "trials")
+    __slots__ = ("_after", "_before", "_between", "_end", "_start", "trials")
 
     def __init__(self) -> None:
         self.trials = TRIALS
         """How often it may still be learnt."""
         self._before = self._after = b""
+        self._between = "\n"
+        self._start = self._end = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether something was learnt."""
+        return bool(self._before)
 
     def learn(self, data: bytes, words: str, read: Callable[[bytes], object]) -> None:
         """Learn from the JSON of a chunk with these words, as `read` finds them in any."""
@@ -38,28 +41,23 @@ class Refrain:
             return
         try:
             is_place = read(b'%b"%b"%b' % (before, TRIAL.encode(), after)) == TRIAL
+            before, after = b'data: %b"' % before, b'"%b\n\n' % after
+            between = (after + before).decode()
         except ValueError:  # a comma, say, stands between any two strings
             return
         if is_place:
-            self._before, self._after = b'data: %b"' % before, b'"%b\n\n' % after
+            self._before, self._after, self._between = before, after, between
+            self._start, self._end = len(before), -len(after)
 
-    def hear(self, data: bytes) -> list[Part] | None:
+    def words(self, data: bytes) -> list[str] | None:
         """Return the words of whole events that are all alike, or nothing if one of them is not."""
-        before, after = self._before, self._after
-        heard: list[Part] = []
-        at = 0
-        while at < len(data):
-            start = at + len(before)
-            end = data.find(QUOTE, start)
-            if not (before and data.startswith(before, at) and data.startswith(after, end)):
-                return None
-            said = data[start:end]
-            try:
-                words = said.decode()
-            except UnicodeDecodeError:
-                return None
-            if not words or BACKSLASH in said or not words.isprintable():
-                return None  # JSON has no line breaks in a string, nor have we
-            heard.append(Text(words))
-            at = end + len(after)
-        return heard
+        if not (data.startswith(self._before) and data.endswith(self._after)):
+            return None
+        try:
+            said = data[self._start : self._end].decode().split(self._between)
+        except UnicodeDecodeError:
+            return None
+        all_said = said[0] if len(said) == 1 else "".join(said)
+        if '"' in all_said or "\\" in all_said or "" in said or not all_said.isprintable():
+            return None  # JSON has no line breaks in a string, nor have we
+        return said

@@ -12,7 +12,7 @@ from antiphon.adapters.base import Provider
 from antiphon.agents.turn import Turn
 from antiphon.client.channel import Channel
 from antiphon.client.peer import Peer
-from antiphon.core.events import Event
+from antiphon.core.events import Event, deltas
 from antiphon.core.items import Item
 from antiphon.core.request import Request
 from antiphon.core.response import Response
@@ -36,17 +36,25 @@ async def ask_in_chat(peer: Peer, request: Request, items: Sequence[Item]) -> "C
     link = Link(provider, peer.key, peer.transport(), Patience(retries=0))
     model = UpstreamModel(link, request.model or "")
     turn = Turn(request=request, input=items, response_id=id)
-    channel = Channel[Event](ENOUGH)
+    channel = Told(ENOUGH)
     synth = Synth(made, ids=new_id, clock=time.time)
     source = ChatSource(Run(model.answer, turn, synth, channel), channel)
     await source.begun()
     return source
 
 
+class Told(Channel[Event]):
+    """What has been told of a completion."""
+
+    def go_on(self, like: Event, number: int, said: list[str]) -> None:
+        """Take more deltas like one that was taken."""
+        self.write(deltas(like, number, said))
+
+
 class ChatSource:
     """One completion, as the events of a response."""
 
-    def __init__(self, run: Run, channel: Channel[Event]) -> None:
+    def __init__(self, run: Run, channel: Told) -> None:
         self._run = run
         self._channel = channel
         self._task = asyncio.create_task(run.drive())
