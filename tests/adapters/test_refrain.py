@@ -65,8 +65,8 @@ def heard(decoder: ChatDecoder, pieces: list[bytes]) -> list[Part]:
     """Return what is heard of a stream: more words after words, without ado, if they can be."""
     told: list[Part] = []
     for piece in pieces:
-        going_on = decoder.going_on if told and isinstance(told[-1], Text) else None
-        said = going_on(piece) if going_on else None
+        words = decoder.words if told and isinstance(told[-1], Text) else None
+        said = words(piece) if words else None
         told += map(Text, said) if said else decoder.feed(piece)
     return told + decoder.close()
 

@@ -1,23 +1,23 @@
 """An outlet that keeps what it is told."""
 
-from antiphon.core.events import Event, deltas
+from antiphon.core.events import Event
+from antiphon.engine.outlet import Outlet
 
 
-class Told:
+class Told(Outlet):
     """Keeps every event; there is always room."""
-
-    full = False
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
+    @property
+    def full(self) -> bool:
+        """Never."""
+        return False
+
     def write(self, events: list[Event]) -> None:
         """Keep some events."""
         self.events += events
-
-    def go_on(self, like: Event, number: int, said: list[str]) -> None:
-        """Keep some deltas."""
-        self.write(deltas(like, number, said))
 
     async def drained(self) -> None:
         """Return at once."""

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.errors import UpstreamError
 from antiphon.transport import connection as module
-from antiphon.transport.connection import Arrivals, Connection, Timeouts
+from antiphon.transport.connection import Connection, Timeouts
 from antiphon.transport.exchange import Exchange
 from antiphon.transport.http import Answer, Client, HttpRequest
 from tests.transport.peer import Meet, Peer, Visit, chunked, drips, ok, peer, says
@@ -115,7 +115,7 @@ def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
 
     async def run() -> tuple[int, dict[str, str], bytes, bool]:
         kept: list[Connection] = []
-        connection = Connection(kept.append, Arrivals())
+        connection = Connection(kept.append)
         connection.connection_made(Wire())
         exchange = connection.ask(b"", Timeouts(), "p")
         for piece in pieces:
@@ -147,10 +147,37 @@ def test_any_cut_of_the_bytes_makes_the_same_answer(
     assert (status, whole, kept) == (200, body, True)
 
 
+CHUNKS = st.builds(
+    lambda form, body: form % (len(body), body),
+    st.sampled_from([b"%x\r\n%b\r\n"] * 3 + [b"%X\r\n%b\r\n", b"0%x;a=b\r\n%b\r\n"]),
+    st.binary(min_size=1, max_size=40)
+    | st.sampled_from([b"\r\n", b"0\r\n\r\n", b"5\r\nhello\r\n"]),
+)
+
+
+@given(
+    st.lists(CHUNKS), st.lists(st.integers(0, 9), min_size=1), st.sampled_from([b"", b"x: y\r\n"])
+)
+def test_chunks_that_come_alone_together_or_cut_are_the_same(
+    chunks: list[bytes], cuts: list[int], trailer: bytes
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    end = [b"0\r\n", trailer, b"\r\n"]
+    pieces = [head]
+    for piece, cut in zip([*chunks, *end], cycle(cuts), strict=False):
+        if cut == 0:  # it comes with the one before
+            pieces[-1] += piece
+        else:
+            pieces += [piece[:-cut], piece[-cut:]] if cut < 4 else [piece]
+    bodies = (chunk.split(b"\r\n", 1)[1][:-2] for chunk in chunks)
+    status, _, whole, kept = heard([piece for piece in pieces if piece])
+    assert (status, whole, kept) == (200, b"".join(bodies), True)
+
+
 async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:
     said = chunked(*(b"data: %d\n\n" % number for number in range(50)))
     got: list[bytes] = []
-    connection = Connection(lambda connection: None, Arrivals())
+    connection = Connection(lambda connection: None)
     connection.connection_made(Wire())
     exchange = connection.ask(b"", Timeouts(), "p")
     exchange.listen(got.append)
@@ -161,7 +188,7 @@ async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:
 
 
 async def test_a_connection_that_is_gone_before_it_is_asked_is_a_cut() -> None:
-    connection = Connection(lambda connection: None, Arrivals())
+    connection = Connection(lambda connection: None)
     wire = Wire()
     connection.connection_made(wire)
     wire.abort()

@@ -2,6 +2,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
@@ -25,6 +27,7 @@ from antiphon.core.response import Response
 from antiphon.core.response import Usage as Counted
 from antiphon.core.value import ShapeError
 from antiphon.wire import sse
+from antiphon.wire.chat import ChatDialect
 from antiphon.wire.dialects import (
     DIALECTS,
     Dialect,
@@ -33,6 +36,7 @@ from antiphon.wire.dialects import (
     failure_of,
     read_request,
 )
+from antiphon.wire.hashbrown import HashbrownDialect
 from tests.core.making import NOW, begun, ending, jsoned, stream
 from tests.spec.oracle import check_event, check_response
 
@@ -473,3 +477,26 @@ def test_an_extension_event_passes_both_doors(door: Dialect):
 
 def test_the_doors_have_names():
     assert {"specification": Dialect, "openai": OpenAIDialect} == DIALECTS
+
+
+# --- deltas ----------------------------------------------------------------------------------
+
+PLAIN = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters='"\\'), min_size=1)
+
+
+@EACH_DOOR
+@given(number=st.integers(0, 2**40), words=PLAIN | st.just(" 100% sure, %d times "))
+def test_the_form_of_a_text_writes_any_of_its_deltas(door: Dialect, number: int, words: str):
+    place = {"item_id": "msg_100%d", "output_index": 1, "content_index": 2}
+    form = door.form(OutputTextDelta(sequence_number=0, delta="", **place))
+    event = OutputTextDelta(sequence_number=number, delta=words, **place)
+    assert form
+    assert form % (number, words.encode()) == door.sse(event)
+
+
+@pytest.mark.parametrize("door", [ChatDialect(), HashbrownDialect()])
+def test_doors_whose_deltas_have_no_form_say_so(door: Dialect):
+    delta = OutputTextDelta(
+        sequence_number=0, delta="a", item_id="msg_0", output_index=0, content_index=0
+    )
+    assert door.form(delta) is None

@@ -254,8 +254,8 @@ class Decoder(ABC):
         """Whether nothing more is to be heard, whatever else is sent."""
         self.failed = False
         """Whether it has told that the answer broke."""
-        self.going_on: Callable[[bytes], list[str] | None] | None = None
-        """Finds the words in bytes that hold nothing but more of the text that was told last."""
+        self.words: Callable[[bytes], list[str] | None] | None = None
+        """Finds the words in bytes that hold nothing but plain words, if that can be told now."""
         self._left_out = False
         self.ended_calls: list[parts.Key] = []
         """The calls that have ended, complete or cut: what follows tells."""

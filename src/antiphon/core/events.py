@@ -6,7 +6,6 @@ Every event is either a delta or the step of a state machine; the rules for both
 from typing import ClassVar, Literal, cast
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
 from antiphon.core.content import Annotation, Content, LogProb
 from antiphon.core.errors import ErrorPayload
@@ -283,11 +282,6 @@ Event = (
 )
 
 TERMINAL = (ResponseCompleted, ResponseFailed, ResponseIncomplete)
-
-
-def deltas(like: Event, number: int, said: list[str]) -> list[Event]:
-    """Make deltas that are like one but for their words, and their numbers, from this one on."""
-    return [replace(like, sequence_number=n, delta=text) for n, text in enumerate(said, number)]
 
 
 def decode_event(raw: object) -> Event:

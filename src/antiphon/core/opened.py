@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from antiphon.core.errors import LocalProtocolError
 from antiphon.core.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -39,18 +40,18 @@ KINDS: dict[str, Kind] = {
 class Stream:
     """Where events get their number and are folded."""
 
-    __slots__ = ("flowing", "fold", "number", "said")
+    __slots__ = ("flow", "fold", "number", "said")
 
     def __init__(self) -> None:
         self.number = 0
         self.fold = Fold()
         self.said: list[Event] = []
-        self.flowing: Strand | None = None
-        """The text that the last part added words to, and that more may be added to as they are."""
+        self.flow: Flow | None = None
+        """What adds to the text that was said last, until anything else is said."""
 
     def say(self, kind: Callable[..., Event], **fields: object) -> None:
         """Append an event, with the next number."""
-        self.flowing = None
+        self.flow = None
         event = kind(sequence_number=self.number, **fields)
         self.number += 1
         self.fold.feed(event)
@@ -75,6 +76,7 @@ class Strand:
         "annotations",
         "delta",
         "face",
+        "flow",
         "index",
         "joiner",
         "part",
@@ -96,6 +98,33 @@ class Strand:
         """Whether the whole of it has been said; only a resumed strand can be open and told."""
         self.pieces: list[str] = []
         """Where its deltas are folded; the fold's own list."""
+        self.flow: Flow | None = None
+        """What adds to it past the parts, once that was asked for."""
+
+
+class Flow:
+    """Adds words to a text, past the parts, as long as nothing else is said."""
+
+    __slots__ = ("_pieces", "_stream", "delta")
+
+    def __init__(self, stream: Stream, strand: Strand) -> None:
+        self.delta = strand.delta
+        """What every delta of the text is like, but for its number and its words."""
+        self._pieces = strand.pieces
+        self._stream = stream
+
+    def add(self, said: list[str]) -> int:
+        """Fold words, a delta each; return the number of the first.
+
+        None of them may be empty, or hold half a character.
+        """
+        stream = self._stream
+        if stream.flow is not self:
+            raise LocalProtocolError("more words for a text after something else was said")
+        number = stream.number
+        stream.number = number + len(said)
+        self._pieces += said
+        return number
 
 
 class Open:

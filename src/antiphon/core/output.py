@@ -79,26 +79,31 @@ class Output:
 
     def text(self, part: parts.Text) -> None:
         """Add words to a message."""
-        item, text = self._touched, part.text
-        strand = item.strand if item is not None and item is self._current else None
-        if (  # so it is nearly always: plain words, one after another
-            item is not None
-            and strand is not None
-            and strand.face is TEXT
-            and item.key == part.key
-            and strand.part == part.part
-            and not (part.logprobs or part.phase or self._pad or strand.joiner.held)
-            and text
-            and text.isascii()
-        ):
-            self._stream.grow(strand, text)
+        text = part.text
+        strand = self.growing(part.key, part.part)
+        if strand and text and text.isascii() and not (part.logprobs or part.phase):
+            self._stream.grow(strand, text)  # so it is nearly always
         elif text or part.logprobs or self._keep_empty:
             strand = self._strand(
                 self._sequential("message", part.key, part.phase), TEXT, part.part
             )
             self._delta(strand, part.text, part.logprobs)
-        if text and strand and not (self._pad or strand.joiner.held):
-            self._stream.flowing = strand
+
+    def growing(self, key: Key, part: int) -> Strand | None:
+        """Return the text to which plain words of a key belong, if it was the last to grow."""
+        item = self._touched
+        strand = item.strand if item is not None and item is self._current else None
+        if (
+            item is None
+            or strand is None
+            or strand.face is not TEXT
+            or item.key != key
+            or strand.part != part
+            or self._pad
+            or strand.joiner.held
+        ):
+            return None
+        return strand
 
     def refusal(self, part: parts.Refusal) -> None:
         """Add words to a refusal."""

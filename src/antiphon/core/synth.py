@@ -25,7 +25,7 @@ from antiphon.core.events import (
 from antiphon.core.fold import Fold
 from antiphon.core.gathered import Gathered
 from antiphon.core.manner import PLAIN, Manner
-from antiphon.core.opened import Stream, still_open
+from antiphon.core.opened import Flow, Stream, still_open
 from antiphon.core.output import Output
 from antiphon.core.parts import Part
 from antiphon.core.response import (
@@ -124,7 +124,7 @@ class Synth:
     def feed_all(self, heard: Iterable[Part]) -> list[Event]:
         """Turn parts into the events they cause."""
         speech, stream = self._speech, self._stream
-        stream.flowing = None
+        stream.flow = None
         for part in heard:
             if self.ended:
                 raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
@@ -135,20 +135,14 @@ class Synth:
         said, stream.said = stream.said, []
         return said
 
-    def go_on(self, said: list[str]) -> tuple[Event, int] | None:
-        """Add to the text that the last part was words of, a delta each; None if it was another.
-
-        The deltas are like the one that is returned but for their words, and their numbers, of
-        which the first is returned. None of them may be empty, or hold half a character.
-        """
-        stream = self._stream
-        strand = stream.flowing
-        if strand is None:
+    def flow(self) -> Flow | None:
+        """Return what adds plain words to the text that grew last, until a part is fed."""
+        plain = parts.Text("")
+        stream, strand = self._stream, self._output.growing(plain.key, plain.part)
+        if strand is None or self.ended:
             return None
-        number = stream.number
-        stream.number = number + len(said)
-        strand.pieces += said
-        return strand.delta, number
+        stream.flow = strand.flow = strand.flow or Flow(stream, strand)
+        return stream.flow
 
     def restart(self) -> None:
         """Forget what a model gave of which nothing was told: another one answers in its place."""

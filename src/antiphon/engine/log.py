@@ -13,9 +13,10 @@ from itertools import chain, repeat
 from typing import TypeVar
 
 from antiphon.core.errors import StoreError
-from antiphon.core.events import Event, deltas
+from antiphon.core.events import Event
 from antiphon.core.response import Response
 from antiphon.core.value import encode
+from antiphon.engine.outlet import Outlet
 from antiphon.store.base import Feed
 
 logger = logging.getLogger("antiphon.engine")
@@ -35,7 +36,7 @@ class Fenced(Exception):
     """Someone else makes this response now, or it has ended."""
 
 
-class Log:
+class Log(Outlet):
     """One response's events on their way to the feed."""
 
     def __init__(self, feed: Feed, id: str, epoch: int, last: int, *, tenant: str = "") -> None:
@@ -61,10 +62,6 @@ class Log:
         self._wake.set()
         if len(self._waiting) >= GATHER_EVENTS:
             self._many.set()
-
-    def go_on(self, like: Event, number: int, said: list[str]) -> None:
-        """Take more deltas like one that was taken."""
-        self.write(deltas(like, number, said))
 
     async def drained(self) -> None:
         """Return when the store has caught up."""

@@ -15,6 +15,7 @@ from antiphon.agents.registry import Agents
 from antiphon.agents.turn import Turn
 from antiphon.core.items import Item
 from antiphon.core.parts import Part
+from antiphon.engine.outlet import Flowing
 
 FAIR = 64
 """After how many parts a model that never waits lets others have their turn."""
@@ -46,12 +47,8 @@ class Sink(Protocol):
         """Take parts, at once; tell whether more is wanted. A failure comes alone."""
         ...
 
-    def go_on(self, said: list[str]) -> bool:
-        """Take more of the text that was taken last, delta by delta; tell whether it could be.
-
-        No delta is empty, and none holds what JSON escapes, or half a character. If it could not
-        be taken, nothing was.
-        """
+    def flow(self) -> Flowing | None:
+        """Return what takes more of the text that was taken last, until parts are taken again."""
         ...
 
     async def drained(self) -> None:

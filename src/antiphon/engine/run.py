@@ -8,44 +8,24 @@ caller can still give it as one.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Protocol
 
 from antiphon.agents.turn import Turn
 from antiphon.core import parts, tokens
 from antiphon.core.errors import ErrorPayload, RequestError, StoreError, UpstreamError, in_a_word
 from antiphon.core.events import Event
+from antiphon.core.opened import Flow
 from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 from antiphon.engine.guard import Guard
 from antiphon.engine.log import Fenced
 from antiphon.engine.models import Sink
+from antiphon.engine.outlet import Flowing, Outlet
 
 logger = logging.getLogger("antiphon.engine")
 
 Answer = Callable[[Turn, Sink], Awaitable[None]]
 """Answers a turn into a sink; see `models.py`."""
-
-
-class Outlet(Protocol):
-    """Where a run's events go."""
-
-    @property
-    def full(self) -> bool:
-        """Whether more than enough is waiting to be sent."""
-        ...
-
-    def write(self, events: list[Event]) -> None:
-        """Take events, at once."""
-        ...
-
-    def go_on(self, like: Event, number: int, said: list[str]) -> None:
-        """Take more deltas like one that was taken, from a number on; `deltas` makes them."""
-        ...
-
-    async def drained(self) -> None:
-        """Return when more may be written."""
-        ...
 
 
 Keeping = Coroutine[object, object, list[Event]]
@@ -101,6 +81,9 @@ class Run:
         """Set when the model has begun to answer, or has ended without."""
         self.full = False
         """Whether the listener was too far behind when something was last told."""
+        self._flow: Flow | None = None
+        self._flowing: Flowing | None = None
+        """What tells more of that text, if there is a way past the making of events."""
         self._last: list[Event] = []
         """The events of an end that the model itself brought about."""
         self.refusal: RequestError | UpstreamError | None = None
@@ -196,16 +179,13 @@ class Run:
             self.full = outlet.full
         return True
 
-    def go_on(self, said: list[str]) -> bool:
-        """Tell more of the text that was told last: the hot path of what is streamed."""
-        told = self._synth.go_on(said)
-        if told is None:
-            return False
-        if outlet := self._outlet:
-            like, number = told
-            outlet.go_on(like, number, said)
-            self.full = outlet.full
-        return True
+    def flow(self) -> Flowing | None:
+        """Return what tells more of the text that was told last: the hot path of a stream."""
+        flow = self._synth.flow() if self._outlet else None
+        if flow is not self._flow:
+            self._flow = flow
+            self._flowing = self._outlet.flow(flow) if self._outlet and flow else None
+        return self._flowing
 
     def restart(self) -> None:
         """Have another model answer, as if none had begun to."""

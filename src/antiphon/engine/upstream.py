@@ -25,6 +25,7 @@ from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError, in_a
 from antiphon.core.parts import Part
 from antiphon.engine.checks import warnings
 from antiphon.engine.models import Model, Sink
+from antiphon.engine.outlet import Flowing
 from antiphon.engine.unasked import astray, keyless, misled, moved, unknown
 from antiphon.transport.auth import Signer, signer
 from antiphon.transport.connection import Exchange
@@ -250,6 +251,9 @@ class Hearing:
         self._decoder = decoder
         self._sink = sink
         self._hush = hush
+        self._words = decoder.words
+        self._flow: Flowing | None = None
+        """Takes words past the parts, if that can be now."""
         self._failed = False
         """Whether the provider itself has said that it broke."""
 
@@ -277,13 +281,11 @@ class Hearing:
         self._tell(self._decoder.close())
 
     def _receive(self, data: bytes) -> None:
-        going_on, sink = self._decoder.going_on, self._sink
-        if not (going_on and (said := going_on(data)) and sink.go_on(said)):
-            self._hear(data)
-        elif sink.full:
-            self._exchange.pause()
-
-    def _hear(self, data: bytes) -> None:
+        """Hear some bytes. Words after words go straight to where they are sent, if they can."""
+        if (flow := self._flow) and (words := self._words) and (said := words(data)):
+            if flow(said):
+                self._exchange.pause()
+            return
         heard = self._decoder.feed(data)
         if heard and type(heard[-1]) is not parts.Failure:
             wanted = self._sink.take(heard)
@@ -293,6 +295,8 @@ class Hearing:
             self._exchange.stop()
         elif self._sink.full:
             self._exchange.pause()
+        self._words = self._decoder.words
+        self._flow = self._sink.flow() if self._words else None
 
     def _tell(self, heard: list[Part]) -> bool:
         """Pass parts on. What breaks before anything was said is raised: others may do better."""

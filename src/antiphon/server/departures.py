@@ -1,7 +1,7 @@
 """Pieces of bodies on their way to clients, past `send`; they leave when a turn's work is done.
 
 A write wakes its reader, who often takes the processor from us. So we write when the loop has read
-everything that was there to be read, and to each client once.
+everything that was there to be read, and what a client is sent in a row at once.
 """
 
 from asyncio import AbstractEventLoop
@@ -15,19 +15,22 @@ MAX_WEIGHT = 65536
 class Departures:
     """Everything that leaves at the end of this turn of the loop."""
 
-    __slots__ = ("pieces", "weight")
+    __slots__ = ("last", "pieces", "weight")
 
     def __init__(self) -> None:
-        self.pieces: list[tuple[RequestResponseCycle, bytes]] = []
+        self.pieces: list[tuple[RequestResponseCycle, list[bytes]]] = []
+        self.last: RequestResponseCycle | None = None
+        """Whose the last pieces are."""
         self.weight = 0
-        """How many bytes they have in all."""
+        """How many bytes there are in all."""
 
     def leave(self) -> None:
-        """Write everything, each piece as a chunk of its own."""
-        pieces, self.pieces, self.weight = self.pieces, [], 0
-        for cycle, piece in pieces:
+        """Write everything, what is one client's in a row as one chunk."""
+        leaving, self.pieces, self.last, self.weight = self.pieces, [], None, 0
+        for cycle, pieces in leaving:
             if not cycle.disconnected:
-                cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 class DirectWay:
@@ -53,9 +56,13 @@ class DirectWay:
         self.size += size
         departures.weight += size
         pieces = departures.pieces
-        if not pieces:
-            self._loop.call_soon(departures.leave)
-        pieces.append((cycle, piece))
+        if departures.last is cycle:
+            pieces[-1][1].append(piece)
+        else:
+            if not pieces:
+                self._loop.call_soon(departures.leave)
+            pieces.append((cycle, [piece]))
+            departures.last = cycle
         if departures.weight > MAX_WEIGHT:
             departures.leave()
         return True

@@ -3,7 +3,8 @@
 import asyncio
 from collections import deque
 
-from antiphon.core.events import TERMINAL, Event, ResponseFailed, deltas
+from antiphon.core.events import TERMINAL, Event, ResponseFailed
+from antiphon.engine.outlet import Outlet
 from antiphon.engine.run import Run
 from antiphon.server.failures import Failure
 from antiphon.server.http import Send
@@ -72,7 +73,7 @@ class Outgoing:
         await send({"type": "websocket.close", "code": code, "reason": reason})
 
 
-class Voice:
+class Voice(Outlet):
     """The outlet of one turn: its events, as messages of its lane.
 
     The first events wait until the model begins to answer: a turn that fails before they are sent
@@ -105,10 +106,6 @@ class Voice:
         if self._announced:
             self._release()
         self._announced = True
-
-    def go_on(self, like: Event, number: int, said: list[str]) -> None:
-        """Have more deltas sent like one that was."""
-        self.write(deltas(like, number, said))
 
     def commit(self, run: Run) -> None:
         """Announce a response whose model takes long to begin."""

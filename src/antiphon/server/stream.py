@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import ClassVar
 
-from antiphon.core.events import Event, deltas
+from antiphon.core.events import Event
+from antiphon.core.opened import Flow
+from antiphon.engine.outlet import Flowing
 from antiphon.server.http import Direct, Send
 from antiphon.wire import sse
 from antiphon.wire.dialects import Dialect
@@ -46,9 +48,6 @@ class EventStream:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._quiet = True
-        self._like: Event | None = None
-        self._form: bytes | None = None
-        """How deltas like that one are written, if there is a form for them."""
         self.closed = False
 
     def write(self, events: list[Event]) -> None:
@@ -63,23 +62,26 @@ class EventStream:
             self._put(chunk)
             self._wake.set()
 
-    def go_on(self, like: Event, number: int, said: list[str]) -> None:
-        """Write more deltas like one that was written, in the form that they all have."""
-        if like is not self._like:
-            self._like, self._form = like, self._dialect.form(like)
-        form = self._form
+    def flow(self, flow: Flow) -> Flowing | None:
+        """Return what writes more of a text, in the form that all its deltas have."""
+        form = self._dialect.form(flow.delta)
         if form is None:
-            self.write(deltas(like, number, said))
-            return
-        if len(said) == 1:
-            chunk = form % (number, said[0].encode())
-        else:
-            chunk = b"".join([form % (n, words.encode()) for n, words in enumerate(said, number)])
-        if self._clear and self._direct(chunk):
-            self._quiet = False
-        else:
-            self._put(chunk)
-            self._wake.set()
+            return None
+
+        def go_on(said: list[str]) -> bool:
+            number = flow.add(said)
+            if len(said) == 1:
+                chunk = form % (number, said[0].encode())
+            else:
+                chunk = b"".join([form % (n, text.encode()) for n, text in enumerate(said, number)])
+            if self._clear and self._direct(chunk):
+                self._quiet = False
+            else:
+                self._put(chunk)
+                self._wake.set()
+            return self.full
+
+        return go_on
 
     async def follow(self, batches: AsyncIterator[list[Event]], after: int = -1) -> None:
         """Write what comes after a number, as it comes from elsewhere, no faster than it is read.

@@ -19,6 +19,9 @@ MAX_SILENCE = 64 * 1024
 
 MAX_HEADERS = 256
 
+END = b"\r\n"
+"""What ends a chunk, and the line that says how long it is."""
+
 LINGER_SECONDS = 1.0
 """How long the end of an answer may take that nobody listens to any more."""
 
@@ -44,31 +47,11 @@ class Stale(Exception):
     """A kept connection was closed before it carried a byte of the answer."""
 
 
-class Arrivals:
-    """What was read in this turn of the loop, and is heard when everything has been read.
-
-    Reading is the kernel's work and hearing is ours, and each goes faster in a row.
-    """
-
-    __slots__ = ("connections",)
-
-    def __init__(self) -> None:
-        self.connections: list[Connection] = []
-
-    def hear(self) -> None:
-        """Have every connection hear what it has read."""
-        connections, self.connections = self.connections, []
-        for connection in connections:
-            connection.hear()
-
-
 class Connection(asyncio.Protocol):
     """One connection; it is handed to `keep` whenever it is free for another request."""
 
-    def __init__(self, keep: Callable[["Connection"], None], arrivals: Arrivals) -> None:
+    def __init__(self, keep: Callable[["Connection"], None]) -> None:
         self._keep = keep
-        self._arrivals = arrivals
-        self._arrived: list[bytes] = []
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
@@ -161,70 +144,53 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no common class
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come: a head is heard at once, a body with those of other connections."""
-        if self._exchange is None or self._complete:
+        """Give on what has come of an answer's body, in one piece."""
+        exchange, size = self._exchange, len(data)
+        if exchange is None or self._complete:
             self.close()  # nobody asked
             return
         self._heard = self._loop.time()
-        arrived = self._arrived
-        arrived.append(data)
-        if self._in_head:
-            self._silent = False
-            self.hear()
-        elif len(arrived) == 1:
-            others = self._arrivals.connections
-            if not others:
-                self._loop.call_soon(self._arrivals.hear)
-            others.append(self)
-
-    def hear(self) -> None:
-        """Hear what has arrived, in one piece."""
-        arrived, self._arrived = self._arrived, []
-        exchange, parser = self._exchange, self._parser
-        if not arrived or exchange is None or parser is None:
-            return  # it was heard before, or let go meanwhile
-        data = arrived[0] if len(arrived) == 1 else b"".join(arrived)
-        self._weight += len(data)
+        self._weight += size
         if self._weight > MAX_BODY:
             exchange.fail(endless(exchange.who))
             return
-        if self._between:
+        body = failure = None
+        if self._between and data.endswith(END):
             # So it is nearly always in a stream: one chunk, which the parser need not see.
-            start = data.find(b"\r\n") + 2
-            size = len(data) - start - 2
-            if size > 0 and data.startswith(b"%x\r\n" % size) and data.endswith(b"\r\n"):
-                self._pass_on(exchange, data[start:-2])
-                return
-        failure = None
-        try:
-            parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            failure = _blamed(exchange.who, error)
-        self._between = not self._in_chunk and data.endswith(b"\r\n")
-        if pieces := self._pieces:
-            self._bodiless = 0
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
-            self._pass_on(exchange, body)
-        else:
-            self._bodiless += len(data)
-            if self._bodiless > MAX_SILENCE and not self._complete:
-                failure = failure or broken(exchange.who, "sent endless headers.")
+            start = data.find(END) + 2
+            if start < size - 2 and data.startswith(b"%x\r\n" % (size - start - 2)):
+                body = data[start:-2]
+        if body is None:
+            body, failure = self._parsed(exchange, data)
+        if body:
+            try:
+                exchange.body_received(body)
+            except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
+                exchange.broke(error)
         if self._complete:
             self._lasting = self._lasting and failure is None  # or else more came than was asked
             self._ended(exchange)
         elif failure:
             exchange.fail(failure)
 
-    def _pass_on(self, exchange: Exchange, body: bytes) -> None:
+    def _parsed(self, exchange: Exchange, data: bytes) -> tuple[bytes, UpstreamError | None]:
+        """Have the parser read what came; return what it has of the body, and what is wrong."""
+        assert self._parser is not None  # noqa: S101 - somebody has asked
+        self._silent, failure = False, None
         try:
-            exchange.body_received(body)
-        except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-            exchange.broke(error)
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            failure = _blamed(exchange.who, error)
+        self._between = not self._in_chunk and data.endswith(END)
+        body = b"".join(self._pieces)
+        self._pieces.clear()
+        self._bodiless = 0 if body else self._bodiless + len(data)
+        if self._bodiless > MAX_SILENCE and not self._complete:
+            failure = failure or broken(exchange.who, "sent endless headers.")
+        return body, failure
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever waits."""
-        self.hear()
         self._transport = None
         if self._timer:
             self._timer.cancel()

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct, field
 
-from antiphon.transport.connection import Arrivals, Connection, Stale, Timeouts
+from antiphon.transport.connection import Connection, Stale, Timeouts
 from antiphon.transport.errors import late, unreachable, unreached
 from antiphon.transport.exchange import Exchange
 from antiphon.transport.proxy import Proxy, proxy_for, refused, tunnel
@@ -89,7 +89,6 @@ class Client:
     def __init__(self, timeouts: Timeouts | None = None) -> None:
         self.timeouts = timeouts or Timeouts()
         self._kept: dict[Address, deque[Connection]] = {}
-        self._arrivals = Arrivals()
         self._addresses: dict[tuple[str, str], Address] = {}
         self._closed = False
 
@@ -166,7 +165,7 @@ class Client:
 
     async def _connect(self, address: Address, who: str) -> Connection:
         loop = asyncio.get_running_loop()
-        make = partial(Connection, partial(self._keep, address), self._arrivals)
+        make = partial(Connection, partial(self._keep, address))
         secure = address.scheme == "https"
         if address.proxy and secure:
             raw = await tunnel(address.proxy, address.host, address.port, who)

@@ -70,10 +70,13 @@ class ChatDecoder(Decoder):
         self._thinking = False
 
     def feed(self, data: bytes | None) -> list[Part]:
-        """Return the parts that some bytes complete; learn what it takes to go on from them."""
+        """Return the parts that some bytes complete; words that come as before, without ado."""
+        if data and self.words and (said := self.words(data)):
+            self._thinking = False
+            return [parts.Text(words) for words in said]
         told = super().feed(data)
-        whole = self._refrain.is_known and not (self._events.inside or self.done)
-        self.going_on = self._refrain.words if whole else None
+        between = not (self._events.inside or self.done)
+        self.words = self._refrain.words if between and self._refrain.is_known else None
         return told
 
     def read(self, chunk: object) -> Iterable[Part]:

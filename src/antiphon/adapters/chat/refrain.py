@@ -54,10 +54,15 @@ class Refrain:
         if not (data.startswith(self._before) and data.endswith(self._after)):
             return None
         try:
-            said = data[self._start : self._end].decode().split(self._between)
+            said = data[self._start : self._end].decode()
         except UnicodeDecodeError:
             return None
-        all_said = said[0] if len(said) == 1 else "".join(said)
-        if '"' in all_said or "\\" in all_said or "" in said or not all_said.isprintable():
-            return None  # JSON has no line breaks in a string, nor have we
-        return said
+        if is_plain(said):
+            return [said]
+        each = said.split(self._between)
+        return each if all(map(is_plain, each)) else None
+
+
+def is_plain(said: str) -> bool:
+    """Tell whether something is words, as JSON writes them and without anything to unescape."""
+    return '"' not in said and "\\" not in said and said != "" and said.isprintable()

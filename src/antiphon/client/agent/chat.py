@@ -12,12 +12,13 @@ from antiphon.adapters.base import Provider
 from antiphon.agents.turn import Turn
 from antiphon.client.channel import Channel
 from antiphon.client.peer import Peer
-from antiphon.core.events import Event, deltas
+from antiphon.core.events import Event
 from antiphon.core.items import Item
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 from antiphon.engine.ids import new_id
+from antiphon.engine.outlet import Outlet
 from antiphon.engine.run import Run
 from antiphon.engine.upstream import Link, UpstreamModel
 from antiphon.transport.retry import Patience
@@ -43,12 +44,8 @@ async def ask_in_chat(peer: Peer, request: Request, items: Sequence[Item]) -> "C
     return source
 
 
-class Told(Channel[Event]):
+class Told(Channel[Event], Outlet):
     """What has been told of a completion."""
-
-    def go_on(self, like: Event, number: int, said: list[str]) -> None:
-        """Take more deltas like one that was taken."""
-        self.write(deltas(like, number, said))
 
 
 class ChatSource:

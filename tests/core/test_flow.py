@@ -1,0 +1,112 @@
+"""Words that are added to a text past the parts are as if they had been parts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from antiphon.core.errors import LocalProtocolError
+from antiphon.core.events import Event
+from antiphon.core.parts import Annotation, Call, Finish, Part, Reasoning, Refusal, Text, Usage
+from antiphon.core.synth import Synth
+from tests.core.making import stream, synth
+from tests.core.strategies import PARTS, WORDS
+from tests.core.test_synth import NOTE
+
+TURNS = st.lists(PARTS | st.lists(WORDS, min_size=1, max_size=3), max_size=12)
+
+
+def going_on(made: Synth, said: list[str]) -> list[Event]:
+    """Have words told past the parts if they can be, and else as parts."""
+    flow = made.flow()
+    if flow is None:
+        return made.feed_all(map(Text, said))
+    first = flow.add(said)
+    return [
+        replace(flow.delta, sequence_number=number, delta=words)
+        for number, words in enumerate(said, first)
+    ]
+
+
+@given(TURNS)
+def test_a_stream_is_the_same_whichever_way_words_take(turns: list[Part | list[str]]):
+    plain, swift = synth(), synth()
+    told, told_swiftly = plain.start(), swift.start()
+    for turn in turns:
+        if plain.ended:
+            break
+        if isinstance(turn, list):
+            told += plain.feed_all(map(Text, turn))
+            told_swiftly += going_on(swift, turn)
+        else:
+            told += plain.feed(turn)
+            told_swiftly += swift.feed(turn)
+    if not plain.ended:
+        told += plain.end()
+        told_swiftly += swift.end()
+    assert told_swiftly == told
+    assert swift.response == plain.response
+
+
+def test_words_are_numbered_and_folded():
+    made = synth()
+    told = made.start() + made.feed(Text("a"))
+    told += going_on(made, ["b", "c"]) + going_on(made, ["d"]) + made.end()
+    assert told == stream(*map(Text, "abcd"))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        Reasoning("Hm."),
+        Refusal("No."),
+        Call(0, "f", "{}", "call_1"),
+        Text("a", key=1),
+        Text("a", part=1),
+        Text("\ud83c"),
+    ],
+)
+def test_nothing_is_added_to_a_text_that_was_not_the_last_to_grow(last: Part):
+    made = synth()
+    made.start()
+    made.feed(Text("a"))
+    made.feed(last)
+    assert made.flow() is None
+
+
+def test_what_says_no_words_is_no_other_text():
+    made = synth()
+    made.start()
+    made.feed_all((Text("a"), Usage(1, 2), Annotation(NOTE)))
+    assert made.flow() is not None
+
+
+def test_nothing_is_added_before_a_text_has_begun_or_after_the_end():
+    made = synth()
+    made.start()
+    assert made.flow() is None
+    made.feed(Text("a"))
+    made.feed(Finish("stop"))
+    made.end()
+    assert made.flow() is None
+
+
+def test_a_flow_is_the_same_while_its_text_grows():
+    made = synth()
+    made.start()
+    made.feed(Text("a"))
+    flow = made.flow()
+    made.feed(Text('"'))
+    assert made.flow() is flow
+
+
+@pytest.mark.parametrize("part", [Text("b"), Refusal("No."), Usage(1, 2)])
+def test_a_flow_ends_with_the_next_part(part: Part):
+    made = synth()
+    made.start()
+    made.feed(Text("a"))
+    flow = made.flow()
+    assert flow
+    made.feed(part)
+    with pytest.raises(LocalProtocolError, match="after something else was said"):
+        flow.add(["c"])
