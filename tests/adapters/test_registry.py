@@ -16,6 +16,10 @@ from antiphon.adapters.registry import (
     adapter_names,
     problems,
 )
+from antiphon.server.app import create_app
+from antiphon.server.settings import Settings
+from tests.asking import ask
+from tests.serving import serving
 
 OURS = ["openai", "azure", "anthropic", "bedrock", "google", "ollama", "writer", "responses"]
 
@@ -118,3 +122,34 @@ def test_two_packages_with_one_name_are_both_named(site: Path) -> None:
         adapter_class("acme")
     assert str(caught.value) == said
     assert problems() == [said]
+
+
+LUCKLESS = """
+from antiphon.adapters.ollama import Ollama
+
+class Luckless(Ollama):
+    name = "luckless"
+
+    def __init__(self, provider):
+        raise ValueError("no luck")
+"""
+
+
+def test_an_adapter_that_breaks_when_it_is_asked_leaves_the_answer_to_another(
+    site: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(site, "luckless", LUCKLESS, "luckless = luckless:Luckless")
+    settings = Settings(
+        providers=[provider("luckless")],
+        aliases={"best": ["some/large", "echo"]},
+        responses_dir=None,
+    )
+    with serving(create_app(settings)) as address:
+        alone = ask(address, model="some/large")
+        instead = ask(address, model="best")
+    error = alone.json()["error"]
+    assert (alone.status_code, error["message"]) == (500, "some: its adapter is broken.")
+    assert "no luck" in caplog.text
+    response = instead.json()
+    assert (instead.status_code, response["status"]) == (200, "completed")
+    assert [warning["code"] for warning in response["antiphon:warnings"]] == ["fallback"]

@@ -1,10 +1,31 @@
 """Why a provider could not be asked, or not at its address: errors that name it and the remedy."""
 
 from antiphon.adapters.faults import redacted
+from antiphon.agents.turn import Turn
 from antiphon.core.errors import UpstreamError
+from antiphon.engine.models import Model, Sink
 
 MAX_PLACE = 300
 """How much of an address is told."""
+
+
+class Unasked(Model):
+    """A model that cannot be asked; another may be, in its place."""
+
+    def __init__(self, name: str, reason: UpstreamError) -> None:
+        self.name = self.origin = name
+        self._reason = reason
+
+    async def answer(self, turn: Turn, sink: Sink) -> None:
+        """Say why not."""
+        del turn, sink
+        raise self._reason
+
+
+def broken(name: str) -> UpstreamError:
+    """Say that a provider cannot be asked because its adapter is broken."""
+    message = f"{name}: its adapter is broken."
+    return UpstreamError(message, status=500, type="server_error", code="server_error")
 
 
 def misled(name: str, what: str) -> UpstreamError:

@@ -26,7 +26,7 @@ from antiphon.core.parts import Part
 from antiphon.engine.checks import warnings
 from antiphon.engine.models import Model, Sink
 from antiphon.engine.outlet import Flowing
-from antiphon.engine.unasked import astray, keyless, misled, moved, unknown
+from antiphon.engine.unasked import Unasked, astray, broken, keyless, misled, moved, unknown
 from antiphon.transport.auth import Signer, signer
 from antiphon.transport.connection import Exchange
 from antiphon.transport.http import HttpRequest, Transport
@@ -352,7 +352,13 @@ class Providers:
     def find(self, name: str) -> Model | None:
         """Return the model of a name, if its provider is configured."""
         provider, _, model = name.partition("/")
-        return UpstreamModel(self._link(provider), model) if self._has(provider, model) else None
+        if not self._has(provider, model):
+            return None
+        try:
+            return UpstreamModel(self._link(provider), model)
+        except (Exception, SystemExit):  # an adapter may be other people's code
+            logger.exception("%s: its adapter broke", provider)
+            return Unasked(name, broken(provider))
 
     def _has(self, provider: str, model: str) -> bool:
         return is_name(model) and provider in self._providers
