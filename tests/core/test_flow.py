@@ -110,3 +110,14 @@ def test_a_flow_ends_with_the_next_part(part: Part):
     made.feed(part)
     with pytest.raises(LocalProtocolError, match="after something else was said"):
         flow.add(["c"])
+
+
+def test_a_flow_ends_with_the_response():
+    made = synth()
+    made.start()
+    made.feed(Text("a"))
+    flow = made.flow()
+    assert flow
+    made.end()
+    with pytest.raises(LocalProtocolError, match="after something else was said"):
+        flow.add(["b"])

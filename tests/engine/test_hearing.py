@@ -23,10 +23,17 @@ from tests.core.making import synth
 
 
 class Line:
-    """A connection that is never full."""
+    """A connection that only takes note of whether it is read."""
 
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
+    def __init__(self) -> None:
+        self.read = True
+
+    def pause(self) -> None:
+        self.read = False
+
+    def resume(self) -> None:
+        self.read = True
+
     def close(self) -> None: ...
     def release(self, exchange: Exchange) -> None: ...
 
@@ -111,3 +118,37 @@ def test_words_go_past_the_parts_where_a_text_goes_on(door: type[Dialect]):
     slowly, _ = asyncio.run(told(plain(), door(), PIECES))
     assert swiftly == slowly
     assert swift == 4  # "lo", two words in a row, " 100%", and "d"
+
+
+@pytest.mark.anyio
+async def test_a_provider_whose_words_nobody_reads_is_not_read_either() -> None:
+    line = Line()
+    exchange = Exchange(line, "local")
+    exchange.head_received(200, {"content-type": "text/event-stream"})
+    stream = Outlet(Dialect(), limit=5000)
+    turn = Turn(request=Request(model="m", stream=True), input=[], response_id="resp_0")
+
+    async def answer(turn: Turn, run: Any) -> None:
+        del turn
+        await Hearing(exchange, ChatDecoder(CHAT), run, str).hear(streamed=True)
+
+    async def send(message: Any) -> None:
+        del message
+
+    driving = asyncio.create_task(Run(answer, turn, synth(), stream).drive())
+    await asyncio.sleep(0.01)
+    count = 0
+    while line.read and count < 1000:
+        exchange.body_received(event("word"))
+        count += 1
+    assert 10 < stream.swift < count < 50
+    await asyncio.sleep(0.01)
+    assert not line.read
+    sending = asyncio.create_task(stream.send(send, heartbeat=60))
+    await asyncio.sleep(0.01)
+    assert line.read
+    exchange.body_received(frame(chunk({}, "stop")))
+    exchange.end()
+    await driving
+    stream.close()
+    await sending

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antiphon.adapters.base import Provider
 from antiphon.core.events import Event, ExtensionEvent
+from antiphon.core.opened import Flow
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
 from antiphon.server.stream import EventStream
@@ -119,10 +120,23 @@ def words(count: int, size: int = 10) -> bytes:
     return "".join([*lines, "data: [DONE]\n\n"]).encode()
 
 
-def test_a_reader_who_stops_and_goes_on_loses_nothing() -> None:
-    count, size = 3000, 2000
+@pytest.mark.parametrize("alone", [False, True], ids=["cut", "one by one"])
+def test_a_reader_who_stops_and_goes_on_loses_nothing(
+    alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, size = (300, 3000) if alone else (3000, 2000)
+    said = words(count, size)
+    swift: list[int] = []
+
+    def add(flow: Flow, words: list[str]) -> int:
+        swift.append(len(words))
+        return plain_add(flow, words)
+
+    plain_add = Flow.add
+    monkeypatch.setattr(Flow, "add", add)
+    pace = {"pieces": said.index(b"\n\n") + 2, "pause": 0.002} if alone else {"pieces": 4096}
     with (
-        upstream(sse(words(count, size), pieces=4096)) as provider,
+        upstream(sse(said, **pace)) as provider,
         serving(local(provider)) as url,
     ):
         body = {"model": "local/m", "input": "Hi", "stream": True, "store": False}
@@ -140,6 +154,7 @@ def test_a_reader_who_stops_and_goes_on_loses_nothing() -> None:
     )
     numbers = [delta["sequence_number"] for delta in deltas]
     assert numbers == list(range(numbers[0], numbers[0] + count))
+    assert sum(swift) > 50 or not alone  # words that come alone go past the parts
 
 
 def received_to_the_end(connection: socket.socket) -> bytes:

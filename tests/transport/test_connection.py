@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from itertools import cycle, pairwise
 from typing import Any
 
+import httptools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,7 +121,7 @@ def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
         exchange = connection.ask(b"", Timeouts(), "p")
         for piece in pieces:
             connection.data_received(piece)
-        body = await exchange.read()
+        body = await asyncio.wait_for(exchange.read(), 5)
         exchange.release()
         connection.close()
         return exchange.status, exchange.headers, body, kept == [connection]
@@ -147,31 +148,76 @@ def test_any_cut_of_the_bytes_makes_the_same_answer(
     assert (status, whole, kept) == (200, body, True)
 
 
-CHUNKS = st.builds(
-    lambda form, body: form % (len(body), body),
-    st.sampled_from([b"%x\r\n%b\r\n"] * 3 + [b"%X\r\n%b\r\n", b"0%x;a=b\r\n%b\r\n"]),
-    st.binary(min_size=1, max_size=40)
-    | st.sampled_from([b"\r\n", b"0\r\n\r\n", b"5\r\nhello\r\n"]),
-)
+# Bodies that look like chunks, ends of chunks, and ends of bodies.
+LOOKALIKES = [b"\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", b"2\r\n\r\n\r\n", b"hello\r\n", b"5\r\n"]
+BODIES = st.binary(min_size=1, max_size=20) | st.lists(
+    st.sampled_from(LOOKALIKES), min_size=1, max_size=3
+).map(b"".join)
+SIZES = st.sampled_from([b"%x\r\n"] * 4 + [b"%X\r\n", b"0%x;a=b\r\n"])
+ENDS = st.sampled_from([[b"0\r\n", b"\r\n"], [b"0\r\n", b"x: y\r\n", b"\r\n"]])
+JOINED = st.lists(st.booleans(), min_size=1)
 
 
-@given(
-    st.lists(CHUNKS), st.lists(st.integers(0, 9), min_size=1), st.sampled_from([b"", b"x: y\r\n"])
-)
+def reads(pieces: list[bytes], joined: list[bool]) -> list[bytes]:
+    """Return the reads in which pieces come, some of them with the one before."""
+    read = [b""]
+    for piece, join in zip(pieces, cycle(joined), strict=False):
+        read = [*read[:-1], read[-1] + piece] if join else [*read, piece]
+    return [data for data in read if data]
+
+
+@given(st.lists(st.tuples(SIZES, BODIES)), ENDS, JOINED)
 def test_chunks_that_come_alone_together_or_cut_are_the_same(
-    chunks: list[bytes], cuts: list[int], trailer: bytes
+    chunks: list[tuple[bytes, bytes]], end: list[bytes], joined: list[bool]
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-    end = [b"0\r\n", trailer, b"\r\n"]
-    pieces = [head]
-    for piece, cut in zip([*chunks, *end], cycle(cuts), strict=False):
-        if cut == 0:  # it comes with the one before
-            pieces[-1] += piece
-        else:
-            pieces += [piece[:-cut], piece[-cut:]] if cut < 4 else [piece]
-    bodies = (chunk.split(b"\r\n", 1)[1][:-2] for chunk in chunks)
-    status, _, whole, kept = heard([piece for piece in pieces if piece])
-    assert (status, whole, kept) == (200, b"".join(bodies), True)
+    cut = [piece for size, body in chunks for piece in (size % len(body), body, b"\r\n")]
+    status, _, whole, kept = heard(reads([head, *cut, *end], joined))
+    assert (status, whole, kept) == (200, b"".join(body for _, body in chunks), True)
+
+
+@given(st.lists(BODIES), JOINED)
+def test_what_looks_like_a_chunk_is_none_in_a_body_that_has_none(
+    bodies: list[bytes], joined: list[bool]
+) -> None:
+    chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n", b"0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % sum(map(len, bodies))
+
+    async def run() -> bytes:
+        connection = Connection(lambda connection: None)
+        connection.connection_made(Wire())
+        for pieces in (chunks, reads([head, *bodies], joined)):  # one answer after another
+            exchange = connection.ask(b"", Timeouts(), "p")
+            for piece in pieces:
+                connection.data_received(piece)
+            whole = await asyncio.wait_for(exchange.read(), 5)
+            exchange.release()
+        connection.close()
+        return whole
+
+    assert asyncio.run(run()) == b"".join(bodies)
+
+
+async def test_a_chunk_that_comes_alone_does_not_trouble_the_parser(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fed: list[bytes] = []
+
+    class Parser(httptools.HttpResponseParser):
+        def feed_data(self, data: Any) -> None:
+            fed.append(data)
+            super().feed_data(data)
+
+    monkeypatch.setattr(httptools, "HttpResponseParser", Parser)
+    connection = Connection(lambda connection: None)
+    connection.connection_made(Wire())
+    exchange = connection.ask(b"", Timeouts(), "p")
+    pieces = [chunked(b"first", end=b""), b"6\r\nsecond\r\n", b"5\r\nthird\r\n", b"0\r\n\r\n"]
+    for piece in pieces:
+        connection.data_received(piece)
+    assert await exchange.read() == b"firstsecondthird"
+    assert fed == [pieces[0], pieces[3]]
+    connection.close()
 
 
 async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:

@@ -54,6 +54,10 @@ ENDINGS = {
 """The event that each end of a response is told by."""
 
 
+WORDS = parts.Text("")
+"""Words of no key or piece in particular."""
+
+
 class Synth:
     """One response being made."""
 
@@ -137,9 +141,8 @@ class Synth:
 
     def flow(self) -> Flow | None:
         """Return what adds plain words to the text that grew last, until a part is fed."""
-        plain = parts.Text("")
-        stream, strand = self._stream, self._output.growing(plain.key, plain.part)
-        if strand is None or self.ended:
+        stream, strand = self._stream, self._output.growing(WORDS.key, WORDS.part)
+        if strand is None:
             return None
         stream.flow = strand.flow = strand.flow or Flow(stream, strand)
         return stream.flow

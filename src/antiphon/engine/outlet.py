@@ -1,5 +1,6 @@
 """Where the events of a run go, as the run meets it."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -17,10 +18,12 @@ class Outlet(Protocol):
     """Where a run's events go."""
 
     @property
+    @abstractmethod
     def full(self) -> bool:
         """Whether more than enough is waiting to be sent."""
         ...
 
+    @abstractmethod
     def write(self, events: list[Event]) -> None:
         """Take events, at once."""
         ...
@@ -30,6 +33,7 @@ class Outlet(Protocol):
         del flow
         return None
 
+    @abstractmethod
     async def drained(self) -> None:
         """Return when more may be written."""
         ...

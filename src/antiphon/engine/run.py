@@ -80,7 +80,7 @@ class Run:
         self.begun = asyncio.Event()
         """Set when the model has begun to answer, or has ended without."""
         self.full = False
-        """Whether the listener was too far behind when something was last told."""
+        """Whether the listener was too far behind when parts were last told."""
         self._flow: Flow | None = None
         self._flowing: Flowing | None = None
         """What tells more of that text, if there is a way past the making of events."""

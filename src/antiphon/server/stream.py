@@ -54,13 +54,8 @@ class EventStream:
         """Encode events, and have them sent."""
         encode = self._encode
         chunk = encode(events[0]) if len(events) == 1 else b"".join(map(encode, events))
-        if not chunk:
-            return  # a door may have no words for an event
-        if self._clear and self._direct(chunk):
-            self._quiet = False
-        else:
-            self._put(chunk)
-            self._wake.set()
+        if chunk:  # a door may have no words for an event
+            self._give(chunk)
 
     def flow(self, flow: Flow) -> Flowing | None:
         """Return what writes more of a text, in the form that all its deltas have."""
@@ -74,11 +69,7 @@ class EventStream:
                 chunk = form % (number, said[0].encode())
             else:
                 chunk = b"".join([form % (n, text.encode()) for n, text in enumerate(said, number)])
-            if self._clear and self._direct(chunk):
-                self._quiet = False
-            else:
-                self._put(chunk)
-                self._wake.set()
+            self._give(chunk)
             return self.full
 
         return go_on
@@ -107,6 +98,13 @@ class EventStream:
         self.closed = True
         self._wake.set()
         self._room.set()
+
+    def _give(self, chunk: bytes) -> None:
+        if self._clear and self._direct(chunk):
+            self._quiet = False
+        else:
+            self._put(chunk)
+            self._wake.set()
 
     def _put(self, chunk: bytes) -> None:
         self._clear = False

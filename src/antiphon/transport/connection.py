@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         self.on_body = self._pieces.append
         """Takes a piece of the body, for the parser."""
         self._in_chunk = True
-        """Whether a chunk of the body has begun, if it is in chunks at all."""
+        """Whether what comes next is not the beginning of a chunk, as far as the parser knows."""
         self._between = False
         """Whether everything that was read ends with the end of a chunk."""
         self._complete = False

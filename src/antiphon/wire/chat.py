@@ -39,10 +39,9 @@ class ChatDialect(OpenAIDialect):
             return b"data: " + self.error(failure_of(event.response)) + b"\n\n"
         return self._chunks.sse(event)
 
-    def form(self, delta: Event) -> bytes | None:
+    def form(self, delta: Event) -> None:
         """Chunks have no form: what they say depends on what was said before."""
         del delta
-        return None
 
     def response(self, response: Response) -> bytes:
         """Write a response as a completion."""

@@ -200,14 +200,11 @@ class Dialect:
         """Return how deltas like this one are written, with places for the number and the words.
 
         They are written by `form % (number, words)`, if nothing in the words has to be escaped.
+        None if no one form fits them all.
         """
         form = self.sse(replace(delta, sequence_number=PLACE, delta=str(PLACE)))
         form = form.replace(b"%", b"%%")
-        for place, field in ((b'"%d"' % PLACE, b'"%b"'), (b"%d" % PLACE, b"%d")):
-            if form.count(place) != 1:
-                return None  # there are no numbers at this door, or the words say more than once
-            form = form.replace(place, field)
-        return form
+        return form.replace(b'"%d"' % PLACE, b'"%b"').replace(b"%d" % PLACE, b"%d")
 
     def message(self, event: Event) -> bytes:
         """Write one event as a WebSocket message, of which each turn has one that ends it."""

@@ -177,10 +177,9 @@ class HashbrownDialect(Dialect):
             return super().event(event)
         return [(event.type, frame(event))] if type(event) in FIELDS else []
 
-    def form(self, delta: Event) -> bytes | None:
+    def form(self, delta: Event) -> None:
         """Frames have no form: each begins with its length."""
         del delta
-        return None
 
     def encode(self, value: Value) -> bytes:
         """Write a value; an event as its frame."""
