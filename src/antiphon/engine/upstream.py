@@ -251,8 +251,9 @@ class Hearing:
         self._decoder = decoder
         self._sink = sink
         self._hush = hush
+        self._words = decoder.words
         self._flow: Flowing | None = None
-        """Takes words past the parts, if that can be now."""
+        """Takes those words past the parts, if that can be now."""
         self._failed = False
         """Whether the provider itself has said that it broke."""
 
@@ -281,21 +282,21 @@ class Hearing:
 
     def _receive(self, data: bytes) -> None:
         """Hear some bytes. Words after words go straight to where they are sent, if they can."""
-        decoder = self._decoder
-        if (flow := self._flow) and (words := decoder.words) and (said := words(data)):
+        if (flow := self._flow) and (words := self._words) and (said := words(data)):
             if flow(said):
                 self._exchange.pause()
             return
-        heard = decoder.feed(data)
+        heard = self._decoder.feed(data)
         if heard and type(heard[-1]) is not parts.Failure:
             wanted = self._sink.take(heard)
         else:
             wanted = self._tell(heard)
-        if decoder.done or not wanted:
+        if self._decoder.done or not wanted:
             self._exchange.stop()
         elif self._sink.full:
             self._exchange.pause()
-        self._flow = self._sink.flow() if decoder.words else None
+        self._words = self._decoder.words
+        self._flow = self._sink.flow() if self._words else None
 
     def _tell(self, heard: list[Part]) -> bool:
         """Pass parts on. What breaks before anything was said is raised: others may do better."""
