@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from itertools import cycle, pairwise
 from typing import Any
@@ -111,6 +111,16 @@ class Wire(asyncio.Transport):
         self.closed = True
 
 
+async def answered(connection: Connection, pieces: Iterable[bytes]) -> tuple[Exchange, bytes]:
+    """Return the answer to one request that comes in these reads, and its body."""
+    exchange = connection.ask(b"", Timeouts(), "p")
+    for piece in pieces:
+        connection.data_received(piece)
+    body = await asyncio.wait_for(exchange.read(), 5)
+    exchange.release()
+    return exchange, body
+
+
 def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
     """Return what a connection makes of reads: status, headers, body, whether it was kept."""
 
@@ -118,11 +128,7 @@ def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
         kept: list[Connection] = []
         connection = Connection(kept.append)
         connection.connection_made(Wire())
-        exchange = connection.ask(b"", Timeouts(), "p")
-        for piece in pieces:
-            connection.data_received(piece)
-        body = await asyncio.wait_for(exchange.read(), 5)
-        exchange.release()
+        exchange, body = await answered(connection, pieces)
         connection.close()
         return exchange.status, exchange.headers, body, kept == [connection]
 
@@ -186,12 +192,8 @@ def test_what_looks_like_a_chunk_is_none_in_a_body_that_has_none(
     async def run() -> bytes:
         connection = Connection(lambda connection: None)
         connection.connection_made(Wire())
-        for pieces in (chunks, reads([head, *bodies], joined)):  # one answer after another
-            exchange = connection.ask(b"", Timeouts(), "p")
-            for piece in pieces:
-                connection.data_received(piece)
-            whole = await asyncio.wait_for(exchange.read(), 5)
-            exchange.release()
+        await answered(connection, chunks)  # one answer after another
+        _, whole = await answered(connection, reads([head, *bodies], joined))
         connection.close()
         return whole
 
