@@ -2,12 +2,12 @@
 
 An upstream of our own plays the same chat completion to everyone: 200 chunks, each in a write of
 its own, and counts them. `saturated` is as fast as the gateway goes; `paced` is 100 streams of 50
-events a second each, so that nearly every event arrives and leaves alone, or as many as take half a
-core. Every stream that is begun is heard to its end, so that what was played was delivered. CPU
-time is what the kernel charges the gateway's processes (/proc), so that the upstream's and wrk's do
-not count. nginx passes the very same bytes through, and `bench.floor` is the least that Python can
-do: both are measured in turns with ours, and every figure is the middle of three. `bench.rivals`
-tells who else is measured.
+events a second each, or as many as take half a core, spread so evenly that nearly every event
+arrives and leaves alone. Every stream that is begun is heard to its end, so that what was played
+was delivered. CPU time is what the kernel charges the gateway's processes (/proc), so that the
+upstream's and wrk's do not count. nginx passes the very same bytes through, and `bench.bare` is
+Python with nothing that need not be: both are measured in turns with ours, and every figure is the
+middle of three. `bench.rivals` tells who else is measured.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from http.client import HTTPException
 from itertools import product
@@ -34,7 +34,7 @@ from antiphon.adapters.base import Provider
 from antiphon.cli.serve import Announced, config
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from bench.rivals import Program, Unmeasured, floor, litellm, nginx, ogx, running
+from bench.rivals import Program, Unmeasured, bare, litellm, nginx, ogx, running
 from bench.serve import cpu_seconds, free_port
 from bench.table import show
 
@@ -111,6 +111,38 @@ WHOLE_ANSWER = answer(WHOLE)
 MODELS_ANSWER = answer(b'{"object":"list","data":[]}')
 
 
+class Metronome:
+    """Has every paced stream go on in its turn, so evenly that each event comes alone.
+
+    The loop's own timers are only as fine as a millisecond, in which five streams would go on.
+    """
+
+    def __init__(self) -> None:
+        self._places: list[Iterator[None] | None] = [None] * STREAMS
+        self._beating: asyncio.Task[None] | None = None
+
+    def join(self, beats: Iterator[None]) -> None:
+        """Have a stream go on until it is over."""
+        free = self._places.index(None) if None in self._places else len(self._places)
+        self._places[free : free + 1] = [beats]
+        if self._beating is None or self._beating.done():
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    async def _beat(self) -> None:
+        at = time.monotonic()
+        while any(self._places):
+            for place, beats in enumerate(self._places):
+                at += PACE / STREAMS
+                time.sleep(max(0, at - time.monotonic()))
+                if beats and next(beats, OVER) is OVER:
+                    self._places[place] = None
+                await asyncio.sleep(0)
+
+
+OVER = object()
+METRONOME = Metronome()
+
+
 class Upstream(asyncio.Protocol):
     """Plays the completion to every request, slowly to a model named `paced`; tells how much."""
 
@@ -120,12 +152,12 @@ class Upstream(asyncio.Protocol):
         """Begin."""
         self._transport: asyncio.Transport = transport  # pyright: ignore[reportAttributeAccessIssue]
         self._heard = b""
-        self._playing: asyncio.Task[None] | None = None
+        self._beats: Generator[None] | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop playing."""
-        if self._playing:
-            self._playing.cancel()
+        if self._beats:
+            self._beats.close()
 
     def data_received(self, data: bytes) -> None:
         """Wait for a whole request, then play."""
@@ -142,17 +174,27 @@ class Upstream(asyncio.Protocol):
         elif b'"stream":true' not in body.replace(b": ", b":"):
             self._transport.write(WHOLE_ANSWER)
         else:
-            pace = PACE if b"paced" in body else 0
-            self._playing = asyncio.get_running_loop().create_task(self._play(pace))
+            self._transport.write(HEAD + FIRST)
+            self._beats = self._play()
+            if b"paced" in body:
+                METRONOME.join(self._beats)
+            else:
+                self._playing = asyncio.get_running_loop().create_task(in_turns(self._beats))
 
-    async def _play(self, pace: float) -> None:
-        write = self._transport.write
-        write(HEAD + FIRST)
+    def _play(self) -> Generator[None]:
+        """Say another word whenever it is gone on with."""
         for number in range(EVENTS):
-            await asyncio.sleep(pace)
-            write(WORDS[number % 2])
+            self._transport.write(WORDS[number % 2])
             Upstream.played += 1
-        write(LAST + DONE)
+            if number < EVENTS - 1:
+                yield
+        self._transport.write(LAST + DONE)
+
+
+async def in_turns(beats: Iterator[None]) -> None:
+    """Go on with a stream as fast as can be, and let the others go on in between."""
+    for _ in beats:
+        await asyncio.sleep(0)
 
 
 async def play(port: int) -> None:
@@ -355,7 +397,7 @@ def main() -> None:
     port = free_port()
     play = [sys.executable, "-m", "bench.gateway", "play", str(port)]
     with tempfile.TemporaryDirectory() as folder, running(*play, port=port):
-        ours = [make(port, Path(folder)) for make in (antiphon, nginx, floor)]
+        ours = [make(port, Path(folder)) for make in (antiphon, nginx, bare)]
         try:
             figures = side_by_side(ours, port)
         except Unmeasured as reason:
@@ -368,7 +410,7 @@ def main() -> None:
             except Unmeasured as reason:
                 missing(program.who, reason, figures)
     rows = [(name.replace("_", " "), value, unit(name)) for name, value in figures.items()]
-    for who, pace in product(("nginx", "floor"), ("saturated", "paced")):
+    for who, pace in product(("nginx", "bare"), ("saturated", "paced")):
         ratio = figures[f"us_per_event_{pace}"] / figures[f"{who}_us_per_event_{pace}"]
         figures[f"over_{who}_{pace}"] = ratio
         rows.append((f"over {who}, {pace}", ratio, "×"))

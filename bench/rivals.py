@@ -1,9 +1,9 @@
 """The gateways that are measured: what starts each of them in front of the bench's upstream.
 
-nginx passes the upstream's bytes through; `bench.floor` is the least that Python can do; LiteLLM
-and OGX translate them, as we do. Those two are measured where their commands are on the path, or
-named by BENCH_LITELLM and BENCH_OGX. Each runs one process, told to log errors only, to store
-nothing and to ask nobody but the upstream.
+nginx passes the upstream's bytes through; `bench.bare` is plain Python with nothing that need not
+be; LiteLLM and OGX translate them, as we do. Those two are measured where their commands are on the
+path, or named by BENCH_LITELLM and BENCH_OGX. Each runs one process, told to log errors only, to
+store nothing and to ask nobody but the upstream.
 """
 
 import os
@@ -126,11 +126,11 @@ def nginx(upstream: int, folder: Path) -> Program:
     return Program("nginx", ["nginx", "-c", str(config)], port, path="/v1/chat/completions")
 
 
-def floor(upstream: int, folder: Path) -> Program:
+def bare(upstream: int, folder: Path) -> Program:
     """Translate with as little as can be, and no more."""
     del folder
     port = free_port()
-    return Program("floor", [sys.executable, "-m", "bench.floor", str(port), str(upstream)], port)
+    return Program("bare", [sys.executable, "-m", "bench.bare", str(port), str(upstream)], port)
 
 
 def litellm(upstream: int, folder: Path) -> Program:

@@ -1,4 +1,4 @@
-"""Everything that is written in one turn of the loop leaves at its end, a client's row at once."""
+"""A piece that comes alone leaves at once, and those in a row when the loop turns, as one."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from antiphon.server.departures import MAX_WEIGHT, Departures, DirectWay
+from antiphon.server.departures import MAX_WEIGHT, ROW_SECONDS, DirectWay
 
 pytestmark = pytest.mark.anyio
 
@@ -25,71 +25,102 @@ class Cycle:
     def transport(self) -> SimpleNamespace:
         return SimpleNamespace(write=self.written.append)
 
-    def way(self, departures: Departures) -> DirectWay:
-        return DirectWay(cast("Any", self), departures, asyncio.get_running_loop())
+
+class Clock:
+    """The loop, with a time that stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.call_soon = asyncio.get_running_loop().call_soon
+        self.now = 1.0
+
+    def time(self) -> float:
+        return self.now
 
 
-async def test_what_is_written_in_a_turn_leaves_at_its_end_in_one_chunk() -> None:
-    departures, cycle = Departures(), Cycle()
-    way = cycle.way(departures)
-    assert way.write(b"one")
-    assert way.write(b"two")
-    assert cycle.written == []
+def way_of(cycle: Cycle) -> tuple[DirectWay, Clock]:
+    clock = Clock()
+    return DirectWay(cast("Any", cycle), cast("Any", clock)), clock
+
+
+async def test_pieces_that_come_alone_leave_at_once() -> None:
+    cycle = Cycle()
+    way, clock = way_of(cycle)
+    for piece in (b"one", b"three"):
+        clock.now += 2 * ROW_SECONDS
+        assert way.write(piece)
+    assert cycle.written == [b"3\r\none\r\n", b"5\r\nthree\r\n"]
+    assert way.size == 8
     await asyncio.sleep(0)
-    assert cycle.written == [b"6\r\nonetwo\r\n"]
-    assert way.size == 6
+    assert len(cycle.written) == 2
+
+
+async def test_what_follows_in_a_row_leaves_when_the_loop_turns_in_one_chunk() -> None:
+    cycle = Cycle()
+    way, clock = way_of(cycle)
+    for piece in (b"one", b"two", b"three"):
+        assert way.write(piece)
+    clock.now += 2 * ROW_SECONDS
+    assert way.write(b"!")  # which overtakes nothing
+    assert cycle.written == [b"3\r\none\r\n"]
     await asyncio.sleep(0)
-    assert len(cycle.written) == 1
+    assert cycle.written[1:] == [b"9\r\ntwothree!\r\n"]
+    assert way.size == 12
+    await asyncio.sleep(0)
+    assert way.write(b"more")
+    assert cycle.written[2:] == [b"4\r\nmore\r\n"]
 
 
-async def test_every_client_has_its_own_and_the_next_turn_is_another() -> None:
-    departures, first, second = Departures(), Cycle(), Cycle()
-    ways = first.way(departures), second.way(departures)
-    for way in (ways[0], *ways):
+async def test_every_client_has_its_own_row_whoever_speaks_between() -> None:
+    first, second = Cycle(), Cycle()
+    ways = way_of(first)[0], way_of(second)[0]
+    for way in ways * 3:
         assert way.write(b"x")
     await asyncio.sleep(0)
-    assert ways[1].write(b"yy")
-    await asyncio.sleep(0)
-    assert first.written == [b"2\r\nxx\r\n"]
-    assert second.written == [b"1\r\nx\r\n", b"2\r\nyy\r\n"]
+    assert first.written == second.written == [b"1\r\nx\r\n", b"2\r\nxx\r\n"]
 
 
 async def test_what_a_task_writes_that_never_lets_the_loop_turn_does_not_gather_for_ever() -> None:
-    departures, cycle = Departures(), Cycle()
-    way = cycle.way(departures)
+    cycle = Cycle()
+    way, _ = way_of(cycle)
     piece = b"x" * 1000
+    assert way.write(piece)
     for _ in range(MAX_WEIGHT // len(piece)):
         assert way.write(piece)
-    assert cycle.written == []
+    assert len(cycle.written) == 1
     assert way.write(piece)
-    assert len(cycle.written) == 1  # too much has gathered: it leaves now, and may fill a buffer
+    assert len(cycle.written) == 2  # too much has gathered: it leaves now, and may fill a buffer
     assert way.write(piece)
-    assert len(cycle.written) == 1  # and gathering begins anew
+    assert len(cycle.written) == 2  # and gathering begins anew
     cycle.flow.write_paused = True
     assert not way.write(piece)
     await asyncio.sleep(0)
-    assert cycle.written[1:] == [b"3e8\r\n%b\r\n" % piece]
+    assert cycle.written[2:] == [b"3e8\r\n%b\r\n" % piece]
 
 
 async def test_a_piece_larger_than_that_leaves_alone() -> None:
     cycle = Cycle()
-    assert cycle.way(Departures()).write(b"x" * (MAX_WEIGHT + 1))
+    way, _ = way_of(cycle)
+    for _ in range(2):
+        assert way.write(b"x" * (MAX_WEIGHT + 1))
+    assert len(cycle.written) == 2
     await asyncio.sleep(0)
-    assert len(cycle.written) == 1
+    assert len(cycle.written) == 2
 
 
 @pytest.mark.parametrize("behind", ["paused", "gone", "unchunked"])
 async def test_a_client_that_is_behind_or_gone_is_sent_nothing(behind: str) -> None:
     cycle = Cycle(disconnected=behind == "gone", chunked_encoding=behind != "unchunked")
     cycle.flow.write_paused = behind == "paused"
-    assert not cycle.way(Departures()).write(b"x")
+    assert not way_of(cycle)[0].write(b"x")
     await asyncio.sleep(0)
     assert cycle.written == []
 
 
-async def test_a_client_that_leaves_within_the_turn_is_sent_nothing() -> None:
+async def test_a_client_that_leaves_within_the_turn_is_sent_no_more() -> None:
     cycle = Cycle()
-    assert cycle.way(Departures()).write(b"x")
+    way, _ = way_of(cycle)
+    assert way.write(b"x")
+    assert way.write(b"y")
     cycle.disconnected = True
     await asyncio.sleep(0)
-    assert cycle.written == []
+    assert cycle.written == [b"1\r\nx\r\n"]

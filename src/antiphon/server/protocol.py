@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from antiphon.core.errors import RequestError
 from antiphon.server import head
-from antiphon.server.departures import Departures, DirectWay
+from antiphon.server.departures import DirectWay
 from antiphon.server.http import DIRECT
 from antiphon.server.refusals import encode, malformed, too_large, too_slow
 
@@ -48,7 +48,7 @@ def hardened(limits: Limits = DEFAULT_LIMITS) -> type[HttpToolsProtocol]:
     """Return the protocol for `uvicorn.Config(http=...)`."""
     # A partial, because uvicorn pickles its configuration for its workers and a class made here
     # could not be pickled. uvicorn only ever calls it.
-    made = partial(HardenedProtocol, limits=limits, departures=Departures())
+    made = partial(HardenedProtocol, limits=limits)
     return cast("type[HttpToolsProtocol]", made)
 
 
@@ -98,11 +98,9 @@ class HardenedProtocol(HttpToolsProtocol):
         _loop: AbstractEventLoop | None = None,
         *,
         limits: Limits,
-        departures: Departures,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
-        self.departures = departures
         self.timeout_keep_alive = limits.keep_alive_seconds
         self.phase = Phase.OPEN
         self.begun = self.heard = 0.0  # this phase and the last bytes, on the client's clock
@@ -135,7 +133,7 @@ class HardenedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.active = cycle
         cycle.transport = cast("Transport", HeldHead(cycle, self.loop))
-        way = DirectWay(cycle, self.departures, self.loop)
+        way = DirectWay(cycle, self.loop)
         cycle.scope[DIRECT] = (cycle.send, way)  # pyright: ignore[reportGeneralTypeIssues]
         super()._start_asgi_task(cycle, app)
 

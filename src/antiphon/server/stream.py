@@ -4,8 +4,8 @@ The model's side calls `write`, which encodes at once and never waits; the clien
 has gathered. Whatever was written between two sends leaves in one write, and an event is never
 split. A reader that is too slow makes the model wait, not the memory grow.
 
-Where the server lets us, what is written leaves at the end of the same turn of the loop: waking a
-task for every event would cost more than the event. Only a reader that is behind has a task wait.
+Where the server lets us, what is written leaves past the task that sends: waking it for every event
+would cost more than the event. It is woken only for a reader that is behind.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The least that a translating gateway in Python costs, as a measure for ours.
+"""A translating gateway in plain Python with nothing that need not be, as a measure for ours.
 
 The same loop, HTTP parser and JSON library, and nothing else: no check, no limit, no state, no
-lifecycle, one dialect each way. Whatever we do comes on top of this. Of an answer that is not
-streamed it only reads the words and writes them, in no shape that anybody would accept.
+lifecycle, one dialect each way. Every chunk is read as JSON, every event written anew. Of an answer
+that is not streamed it only reads the words and writes them, in no shape that anybody would accept.
 """
 
 import asyncio
