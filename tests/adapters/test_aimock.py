@@ -278,7 +278,7 @@ def test_a_response_that_failed_without_an_error_fails(home: Home) -> None:
     """OpenAI would say `incomplete`; aimock says `failed`, with no error."""
     told = "responses: broke off and did not say why."
     whole = home.said("responses", input="Be bad")
-    assert whole == Refused(500, "model_error", told)
+    assert whole == Refused(502, "model_error", told)
     streamed = home.said("responses", input="Be bad", stream=True)
     assert streamed == Said([message("And so it", "incomplete")], "failed", error="model_error")
 

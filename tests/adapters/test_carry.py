@@ -1,12 +1,12 @@
 """The rules that hold for every dialect alike, whatever it carries."""
 
 import pytest
-from msgspec.structs import replace
 
 from antiphon.adapters.ask import ask
 from antiphon.adapters.base import Adapter, Capabilities, Prompt
 from antiphon.core.errors import RequestError
-from antiphon.wire.dialects import read_request
+from antiphon.core.items import ExtensionItem, Item, user
+from antiphon.core.request import Request
 from tests.adapters.everywhere import NAMES, SCRIPTS, provider
 from tests.adapters.hearing import asked
 from tests.adapters.scripts import TOOL
@@ -111,11 +111,6 @@ PATCH = {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "
 DONE = {"type": "custom_tool_call_output", "call_id": "a", "output": "done"}
 
 
-def lacking(item: dict, name: str) -> dict:
-    """Return an item without one of its fields."""
-    return {field: item[field] for field in item if field != name}
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
@@ -135,26 +130,28 @@ def test_a_custom_tool_is_named_as_functions_are(
     assert (error.param, error.code) == (param, code)
 
 
+def odd(item: dict, **fields: object) -> Item:
+    """Return an item with fields that no client can send."""
+    held = {name: value for name, value in item.items() if name != "type"}
+    return ExtensionItem(type=f"openai:{item['type']}", extra=held | fields)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("call", "output", "param"),
     [
-        ({"type": "custom_tool_call"}, DONE, "input[0].call_id"),
-        (lacking(PATCH, "name"), DONE, "input[0].name"),
-        (lacking(PATCH, "input"), DONE, "input[0].input"),
-        (PATCH | {"call_id": ""}, DONE, "input[0].call_id"),
-        (PATCH | {"name": ""}, DONE, "input[0].name"),
-        (PATCH | {"input": None}, DONE, "input[0].input"),
-        (PATCH, lacking(DONE, "call_id"), "input[1].call_id"),
-        (PATCH, lacking(DONE, "output"), "input[1].output"),
-        (PATCH, DONE | {"output": None}, "input[1].output"),
+        (odd(PATCH, call_id=""), odd(DONE), "input[0].call_id"),
+        (odd(PATCH, name=""), odd(DONE), "input[0].name"),
+        (odd(PATCH, input=None), odd(DONE), "input[0].input"),
+        (odd(PATCH), odd(DONE, output=None), "input[1].output"),
     ],
 )
-def test_a_custom_call_and_its_output_are_checked_as_functions_are(
-    name: str, call: dict, output: dict, param: str
+def test_an_odd_custom_call_that_is_asked_with_is_refused(
+    name: str, call: Item, output: Item, param: str
 ) -> None:
+    request = Request(model="m", input=[call, output])
     with pytest.raises(RequestError) as refused:
-        asked(adapter(name), input=[call, output])
+        ask(adapter(name), Prompt("some-model", request, request.input))
     assert refused.value.payload.param == param
 
 
@@ -166,13 +163,10 @@ def test_a_custom_call_may_have_a_long_id_and_an_empty_input() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("odd", [{"name": ""}, {"input": None}])
-def test_an_odd_custom_call_of_long_ago_is_left_out_with_its_output(name: str, odd: dict) -> None:
-    call = {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x", **odd}
-    output = {"type": "custom_tool_call_output", "call_id": "c", "output": "done"}
-    said = read_request({"model": "m", "input": [call, output, {"role": "user", "content": "Hi!"}]})
-    request = replace(said, input=said.input[-1:])
-    prompt = Prompt("some-model", request, said.input)
+@pytest.mark.parametrize("call", [odd(PATCH, name=""), odd(PATCH, input=None)])
+def test_an_odd_custom_call_of_long_ago_is_left_out_with_its_output(name: str, call: Item) -> None:
+    request = Request(model="m", input=[user("Hi!")])
+    prompt = Prompt("some-model", request, [call, odd(DONE), *request.input])
     sent, _ = ask(adapter(name), prompt)
     assert "custom" not in str(sent.body)
     assert ("unsupported_item", "input") in [(w.code, w.param) for w in prompt.warnings]

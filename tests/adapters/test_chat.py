@@ -1,7 +1,6 @@
 """A hostile upstream: what servers that speak chat really send, streaming and whole."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -233,37 +232,6 @@ def test_thinking_that_is_sent_in_both_fields_is_thought_once():
         "content": [{"type": "reasoning_text", "text": "a"}],
         "encrypted_content": '{"field":"reasoning_content"}',
     }
-
-
-def test_content_in_pieces_is_read_piece_by_piece():
-    pieces: list[Any] = [
-        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]},
-        {"type": "thinking", "thinking": "."},
-        {"type": "text", "text": "Yes"},
-        {"type": "reference", "reference_ids": [1]},
-        {"type": "refusal", "refusal": "No"},
-    ]
-    once = answer(whole({"content": pieces}))
-    bit_by_bit = streamed(stream(*[{"content": [piece]} for piece in pieces]))
-    assert items(once) == items(bit_by_bit)
-    assert [item.type for item in once.output] == ["reasoning", "message"]
-    assert [part.type for part in once.output[1].content] == ["output_text", "refusal"]  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        {"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}}]},
-        {"audio": {"id": "audio_1", "data": "UklGRg==", "transcript": "Hi", "expires_at": 1}},
-    ],
-)
-@pytest.mark.parametrize("words", ["", "Here: "])
-def test_images_and_audio_are_left_out_with_one_warning(made: dict, words: str):
-    said = {"content": words} | made
-    whole_answer, in_bits = answer(whole(said)), streamed(stream(said, {"content": None} | made))
-    for response in (whole_answer, in_bits):
-        assert (response.status, response.output_text) == ("completed", words)
-        assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]
 
 
 def test_citations_are_notes_on_the_text():

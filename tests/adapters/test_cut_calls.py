@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from msgspec import UNSET
 
 from antiphon.adapters.base import Adapter
 from antiphon.adapters.openai import OpenAI
@@ -154,3 +155,48 @@ def test_of_custom_calls_only_the_last_can_have_been_cut(finish: str, status: st
         (CUSTOM_CALL, "+1", "completed"),
         (CUSTOM_CALL, "+", status),
     ]
+
+
+AMID: dict[str, Callable[[str, str], bytes]] = {
+    "openai": lambda given, reason: openai.stream(
+        openai.calls(openai.begin(0, *HERE, given)),
+        openai.calls(openai.begin(1, *NOW, "{}")),
+        finish=reason,
+    ),
+    "anthropic": lambda given, reason: anthropic.stream(
+        anthropic.call(0, *HERE, given) + anthropic.call(1, *NOW, "{}"),
+        reason,
+        anthropic.usage(1, 1),
+    ),
+    "bedrock": lambda given, reason: bedrock.stream(
+        bedrock.call(0, *HERE, given), bedrock.call(1, *NOW, "{}"), reason=reason
+    ),
+}
+"""The same two calls the other way round: what is odd stands amid the answer."""
+
+ODD = [CUT, "Oslo, I think", "[1]", '{"city":"Oslo"}}', '"Oslo"']
+"""Arguments that are no JSON object."""
+
+
+@pytest.mark.parametrize("name", AMID)
+@pytest.mark.parametrize("given", ODD)
+def test_odd_arguments_amid_an_answer_are_the_models_words_and_complete(name: str, given: str):
+    adapter, _, (reason, *_) = STREAMS[name]
+    body = AMID[name](given, reason)
+    response = answered(asked(adapter, stream=True, tools=[TOOL, TIME]), body)
+    assert response.status == "completed"
+    assert told(response) == [("weather", given, "completed"), FIRST]
+    assert response.warnings is UNSET
+
+
+@pytest.mark.parametrize("name", AMID)
+@pytest.mark.parametrize("given", ODD)
+def test_of_an_answer_that_was_cut_only_what_has_ended_is_complete(name: str, given: str):
+    adapter, _, (_, *cuts) = STREAMS[name]
+    # A chat never says that a call has ended, and more of its arguments may have been to come.
+    status = "incomplete" if name == "openai" else "completed"
+    for reason in cuts:
+        body = AMID[name](given, reason)
+        response = answered(asked(adapter, stream=True, tools=[TOOL, TIME]), body)
+        assert response.status == "incomplete"
+        assert told(response)[0] == ("weather", given, status)

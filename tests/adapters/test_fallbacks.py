@@ -1,5 +1,6 @@
 """Models that answer in the place of others, which cannot."""
 
+import dataclasses
 import json
 from collections.abc import Iterator
 
@@ -21,7 +22,7 @@ from tests.adapters.framing import generated, meaning
 from tests.adapters.framing import hear as hear_frames
 from tests.adapters.framing import types as frame_types
 from tests.adapters.scripts import TOOL, responses
-from tests.asking import ask, events_of, hear, types
+from tests.asking import ask, client, events_of, hear, types
 from tests.serving import serving
 from tests.upstream import Answer, sse, upstream, whole
 
@@ -312,3 +313,48 @@ def test_the_log_tells_of_an_answer_that_broke_on_its_way(
     hear(patient.address, model="openai/\nm")
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line.endswith(": 'openai/\\nm' broke (500 server_error)")
+
+
+ERRORS = {
+    "of no known kind": ({"message": "Bad."}, "broke (502 model_error)"),
+    "of the model": ({"message": "Bad.", "type": "model_error"}, "broke (502 model_error)"),
+    "of the server": ({"message": "Bad.", "type": "server_error"}, "broke (500 server_error)"),
+    "with a status": ({"message": "Bad.", "code": 503}, "broke (503 503)"),
+    "that is overload": ({"type": "overloaded_error"}, "broke (503 overloaded_error)"),
+    "that is none": (None, "broke (502 upstream_cut)"),
+}
+"""What an answer broke with, and what the log says of it."""
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/openai/responses", "/v1/chat/completions"])
+@pytest.mark.parametrize("broken", ERRORS)
+def test_an_answer_that_breaks_is_told_whole_with_the_status_that_the_log_tells(
+    patient: House, caplog: pytest.LogCaptureFixture, broken: str, path: str
+) -> None:
+    error, told = ERRORS[broken]
+    said = [chunk(content="So"), *([{"error": error}] if error else [])]
+    patient.upstreams["openai"].play(chunks(*said))
+    words = "messages" if "chat" in path else "input"
+    body = {"model": "openai/m", words: [{"role": "user", "content": "Hi"}]}
+    headers = {"idempotency-key": f"{path} {broken}"}
+    with client(patient.address) as http:
+        first, again = (http.post(path, json=body, headers=headers) for _ in range(2))
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.endswith(f": 'openai/m' {told}")
+    assert f"broke ({first.status_code} " in told
+    assert again.status_code == first.status_code
+    assert again.json()["error"]["message"] == first.json()["error"]["message"]
+
+
+def test_an_answer_that_stops_coming_is_late_whoever_asks_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with house(["openai"], idle_seconds=0.2, retries=0) as served:
+        begun = chunks(chunk(content="So"), chunk(content=" far"))
+        served.upstreams["openai"].play(dataclasses.replace(begun, pieces=90, pause=1.0))
+        body, keyed = {"model": "openai/m", "input": "Hi"}, {"idempotency-key": "the same"}
+        with client(served.address) as http:
+            answers = [http.post("/v1/responses", json=body, headers=keyed) for _ in range(2)]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.endswith(": 'openai/m' cannot answer (504 timeout)")
+    assert [answer.status_code for answer in answers] == [504, 504]

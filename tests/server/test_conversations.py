@@ -291,6 +291,40 @@ def test_bad_items_are_named_and_none_is_kept(http: httpx.Client, name: str) -> 
     assert error_of(missing) == (400, "missing_required_parameter", "items")
 
 
+PATCH = {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+1"}
+DONE = {"type": "custom_tool_call_output", "call_id": "a", "output": "done"}
+ODD = {
+    "no call_id": ({"type": "custom_tool_call", "name": "f", "input": ""}, "[0].call_id"),
+    "no name": (PATCH | {"name": ""}, "[0].name"),
+    "a name of null": (PATCH | {"name": None}, "[0].name"),
+    "no input": ({"type": "custom_tool_call", "call_id": "a", "name": "f"}, "[0].input"),
+    "an object for an input": (PATCH | {"input": {"line": 1}}, "[0].input"),
+    "a number for a call_id": (PATCH | {"call_id": 7}, "[0].call_id"),
+    "the slug": (PATCH | {"type": "openai:custom_tool_call", "input": None}, "[0].input"),
+    "no output": ({"type": "custom_tool_call_output", "call_id": "a"}, "[0].output"),
+    "an output of null": (DONE | {"output": None}, "[0].output"),
+    "a number in an output": (DONE | {"output": [7]}, "[0].output[0]"),
+    "a part that nobody knows": (DONE | {"output": [{"type": "?"}]}, "[0].output[0].type"),
+    "a detail that is none": (DONE | {"output": [IMAGE | {"detail": "?"}]}, "[0].output[0].detail"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_custom_calls_are_refused_in_a_conversation_as_in_the_input_of_a_response(
+    http: httpx.Client, name: str
+) -> None:
+    item, place = ODD[name]
+    asked = http.post("/responses", json={"model": "demo", "input": [item]})
+    assert (asked.status_code, asked.json()["error"]["param"]) == (400, f"input{place}")
+    told = asked.text.replace(f"input{place}", f"items{place}")
+    id = make(http, items=[{"id": "kept", **PATCH}])
+    for path in ("/conversations", f"/conversations/{id}/items"):
+        answer = http.post(path, json={"items": [item]})
+        assert (answer.status_code, answer.text) == (400, told)
+    page = http.get(f"/conversations/{id}/items").json()
+    assert [item["id"] for item in page["data"]] == ["kept"]
+
+
 def test_a_reference_brings_what_it_names(http: httpx.Client) -> None:
     first = make(http, items=ITEMS[:2])
     page = http.get(f"/conversations/{first}/items").json()

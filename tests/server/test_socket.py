@@ -336,10 +336,15 @@ def test_a_model_that_refuses_at_once_gives_an_envelope(gated: str) -> None:
         assert refused["error"]["param"] == "input"
 
 
-def test_a_model_that_refuses_late_fails_a_response_that_was_announced() -> None:
+def test_a_model_that_refuses_late_fails_a_response_that_was_announced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="antiphon.access")
     with serving(Settings(agents=[moody], commit_seconds=0.1)) as address, talking(address) as talk:
         events = talk.turn(model="moody", input="late")
     assert types(events) == ["response.created", "response.in_progress", "response.failed"]
+    (line,) = [line for line in caplog.messages if line.startswith("TURN")]
+    assert line.startswith("TURN /v1/responses 503 ")
 
 
 def test_the_openai_door_speaks_openai(server: str) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.adapters import custom
 from antiphon.adapters.base import Adapter, Prompt
 from antiphon.adapters.media import of_sound
+from antiphon.core import custom
 from antiphon.core.content import (
     Content,
     ExtensionContent,

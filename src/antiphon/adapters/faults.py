@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from antiphon.adapters.fields import fields_of, list_of, string
-from antiphon.core.errors import STATUS
+from antiphon.core.errors import STATUS, ErrorPayload
 from antiphon.core.surrogates import mend
 
 
@@ -49,6 +49,7 @@ STATUSES = {
     "api_error": 500,
     "model_error": 502,
     "service_unavailable": 503,
+    "timeout": 504,
     "timeout_error": 504,
     "overloaded_error": 529,
 }
@@ -93,7 +94,7 @@ def type_of(status: int) -> str:
     return TYPES.get(status, "model_error")
 
 
-def status_of(fault: Fault, unknown: int = 502) -> int:
+def status_of(fault: Fault | ErrorPayload, unknown: int = 502) -> int:
     """Return the status that an error inside an answer would have had before it."""
     code = fault.code or ""
     if code.isdecimal() and len(code) == 3 and "400" <= code < "600":

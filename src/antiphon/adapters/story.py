@@ -15,8 +15,8 @@ from typing import Literal, TypeVar
 
 from msgspec import Struct
 
-from antiphon.adapters import custom
 from antiphon.adapters.base import Prompt
+from antiphon.core import custom
 from antiphon.core.content import (
     Content,
     ExtensionContent,

@@ -20,7 +20,7 @@ from antiphon.transport.errors import CUT, INVALID, UNREACHABLE
 WHO = "The server"
 """Its name on a WebSocket."""
 
-PASSING = frozenset({CUT, UNREACHABLE, INVALID, "timeout"})
+PASSING = frozenset({CUT, UNREACHABLE, INVALID})
 """What a gateway says of trouble behind it; other codes that nobody knows are final."""
 
 TOO_MANY = 429

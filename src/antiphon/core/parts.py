@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from antiphon.core.content import Annotation as AnnotationValue
 from antiphon.core.content import LogProb
-from antiphon.core.errors import ErrorPayload
+from antiphon.core.errors import ErrorPayload, UpstreamError
 from antiphon.core.items import Item, Phase
 
 Key = int | str
@@ -116,6 +116,18 @@ class Failure(Struct, frozen=True):
 
     error: ErrorPayload
     status: int = 502
+
+    @property
+    def exception(self) -> UpstreamError:
+        """The same as it is raised."""
+        error = self.error
+        return UpstreamError(
+            error.message,
+            status=self.status,
+            type=error.type,
+            code=error.code,
+            param=error.param,
+        )
 
 
 Part = (

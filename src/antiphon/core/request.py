@@ -8,6 +8,7 @@ from typing import Annotated, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from antiphon.core import custom
 from antiphon.core.content import TEXT_LIMIT, LongText
 from antiphon.core.items import Item, user
 from antiphon.core.tools import Tool, ToolChoice
@@ -173,21 +174,26 @@ class WebSocketCreate(Request):
 
 
 def prepare_input(raw: object, path: str) -> object:
-    """Bring the spellings that clients use for `input` into a list of typed items."""
+    """Bring the spellings that clients use for `input` into a list of typed items.
+
+    What the types of extensions do not tell is checked here too: only what clients send comes here.
+    """
     if isinstance(raw, str):
         if len(raw) > TEXT_LIMIT:
             raise ShapeError(path, f"expected at most {TEXT_LIMIT} characters")
         return [user(raw)]
     if isinstance(raw, list):
-        return [_typed(item) for item in cast("list[object]", raw)]
+        items = enumerate(cast("list[object]", raw))
+        return [_typed(item, f"{path}[{index}]") for index, item in items]
     return raw
 
 
-def _typed(item: object) -> object:
+def _typed(item: object, path: str) -> object:
     if not isinstance(item, dict):
         return item
     fields = cast("dict[str, object]", item)
     if fields.get("type") is not None:
+        custom.check(fields, path)
         return fields
     if "role" in fields:
         return fields | {"type": "message"}

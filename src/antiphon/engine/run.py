@@ -87,9 +87,8 @@ class Run:
         self._last: list[Event] = []
         """The events of an end that the model itself brought about."""
         self.refusal: RequestError | UpstreamError | None = None
-        """The error with a status of its own that ended the response, if one did."""
-        self.fault: ErrorPayload | None = None
-        """What the model broke with in the middle of its answer, in full; a response says less."""
+        """The error with a status of its own that ended the response, if one did: before the
+        answer or in the middle of it. A response says less."""
 
     @property
     def response_id(self) -> str:
@@ -124,7 +123,8 @@ class Run:
                 raise
             ending = self._broken()  # a cancellation of the model's own, which it let escape
         except (RequestError, UpstreamError) as error:
-            self.refusal = error
+            if not self._last:  # or else it comes after the end
+                self.refusal = error
             ending = self._failed(error.payload)
         except (Exception, SystemExit):  # noqa: BLE001 - a process boundary: models raise anything
             ending = self._broken()
@@ -161,7 +161,7 @@ class Run:
     def take(self, heard: Sequence[Part]) -> bool:
         """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
         if heard and type(failure := heard[0]) is parts.Failure:
-            self.fault = failure.error
+            self.refusal = failure.exception
             word, model = in_a_word(failure.status, failure.error), self._turn.model
             logger.warning("%s: %.100r broke (%s)", self._turn.response_id, model, word)
             self._account()

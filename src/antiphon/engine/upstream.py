@@ -302,18 +302,12 @@ class Hearing:
         """Pass parts on. What breaks before anything was said is raised: others may do better."""
         if not (heard and type(failure := heard[-1]) is parts.Failure):
             return not heard or self._sink.take(heard)
-        error = hushed(failure.error, self._hush)
+        failure = replace(failure, error=hushed(failure.error, self._hush))
         self._sink.take(heard[:-1])
         if self._sink.spoken:
-            return self._sink.take([replace(failure, error=error)])
+            return self._sink.take([failure])
         self._failed = True
-        raise UpstreamError(
-            error.message,
-            status=failure.status,
-            type=error.type,
-            code=error.code,
-            param=error.param,
-        )
+        raise failure.exception
 
 
 def hushed(error: ErrorPayload, hush: Callable[[str], str]) -> ErrorPayload:

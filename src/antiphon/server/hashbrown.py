@@ -198,7 +198,7 @@ class Visit:
     def _fault(self, run: Run, response: Response) -> ErrorPayload:
         """Tell why a response failed: in the error's own words, if there was one."""
         if run.refusal is None:
-            return in_its_words(run.fault) if run.fault else failure_of(response)
+            return failure_of(response)
         return self._named(run.refusal.payload, isinstance(run.refusal, RequestError))
 
     def _named(self, payload: ErrorPayload, ours: bool) -> ErrorPayload:

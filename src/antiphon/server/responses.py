@@ -6,7 +6,8 @@ import hashlib
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.errors import STATUS, RequestError
+from antiphon.adapters.faults import passed_on, status_of
+from antiphon.core.errors import RequestError
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.value import ShapeError
@@ -39,7 +40,7 @@ class Exchange(Struct, frozen=True):
             return
         unkept = response.error.code == "store_unavailable"
         failure = failure_of(response)
-        status = 503 if unkept else STATUS.get(failure.type, 500)
+        status = 503 if unkept else passed_on(status_of(failure))
         await send_json(self.send, self.dialect.error(failure), status)
 
 

@@ -1,14 +1,27 @@
 """Everything about a server that can be chosen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Annotated, get_origin
+
+from msgspec import Meta
 
 from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
 from antiphon.server.config import Config, load
+from antiphon.server.tables import read
 from antiphon.server.threads import Threads
+
+MOST = 10**12
+"""More bytes than anything has, and more seconds than anything lasts: any clock can add them."""
+
+Amount = Annotated[int, Meta(ge=0, le=MOST)]
+Count = Annotated[int, Meta(ge=1, le=MOST)]
+Seconds = Annotated[float, Meta(ge=0, le=MOST)]
+Period = Annotated[float, Meta(gt=0, le=MOST)]
+"""The numbers that can be chosen; a Count and a Period cannot be zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,16 +46,16 @@ class Settings:
     api_key: str | None = field(default=None, repr=False)
     """What callers must send as a bearer token; nobody is asked when it is None."""
 
-    body_limit: int = 64 * 1024 * 1024
+    body_limit: Count = 64 * 1024 * 1024
     """Bytes that a request may have. The specification allows files of 32 MiB."""
 
-    commit_seconds: float = 5.0
+    commit_seconds: Seconds = 5.0
     """How long a stream waits for the model's first sign before it answers 200."""
 
-    heartbeat_seconds: float = 15.0
+    heartbeat_seconds: Period = 15.0
     """After how much silence a stream says that it is alive."""
 
-    outlet_bytes: int = 256 * 1024
+    outlet_bytes: Amount = 256 * 1024
     """How much of a stream may wait for a slow reader before its model has to wait too."""
 
     responses_dir: Path | str | None = "./responses"
@@ -56,24 +69,24 @@ class Settings:
     """Where the threads of Hashbrown's clients are kept: with the responses, in a place of your
     own, or (False) nowhere."""
 
-    memory_bytes: int = 64 * 1024 * 1024
-    memory_seconds: float = 3600
+    memory_bytes: Amount = 64 * 1024 * 1024
+    memory_seconds: Seconds = 3600
     """How much, and for how long, may be continued from memory alone."""
 
-    socket_memory_bytes: int = 16 * 1024 * 1024
+    socket_memory_bytes: Amount = 16 * 1024 * 1024
     """How much of that a WebSocket connection has for itself."""
 
-    response_seconds: float = 30 * 24 * 3600
-    event_seconds: float = 3600
+    response_seconds: Seconds = 30 * 24 * 3600
+    event_seconds: Seconds = 3600
     """How long stored responses, and the events of background ones, are kept after their end."""
 
-    sweep_seconds: float = 60
+    sweep_seconds: Period = 60
     """How often what is too old is removed."""
 
-    background_slots: int = 100
+    background_slots: Count = 100
     """How many background responses are made at once; the others wait for their turn."""
 
-    socket_seconds: float = 3600
+    socket_seconds: Period = 3600
     """How long a WebSocket may be open."""
 
     allowed_hosts: Sequence[str] = ()
@@ -83,19 +96,26 @@ class Settings:
     allowed_origins: Sequence[str] = ()
     """The web pages, as `https://host`, whose scripts may open a WebSocket."""
 
-    drain_seconds: float = 25
+    drain_seconds: Seconds = 25
     """How long what is running may go on when the server is told to stop."""
 
-    connect_seconds: float = 10
-    first_byte_seconds: float = 600
-    idle_seconds: float = 300
-    answer_seconds: float = 3600
+    connect_seconds: Period = 10
+    first_byte_seconds: Period = 600
+    idle_seconds: Period = 300
+    answer_seconds: Period = 3600
     """How long a provider may take to accept a request, to begin its answer, to go on, and to be
     done with it."""
 
-    retries: int = 2
-    retry_seconds: float = 0.5
+    retries: Amount = 2
+    retry_seconds: Seconds = 0.5
     """How often a provider is asked again that has not begun to answer, and after how long."""
+
+    def __post_init__(self) -> None:
+        """Refuse a number that nothing can be done with; raises ShapeError, which names it."""
+        for choice in fields(self):
+            if get_origin(choice.type) is Annotated:
+                example = f"{choice.name} = {choice.default}"
+                read(choice.type, getattr(self, choice.name), choice.name, example)
 
     @classmethod
     def from_config(

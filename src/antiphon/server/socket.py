@@ -171,6 +171,8 @@ class Connection:
             response = await run.drive()
         finally:
             timer.cancel()
+        if run.refusal:
+            voice.status = run.refusal.status
         self._homes[response.id] = lane
         while len(self._homes) > HOMES:
             del self._homes[next(iter(self._homes))]

@@ -141,7 +141,7 @@ def alias_targets(name: str, value: object) -> list[str]:
         advice = f"What is known of a model stands in [providers.NAME.models.{_key(name)}]"
         raise ShapeError(path, f'an alias is a name, or a list of names: "local/small". {advice}.')
     kind = Text if isinstance(value, str) else Annotated[list[str], Meta(min_length=1)]
-    found = _read(kind, value, path, f'{_key(name)} = "local/small", or a list of such names')
+    found = read(kind, value, path, f'{_key(name)} = "local/small", or a list of such names')
     return [found] if isinstance(found, str) else cast("list[str]", found)
 
 
@@ -151,7 +151,7 @@ def checked(table: Table, known: Mapping[str, Field], path: str) -> Table:
         if key not in known:
             raise ShapeError(dotted(path, key), f"there is no such key. {nearest(key, known)}")
     return {
-        key: _read(known[key].kind, value, dotted(path, key), known[key].example)
+        key: read(known[key].kind, value, dotted(path, key), known[key].example)
         for key, value in table.items()
     }
 
@@ -208,10 +208,11 @@ def _key(name: str) -> str:
 
 
 def _table(value: object, path: str, example: str) -> Table:
-    return cast("Table", _read(dict[str, object], value, path, example))
+    return cast("Table", read(dict[str, object], value, path, example))
 
 
-def _read(kind: object, value: object, path: str, example: str) -> object:
+def read(kind: object, value: object, path: str, example: str) -> object:
+    """Return a value that is of its kind; raises a ShapeError that says what to write."""
     try:
         return read_value(kind, value, path)
     except ShapeError as error:

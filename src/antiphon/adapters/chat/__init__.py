@@ -11,9 +11,9 @@ from antiphon.adapters.base import Adapter, Decoder, Prompt
 from antiphon.adapters.carry import ALL
 from antiphon.adapters.chat.answer import ChatDecoder
 from antiphon.adapters.chat.conversation import Habits, Messages
-from antiphon.adapters.custom import tool_of
 from antiphon.adapters.fields import Fields, fields_of, given, without
 from antiphon.adapters.options import wants_logprobs
+from antiphon.core.custom import tool_of
 from antiphon.core.items import CUSTOM_CALL, CUSTOM_OUTPUT
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request
 from antiphon.core.tools import (

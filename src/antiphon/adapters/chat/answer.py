@@ -49,6 +49,8 @@ BROKEN = frozenset({"error", "insufficient_system_resource", "abort", "network_e
 SEALS = {field: f'{{"field":"{field}"}}' for field in ("reasoning_content", "reasoning", "content")}
 """Marks thinking with the field it came in, which is where it has to go back."""
 
+WORDS = frozenset({"text", "thinking", "refusal"})
+"""The pieces of content that are words, if they hold anything."""
 
 READ = Reader(Chunk, tidied)
 
@@ -171,14 +173,14 @@ class ChatDecoder(Decoder):
         if called:
             told.extend(self._calls.heard(called))
         self._thinking = bool(told) and type(told[-1]) is parts.Reasoning
-        if said.images or said.audio:
+        if said.images or said.audio or has_more_than_words(said.content):
             told += self.left_out()
 
     def _pieces(self, pieces: list[Piece], told: list[Part]) -> None:
         before = len(told)
         for piece in pieces:
-            if piece.thinking:
-                told.append(self._thought(words_of(piece.thinking), "content"))
+            if thinking := words_of(piece.thinking):
+                told.append(self._thought(thinking, "content"))
             elif piece.refusal:
                 told.append(parts.Refusal(piece.refusal))
             elif piece.text:
@@ -248,8 +250,17 @@ def notes_of(notes: list[Note]) -> Iterable[Part]:
             )
 
 
-def words_of(thinking: list[Piece] | str) -> str:
+def words_of(thinking: list[Piece] | str | None) -> str:
     """Return the words of a thinking piece."""
-    if isinstance(thinking, str):
-        return thinking
-    return "".join(piece.text or "" for piece in thinking)
+    if isinstance(thinking, list):
+        return "".join(piece.text or "" for piece in thinking)
+    return thinking or ""
+
+
+def has_more_than_words(content: list[Piece] | str | None) -> bool:
+    """Tell whether any piece of content, or of a thought in it, is none: an image, say."""
+    return isinstance(content, list) and any(
+        has_more_than_words(piece.thinking)
+        or not (piece.type in WORDS or piece.text or piece.thinking or piece.refusal)
+        for piece in content
+    )

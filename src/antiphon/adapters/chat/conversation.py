@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.chat.answer import SEALS
-from antiphon.adapters.custom import call_of
 from antiphon.adapters.fields import Fields, json_text
 from antiphon.adapters.media import of_file, of_image
 from antiphon.adapters.story import Speech, directed, legal_id, legal_name, pieces, tell
@@ -28,6 +27,7 @@ from antiphon.core.content import (
     Refusal,
     text_of,
 )
+from antiphon.core.custom import call_of
 from antiphon.core.items import (
     CUSTOM_CALL,
     ExtensionItem,

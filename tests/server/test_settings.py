@@ -1,0 +1,64 @@
+"""What can be chosen of a server: numbers that nothing can be done with cannot."""
+
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from antiphon.core.value import ShapeError
+from antiphon.server.settings import Settings
+from tests.asking import ask
+from tests.serving import serving
+
+NUMBERS = {
+    choice.name: choice.default
+    for choice in fields(Settings)
+    if type(choice.default) in (int, float)
+}
+"""Every setting that is a number, and what it is if nobody chooses."""
+
+NEVER_NONE = {
+    "body_limit",
+    "heartbeat_seconds",
+    "sweep_seconds",
+    "background_slots",
+    "socket_seconds",
+    "connect_seconds",
+    "first_byte_seconds",
+    "idle_seconds",
+    "answer_seconds",
+}
+"""The settings that leave nothing to serve, or no rest, if they are zero."""
+
+
+@pytest.mark.parametrize(
+    "value", [math.inf, -math.inf, math.nan, -1, -0.5, True, "5", None, 10**30]
+)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_makes_no_sense_is_refused_by_its_name(name: str, value: Any) -> None:
+    default = NUMBERS[name]
+    for choose in (lambda: Settings(**{name: value}), lambda: replace(Settings(), **{name: value})):
+        with pytest.raises(ShapeError) as refused:
+            choose()
+        assert refused.value.path == name
+        assert str(refused.value).startswith(f"{name}: expected ")
+        assert str(refused.value).endswith(f". Write {name} = {default}.")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_nothing_and_very_much_can_be_chosen_where_they_make_sense(name: str) -> None:
+    kind = type(NUMBERS[name])
+    assert replace(Settings(), **{name: kind(10**12)})
+    if name in NEVER_NONE:
+        with pytest.raises(ShapeError, match=f"^{name}: "):
+            Settings(**{name: 0})  # pyright: ignore[reportArgumentType]
+    else:
+        assert Settings(**{name: 0}) != Settings(**{name: 1})  # pyright: ignore[reportArgumentType]
+
+
+def test_a_server_with_the_most_of_everything_serves_and_stops() -> None:
+    most = {name: type(default)(10**12) for name, default in NUMBERS.items()}
+    with serving(Settings(**most)) as address:  # pyright: ignore[reportArgumentType]
+        assert ask(address).status_code == 200
+        assert ask(address, stream=True).status_code == 200
