@@ -3,7 +3,15 @@
 import pytest
 from msgspec import Struct
 
-from antiphon.adapters.fields import arguments_in, filled, given, json_text, read_as, without
+from antiphon.adapters.fields import (
+    arguments_in,
+    arguments_of,
+    filled,
+    given,
+    json_text,
+    read_as,
+    without,
+)
 
 
 def test_what_says_nothing_is_not_written():
@@ -34,6 +42,21 @@ def test_a_text_is_kept_and_anything_else_becomes_json(value: object, text: str)
 )
 def test_arguments_are_always_an_object(text: str, arguments: dict[str, object]):
     assert arguments_in(text) == arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("", "{}"),
+        (" ", "{}"),
+        (' { "a" : 1 }', ' { "a" : 1 }'),
+        ('{"a":1}{', '{"arguments":"{\\"a\\":1}{"}'),
+        ("[1]", '{"arguments":[1]}'),
+        ("null", '{"arguments":null}'),
+    ],
+)
+def test_arguments_that_are_an_object_are_written_as_they_came(text: str, written: str):
+    assert arguments_of(text) == written
 
 
 class Seal(Struct):

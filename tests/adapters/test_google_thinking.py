@@ -149,7 +149,7 @@ def test_the_first_foreign_call_of_the_turn_asks_not_to_be_checked(
     contents = asked(GOOGLE, upstream_model=model, input=history).body["contents"]
     assert contents[1]["parts"] == [
         call("weather", {"a": 1}, "toolu_|1", SKIP if signed else None),
-        call("time", {"input": "none"}, "toolu_|2"),
+        call("time", {"arguments": "none"}, "toolu_|2"),
     ]
     assert [part["functionResponse"]["name"] for part in contents[2]["parts"]] == [
         "weather",

@@ -1,7 +1,6 @@
 """JSON objects: written with nothing in vain, and read from strangers with patience."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TypeVar, cast
 
 import msgspec
@@ -57,10 +56,21 @@ def string(value: object) -> str:
 
 def arguments_in(text: str) -> Fields:
     """Read the arguments of a call; what is no object is put into one."""
-    value: object = text
-    with suppress(json.JSONError):
-        value = json.decode(text.encode(errors="replace") if text.strip() else b"{}")
+    value = _value(text)
     return cast("Fields", value) if isinstance(value, dict) else {"arguments": value}
+
+
+def arguments_of(text: str) -> str:
+    """Write the arguments of a call as an object: as they came, if they are one."""
+    is_object = text.strip() and isinstance(_value(text), dict)
+    return text if is_object else json_text(arguments_in(text))
+
+
+def _value(text: str) -> object:
+    try:
+        return json.decode(text.encode(errors="replace") if text.strip() else b"{}")
+    except json.JSONError:
+        return text
 
 
 def is_json(text: str) -> bool:

@@ -4,6 +4,8 @@ Dialect notes: an assistant's turn is one message, its words before its calls. A
 holds text only, so what else an output holds follows in a user message. Thinking goes back to the
 server that it came from, in the field in which it came, if it was about calls or came after the
 last thing that the user said; DeepSeek demands it then, and ignores it otherwise.
+Servers that read the arguments of calls refuse those that are no object, for as long as they stand
+in the conversation.
 """
 
 import mimetypes
@@ -15,7 +17,7 @@ from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.chat.answer import SEALS
-from antiphon.adapters.fields import Fields, json_text
+from antiphon.adapters.fields import Fields, arguments_of, json_text
 from antiphon.adapters.media import of_file, of_image
 from antiphon.adapters.story import Speech, directed, legal_id, legal_name, pieces, tell
 from antiphon.core.content import (
@@ -119,8 +121,8 @@ class Messages:
         self._written += turn.message()
 
     def _call(self, call_id: str, name: str, arguments: str) -> Fields:
-        # Servers that read the arguments want an object, not nothing.
-        function = {"name": legal_name(name), "arguments": arguments or "{}"}
+        given = arguments or "{}" if self._habits.native else arguments_of(arguments)
+        function = {"name": legal_name(name), "arguments": given}
         return {"id": self._id(call_id), "type": "function", "function": function}
 
     def _custom_call(self, item: ExtensionItem) -> Fields:

@@ -11,7 +11,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.fields import Fields, filled, read_as
+from antiphon.adapters.fields import Fields, arguments_in, filled, read_as
 from antiphon.adapters.google.thinking import SKIP, Seal, demands_signatures, is_old
 from antiphon.adapters.media import Media, of_file, of_image, of_sound
 from antiphon.adapters.story import SILENCE, Speech, pieces, tell
@@ -116,7 +116,7 @@ class Conversation:
 
     def _called(self, call: FunctionCall, seal: Seal | None) -> Fields:
         self._names[call.call_id] = call.name
-        arguments = _object(call.arguments or "{}", "input")
+        arguments = arguments_in(call.arguments)
         part: Fields = {
             "functionCall": self._id(call.call_id) | {"name": call.name, "args": arguments}
         }
@@ -136,7 +136,7 @@ class Conversation:
                 where = beside if self._old or media.kind not in IN_RESPONSE else inside
                 where.append(_data(media))
             name = self._names.get(item.call_id, item.call_id)
-            given: Fields = {"name": name, "response": _object(item.text, "output")}
+            given: Fields = {"name": name, "response": _response(item.text)}
             given |= self._id(item.call_id) | filled({"parts": inside})
             parts.append({"functionResponse": given})
         return parts + beside
@@ -181,13 +181,13 @@ def _data(media: Media) -> Fields:
     return {"fileData": {"mimeType": media.kind, "fileUri": media.url}}
 
 
-def _object(text: str, name: str) -> Fields:
-    """Read a text as a JSON object; any other text is wrapped in one, as it is, under a name."""
+def _response(text: str) -> Fields:
+    """Read an output as a JSON object; any other text is wrapped in one, as it is."""
     try:
         value = json.decode(text.encode())
     except ValueError:
         value = None
-    return cast("Fields", value) if isinstance(value, dict) else {name: text}
+    return cast("Fields", value) if isinstance(value, dict) else {"output": text}
 
 
 def _sign_text(parts: list[Fields], seal: Seal) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from antiphon.adapters import carry
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
 from antiphon.adapters.faults import Fault, fault_in
-from antiphon.adapters.fields import Fields, fields_of, given, list_of, without
+from antiphon.adapters.fields import Fields, arguments_of, fields_of, given, list_of, without
 from antiphon.adapters.openai import OpenAI, is_openai
 from antiphon.adapters.responses.answer import REASONS as REASONS
 from antiphon.adapters.responses.answer import ResponsesDecoder
@@ -76,7 +76,9 @@ class Responses(Adapter):
 
     def __init__(self, provider: Provider, *, eager: bool = True) -> None:
         super().__init__(provider)
-        if is_openai(self.base_url):
+        self._own = is_openai(self.base_url)
+        """Whether it is OpenAI's own implementation."""
+        if self._own:
             self.carries -= UNKNOWN_TO_OPENAI
         self._eager = eager
         """Whether thoughts are sent, and sealed ones asked for, when nobody has asked to think."""
@@ -93,7 +95,8 @@ class Responses(Adapter):
         """Write a prompt in the protocol's own words."""
         request = prompt.request
         thinks = self._eager or bool(request.reasoning)
-        body: Fields = {"model": prompt.model, "input": written(prompt.items, thinks=thinks)}
+        told = written(prompt.items, thinks=thinks, own=self._own)
+        body: Fields = {"model": prompt.model, "input": told}
         for name in PASSED:
             value = getattr(request, name)
             if value != getattr(DEFAULTS, name):
@@ -178,14 +181,14 @@ def passed_on(extra: Fields) -> Fields:
     return {name: extra[name] for name in extra if not name.startswith("antiphon:")}
 
 
-def written(items: Sequence[Item], *, thinks: bool) -> list[Fields]:
+def written(items: Sequence[Item], *, thinks: bool, own: bool) -> list[Fields]:
     """Write a conversation. Thinking that leads to nothing is left out: OpenAI refuses it."""
     told: list[Fields] = []
     leads = False
     for item in reversed(items):
         if isinstance(item, Reasoning) and not (thinks and leads and item.encrypted_content):
             continue
-        told.append(item_of(item))
+        told.append(item_of(item, own=own))
         leads = is_output(item)
     return told[::-1]
 
@@ -198,8 +201,8 @@ def is_output(item: Item) -> bool:
     return made and not item.type.endswith("_output")
 
 
-def item_of(item: Item) -> Fields:
-    """Write an item, without what only we know of it."""
+def item_of(item: Item, *, own: bool) -> Fields:
+    """Write an item, without what only we know of it; only OpenAI's own reads any arguments."""
     fields = cast("Fields", plainly(item))
     if not isinstance(item, ExtensionItem) or item.type in TIMELESS:
         fields.pop("status", None)
@@ -213,6 +216,8 @@ def item_of(item: Item) -> Fields:
             fields["content"] = [piece(part) for part in list_of(fields["content"])]
         case FunctionCall():
             fields["name"] = legal_name(item.name)
+            if not own:
+                fields["arguments"] = arguments_of(item.arguments)
         case Compaction():
             fields.pop("created_by", None)
         case Reasoning():
