@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import openai
 import pytest
 
 from antiphon.adapters.azure import Azure
@@ -13,15 +14,15 @@ from antiphon.adapters.base import Adapter, Provider
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.responses import Responses
 from antiphon.server.settings import Settings
-from tests.adapters.chatting import HELLO, played
+from tests.adapters.chatting import HELLO, played, quiet
 from tests.adapters.hearing import asked, made
 from tests.adapters.scripts import TOOL
 from tests.adapters.scripts import openai as script
 from tests.adapters.scripts import responses as open_responses
-from tests.adapters.scripts.openai import BERLIN
+from tests.adapters.scripts.openai import BERLIN, PARIS
 from tests.asking import ask, hear
 from tests.serving import serving
-from tests.upstream import Answer, ScriptedUpstream, upstream
+from tests.upstream import Answer, ScriptedUpstream, sse, upstream
 
 CHAT_TOOL = {"type": "function", "function": {k: v for k, v in TOOL.items() if k != "type"}}
 SUNNY = played(script.whole({"content": "Sunny."}))
@@ -122,3 +123,105 @@ def test_arguments_that_are_an_object_keep_their_spelling_everywhere():
     with house(played(called), SUNNY) as home:
         (sent,) = looped(home, "by its id")["tool_calls"]
     assert sent["function"]["arguments"] == spelled
+
+
+# --- what signs thinking ---
+
+
+def signed(id: str, arguments: str, signature: str | None) -> dict[str, Any]:
+    """Make a call as Gemini does in this dialect: whole, and without an index."""
+    call = script.call(id, "weather", arguments)
+    if signature is None:
+        return call
+    return call | {"extra_content": {"google": {"thought_signature": signature}}}
+
+
+CALLS = {
+    "one call": [signed("a", BERLIN, "SIG==")],
+    "parallel calls": [signed("a", BERLIN, "SIG=="), signed("b", PARIS, None)],
+    "a signature each": [signed("a", BERLIN, "ONE=="), signed("b", PARIS, "TWO==")],
+    "only the second": [signed("a", BERLIN, None), signed("b", PARIS, "TWO==")],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_signature_goes_back_on_the_call_that_it_came_on(name: str, stream: bool, way: str):
+    calls = CALLS[name]
+    whole = played(script.whole({"tool_calls": calls}, "tool_calls"))
+    bits = sse(script.stream(*map(script.calls, calls), finish="tool_calls"))
+    ends = sse(script.stream({"content": "Sunny."})) if stream else SUNNY
+    with house(bits if stream else whole, ends) as home:
+        assert looped(home, way, stream=stream)["tool_calls"] == calls
+
+
+ENCRYPTED = {"type": "reasoning.encrypted", "id": "call_a", "format": "google-gemini-v1"}
+DETAILS = [
+    {"type": "reasoning.text", "text": "Let me look.", "format": "x", "index": 0}
+    | {"signature": "S"},
+    {"type": "reasoning.summary", "summary": "Looking.", "format": "x", "index": 1},
+    ENCRYPTED | {"data": "ONE", "index": 0},
+    ENCRYPTED | {"data": "TWO", "index": 0},
+]
+
+
+def detail(**bit: object) -> dict[str, Any]:
+    """Make a delta with one detail of the thinking, and its words as OpenRouter tells them too."""
+    return {"content": "", "reasoning": bit.get("text"), "reasoning_details": [bit]}
+
+
+BITS = [
+    detail(type="reasoning.text", text="Let me", format="x", index=0),
+    detail(type="reasoning.text", text=" look.", format="x", index=0),
+    detail(type="reasoning.text", signature="S", format="x", index=0, text=None),
+    detail(type="reasoning.summary", summary="Look", format="x", index=1),
+    detail(type="reasoning.summary", summary="ing.", format="x", index=1),
+    script.calls(script.begin(0, "call_a", "weather", BERLIN)),
+    detail(**DETAILS[2]),
+    detail(**DETAILS[3]),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_the_details_of_thinking_go_back_whole(stream: bool, way: str):
+    message = script.calls(script.call("call_a", "weather", BERLIN)) | {
+        "reasoning": "Let me look.",
+        "reasoning_details": DETAILS,
+    }
+    bits = sse(script.stream(*BITS, finish="tool_calls"))
+    ends = sse(script.stream({"content": "Sunny."})) if stream else SUNNY
+    with house(bits if stream else played(script.whole(message, "tool_calls")), ends) as home:
+        sent = looped(home, way, stream=stream)
+    assert sent == {"role": "assistant", "content": None} | message
+
+
+def test_what_goes_back_is_what_openais_own_client_gives_back():
+    message = {"reasoning": "Hm.", "reasoning_details": DETAILS} | script.calls(*CALLS["one call"])
+    answers = played(script.whole(message, "tool_calls")), SUNNY
+    with upstream(*answers) as there, openai.OpenAI(**quiet(there)) as client:
+        create: Any = client.chat.completions.create
+        said = create(model="m", messages=[HELLO]).choices[0].message
+        create(model="m", messages=[HELLO, said.model_dump(exclude_none=True)])
+    with house(*answers) as home:
+        sent = looped(home, "by its id")
+    theirs = there.requests[1].json["messages"][1]
+    assert {name: value for name, value in sent.items() if value is not None} == theirs
+
+
+def test_no_other_provider_sees_a_signature():
+    message = {"reasoning_details": DETAILS} | script.calls(*CALLS["one call"])
+    first, then = upstream(played(script.whole(message, "tool_calls"))), upstream(SUNNY)
+    with first as here, then as there:
+        servers = [
+            Provider(name=name, adapter="openai", base_url=f"{url}/v1")
+            for name, url in (("here", here.url), ("there", there.url))
+        ]
+        keys = {"here": "secret", "there": "secret"}
+        with serving(Settings(providers=servers, keys=keys)) as address:
+            called = turn(address, model="here/m")
+            turn(address, previous_response_id=called["id"], input=outputs(called))
+    sent = there.requests[0].json["messages"][1]
+    call = script.call("a", "weather", BERLIN)
+    assert sent == {"role": "assistant", "content": None, "tool_calls": [call]}

@@ -3,9 +3,9 @@
 Dialect notes: a whole answer is one chunk whose choice has a `message` in place of a `delta`. A
 call's id and name come once, its arguments bit by bit, and only its index says which call a bit
 belongs to; servers repeat, omit and reuse ids, names and indexes, so `calls.py` sorts them.
-Thinking has three spellings, and the one that was heard is the one in which it goes back. Usage
-comes in any chunk, mostly in one without choices after the last. `[DONE]` ends a stream, also one
-that never said why.
+Thinking has three spellings, and `thinking.py` knows what it goes back with. Usage comes in any
+chunk, mostly in one without choices after the last. `[DONE]` ends a stream, also one that never
+said why.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,6 +24,7 @@ from antiphon.adapters.chat.shapes import (
     Said,
     Usage,
 )
+from antiphon.adapters.chat.thinking import Thinking
 from antiphon.adapters.chat.tidy import tidied
 from antiphon.adapters.faults import Fault, fault_in
 from antiphon.adapters.logprobs import weighed
@@ -46,9 +47,6 @@ REASONS: Mapping[str, parts.Reason] = {
 BROKEN = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
 """Reasons that are failures: OpenRouter's and Mistral's, DeepSeek's, vLLM's, and Zhipu's."""
 
-SEALS = {field: f'{{"field":"{field}"}}' for field in ("reasoning_content", "reasoning", "content")}
-"""Marks thinking with the field it came in, which is where it has to go back."""
-
 WORDS = frozenset({"text", "thinking", "refusal"})
 """The pieces of content that are words, if they hold anything."""
 
@@ -69,15 +67,15 @@ class ChatDecoder(Decoder):
         super().__init__(adapter, self._events)
         self._refrain = Refrain()
         self._calls = Calls()
-        self._thinking = False
+        self._thinking = Thinking()
 
     def feed(self, data: bytes | None) -> list[Part]:
         """Return the parts that some bytes complete; words that come as before, without ado."""
         if data and self.words and (said := self.words(data)):
-            self._thinking = False
+            self._thinking.begun = False
             return [parts.Text(words) for words in said]
         told = super().feed(data)
-        between = not (self._events.inside or self.done)
+        between = not (self._events.inside or self.done or self._thinking.details)
         self.words = self._refrain.words if between and self._refrain.is_known else None
         return told
 
@@ -107,9 +105,10 @@ class ChatDecoder(Decoder):
                 and not (choice.finish_reason or choice.index or choice.logprobs or choice.error)
                 and not (said.reasoning_content or said.reasoning or said.tool_calls)
                 and not (said.refusal or said.function_call or said.annotations)
-                and not (said.images or said.audio)
+                and not (said.images or said.audio or said.reasoning_details)
+                and not self._thinking.details
             ):
-                self._thinking = False
+                self._thinking.begun = False
                 if self._refrain.trials:
                     self._refrain.learn(data, words, words_in)
                 return (parts.Text(words),)
@@ -160,10 +159,14 @@ class ChatDecoder(Decoder):
         thinking = said.reasoning_content or said.reasoning
         if thinking and isinstance(thinking, str):
             field = "reasoning_content" if said.reasoning_content else "reasoning"
-            told.append(self._thought(thinking, field))
+            told.append(self._thinking.think(thinking, field))
+        if said.reasoning_details:
+            self._thinking.detail(said.reasoning_details)
+        if said.content or said.refusal or called:
+            told += self._thinking.rest()
         if isinstance(said.content, list):
             self._pieces(said.content, told)
-        elif said.content or not (told or called or said.refusal):
+        elif said.content or not (told or called or said.refusal or said.reasoning_details):
             tokens = weighed(logprobs.content) if logprobs else None
             told.append(parts.Text(said.content or "", logprobs=tokens))
         if said.refusal:
@@ -172,7 +175,8 @@ class ChatDecoder(Decoder):
             told.extend(notes_of(said.annotations))
         if called:
             told.extend(self._calls.heard(called))
-        self._thinking = bool(told) and type(told[-1]) is parts.Reasoning
+        if told:
+            self._thinking.begun = not called and type(told[-1]) is parts.Reasoning
         if said.images or said.audio or has_more_than_words(said.content):
             told += self.left_out()
 
@@ -180,19 +184,14 @@ class ChatDecoder(Decoder):
         before = len(told)
         for piece in pieces:
             if thinking := words_of(piece.thinking):
-                told.append(self._thought(thinking, "content"))
+                told.append(self._thinking.think(thinking, "content"))
             elif piece.refusal:
                 told.append(parts.Refusal(piece.refusal))
             elif piece.text:
-                self._thinking = False
+                self._thinking.begun = False
                 told.append(parts.Text(piece.text))
         if len(told) == before:
             told.append(parts.Text(""))
-
-    def _thought(self, text: str, field: str) -> Part:
-        """Tell thinking, and with the first of it where it belongs."""
-        begun, self._thinking = self._thinking, True
-        return parts.Reasoning(text, encrypted_content=None if begun else SEALS[field])
 
     # --- how it ends ---
 
@@ -203,7 +202,7 @@ class ChatDecoder(Decoder):
             fault = Fault(f"stopped with '{raw}'.", "model_error", raw)
             return [self.adapter.failure(fault)]
         told = self._calls.rest(cut=REASONS.get(raw or "") in CUTS)
-        return [*told, finish(raw, REASONS, called=self._calls.made)]
+        return [*self._thinking.rest(), *told, finish(raw, REASONS, called=self._calls.made)]
 
     def _broken(self, value: object) -> parts.Failure:
         return self.adapter.failure(fault_in(value))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from antiphon.adapters.chat.shapes import Fragment
+from antiphon.adapters.chat.thinking import signed
 from antiphon.adapters.fields import Fields, json_text
 from antiphon.core import parts
 from antiphon.core.items import CUSTOM_CALL, ExtensionItem, Status
@@ -21,7 +22,7 @@ from antiphon.core.parts import Part
 class Known:
     """A call that was heard of."""
 
-    __slots__ = ("begun", "custom", "id", "key", "name", "said", "waiting")
+    __slots__ = ("begun", "custom", "extra", "id", "key", "name", "said", "waiting")
 
     def __init__(self, key: int, id: str, *, custom: bool) -> None:
         self.key = key
@@ -29,6 +30,8 @@ class Known:
         self.name = ""
         self.said: list[str] = []
         self.custom = custom
+        self.extra: object = None
+        """What stands beside it and has to go back."""
         self.begun = False
         """Whether it has been told; a call waits for its id as long as it says nothing."""
         self.waiting = ""
@@ -45,7 +48,7 @@ class Known:
         after = bool(arguments.strip()) and self._is_whole()
         return bool(self.waiting) or name != self.name or after
 
-    def hear(self, id: str, name: str, arguments: str) -> Part | None:
+    def hear(self, id: str, name: str, arguments: str, extra: object) -> list[Part]:
         """Add a bit, and tell it if it can be told."""
         if id and self.id and self.name and not arguments and id != self.id:
             self.waiting = id
@@ -53,20 +56,24 @@ class Known:
         self.id = self.id or id
         if arguments:
             self.said.append(arguments)
+        beside, self.extra = None if self.extra else extra, self.extra or extra
         if self.begun:
-            return parts.Call(self.key, arguments=arguments) if arguments else None
+            told: list[Part] = [parts.Call(self.key, arguments=arguments)] if arguments else []
+            return [*told, *signed(beside, late=True)] if beside else told
         if self.custom or not (self.name and (self.id or arguments)):
-            return None
+            return []
         return self.tell()
 
-    def tell(self, status: Status = "completed") -> Part:
+    def tell(self, status: Status = "completed") -> list[Part]:
         """Tell the call as far as it was heard; only a custom one is told with its status."""
         self.begun = True
         said = "".join(self.said)
+        seal = signed(self.extra)
         if not self.custom:
-            return parts.Call(self.key, self.name, said, self.id)
+            return [*seal, parts.Call(self.key, self.name, said, self.id)]
         fields: Fields = {"call_id": self.id, "name": self.name, "input": said}
-        return parts.Whole(ExtensionItem(type=CUSTOM_CALL, status=status, extra=fields))
+        item = ExtensionItem(type=CUSTOM_CALL, status=status, extra=fields)
+        return [*seal, parts.Whole(item)]
 
     def _is_whole(self) -> bool:
         if not (self.said and self.said[-1].rstrip().endswith("}")):
@@ -94,9 +101,7 @@ class Calls:
     def heard(self, fragments: Sequence[Fragment]) -> Iterable[Part]:
         """Return what some bits of calls tell."""
         for position, fragment in enumerate(fragments):
-            told = self._heard(position, fragment)
-            if told is not None:
-                yield told
+            yield from self._heard(position, fragment)
 
     def rest(self, *, cut: bool) -> list[Part]:
         """Return what could not be told before the end, be it arguments of no call.
@@ -105,9 +110,12 @@ class Calls:
         """
         left = [call for call in self._all if not call.begun and (call.name or call.said)]
         unsure = self._all[-1:] if cut else []
-        return [call.tell("incomplete" if call in unsure else "completed") for call in left]
+        told: list[Part] = []
+        for call in left:
+            told += call.tell("incomplete" if call in unsure else "completed")
+        return told
 
-    def _heard(self, position: int, fragment: Fragment) -> Part | None:
+    def _heard(self, position: int, fragment: Fragment) -> list[Part]:
         index = fragment.index
         if index is None or self.by_position:
             index = position
@@ -118,7 +126,7 @@ class Calls:
             known = Known(len(self._all), id, custom=fragment.custom is not None)
             self._at[index] = known
             self._all.append(known)
-        return known.hear(id, name, arguments)
+        return known.hear(id, name, arguments, fragment.extra_content)
 
 
 def _words(fragment: Fragment) -> tuple[str, str]:

@@ -16,8 +16,9 @@ from itertools import accumulate, repeat
 from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.chat.answer import SEALS
-from antiphon.adapters.fields import Fields, arguments_of, json_text
+from antiphon.adapters.chat.thinking import Seal
+from antiphon.adapters.chat.turn import Turn, collapsed, text_part
+from antiphon.adapters.fields import Fields, arguments_of, json_text, read_as
 from antiphon.adapters.media import of_file, of_image
 from antiphon.adapters.story import Speech, directed, legal_id, legal_name, pieces, tell
 from antiphon.core.content import (
@@ -44,8 +45,6 @@ CALL_ID = re.compile("(?s).{0,40}")
 """How long OpenAI lets the id of a call be."""
 
 SHORT_ID = re.compile("[a-zA-Z0-9]{9}")
-
-FIELDS = {seal: field for field, seal in SEALS.items()}
 
 
 class Habits(Struct, frozen=True, kw_only=True):
@@ -109,16 +108,19 @@ class Messages:
         for item in items:
             match item:
                 case Message():
-                    turn.content += self._parts(item)
+                    turn.say(self._parts(item))
                 case FunctionCall():
-                    turn.calls.append(self._call(item.call_id, item.name, item.arguments))
-                case Reasoning() if thinking and item.encrypted_content in FIELDS:
-                    turn.think(item, FIELDS[str(item.encrypted_content)])
+                    turn.call(self._call(item.call_id, item.name, item.arguments))
+                case Reasoning() if thinking:
+                    turn.think(item, self._seal(item))
                 case ExtensionItem(type=t) if t == CUSTOM_CALL:
-                    turn.calls.append(self._custom_call(item))
+                    turn.call(self._custom_call(item))
                 case _:
                     pass
         self._written += turn.message()
+
+    def _seal(self, item: Reasoning) -> Seal:
+        return read_as(Seal, item.encrypted_content) or Seal()
 
     def _call(self, call_id: str, name: str, arguments: str) -> Fields:
         given = arguments or "{}" if self._habits.native else arguments_of(arguments)
@@ -185,36 +187,6 @@ class Messages:
         return {"type": "image_url", "image_url": fields}
 
 
-class Turn:
-    """What an assistant said in a row, on its way to be one message."""
-
-    def __init__(self) -> None:
-        self.content: list[Fields] = []
-        self.calls: list[Fields] = []
-        self.thought: dict[str, str] = {}
-
-    def think(self, item: Reasoning, field: str) -> None:
-        """Add thinking where it came from."""
-        text = "".join(map(text_of, item.content or ()))
-        if field == "content":
-            self.content.append({"type": "thinking", "thinking": [text_part(text)]})
-        else:
-            self.thought[field] = self.thought.get(field, "") + text
-
-    def message(self) -> list[Fields]:
-        """Return the message, if anything was said in it."""
-        said = [part for part in self.content if part["type"] != "thinking"]
-        if not (said or self.calls):
-            return []
-        content: object = collapsed(self.content) if self.content else None
-        message: Fields = {"role": "assistant", "content": content, **self.thought}
-        if len(self.content) == 1 and "refusal" in self.content[0]:
-            message |= {"content": None, "refusal": self.content[0]["refusal"]}
-        if self.calls:
-            message["tool_calls"] = self.calls
-        return [message]
-
-
 def replayed(story: Sequence[Speech]) -> list[bool]:
     """Tell of each speech whether its thinking goes back."""
     turns = list(accumulate(speech.role == "user" for speech in story))
@@ -227,18 +199,6 @@ def replayed(story: Sequence[Speech]) -> list[bool]:
 def is_call(item: Item) -> bool:
     """Tell whether an item is a call of a function or of a custom tool."""
     return isinstance(item, FunctionCall) or item.type == CUSTOM_CALL
-
-
-def collapsed(written: list[Fields]) -> object:
-    """Return one text as a string, and anything else as it is."""
-    if len(written) == 1 and written[0]["type"] == "text":
-        return written[0]["text"]
-    return written or ""
-
-
-def text_part(text: str) -> Fields:
-    """Write text."""
-    return {"type": "text", "text": text}
 
 
 def direction(part: Content) -> list[Fields]:

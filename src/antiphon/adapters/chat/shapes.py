@@ -60,6 +60,7 @@ class Fragment(Struct, gc=False):
     id: str | None = None
     function: Function | None = None
     custom: Custom | None = None
+    extra_content: object = None
 
 
 class Said(Struct, gc=False):
@@ -68,6 +69,7 @@ class Said(Struct, gc=False):
     content: str | list[Piece] | None = None
     reasoning_content: str | None = None
     reasoning: object = None
+    reasoning_details: object = None
     refusal: str | None = None
     tool_calls: list[Fragment] | None = None
     function_call: Function | None = None

@@ -1,0 +1,93 @@
+"""What thinking has to go back with, to the server that it came from.
+
+Dialect notes: thinking goes back in the field in which it came. OpenRouter tells it once more in
+`reasoning_details`, with what signs it; they are the message's, and in a stream one of them comes
+in bits. Gemini signs calls in their `extra_content`, and refuses a conversation in which such a
+signature is missing.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from antiphon.adapters.fields import Fields, fields_of, given, json_text, list_of, string
+from antiphon.core.parts import Reasoning
+
+WORDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
+"""The details that come in bits, and where each has its words."""
+
+
+class Seal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a reasoning item of a chat holds beside its words."""
+
+    field: str = ""
+    """Where the words came."""
+    details: list[Fields] = []
+    """The details of the thinking, as OpenRouter has them."""
+    extra: Fields = {}
+    """The `extra_content` of the call that follows."""
+    late: bool = False
+    """Whether that call does not follow, but goes before: it was told already."""
+
+
+def signed(extra: object, *, late: bool = False) -> list[Reasoning]:
+    """Tell what stands beside a call, as an item of its own."""
+    fields = fields_of(extra)
+    if not fields:
+        return []
+    return [Reasoning(key="call", encrypted_content=json_text(Seal(extra=fields, late=late)))]
+
+
+class Thinking:
+    """The thinking of one answer, while it is heard."""
+
+    __slots__ = ("begun", "details", "field")
+
+    def __init__(self) -> None:
+        self.begun = False
+        """Whether what was said last was thinking."""
+        self.field = ""
+        """Where the last of it came."""
+        self.details: list[list[Fields]] = []
+        """The details that have not been told, each in its bits."""
+
+    def think(self, text: str, field: str) -> Reasoning:
+        """Tell thinking, and with the first of it where it belongs."""
+        begun, self.begun, self.field = self.begun, True, field
+        seal = None if begun else json_text(Seal(field=field))
+        return Reasoning(text, encrypted_content=seal)
+
+    def detail(self, details: object) -> None:
+        """Hear details, or bits of them."""
+        for bit in filter(None, map(fields_of, list_of(details))):
+            if self.details and continues(self.details[-1], bit):
+                self.details[-1].append(bit)
+            else:
+                self.details.append([bit])
+
+    def rest(self) -> list[Reasoning]:
+        """Tell the details that were heard, since something else begins."""
+        if not self.details:
+            return []
+        seal = Seal(field=self.field, details=[joined(bits) for bits in self.details])
+        self.details = []
+        return [Reasoning(encrypted_content=json_text(seal))]
+
+
+def continues(bits: Sequence[Fields], bit: Fields) -> bool:
+    """Tell whether a bit belongs to the detail before it; a signature comes last."""
+    same = all(bits[-1].get(name) == bit.get(name) for name in ("type", "index"))
+    counted = isinstance(bit.get("index"), int) and string(bit.get("type")) in WORDS
+    return same and counted and not bits[-1].get("signature")
+
+
+def joined(bits: Sequence[Fields]) -> Fields:
+    """Put the bits of a detail together."""
+    first, *others = bits
+    if not others:
+        return first
+    whole: Fields = {}
+    for bit in bits:
+        whole |= given(bit)
+    words = WORDS[string(first["type"])]
+    return whole | {words: "".join(string(bit.get(words)) for bit in bits)}

@@ -1,0 +1,65 @@
+"""One message of the assistant's, gathered from the items of its turn."""
+
+from antiphon.adapters.chat.thinking import Seal
+from antiphon.adapters.fields import Fields, filled
+from antiphon.core.content import text_of
+from antiphon.core.items import Reasoning
+
+
+class Turn:
+    """What an assistant said in a row, on its way to be one message."""
+
+    def __init__(self) -> None:
+        self.content: list[Fields] = []
+        self.calls: list[Fields] = []
+        self.thought: dict[str, str] = {}
+        self.details: list[Fields] = []
+        self.extra: Fields = {}
+        """What belongs beside the next call."""
+
+    def say(self, content: list[Fields]) -> None:
+        """Add words; a call that was to follow has been taken out."""
+        self.content += content
+        self.extra = {}
+
+    def think(self, item: Reasoning, seal: Seal) -> None:
+        """Add thinking where it came from, with what it came with."""
+        text = "".join(map(text_of, item.content or ()))
+        if seal.field == "content":
+            self.content.append({"type": "thinking", "thinking": [text_part(text)]})
+        elif seal.field and text:
+            self.thought[seal.field] = self.thought.get(seal.field, "") + text
+        self.details += seal.details
+        if not seal.late:
+            self.extra = seal.extra or self.extra
+        elif self.calls:
+            self.calls[-1] |= {"extra_content": seal.extra}
+
+    def call(self, call: Fields) -> None:
+        """Add a call, with what belongs beside it."""
+        self.calls.append(call | filled({"extra_content": self.extra}))
+        self.extra = {}
+
+    def message(self) -> list[Fields]:
+        """Return the message, if anything was said in it."""
+        content = self.content
+        said = [part for part in content if part["type"] != "thinking"]
+        if not (said or self.calls):
+            return []
+        message: Fields = {"role": "assistant", "content": collapsed(content) if content else None}
+        if len(content) == 1 and "refusal" in content[0]:
+            message |= {"content": None, "refusal": content[0]["refusal"]}
+        more: Fields = {"reasoning_details": self.details, "tool_calls": self.calls}
+        return [message | self.thought | filled(more)]
+
+
+def collapsed(written: list[Fields]) -> object:
+    """Return one text as a string, and anything else as it is."""
+    if len(written) == 1 and written[0]["type"] == "text":
+        return written[0]["text"]
+    return written or ""
+
+
+def text_part(text: str) -> Fields:
+    """Write text."""
+    return {"type": "text", "text": text}

@@ -1,0 +1,178 @@
+"""What a chat's thinking has to go back with, heard in any order."""
+
+import json
+from typing import Any
+
+import pytest
+
+from antiphon.adapters.openai import OpenAI
+from antiphon.core.response import Response
+from antiphon.core.value import plain
+from tests.adapters.chatting import HELLO
+from tests.adapters.hearing import answered, asked, made
+from tests.adapters.scripts import TOOL
+from tests.adapters.scripts.openai import (
+    BERLIN,
+    PARIS,
+    begin,
+    call,
+    calls,
+    more,
+    stream,
+    whole,
+)
+
+CHAT = made(OpenAI, base_url="http://localhost:8000/v1")
+EXTRA = {"extra_content": {"google": {"thought_signature": "SIG=="}}}
+BITS = [{"type": "reasoning.text", "text": text, "index": 0} for text in ("Let me", " look.")]
+DETAIL = {"type": "reasoning.text", "text": "Let me look.", "index": 0}
+
+
+def streamed(*deltas: dict, pieces: int = 0) -> Response:
+    """Hear a stream."""
+    body = stream(*deltas, finish="tool_calls" if "tool_calls" in deltas[-1] else "stop")
+    return answered(asked(CHAT, stream=True, tools=[TOOL]), body, pieces=pieces)
+
+
+def thought(text: str, bit: dict) -> dict[str, Any]:
+    """Make a delta of thinking."""
+    return {"content": "", "reasoning": text, "reasoning_details": [bit]}
+
+
+def seals(response: Response) -> list[tuple[str, Any]]:
+    """Return the types of the items, each with what is in its seal."""
+    raw: list[Any] = [plain(item) for item in response.output]
+    return [(item["type"], json.loads(item.get("encrypted_content", "null"))) for item in raw]
+
+
+def back(response: Response) -> dict[str, Any]:
+    """Return the assistant's message, as it goes back once every call is answered."""
+    said: list[Any] = [plain(item) for item in response.output]
+    ids = [item["call_id"] for item in said if item["type"] == "function_call"]
+    given = [{"type": "function_call_output", "call_id": id, "output": "21"} for id in ids]
+    return asked(CHAT, input=[HELLO, *said, *given]).body["messages"][1]
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 7])
+def test_details_are_sealed_with_the_thinking_before_the_words(pieces: int):
+    words = [{"content": word} for word in ("Fine", ", ", "and ", "you?")]
+    bits = [thought(bit["text"], bit) for bit in BITS]
+    response = streamed(*bits, *words, pieces=pieces)
+    assert seals(response) == [
+        ("reasoning", {"field": "reasoning", "details": [DETAIL]}),
+        ("message", None),
+    ]
+    assert response.output_text == "Fine, and you?"
+
+
+def test_details_after_words_are_an_item_of_their_own_and_the_words_go_on():
+    words = [{"content": word} for word in ("One", "Two")]
+    late = {"reasoning_details": [DETAIL]}
+    response = streamed(*words, late, *words, late)
+    sealed = ("reasoning", {"details": [DETAIL]})
+    assert seals(response) == [("message", None), sealed, ("message", None), sealed]
+    assert response.output_text == "OneTwoOneTwo"
+    assert back(response)["reasoning_details"] == [DETAIL, DETAIL]
+
+
+SEALED = {"type": "reasoning.encrypted", "data": "x", "index": 0}
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        [SEALED, SEALED],
+        [DETAIL, SEALED],
+        [DETAIL, DETAIL | {"index": 1}],
+        [DETAIL | {"signature": "S"}, DETAIL | {"signature": "T"}],
+        [DETAIL | {"index": None}, DETAIL | {"index": None}],
+        [{"type": "unheard_of"}, {"type": "unheard_of"}],
+    ],
+)
+def test_details_that_are_whole_stay_apart(details: list[dict]):
+    message = {"reasoning_details": details} | calls(call("a", "weather", BERLIN))
+    for response in (
+        answered(asked(CHAT), whole(message, "tool_calls"), stream=False),
+        streamed(
+            *[{"reasoning_details": [one]} for one in details], calls(begin(0, "a", "weather"))
+        ),
+    ):
+        assert back(response)["reasoning_details"] == details
+
+
+@pytest.mark.parametrize("odd", ["details", {"type": "x"}, [], [None, "x", {}], 7])
+def test_details_of_another_shape_are_nothing(odd: object):
+    response = streamed({"content": "Hi", "reasoning_details": odd}, {"reasoning_details": odd})
+    assert seals(response) == [("message", None)]
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [
+        [begin(0, "a", "weather") | EXTRA, more(0, BERLIN)],
+        [begin(0, "a", "weather"), more(0, BERLIN) | EXTRA],
+        [begin(0, "a", "weather") | EXTRA, more(0, BERLIN) | EXTRA],
+        [begin(0, "", "weather") | EXTRA, {"index": 0, "id": "a"}, more(0, BERLIN)],
+        [begin(0, "a", "weather", BERLIN), {"index": 0} | EXTRA],
+    ],
+    ids=["first", "later", "in every bit", "before the id", "alone, at the end"],
+)
+@pytest.mark.parametrize("pieces", [0, 7])
+def test_a_signature_in_any_bit_of_a_call_goes_back_on_it(bits: list[dict], pieces: int):
+    others = calls(begin(1, "b", "weather", PARIS))
+    response = streamed(*map(calls, bits), others, pieces=pieces)
+    assert back(response)["tool_calls"] == [
+        call("a", "weather", BERLIN) | EXTRA,
+        call("b", "weather", PARIS),
+    ]
+
+
+def test_signed_calls_that_interleave_keep_their_own_signatures():
+    other = {"extra_content": {"vertex": {"thought_signature": "TWO=="}}}
+    response = streamed(
+        calls(begin(0, "a", "weather", BERLIN[:5]) | EXTRA),
+        calls(begin(1, "b", "weather", PARIS[:5]) | other),
+        calls(more(0, BERLIN[5:])),
+        calls(more(1, PARIS[5:])),
+    )
+    assert back(response)["tool_calls"] == [
+        call("a", "weather", BERLIN) | EXTRA,
+        call("b", "weather", PARIS) | other,
+    ]
+
+
+@pytest.mark.parametrize("odd", ["SIG==", ["SIG=="], {}, 7])
+def test_what_stands_beside_a_call_in_another_shape_is_nothing(odd: object):
+    response = streamed(calls(begin(0, "a", "weather", BERLIN) | {"extra_content": odd}))
+    assert seals(response) == [("function_call", None)]
+
+
+def test_thinking_after_a_signed_call_is_marked_again():
+    response = streamed(
+        calls(begin(0, "a", "weather", BERLIN)),
+        calls({"index": 0} | EXTRA),
+        {"reasoning": "And now?"},
+        calls(begin(1, "b", "weather", PARIS)),
+    )
+    assert seals(response)[2] == ("reasoning", {"field": "reasoning"})
+    assert back(response)["reasoning"] == "And now?"
+
+
+def test_a_signature_is_for_the_next_call_and_not_for_one_after_words():
+    signed, other = streamed(calls(begin(0, "a", "weather", BERLIN) | EXTRA)).output
+    words = {"role": "assistant", "content": "Hi."}
+    output = {"type": "function_call_output", "call_id": "a", "output": "21"}
+    said = [HELLO, plain(signed), words, plain(other), output]
+    assert asked(CHAT, input=said).body["messages"][1]["tool_calls"] == [
+        call("a", "weather", BERLIN)
+    ]
+
+
+def test_a_seal_of_another_dialect_says_nothing_here():
+    item = {
+        "type": "reasoning",
+        "summary": [],
+        "encrypted_content": '{"on":"call","signature":"S"}',
+    }
+    said = [HELLO, item, {"role": "assistant", "content": "Hi."}]
+    assert asked(CHAT, input=said).body["messages"][1:] == [{"role": "assistant", "content": "Hi."}]
