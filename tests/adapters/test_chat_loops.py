@@ -125,6 +125,48 @@ def test_arguments_that_are_an_object_keep_their_spelling_everywhere():
     assert sent["function"]["arguments"] == spelled
 
 
+# --- thinking that a client shows ---
+
+THOUGHT = script.calls(script.begin(0, "call_a", "weather", BERLIN)) | {
+    "reasoning_content": "I must look."
+}
+THINKS = sse(script.stream(THOUGHT, finish="tool_calls"))
+
+
+def chatted(address: str) -> None:
+    """Run a tool loop with OpenAI's own client at the chat door."""
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        said: list[Any] = [{"role": "user", "content": "Weather?"}]
+        more: Any = {"model": "there/some-model", "tools": [CHAT_TOOL]}
+        with client.chat.completions.stream(messages=said, **more) as stream:
+            message = stream.get_final_completion().choices[0].message
+        said.append(message.model_dump(exclude_none=True))
+        said.append({"role": "tool", "tool_call_id": "call_a", "content": "21"})
+        assert client.chat.completions.create(messages=said, **more).choices[0].message.content
+
+
+def responded(address: str, door: str) -> None:
+    """Run a tool loop that keeps nothing, without sealed thinking."""
+    first = turn(address, stream=True, door=door, store=False)
+    (thought, _) = first["output"]
+    assert "encrypted_content" not in thought
+    said = [{"role": "user", "content": "Hi!"}, *first["output"], *outputs(first)]
+    turn(address, door=door, store=False, input=said)
+
+
+@pytest.mark.parametrize("door", ["/v1", "/openai/v1", "chat"])
+@pytest.mark.parametrize(("url", "told"), [(DEEPSEEK, "I must look."), (GROQ, None), ("", None)])
+def test_only_deepseek_hears_thinking_that_is_not_sealed(door: str, url: str, told: str | None):
+    with house(THINKS, SUNNY, url=url) as (address, there):
+        if door == "chat":
+            chatted(address)
+        else:
+            responded(address, door)
+    message = there.requests[1].json["messages"][1]
+    assert [call["id"] for call in message["tool_calls"]] == ["call_a"]
+    assert message.get("reasoning_content") == told
+
+
 # --- what signs thinking ---
 
 

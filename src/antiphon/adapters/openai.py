@@ -4,7 +4,7 @@ Dialect notes: at OpenAI's own address instructions have the role `developer` an
 `max_completion_tokens`; elsewhere the older words `system` and `max_tokens` are the ones that all
 know, and what only OpenAI has is not sent. Models of OpenAI that do not think refuse an effort.
 Mistral refuses every field that it does not know, `stream_options` among them, and ids of calls
-that are not nine letters and digits.
+that are not nine letters and digits. DeepSeek refuses calls without the thinking that led to them.
 """
 
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ __all__ = ["REASONS", "OpenAI"]
 
 OPENAI = Habits(system="developer", limit="max_completion_tokens", native=True)
 MISTRAL = Habits(seed="random_seed", counts=False, short_ids=True)
+DEEPSEEK = Habits(thinking="reasoning_content")
 COMPATIBLE = (
     NATIVE
     - {"allowed_tools", "file_ids", "prompt_cache_key", "safety_identifier", "service_tier"}
@@ -45,6 +46,8 @@ class OpenAI(Chat):
             self.habits, self.carries, self.hosted = OPENAI, NATIVE, frozenset({CUSTOM})
         elif host(self.base_url) == "api.mistral.ai":
             self.habits, self.carries = MISTRAL, COMPATIBLE - {"logprobs", "user"}
+        elif host(self.base_url) == "api.deepseek.com":
+            self.habits = DEEPSEEK
 
     def lacks(self, model: str) -> frozenset[str]:
         """Some models of OpenAI's own are known not to think."""

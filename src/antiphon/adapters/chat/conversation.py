@@ -3,9 +3,9 @@
 Dialect notes: an assistant's turn is one message, its words before its calls. A tool's message
 holds text only, so what else an output holds follows in a user message. Thinking goes back to the
 server that it came from, in the field in which it came, if it was about calls or came after the
-last thing that the user said; DeepSeek demands it then, and ignores it otherwise.
-Servers that read the arguments of calls refuse those that are no object, for as long as they stand
-in the conversation.
+last thing that the user said; DeepSeek demands it then, and ignores it otherwise. So DeepSeek is
+sent also what a client shows of it, without our seal. Servers that read the arguments of calls
+refuse those that are no object, for as long as they stand in the conversation.
 """
 
 import mimetypes
@@ -62,6 +62,8 @@ class Habits(Struct, frozen=True, kw_only=True):
     """Whether a stream has to be asked for its usage."""
     short_ids: bool = False
     """Whether the id of a call is nine letters and digits, neither more nor less."""
+    thinking: str = ""
+    """The field in which thinking goes back that is not sealed; mostly it does not."""
 
 
 class Messages:
@@ -120,7 +122,7 @@ class Messages:
         self._written += turn.message()
 
     def _seal(self, item: Reasoning) -> Seal:
-        return read_as(Seal, item.encrypted_content) or Seal()
+        return read_as(Seal, item.encrypted_content) or Seal(field=self._habits.thinking)
 
     def _call(self, call_id: str, name: str, arguments: str) -> Fields:
         given = arguments or "{}" if self._habits.native else arguments_of(arguments)
