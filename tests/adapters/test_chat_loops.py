@@ -267,3 +267,32 @@ def test_no_other_provider_sees_a_signature():
     sent = there.requests[0].json["messages"][1]
     call = script.call("a", "weather", BERLIN)
     assert sent == {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+# --- turns in which nothing was said ---
+
+
+@pytest.mark.parametrize("words", [[""], ["", ""]])
+def test_a_turn_without_a_word_is_left_out(words: list[str]):
+    silent = {"role": "assistant", "content": [{"type": "output_text", "text": w} for w in words]}
+    with house(SUNNY) as (address, there):
+        turn(address, input=[HELLO, silent, HELLO])
+    assert there.requests[0].json["messages"] == [HELLO, HELLO]
+
+
+def test_a_call_stays_though_there_is_no_word_beside_it():
+    call = {"type": "function_call", "call_id": "a", "name": "weather", "arguments": BERLIN}
+    silent = {"role": "assistant", "content": [{"type": "output_text", "text": ""}]}
+    with house(SUNNY) as (address, there):
+        turn(address, input=[HELLO, silent, call, *outputs({"output": [call]})])
+    calls = [script.call("a", "weather", BERLIN)]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    assert there.requests[0].json["messages"][1] == message
+
+
+def test_silence_alone_is_refused():
+    silent = {"role": "assistant", "content": [{"type": "output_text", "text": ""}]}
+    with house(SUNNY) as (address, there):
+        refused = ask(address, model="there/some-model", input=[silent])
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input")
+    assert there.requests == []

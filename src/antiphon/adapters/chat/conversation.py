@@ -20,7 +20,7 @@ from antiphon.adapters.chat.thinking import Seal
 from antiphon.adapters.chat.turn import Turn, collapsed, text_part
 from antiphon.adapters.fields import Fields, arguments_of, json_text, read_as
 from antiphon.adapters.media import of_file, of_image
-from antiphon.adapters.story import Speech, directed, legal_id, legal_name, pieces, tell
+from antiphon.adapters.story import SILENCE, Speech, directed, legal_id, legal_name, pieces, tell
 from antiphon.core.content import (
     Content,
     ExtensionContent,
@@ -75,7 +75,7 @@ class Messages:
         self._written: list[Fields] = []
 
     def write(self) -> list[Fields]:
-        """Return the messages, instructions first."""
+        """Return the messages, instructions first; raises RequestError."""
         if self._prompt.request.instructions:
             self._say(self._habits.system, self._prompt.request.instructions)
         story = tell(self._prompt.items)
@@ -91,6 +91,8 @@ class Messages:
                     self._prompted(speech.items, self._habits.system, direction)
                 case "user":
                     self._prompted(speech.items, "user", self._part)
+        if not self._written:
+            raise self._prompt.refuse(SILENCE, "input")
         return self._written
 
     def _say(self, role: str, content: object, **more: object) -> None:

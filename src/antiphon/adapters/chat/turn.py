@@ -42,11 +42,11 @@ class Turn:
 
     def message(self) -> list[Fields]:
         """Return the message, if anything was said in it."""
-        content = self.content
+        content = [part for part in self.content if part != text_part("")]
         said = [part for part in content if part["type"] != "thinking"]
         if not (said or self.calls):
             return []
-        message: Fields = {"role": "assistant", "content": collapsed(content) if content else None}
+        message: Fields = {"role": "assistant", "content": collapsed(content) or None}
         if len(content) == 1 and "refusal" in content[0]:
             message |= {"content": None, "refusal": content[0]["refusal"]}
         more: Fields = {"reasoning_details": self.details, "tool_calls": self.calls}
