@@ -156,6 +156,30 @@ async def test_a_redirect_is_followed_only_to_the_same_server() -> None:
     assert seen == []
 
 
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("wss://there.example/v2/responses", "https://there.example/v2"),
+        ("https://me:topsecret@there.example/v2/responses?a=b", "https://there.example/v2"),
+        ("//there.example/v1/responses", "http://there.example/v1"),
+        ("http://there.example/sk-topsecret", "http://there.example/[redacted]"),
+    ],
+)
+async def test_a_server_that_has_moved_tells_its_place(location: str, place: str) -> None:
+    def redirect(connection: ServerConnection, request: Request) -> Response:
+        response = connection.respond(HTTPStatus.PERMANENT_REDIRECT, "")
+        response.headers["Location"] = location
+        return response
+
+    async with scripted(answer, process_request=redirect) as url:
+        moved = await failure(url)
+    assert (moved.status, moved.payload.code) == (308, "websocket_refused")
+    assert str(moved) == (
+        "The server answered 308 instead of opening a WebSocket: "
+        f"it has moved to {place}. Its base_url should lead there."
+    )
+
+
 # --- what is no server ------------------------------------------------------------------------
 
 

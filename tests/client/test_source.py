@@ -1,7 +1,7 @@
 """Streams over HTTP as they go wrong: cut, refused, slow, illegal, in pieces, and left early."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -272,6 +272,55 @@ async def test_a_refusal_is_read_in_every_shape(asking: Asking, body: Any, paylo
             words = f"{who}: {payload['message']}"
             assert caught.value.payload == decode(ErrorPayload, payload | {"message": words})
             assert (caught.value.status, caught.value.retryable) == (400, False)
+
+
+MOVED = [
+    ("https://there.example/v2/PATH", "https://there.example/v2"),
+    ("https://me:hunter2@there.example/v2/PATH?key=hunter2", "https://there.example/v2"),
+    ("//there.example:8000/v1/PATH", "http://there.example:8000/v1"),
+    ("/v2/PATH", "URL/v2"),
+    ("https://there.example/login", "https://there.example/login"),
+    ("https://there.example/hunter2-and-more", "https://there.example/[redacted]"),
+]
+
+
+ASKS: dict[str, tuple[str, Callable[[AsyncClient], Awaitable[object]]]] = {
+    "create": ("responses", lambda client: client.create(**SAID)),
+    "stream": ("responses", lambda client: client.stream(**SAID).final()),
+    "retrieve": ("responses/resp_0", lambda client: client.retrieve("resp_0")),
+    "resume": ("responses/resp_0", lambda client: client.resume("resp_0").final()),
+    "models": ("models", lambda client: client.models()),
+}
+
+
+@pytest.mark.parametrize("way", ASKS)
+@pytest.mark.parametrize(("location", "place"), MOVED)
+@pytest.mark.parametrize("status", [301, 308])
+async def test_a_server_that_has_moved_is_not_followed_and_its_place_is_told(
+    asking: Asking, status: int, location: str, place: str, way: str
+):
+    path, ask = ASKS[way]
+    there = {"location": location.replace("PATH", path)}
+    with upstream(Answer(b"<html>", status, there)) as server:
+        with pytest.raises(UpstreamError) as caught:
+            await ask(asking(server, api_key="hunter2-and-more", retries=2))
+        assert len(server.requests) == 1
+    error, who = caught.value, server.url.removeprefix("http://")
+    assert (error.status, error.payload.code, error.retryable) == (502, "upstream_invalid", False)
+    assert str(error) == (
+        f"{who}: answered {status}: it has moved to {place.replace('URL', server.url)}. "
+        "Its base_url should lead there."
+    )
+
+
+@pytest.mark.parametrize("location", [None, "http://[", "mailto:a@b.example"])
+async def test_a_redirect_to_nowhere_is_told_as_it_is(asking: Asking, location: str | None):
+    headers = {"location": location} if location else {}
+    with (
+        upstream(Answer(b"", 301, headers)) as server,
+        pytest.raises(UpstreamError, match="answered 301 and did not say why"),
+    ):
+        await asking(server).models()
 
 
 HTML = {"content-type": "text/html"}

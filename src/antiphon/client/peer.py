@@ -7,6 +7,7 @@ from functools import partial
 from urllib.parse import urlencode, urlsplit
 from weakref import WeakSet
 
+from antiphon.adapters.astray import moved, moved_to
 from antiphon.client.ask import Ask
 from antiphon.client.errors import hushed, invalid, refused
 from antiphon.client.fields import encoded
@@ -78,8 +79,11 @@ class Peer:
             self._answers.add(exchange)
         if 200 <= exchange.status < 300:
             return exchange
-        said = hushed(await exchange.taken(), request.headers)
-        raise refused(self.who, exchange.status, exchange.headers, said)
+        status, told = exchange.status, exchange.headers
+        said = (await exchange.taken()).decode(errors="replace")
+        if place := moved_to(status, told, request.url, self.base_url):
+            raise moved(self.who, status, hushed(place, request.headers))
+        raise refused(self.who, status, told, hushed(said, request.headers).encode())
 
     def _request(self, ask: Ask) -> HttpRequest:
         pairs = urlencode(list(ask.query))
