@@ -231,6 +231,51 @@ async def test_a_server_that_says_nothing_is_late(asking: Asking):
         assert caught.value.status == 504
 
 
+KEPT: dict[str, tuple[Answer, Callable[[AsyncClient], Awaitable[object]]]] = {
+    "retrieve": (whole({"id": "resp_0", "output": []}), lambda client: client.retrieve("resp_0")),
+    "resume": (sse(framed(LEGAL)), lambda client: client.resume("resp_0").final()),
+    "models": (whole({"data": []}), lambda client: client.models()),
+    "delete": (whole({"deleted": True}), lambda client: client.delete("resp_0")),
+}
+
+
+@pytest.mark.parametrize("way", KEPT)
+async def test_what_may_be_asked_twice_is_asked_again_when_nothing_comes(asking: Asking, way: str):
+    answer, ask = KEPT[way]
+    with upstream(Answer(late=WAIT), answer) as server:
+        await ask(asking(server, timeout=0.2, retries=1))
+    first, second = server.requests
+    assert first == second
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+async def test_a_server_that_never_answers_is_not_asked_for_ever(asking: Asking, retries: int):
+    with upstream(Answer(late=WAIT)) as server:
+        with pytest.raises(UpstreamError, match=r"said nothing for 0\.1 seconds") as caught:
+            await asking(server, timeout=0.1, retries=retries).retrieve("resp_0")
+        assert len(server.requests) == 1 + retries
+    assert (caught.value.status, caught.value.payload.code) == (504, "timeout")
+
+
+async def test_what_may_have_been_heard_is_not_asked_for_twice(asking: Asking):
+    with upstream(Answer(late=WAIT)) as server:
+        client = asking(server, timeout=0.1, retries=2)
+        for ask in (client.create(**SAID), client.stream(**SAID).final(), client.cancel("resp_0")):
+            with pytest.raises(UpstreamError) as caught:
+                await ask
+            assert (caught.value.payload.code, caught.value.retryable) == ("timeout", False)
+        assert len(server.requests) == 3
+
+
+async def test_following_has_its_own_patience_alone(asking: Asking):
+    begun = sse(framed(BACKGROUND[:4], done=False), cut=True)
+    with upstream(begun, Answer(late=WAIT)) as server:
+        told = asking(server, timeout=0.1, retries=2).stream(**SAID, background=True)
+        with pytest.raises(UpstreamError, match="said nothing"):
+            await told.final()
+    assert len(server.requests) == 1 + 2
+
+
 # --- refused ---
 
 
