@@ -4,6 +4,7 @@ import asyncio
 import logging
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.asyncio.server import ServerConnection
@@ -77,7 +78,8 @@ async def test_a_session_goes_over_tls_that_is_trusted(
     path = certificate(tmp_path, "127.0.0.1")
     async with scripted(answer, ssl=serving(path)) as url:
         distrust = await failure(url)
-        assert "cannot be trusted: self-signed certificate" in str(distrust)
+        host = urlsplit(url).netloc
+        assert f"cannot be trusted at {host}: self-signed certificate" in str(distrust)
         assert (distrust.status, distrust.payload.code) == (502, "upstream_unreachable")
         assert not distrust.retryable
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
@@ -187,7 +189,8 @@ async def test_nobody_is_there() -> None:
     async with scripted(answer) as url:
         pass
     absent = await failure(url)
-    assert str(absent) == "The server: cannot be reached: connection refused."
+    host = urlsplit(url).netloc
+    assert str(absent) == f"The server: cannot be reached at {host}: connection refused."
     assert (absent.status, absent.payload.code) == (502, "upstream_unreachable")
     assert absent.retryable
 

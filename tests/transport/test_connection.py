@@ -35,22 +35,19 @@ async def asking(meet: Meet, timeouts: Timeouts | None = None) -> AsyncIterator[
     try:
         async with peer(meet) as server:
 
-            async def ask(body: bytes = b"?", method: str = "POST") -> Answer:
-                url = f"{server.url}/x"
-                return await client.fetch(HttpRequest(url=url, method=method, body=body, who="p"))
+            async def ask(body: bytes = b"?") -> Answer:
+                return await client.fetch(HttpRequest(url=f"{server.url}/x", body=body, who="p"))
 
             yield server, ask
     finally:
         client.close()
 
 
-async def refused(
-    meet: Meet, timeouts: Timeouts | None = None, method: str = "POST"
-) -> UpstreamError:
+async def refused(meet: Meet, timeouts: Timeouts | None = None) -> UpstreamError:
     """Return the error that an answer makes; its connection is closed."""
     async with asking(meet, timeouts) as (server, ask):
         with pytest.raises(UpstreamError) as caught:
-            await ask(method=method)
+            await ask()
         await server.until_left()
     return caught.value
 
@@ -456,19 +453,6 @@ async def test_silence_is_a_timeout_and_only_what_has_begun_may_be_gone_on_with(
     error = await refused(silent(said), Timeouts(first_byte=0.1, idle=0.2))
     assert str(error) == f"p: said nothing for {seconds} seconds."
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", begun)
-
-
-@pytest.mark.parametrize(
-    ("method", "again"),
-    [("GET", True), ("HEAD", True), ("DELETE", True), ("POST", False), ("PATCH", False)],
-)
-@pytest.mark.parametrize("timeouts", [Timeouts(first_byte=0.1), Timeouts(total=0.1)])
-async def test_silence_is_a_reason_to_ask_again_where_that_does_no_more_than_asking_once(
-    method: str, again: bool, timeouts: Timeouts
-) -> None:
-    error = await refused(silent(b""), timeouts, method=method)
-    assert (error.status, error.payload.code, error.retryable) == (504, "timeout", again)
-    assert error.headers == ({} if again else {"x-should-retry": "false"})
 
 
 async def test_a_head_that_drips_is_late_too() -> None:

@@ -170,7 +170,7 @@ class AsyncClient:
 
     async def delete(self, id: str) -> None:
         """Delete a response that the server keeps."""
-        await self._peer.ask(Ask(method="DELETE", path=path(PREFIX, id)))
+        await self._peer.delete(path(PREFIX, id))
 
     def input_items(
         self,

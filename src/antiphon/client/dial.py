@@ -109,7 +109,7 @@ async def dial(url: str, headers: Mapping[str, str], seconds: float) -> Line:
     except TimeoutError:
         raise late(WHO, f"opened no WebSocket within {seconds:g} seconds.") from None
     except OSError as error:
-        raise unreached(WHO, error) from None
+        raise unreached(WHO, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}") from None
     except (WebSocketException, ValueError, ImportError) as error:
         reason = f"opened no WebSocket ({type(error).__name__})."
         raise unreachable(WHO, reason) from None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from antiphon.adapters.astray import directions
+from antiphon.adapters.astray import astray, directions
 from antiphon.adapters.faults import (
     STATUSES,
     Fault,
@@ -108,6 +108,15 @@ def broken(payload: ErrorPayload) -> UpstreamError:
 def invalid(who: str, message: str) -> UpstreamError:
     """Make the error for an answer that is none."""
     return UpstreamError(f"{who}: {message}", code=INVALID)
+
+
+def unlike(who: str, said: bytes, wanted: str) -> UpstreamError:
+    """Make the error for a good answer that is not what was asked for."""
+    said = said.strip()
+    if said.startswith(b"<"):
+        return astray(who)
+    what = "something else" if said else "nothing"
+    return invalid(who, f"answered with {what} instead of {wanted}.")
 
 
 def cut() -> UpstreamError:
