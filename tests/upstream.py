@@ -18,6 +18,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+BODILESS = frozenset({204, 304})
+"""Statuses that nothing follows, not even the end of a body."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -152,6 +155,9 @@ class ScriptedUpstream:
             raise ConnectionResetError("the client left before it was answered")
         head = [f"HTTP/1.1 {answer.status} Scripted"]
         head += [f"{name}: {value}" for name, value in answer.headers.items()]
+        if answer.status in BODILESS:
+            connection.sendall("\r\n".join([*head, "", ""]).encode())
+            return not answer.cut
         head += ["transfer-encoding: chunked", "", ""]
         connection.sendall("\r\n".join(head).encode())
         size = answer.pieces or max(1, len(answer.body))

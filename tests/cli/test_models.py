@@ -171,6 +171,12 @@ STRANGE = [
     (Answer(status=404), "reached", "URL/v1/models answers 404: no list, or no such address"),
     (Answer(b"<html>"), "reached", "URL/v1/models answers with something that is not JSON"),
     (Answer(status=500), "not ready", "500 from URL/v1/models: answered 500 and did not say why"),
+    (
+        Answer(b"<html>", 301, {"location": "https://me:pw@there.example/v2/models?a=b"}),
+        "not ready",
+        "answered 301: it has moved to https://there.example/v2. Its base_url should lead there",
+    ),
+    (Answer(status=301), "not ready", "301 from URL/v1/models: answered 301 and did not say why"),
     (whole([]), "ready", ""),
 ]
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.asyncio.server import ServerConnection
@@ -77,7 +78,8 @@ async def test_a_session_goes_over_tls_that_is_trusted(
     path = certificate(tmp_path, "127.0.0.1")
     async with scripted(answer, ssl=serving(path)) as url:
         distrust = await failure(url)
-        assert "cannot be trusted: self-signed certificate" in str(distrust)
+        host = urlsplit(url).netloc
+        assert f"cannot be trusted at {host}: self-signed certificate" in str(distrust)
         assert (distrust.status, distrust.payload.code) == (502, "upstream_unreachable")
         assert not distrust.retryable
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
@@ -156,6 +158,30 @@ async def test_a_redirect_is_followed_only_to_the_same_server() -> None:
     assert seen == []
 
 
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("wss://there.example/v2/responses", "https://there.example/v2"),
+        ("https://me:topsecret@there.example/v2/responses?a=b", "https://there.example/v2"),
+        ("//there.example/v1/responses", "http://there.example/v1"),
+        ("http://there.example/sk-topsecret", "http://there.example/[redacted]"),
+    ],
+)
+async def test_a_server_that_has_moved_tells_its_place(location: str, place: str) -> None:
+    def redirect(connection: ServerConnection, request: Request) -> Response:
+        response = connection.respond(HTTPStatus.PERMANENT_REDIRECT, "")
+        response.headers["Location"] = location
+        return response
+
+    async with scripted(answer, process_request=redirect) as url:
+        moved = await failure(url)
+    assert (moved.status, moved.payload.code) == (308, "websocket_refused")
+    assert str(moved) == (
+        "The server answered 308 instead of opening a WebSocket: "
+        f"it has moved to {place}. Its base_url should lead there."
+    )
+
+
 # --- what is no server ------------------------------------------------------------------------
 
 
@@ -163,7 +189,8 @@ async def test_nobody_is_there() -> None:
     async with scripted(answer) as url:
         pass
     absent = await failure(url)
-    assert str(absent) == "The server: cannot be reached: connection refused."
+    host = urlsplit(url).netloc
+    assert str(absent) == f"The server: cannot be reached at {host}: connection refused."
     assert (absent.status, absent.payload.code) == (502, "upstream_unreachable")
     assert absent.retryable
 

@@ -1,7 +1,7 @@
-"""Streams over HTTP as they go wrong: cut, refused, slow, illegal, in pieces, and left early."""
+"""Streams over HTTP as they go wrong: cut, slow, illegal, in pieces, and left early."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,51 +11,23 @@ from antiphon.client.client import AsyncClient
 from antiphon.client.source import MAX_WAITING
 from antiphon.client.stream import Stream
 from antiphon.core.errors import (
-    ErrorPayload,
     RemoteProtocolError,
-    RequestError,
     UpstreamError,
 )
 from antiphon.core.events import Event, OutputTextDelta
 from antiphon.core.fold import fold
 from antiphon.core.parts import Text
-from antiphon.core.value import decode, encode
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import Patience
-from antiphon.wire import sse as wire
 from tests.asking import WAIT
+from tests.client.asking import SAID, Asking, framed
 from tests.core.making import begun, stream
 from tests.core.test_rules import LEGAL, PAINS, WAYS
-from tests.upstream import Answer, ScriptedUpstream, sse, upstream, whole
+from tests.upstream import Answer, sse, upstream, whole
 
 pytestmark = pytest.mark.anyio
 
-SAID: Any = {"model": "m", "input": "Hi!"}
-RETRIES: dict[str, Any] = {"retries": 0}
 BACKGROUND = stream(Text("One"), Text(" two"), Text(" three"), response=begun(background=True))
-
-
-def framed(events: list[Event] | list[dict[str, Any]], done: bool = True) -> bytes:
-    """Write events as a server does."""
-    body = b"".join(b"data: %b\n\n" % encode(event) for event in events)
-    return body + (wire.DONE_FRAME if done else b"")
-
-
-Asking = Callable[..., AsyncClient]
-
-
-@pytest.fixture
-async def asking(anyio_backend: str) -> AsyncIterator[Asking]:
-    """Give what makes clients that try nothing again, unless a test says so."""
-    made: list[AsyncClient] = []
-
-    def ask(server: ScriptedUpstream, **options: Any) -> AsyncClient:
-        made.append(AsyncClient(f"{server.url}/v1", **(RETRIES | options)))
-        return made[-1]
-
-    yield ask
-    for client in made:
-        await client.close()
 
 
 async def eventually(happened: Any) -> None:
@@ -231,105 +203,13 @@ async def test_a_server_that_says_nothing_is_late(asking: Asking):
         assert caught.value.status == 504
 
 
-# --- refused ---
-
-
-async def test_a_server_that_is_busy_is_asked_again(asking: Asking):
-    busy = whole({"error": {"message": "Later."}}, 429, retry_after="0.01")
-    with upstream(busy, busy, sse(framed(LEGAL))) as server:
-        assert await asking(server, retries=2).stream(**SAID).final() == fold(LEGAL)
-    assert len(server.requests) == 3
-    with upstream(busy) as server:
-        with pytest.raises(UpstreamError) as caught:
-            await asking(server, retries=1).stream(**SAID).final()
-        assert (caught.value.status, caught.value.retryable) == (429, True)
-        assert caught.value.headers == {"retry-after": "0.01"}
-    assert len(server.requests) == 2
-
-
-@pytest.mark.parametrize(
-    ("body", "payload"),
-    [
-        (
-            {"error": {"type": "invalid_request", "code": "c", "param": "p", "message": "No."}},
-            {"type": "invalid_request", "code": "c", "param": "p", "message": "No."},
-        ),
-        ({"message": "No.", "code": 7}, {"type": "invalid_request", "code": "7", "message": "No."}),
-        ({"detail": "No."}, {"type": "invalid_request", "message": "No."}),
-        ({"error": "No."}, {"type": "invalid_request", "message": "No."}),
-        (
-            {"detail": [{"msg": "No."}]},
-            {"type": "invalid_request", "message": "No."},
-        ),
-    ],
-)
-async def test_a_refusal_is_read_in_every_shape(asking: Asking, body: Any, payload: dict[str, str]):
-    with upstream(whole(body, 400)) as server:
-        for ask in (asking(server).create(**SAID), asking(server).stream(**SAID).final()):
-            with pytest.raises(UpstreamError) as caught:
-                await ask
-            who = server.url.removeprefix("http://")
-            words = f"{who}: {payload['message']}"
-            assert caught.value.payload == decode(ErrorPayload, payload | {"message": words})
-            assert (caught.value.status, caught.value.retryable) == (400, False)
-
-
-HTML = {"content-type": "text/html"}
-
-
-async def test_a_page_is_no_answer(asking: Asking):
-    with upstream(Answer(b"<html>Bad gateway</html>", 502, HTML)) as server:
-        client = asking(server)
-        with pytest.raises(UpstreamError, match="answered 502 and did not say why"):
-            await client.create(**SAID)
-    with upstream(Answer(b"<html>Welcome!</html>", 200, HTML)) as server:
-        for ask in (asking(server).create(**SAID), asking(server).stream(**SAID).final()):
-            with pytest.raises(UpstreamError, match="answered with no response"):
-                await ask
-        with pytest.raises(UpstreamError, match="answered with text/html instead of JSON"):
-            await asking(server).models()
-
-
-async def test_an_error_in_a_good_answer_is_raised(asking: Asking):
-    with upstream(whole({"error": {"message": "No.", "type": "server_error"}})) as server:
-        told = asking(server).stream(**SAID)
-        with pytest.raises(UpstreamError, match=r"No\."):
+async def test_following_has_its_own_patience_alone(asking: Asking):
+    begun = sse(framed(BACKGROUND[:4], done=False), cut=True)
+    with upstream(begun, Answer(late=WAIT)) as server:
+        told = asking(server, timeout=0.1, retries=2).stream(**SAID, background=True)
+        with pytest.raises(UpstreamError, match="said nothing"):
             await told.final()
-
-
-async def test_a_server_that_is_not_there():
-    with pytest.raises(UpstreamError, match="cannot be reached") as caught:
-        await AsyncClient("http://127.0.0.1:1/v1", retries=0).create(**SAID)
-    assert (caught.value.status, caught.value.payload.code) == (502, "upstream_unreachable")
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["http://x/v1?api-version=1", "http://x/v1#y", "http://me:secret@x/v1", "http://[x/secret"],
-)
-def test_an_address_that_nothing_can_be_written_behind_is_refused_and_not_repeated(address: str):
-    with pytest.raises(RequestError, match="base_url") as caught:
-        AsyncClient(address)
-    assert caught.value.payload.param == "base_url"
-    assert "secret" not in str(caught.value)
-
-
-async def test_a_key_that_the_server_repeats_is_not_repeated_here(asking: Asking):
-    said = {"error": {"message": "Incorrect API key provided: hunter2-and-more."}}
-    with upstream(whole(said, 401)) as server:
-        client = asking(server, api_key="hunter2-and-more")
-        for ask in (client.models, client.stream(**SAID).final, client.connect().open):
-            with pytest.raises(UpstreamError, match=r"Incorrect API key provided: \[redacted\]"):
-                await ask()
-
-
-async def test_the_key_and_the_headers_are_shown(asking: Asking):
-    with upstream(whole({"id": "resp_0", "output": []})) as server:
-        client = asking(server, api_key="secret", headers={"X-Team": "a"})
-        await client.create(**SAID, extra_headers={"x-team": "b", "Idempotency-Key": "k"})
-    headers = server.requests[0].headers
-    assert (headers["authorization"], headers["x-team"]) == ("Bearer secret", "b")
-    assert headers["idempotency-key"] == "k"
+    assert len(server.requests) == 1 + 2
 
 
 # --- left early, and read slowly ---

@@ -20,8 +20,9 @@ from antiphon.core.fold import fold
 from antiphon.core.items import Message, user
 from antiphon.core.judge import judge
 from tests.asking import WAIT, eventually
+from tests.client.asking import framed
 from tests.client.test_client import HELLO, NUMBERS
-from tests.client.test_source import ENDLESS, framed
+from tests.client.test_source import ENDLESS
 from tests.core.test_rules import WAYS
 from tests.upstream import Answer, sse, upstream, whole
 

@@ -412,6 +412,24 @@ async def test_a_head_that_nobody_waits_for_any_more_is_closed(client: Client) -
             await server.until_left(0, seconds=1.0)
 
 
+@pytest.mark.parametrize(
+    ("method", "again"),
+    [("GET", True), ("PUT", True), ("DELETE", True), ("POST", False), ("PATCH", False)],
+)
+@pytest.mark.parametrize("timeouts", [Timeouts(first_byte=0.1), Timeouts(total=0.1)])
+async def test_silence_is_a_reason_to_ask_again_where_that_does_no_more_than_asking_once(
+    client: Client, method: str, again: bool, timeouts: Timeouts
+) -> None:
+    async def meet(visit: Visit) -> None:
+        await visit.hear()
+        await visit.gone()
+
+    async with peer(meet) as server:
+        error = await refused(client, server.url, method=method, timeouts=timeouts)
+    assert (error.status, error.payload.code, error.retryable) == (504, "timeout", again)
+    assert error.headers == ({} if again else {"x-should-retry": "false"})
+
+
 # --- whom to trust ---
 
 
@@ -472,6 +490,20 @@ async def test_a_server_without_tls_is_no_tls_server(client: Client) -> None:
         error = await refused(client, f"https://127.0.0.1:{server.port}")
     assert "no TLS (" in str(error)
     assert error.status == 502
+
+
+async def test_a_server_that_leaves_instead_of_speaking_tls_is_said_to(client: Client) -> None:
+    async def meet(visit: Visit) -> None:
+        await visit.reader.read(1)
+        visit.writer.transport.abort()
+
+    async with peer(meet) as server:
+        error = await refused(client, f"https://127.0.0.1:{server.port}")
+    assert re.fullmatch(
+        rf"p: cannot be reached at 127\.0\.0\.1:{server.port}: "
+        r"(the connection was lost|connection reset by peer)\.",
+        str(error),
+    )
 
 
 async def test_a_stream_over_tls_can_be_held_back_and_given_up(

@@ -59,6 +59,9 @@ RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 SPENT = frozenset({"insufficient_quota", "billing_error"})
 """Codes of a 429 that waiting does not mend."""
 
+MIN_KEY = 8
+"""How long a key must be to be looked for in what somebody says; shorter ones are words."""
+
 MAX_WORD = 200
 """How long a type, a code or a param may be."""
 
@@ -80,6 +83,11 @@ def unreadable(error: Exception) -> Fault:
 def redacted(message: str, limit: int = 2000) -> str:
     """Return a provider's words without what looks like a key in them."""
     return SECRETS.sub("[redacted]", mend(message))[:limit]
+
+
+def without_key(words: str, key: str) -> str:
+    """Return somebody's words without the key that they were shown, and may have repeated."""
+    return words.replace(key, "[redacted]") if len(key) >= MIN_KEY else words
 
 
 def passed_on(status: int) -> int:

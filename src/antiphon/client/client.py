@@ -49,7 +49,8 @@ class AsyncClient:
     - `headers`: sent with every request.
     - `timeout`: seconds to wait for an answer to begin, and to go on; or `Timeouts`.
     - `retries`: how often a request is repeated that was refused for now (429, 5xx) or did not
-      arrive; never once an answer has begun.
+      arrive, or, if it makes nothing (a GET or a DELETE), had no answer in time; never once an
+      answer has begun. Each try may take the whole `timeout`, each pause up to 8 seconds.
     - `strict`: whether a stream that breaks a rule of the protocol raises `RemoteProtocolError`;
       otherwise it is mended.
     - `transport`: what carries the requests, in place of our own connections.
@@ -169,7 +170,7 @@ class AsyncClient:
 
     async def delete(self, id: str) -> None:
         """Delete a response that the server keeps."""
-        await self._peer.ask(Ask(method="DELETE", path=path(PREFIX, id)))
+        await self._peer.delete(path(PREFIX, id))
 
     def input_items(
         self,
@@ -211,7 +212,7 @@ class AsyncClient:
 
     async def _resumed(self, id: str, after: int | None) -> Source:
         number = -1 if after is None else after
-        return self._heard(await self._follow(id, number), id, number)
+        return self._heard(await self._follow(id, number, None), id, number)
 
     def _heard(self, exchange: "Exchange", id: str | None = None, after: int = -1) -> Source:
         from antiphon.client.listener import Listener  # start-up time
@@ -220,10 +221,13 @@ class AsyncClient:
         listener = Listener(strict=self._strict, after=after)
         return HttpSource(exchange, listener, self._follow, id)
 
-    async def _follow(self, id: str, after: int) -> "Exchange":
-        """Open the stream of a background response after the event of a number, -1 for all."""
+    async def _follow(self, id: str, after: int, retries: int | None = 0) -> "Exchange":
+        """Open the stream of a background response after the event of a number, -1 for all.
+
+        Who follows a lost connection has a patience of their own, so nothing is tried again here.
+        """
         query = [("stream", "true")]
         if after >= 0:
             query.append(("starting_after", str(after)))
         ask = Ask(method="GET", path=path(PREFIX, id), query=query, headers=EVENTS)
-        return await self._peer.open(ask)
+        return await self._peer.open(ask, retries)

@@ -51,7 +51,7 @@ class Conversations:
 
     async def delete(self, id: str) -> None:
         """Delete a conversation, and keep the responses that were made in it."""
-        await self._peer.ask(Ask(method="DELETE", path=path(PREFIX, id)))
+        await self._peer.delete(path(PREFIX, id))
 
     def items(self, id: str, *, order: Order = "asc", after: str | None = None) -> Pages:
         """Give the items of a conversation, the oldest first; pages are read as needed."""

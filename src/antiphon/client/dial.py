@@ -7,11 +7,18 @@ Import this where it is used, because the library takes its time.
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidStatus,
+    InvalidURI,
+    WebSocketException,
+)
 
+from antiphon.adapters.astray import moved_to
 from antiphon.adapters.base import MAX_EVENT
 from antiphon.adapters.faults import redacted
 from antiphon.client.errors import WHO, closed, hushed, unopened
@@ -80,10 +87,11 @@ class Steadfast(connect):
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         """Follow a redirect only if it stays with the same server."""
-        target = super().process_redirect(exc)
-        if isinstance(target, str) and urlsplit(target)[:2] != urlsplit(self.uri)[:2]:
-            return exc
-        return target
+        with suppress(InvalidURI):  # many servers say https for wss
+            target = super().process_redirect(exc)
+            if isinstance(target, str) and urlsplit(target)[:2] == urlsplit(self.uri)[:2]:
+                return target
+        return exc
 
 
 async def dial(url: str, headers: Mapping[str, str], seconds: float) -> Line:
@@ -94,12 +102,14 @@ async def dial(url: str, headers: Mapping[str, str], seconds: float) -> Line:
     except InvalidStatus as error:
         answer = error.response
         told = {name.lower(): value for name, value in answer.headers.raw_items()}
-        body = hushed(bytes(answer.body or b""), headers)
-        raise unopened(answer.status_code, told, body) from None
+        said = hushed(bytes(answer.body or b"").decode(errors="replace"), headers)
+        place = moved_to(answer.status_code, told, url, url.rpartition("/")[0])
+        place = place and hushed(place, headers)
+        raise unopened(answer.status_code, told, said.encode(), place) from None
     except TimeoutError:
         raise late(WHO, f"opened no WebSocket within {seconds:g} seconds.") from None
     except OSError as error:
-        raise unreached(WHO, error) from None
+        raise unreached(WHO, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}") from None
     except (WebSocketException, ValueError, ImportError) as error:
         reason = f"opened no WebSocket ({type(error).__name__})."
         raise unreachable(WHO, reason) from None

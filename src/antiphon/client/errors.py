@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from antiphon.adapters.astray import astray, directions
 from antiphon.adapters.faults import (
     STATUSES,
     Fault,
@@ -11,6 +12,7 @@ from antiphon.adapters.faults import (
     redacted,
     status_of,
     type_of,
+    without_key,
 )
 from antiphon.adapters.fields import Fields, fields_of, without
 from antiphon.client.lenient import decoded
@@ -25,14 +27,10 @@ PASSING = frozenset({CUT, UNREACHABLE, INVALID})
 
 TOO_MANY = 429
 
-MIN_SECRET = 8
-"""How long a key must be to be looked for in what a server says; shorter ones are words."""
 
-
-def hushed(said: bytes, headers: Mapping[str, str]) -> bytes:
-    """Return a server's words without the key that it was shown, which it may have repeated."""
-    key = headers.get("authorization", "").rpartition(" ")[2].encode(errors="replace")
-    return said.replace(key, b"[redacted]") if len(key) >= MIN_SECRET else said
+def hushed(said: str, headers: Mapping[str, str]) -> str:
+    """Return a server's words without the key that it was shown."""
+    return without_key(said, headers.get("authorization", "").rpartition(" ")[2])
 
 
 def refused(who: str, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
@@ -43,10 +41,12 @@ def refused(who: str, status: int, headers: Mapping[str, str], body: bytes) -> U
     return Responses(Provider(name=who, adapter="responses")).error(status, headers, body)
 
 
-def unopened(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-    """Read the answer of a server that opens no WebSocket."""
+def unopened(
+    status: int, headers: Mapping[str, str], body: bytes, place: str | None
+) -> UpstreamError:
+    """Read the answer of a server that opens no WebSocket; `place` is where it has moved."""
     fault = fault_in(decoded(body))
-    reason = redacted(fault.message) or "It did not say why."
+    reason = directions(place) if place else redacted(fault.message) or "It did not say why."
     message = f"{WHO} answered {status} instead of opening a WebSocket: {reason}"
     return _error(message, fault, status, headers, "websocket_refused")
 
@@ -108,6 +108,15 @@ def broken(payload: ErrorPayload) -> UpstreamError:
 def invalid(who: str, message: str) -> UpstreamError:
     """Make the error for an answer that is none."""
     return UpstreamError(f"{who}: {message}", code=INVALID)
+
+
+def unlike(who: str, said: bytes, wanted: str) -> UpstreamError:
+    """Make the error for a good answer that is not what was asked for."""
+    said = said.strip()
+    if said.startswith(b"<"):
+        return astray(who)
+    what = "something else" if said else "nothing"
+    return invalid(who, f"answered with {what} instead of {wanted}.")
 
 
 def cut() -> UpstreamError:

@@ -4,21 +4,25 @@ import asyncio
 import os
 from collections.abc import Mapping
 from functools import partial
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 from weakref import WeakSet
 
+from antiphon.adapters.astray import moved, moved_to
 from antiphon.client.ask import Ask
-from antiphon.client.errors import hushed, invalid, refused
+from antiphon.client.errors import hushed, refused, unlike
 from antiphon.client.fields import encoded
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.exchange import Exchange
+from antiphon.transport.http import PORTS, HttpRequest, Transport
 from antiphon.transport.http import Client as HttpClient
-from antiphon.transport.http import HttpRequest, Transport
 from antiphon.transport.retry import Patience, patiently
 from antiphon.wire import json
 
 BASE_URL = "http://127.0.0.1:8000/v1"
+
+REFUSAL_SECONDS = 5.0
+"""How long a server may take to say why it refuses, once its status has come."""
 
 
 class Peer:
@@ -55,13 +59,22 @@ class Peer:
 
     async def ask(self, ask: Ask) -> object:
         """Send a request; return the JSON of its answer. Raises UpstreamError."""
+        return self._read(await self._said(ask))
+
+    async def delete(self, path: str) -> None:
+        """Have something deleted; the answer may be empty. Raises UpstreamError."""
+        if said := await self._said(Ask(method="DELETE", path=path)):
+            self._read(said)
+
+    async def _said(self, ask: Ask) -> bytes:
         exchange = await self.open(ask)
-        body = await exchange.taken()
+        return await exchange.taken()
+
+    def _read(self, said: bytes) -> object:
         try:
-            return json.decode_lenient(body)
+            return json.decode_lenient(said)
         except json.JSONError:
-            kind = exchange.headers.get("content-type", "something else")[:80]
-            raise invalid(self.who, f"answered with {kind} instead of JSON.") from None
+            raise unlike(self.who, said, "JSON") from None
 
     async def close(self) -> None:
         """Close our connections, whatever is under way on them."""
@@ -78,8 +91,11 @@ class Peer:
             self._answers.add(exchange)
         if 200 <= exchange.status < 300:
             return exchange
-        said = hushed(await exchange.taken(), request.headers)
-        raise refused(self.who, exchange.status, exchange.headers, said)
+        status, told = exchange.status, exchange.headers
+        said = (await exchange.taken_soon(REFUSAL_SECONDS)).decode(errors="replace")
+        if place := moved_to(status, told, request.url, self.base_url):
+            raise moved(self.who, status, hushed(place, request.headers))
+        raise refused(self.who, status, told, hushed(said, request.headers).encode())
 
     def _request(self, ask: Ask) -> HttpRequest:
         pairs = urlencode(list(ask.query))
@@ -107,10 +123,10 @@ class Peer:
 
 def _address(url: str) -> str:
     """Return what paths are written behind; raises RequestError if none can be."""
-    try:
-        parts = urlsplit(url.strip())
-    except ValueError:
-        raise RequestError("The base_url is no URL.", param="base_url") from None
+    parts = _parts(url.strip())
+    if parts is None:
+        message = f"The base_url is no http(s) URL. One looks like {BASE_URL}."
+        raise RequestError(message, param="base_url", code="invalid_value")
     if parts.query or parts.fragment or "@" in parts.netloc:
         message = (
             "A base_url ends with a path: it has no query and no fragment. What it says of who asks"
@@ -118,6 +134,16 @@ def _address(url: str) -> str:
         )
         raise RequestError(message, param="base_url", code="invalid_value")
     return parts.geturl().rstrip("/")
+
+
+def _parts(url: str) -> SplitResult | None:
+    """Take an address apart; None if it leads to no server."""
+    try:
+        parts = urlsplit(url)
+        leads = parts.scheme in PORTS and parts.hostname and parts.port != 0
+    except ValueError:
+        return None
+    return parts if leads else None
 
 
 def _timeouts(timeout: float | Timeouts | None) -> Timeouts | None:

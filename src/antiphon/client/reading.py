@@ -9,7 +9,7 @@ from typing import cast, get_args
 from msgspec import UNSET
 
 from antiphon.adapters.fields import Fields, fields_of, given, list_of, without
-from antiphon.client.errors import broken, invalid, payload_of
+from antiphon.client.errors import broken, payload_of, unlike
 from antiphon.client.lenient import decoded, items_in, lenient
 from antiphon.core.events import Delta, Error, Event, ExtensionEvent
 from antiphon.core.response import Response
@@ -93,7 +93,7 @@ def whole_response(body: bytes, who: str) -> Response:
     if not {"id", "output"} & fields.keys():
         if "error" in fields:
             raise broken(payload_of(fields))
-        raise invalid(who, "answered with no response.")
+        raise unlike(who, body, "a response")
     return read_response(fields)
 
 

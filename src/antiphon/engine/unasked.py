@@ -1,12 +1,8 @@
-"""Why a provider could not be asked, or not at its address: errors that name it and the remedy."""
+"""Why a provider could not be asked: errors that name it and the remedy."""
 
-from antiphon.adapters.faults import redacted
 from antiphon.agents.turn import Turn
 from antiphon.core.errors import UpstreamError
 from antiphon.engine.models import Model, Sink
-
-MAX_PLACE = 300
-"""How much of an address is told."""
 
 
 class Unasked(Model):
@@ -32,18 +28,6 @@ def misled(name: str, what: str) -> UpstreamError:
     """Say that a provider cannot be asked because the user's own function is broken."""
     message = f"{name}: its transform_request {what}."
     return UpstreamError(message, status=500, type="server_error", code="server_error")
-
-
-def astray(name: str) -> UpstreamError:
-    """Say that a provider's address leads to something for people."""
-    message = f"{name}: answered with a web page. Its base_url probably leads elsewhere."
-    return UpstreamError(message, code="upstream_invalid")
-
-
-def moved(name: str, status: int, place: str) -> UpstreamError:
-    """Say that a provider's address leads to another one, which is not followed with a key."""
-    message = f"{name}: answered {status}: it has moved to {redacted(place, MAX_PLACE)}."
-    return UpstreamError(f"{message} Its base_url should lead there.", code="upstream_invalid")
 
 
 def unknown(name: str, error: UpstreamError) -> UpstreamError:

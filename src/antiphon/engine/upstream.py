@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
-from urllib.parse import urljoin, urlsplit
 
 from msgspec.structs import replace
 
 from antiphon.adapters.ask import ask
+from antiphon.adapters.astray import astray, moved, moved_to
 from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider, Transform
 from antiphon.adapters.carry import carried
-from antiphon.adapters.faults import redacted
+from antiphon.adapters.faults import redacted, without_key
 from antiphon.adapters.registry import adapter_for
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
@@ -26,7 +26,7 @@ from antiphon.core.parts import Part
 from antiphon.engine.checks import warnings
 from antiphon.engine.models import Model, Sink
 from antiphon.engine.outlet import Flowing
-from antiphon.engine.unasked import Unasked, astray, broken, keyless, misled, moved, unknown
+from antiphon.engine.unasked import Unasked, broken, keyless, misled, unknown
 from antiphon.transport.auth import Signer, signer
 from antiphon.transport.connection import Exchange
 from antiphon.transport.http import HttpRequest, Transport
@@ -42,9 +42,6 @@ MANY_MODELS = 1000
 REFUSAL_SECONDS = 3.0
 """How long a provider may take to say why it refuses, once its status has come; less than a stream
 waits before it answers 200."""
-
-MIN_SECRET = 8
-"""How long a key must be to be looked for in what a provider says; shorter ones are words."""
 
 STEPS = re.compile(r"[/\\]")
 DOTS = frozenset({".", ".."})
@@ -69,8 +66,7 @@ class Link:
 
     def hush(self, words: str) -> str:
         """Return a provider's words without our own key, which it may have repeated."""
-        told = len(self._secret) >= MIN_SECRET
-        return words.replace(self._secret, "[redacted]") if told else words
+        return without_key(words, self._secret)
 
     def adapter(self, model: str) -> Adapter:
         """Return the adapter that a model is asked through."""
@@ -140,10 +136,11 @@ class Link:
         answer = await exchange.taken_soon(REFUSAL_SECONDS)
         if good:
             raise astray(self.provider.name)
-        if place := moved_to(exchange, sent.url, adapter.base_url):
-            raise moved(self.provider.name, exchange.status, self.hush(place))
+        status, told = exchange.status, exchange.headers
+        if place := moved_to(status, told, sent.url, adapter.base_url):
+            raise moved(self.provider.name, status, self.hush(place))
         heard = self.hush(answer.decode(errors="replace")).encode()
-        raise adapter.error(exchange.status, exchange.headers, heard)
+        raise adapter.error(status, told, heard)
 
     async def _shown(self, request: Upstream, body: bytes) -> dict[str, str]:
         """Return the headers that show who asks; the log is told why there are none."""
@@ -155,20 +152,6 @@ class Link:
                 words = " ".join(redacted(self.hush(str(cause))).split())
                 logger.warning("%s: %s: %s", name, type(cause).__name__, words)
             raise unknown(name, error) from None
-
-
-def moved_to(exchange: Exchange, asked: str, base: str) -> str | None:
-    """Return where a provider says that it is: a base URL if the rest is as it was asked for."""
-    location = exchange.headers.get("location")
-    if not (location and 300 <= exchange.status < 400):
-        return None
-    try:
-        there = urlsplit(urljoin(asked, location))
-        host = there.netloc.rpartition("@")[2]
-    except ValueError:
-        return None
-    path = asked.partition("?")[0].removeprefix(base)
-    return f"{there.scheme}://{host}{there.path.removesuffix(path)}" if host else None
 
 
 async def transformed(hook: Transform, body: object) -> object:

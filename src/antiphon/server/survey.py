@@ -7,7 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from antiphon.adapters.astray import moved, moved_to
 from antiphon.adapters.base import Adapter, Provider
+from antiphon.adapters.faults import without_key
 from antiphon.adapters.registry import adapter_for, described
 from antiphon.core.errors import AntiphonError
 from antiphon.core.surrogates import mend
@@ -112,6 +114,8 @@ async def _asked(
         answer = await client.fetch(request)
     if answer.status in NO_LIST:
         return "reached", f"{listing.url} answers {answer.status}: no list, or no such address", []
+    if place := moved_to(answer.status, answer.headers, listing.url, adapter.base_url):
+        raise moved(provider.name, answer.status, without_key(place, key or ""))
     if not 200 <= answer.status < 300:
         words = str(adapter.error(answer.status, answer.headers, answer.body))
         words = words.removeprefix(f"{provider.name}: ").rstrip(".")

@@ -61,6 +61,7 @@ class Connection(asyncio.Protocol):
         """When there is nothing more to wait for, if nothing happens."""
         self._timeouts = Timeouts()
         self._asked = self._heard = 0.0
+        self._repeatable = False
         self._used = False
         self._silent = True
         self._headers: dict[str, str] = {}
@@ -81,15 +82,20 @@ class Connection(asyncio.Protocol):
 
     # --- for the client ---
 
-    def ask(self, request: bytes, timeouts: Timeouts, who: str) -> Exchange:
-        """Send a request; return its answer, of which nothing has come yet."""
+    def ask(
+        self, request: bytes, timeouts: Timeouts, who: str, *, repeatable: bool = False
+    ) -> Exchange:
+        """Send a request; return its answer, of which nothing has come yet.
+
+        A request is `repeatable` if sending it twice does no more than sending it once.
+        """
         exchange = Exchange(self, who)
         if self._transport is None or self._transport.is_closing():
             exchange.fail(broken(who, LEFT, CUT))  # as soon as it was open
             return exchange
         self._exchange = exchange
         self._parser = httptools.HttpResponseParser(self)
-        self._timeouts = timeouts
+        self._timeouts, self._repeatable = timeouts, repeatable
         self._headers, self._in_head = {}, True
         self._lines = self._bodiless = self._weight = 0
         self._in_chunk, self._between = True, False
@@ -308,10 +314,11 @@ class Connection(asyncio.Protocol):
     def _blame(self, exchange: Exchange, message: str) -> None:
         """End an answer that takes too long.
 
-        One that has not begun may be in the making, and is paid for: it is not asked for again.
-        One that was being heard may be gone on with.
+        One that has not begun may be in the making, and is paid for: it is not asked for again,
+        unless asking is free. One that was being heard may be gone on with.
         """
-        exchange.fail(late(exchange.who, message, retryable=not exchange.waits_for_head))
+        retryable = self._repeatable or not exchange.waits_for_head
+        exchange.fail(late(exchange.who, message, retryable=retryable))
 
 
 def _blamed(who: str, error: Exception) -> UpstreamError:

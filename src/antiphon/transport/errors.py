@@ -47,4 +47,4 @@ def _reason(error: OSError | UnicodeError) -> str:
             return f"no TLS ({error.reason or 'the handshake failed'})"
         if error.errno and error.errno > 0:
             return os.strerror(error.errno).lower()
-    return str(getattr(error, "strerror", None) or error or "no answer").lower()
+    return (getattr(error, "strerror", None) or str(error) or "the connection was lost").lower()

@@ -27,6 +27,10 @@ from antiphon.transport.proxy import Proxy, proxy_for, refused, tunnel
 IDLE_CONNECTIONS = 256
 """How many connections may wait for each address."""
 
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+"""What may be asked twice: "the intended effect on the server of multiple identical requests with
+that method is the same as the effect for a single such request" (RFC 9110, 9.2.2)."""
+
 PROXY_REFUSES = 407
 """What a proxy answers that wants to know who asks."""
 
@@ -101,8 +105,9 @@ class Client:
         address = self._address(parts, request.who)
         data = written(request, parts, address)
         timeouts = request.timeouts or self.timeouts
+        repeatable = request.method in IDEMPOTENT
         if kept := self._waiting(address):
-            exchange = kept.ask(data, timeouts, request.who)
+            exchange = kept.ask(data, timeouts, request.who, repeatable=repeatable)
             try:
                 await exchange.begun()
             except Stale:
@@ -110,7 +115,7 @@ class Client:
             else:
                 return theirs(exchange, address)
         connection = await self._connected(address, timeouts.connect, request.who)
-        exchange = connection.ask(data, timeouts, request.who)
+        exchange = connection.ask(data, timeouts, request.who, repeatable=repeatable)
         await exchange.begun()
         return theirs(exchange, address)
 

@@ -1,0 +1,26 @@
+"""What tests of the client share."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from antiphon.client.client import AsyncClient
+from tests.client.asking import Asking
+from tests.upstream import ScriptedUpstream
+
+ONCE: dict[str, Any] = {"retries": 0}
+
+
+@pytest.fixture
+async def asking(anyio_backend: str) -> AsyncIterator[Asking]:
+    """Give what makes clients that try nothing again, unless a test says so."""
+    made: list[AsyncClient] = []
+
+    def ask(server: ScriptedUpstream, **options: Any) -> AsyncClient:
+        made.append(AsyncClient(f"{server.url}/v1", **(ONCE | options)))
+        return made[-1]
+
+    yield ask
+    for client in made:
+        await client.close()
