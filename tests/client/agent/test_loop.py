@@ -307,6 +307,16 @@ async def test_bad_arguments_go_back_to_the_model():
     assert "n" in output["output"]
 
 
+async def test_arguments_that_are_no_object_are_told_in_one_to_a_server_that_has_forgotten_them():
+    broken = call("a", '{"n": ')
+    first = play(CREATED, {"type": "response.completed", "response": response(output=[broken])})
+    error = {"message": "Gone.", "code": "previous_response_not_found", "type": "x"}
+    with upstream(first, whole({"error": error}, 400), text("fine")) as provider:
+        await run(provider)
+        _, told, _ = provider.requests[2].json["input"]
+    assert json.loads(told["arguments"]) == {"arguments": '{"n": '}
+
+
 async def test_a_404_of_another_kind_is_not_taken_for_a_missing_api():
     error = {"error": {"message": "No such model", "code": "model_not_found", "type": "x"}}
     with upstream(whole(error, 404)) as provider:

@@ -7,6 +7,7 @@ told everything, every time.
 from typing import Literal
 
 from antiphon.adapters.fields import list_of
+from antiphon.adapters.openai import is_openai
 from antiphon.adapters.responses import is_absent, is_thoughtless, written
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.rounds import Rounds
@@ -34,6 +35,8 @@ class Routes:
         """Whether the way is still to be found."""
         self._sealed = True
         """Whether thinking is asked for under seal, so that it can be sent back."""
+        self._own = is_openai(client.base_url)
+        """Whether it is OpenAI's own server."""
         self._session: Session | None = None
         self.way: Way = "http"
         if options.use_responses_websocket:
@@ -46,7 +49,8 @@ class Routes:
         if self.way == "chat":
             return self._client.in_chat(self._request(fields), rounds.items)
         round = rounds.ask()
-        body = fields | {"input": written(round.items, thinks=self._sealed), "store": False}
+        told = written(round.items, thinks=self._sealed, own=self._own)
+        body = fields | {"input": told, "store": False}
         if self._sealed:
             asked = [name for name in list_of(fields.get("include")) if name != ENCRYPTED_REASONING]
             body["include"] = [*asked, ENCRYPTED_REASONING]
