@@ -17,7 +17,7 @@ from tests.adapters.claude import (
     user_says,
 )
 from tests.adapters.hearing import answered
-from tests.adapters.scripts import TIME
+from tests.adapters.scripts import FORMAT, TIME
 from tests.adapters.scripts.anthropic import (
     MODEL,
     stream,
@@ -368,3 +368,25 @@ def test_a_format_that_is_no_word_is_told_in_the_description(strange: object):
     question = ask(text={"format": format})
     assert question.body["output_config"]["format"]["schema"] == made
     assert codes(question) == [("schema_relaxed", "text.format.schema")]
+
+
+@pytest.mark.parametrize(
+    ("model", "native"),
+    [
+        ("claude-3-5-haiku-latest", False),
+        ("claude-3-7-sonnet-20250219", False),
+        ("claude-sonnet-4-20250514", False),
+        ("claude-opus-4-1", False),
+        ("claude-sonnet-4-5-20250929", True),
+        ("claude-haiku-4-5", True),
+        ("claude-opus-5", True),
+        ("some-model", True),
+    ],
+)
+def test_a_model_before_4_5_is_known_to_lack_schemas_and_has_them_by_a_tool(
+    model: str, native: bool
+):
+    question = ask(model=model, text=FORMAT)
+    assert ("output_config" in question.body) == native
+    choice = None if native else {"type": "tool", "name": "final_answer"}
+    assert question.body.get("tool_choice") == choice

@@ -122,6 +122,22 @@ def test_a_schema_can_be_had_by_a_tool_where_the_model_lacks_it():
     assert request.body["toolConfig"]["toolChoice"] == {"tool": {"name": "final_answer"}}
 
 
+@pytest.mark.parametrize(
+    ("model", "native"),
+    [
+        ("anthropic.claude-3-5-sonnet-20241022-v2:0", False),
+        ("us.anthropic.claude-sonnet-4-20250514-v1:0", False),
+        ("anthropic.claude-opus-4-1-20250805-v1:0", False),
+        ("eu.anthropic.claude-haiku-4-5-20251001-v1:0", True),
+        ("amazon.nova-pro-v1:0", True),
+    ],
+)
+def test_a_claude_before_4_5_is_known_to_lack_schemas(model: str, native: bool):
+    request = asked(BEDROCK, upstream_model=model, text=FORMAT)
+    assert ("outputConfig" in request.body) == native
+    assert ("toolConfig" in request.body) != native
+
+
 def test_history_of_another_provider_is_written_legally():
     history = [
         {"role": "assistant", "content": "  "},

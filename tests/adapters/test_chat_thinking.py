@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon.adapters.openai import OpenAI
+from antiphon.adapters.responses import written
 from antiphon.core.response import Response
 from antiphon.core.value import plain
 from tests.adapters.chatting import HELLO
@@ -69,10 +70,18 @@ def test_details_after_words_are_an_item_of_their_own_and_the_words_go_on():
     words = [{"content": word} for word in ("One", "Two")]
     late = {"reasoning_details": [DETAIL]}
     response = streamed(*words, late, *words, late)
-    sealed = ("reasoning", {"details": [DETAIL]})
+    sealed = ("reasoning", {"field": "", "details": [DETAIL]})
     assert seals(response) == [("message", None), sealed, ("message", None), sealed]
     assert response.output_text == "OneTwoOneTwo"
     assert back(response)["reasoning_details"] == [DETAIL, DETAIL]
+
+
+def test_no_seal_of_a_chat_goes_to_a_model_that_is_asked_in_responses_later():
+    beside = calls(begin(0, "a", "weather", "{}") | EXTRA)
+    response = streamed({"reasoning": "Hm."}, {"reasoning_details": [DETAIL]}, beside)
+    assert [kind for kind, _ in seals(response)] == ["reasoning", "reasoning", "function_call"]
+    told = written(response.output, thinks=True, own=True)
+    assert [item["type"] for item in told] == ["function_call"]
 
 
 SEALED = {"type": "reasoning.encrypted", "data": "x", "index": 0}

@@ -40,10 +40,13 @@ MISSING = {"type": "missing", "loc": ["body", "messages"], "msg": "Field require
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"detail": [MISSING]}, "Field required"),
-        ({"detail": [MISSING, {"msg": "No."}]}, "Field required; No."),
-        ({"object": "error", "message": {"detail": [MISSING]}, "type": "t"}, "Field required"),
-        ({"error": {"message": {"detail": [MISSING]}}}, "Field required"),
+        ({"detail": [MISSING]}, "messages: Field required"),
+        ({"detail": [MISSING, {"msg": "No."}]}, "messages: Field required; No."),
+        ({"object": "error", "message": {"detail": [MISSING]}}, "messages: Field required"),
+        ({"error": {"message": {"detail": [MISSING]}}}, "messages: Field required"),
+        ({"detail": [{"loc": ["a", 0], "msg": "No."}]}, "a.0: No."),
+        ({"detail": [{"loc": ["a"]}]}, ""),
+        ({"detail": [{"loc": "a", "msg": "No."}]}, "No."),
         ({"detail": {"error": "inference exception"}}, "inference exception"),
         ({"errors": [{"message": "AiError: bad", "code": 5006}], "messages": []}, "AiError: bad"),
         ({"extras": {}, "errors": [{"description": "bad", "key": "fail.x"}]}, "bad"),

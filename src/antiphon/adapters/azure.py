@@ -38,7 +38,7 @@ class Azure(Chat):
     def url(self, prompt: Prompt) -> str:
         """Return the address of a deployment, or the one of all."""
         if self.provider.api_version is None:
-            return f"{self.endpoint}{V1}{self.path}"
+            return f"{self._v1}{self.path}"
         deployment = quote(prompt.model, safe="")
         return self._versioned(f"/deployments/{deployment}{self.path}")
 
@@ -49,8 +49,16 @@ class Azure(Chat):
     def listing(self) -> Upstream:
         """Describe the request that lists the models."""
         versioned = self.provider.api_version is not None
-        url = self._versioned("/models") if versioned else f"{self.endpoint}{V1}/models"
+        url = self._versioned("/models") if versioned else f"{self._v1}/models"
         return Upstream(method="GET", url=url)
+
+    def responses_url(self) -> str | None:
+        """Return the base of Responses: the `v1` address, which every resource has."""
+        return self._v1
+
+    @property
+    def _v1(self) -> str:
+        return f"{self.endpoint}{V1}"
 
     def _versioned(self, path: str) -> str:
         return f"{self.endpoint}/openai{path}?api-version={self.provider.api_version}"

@@ -242,9 +242,9 @@ class Carrier:
     # --- the shape of the answer ---
 
     def _format(self, request: Request) -> None:
-        """Refuse JSON that neither the dialect nor a forced tool can bring about."""
+        """Refuse JSON that neither the dialect nor a tool can bring about."""
         wanted = feature_of(request)
-        if wanted and wanted not in self._has and not {"tools", "tool_choice"} <= self._has:
+        if wanted and wanted not in self._has and "tools" not in self._has:
             self._refuse(f"'{request.text.format.type}'", "text.format", "Ask for text.")
 
     # --- content ---

@@ -160,7 +160,9 @@ def words_in(value: object, depth: int = MAX_DEPTH) -> str:
         return "; ".join(filter(None, told))
     fields = fields_of(value)
     told = (words_in(fields[name], depth - 1) for name in WORDS if fields.get(name))
-    return next(filter(None, told), "")
+    words = next(filter(None, told), "")
+    place = [str(step) for step in list_of(fields.get("loc")) if step != "body"]  # as pydantic says
+    return ": ".join(filter(None, [".".join(place), words])) if words else ""
 
 
 def text_in(headers: Mapping[str, str], body: bytes) -> str:

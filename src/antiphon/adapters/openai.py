@@ -7,8 +7,7 @@ Mistral refuses every field that it does not know, `stream_options` among them, 
 that are not nine letters and digits. DeepSeek refuses calls without the thinking that led to them.
 """
 
-from urllib.parse import urlsplit
-
+from antiphon.adapters.address import host, is_openai
 from antiphon.adapters.base import Provider
 from antiphon.adapters.chat import NATIVE, Chat
 from antiphon.adapters.chat.answer import REASONS
@@ -44,6 +43,7 @@ class OpenAI(Chat):
         self.habits, self.carries = Habits(), COMPATIBLE
         if self.own:
             self.habits, self.carries, self.hosted = OPENAI, NATIVE, frozenset({CUSTOM})
+            self.learns = frozenset({"reasoning"})
         elif host(self.base_url) == "api.mistral.ai":
             self.habits, self.carries = MISTRAL, COMPATIBLE - {"logprobs", "user"}
         elif host(self.base_url) == "api.deepseek.com":
@@ -54,15 +54,6 @@ class OpenAI(Chat):
         thinks = not (self.own and model.removeprefix("ft:").startswith(THOUGHTLESS))
         return frozenset() if thinks else frozenset({"reasoning"})
 
-
-def is_openai(url: str) -> bool:
-    """Tell whether an address is OpenAI's own."""
-    return f".{host(url)}".endswith(".api.openai.com")
-
-
-def host(url: str) -> str:
-    """Return the host that an address names; nothing if it is none, which is said when asked."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+    def responses_url(self) -> str | None:
+        """Return the base of Responses, which is that of chat."""
+        return self.base_url

@@ -39,6 +39,9 @@ logger = logging.getLogger("antiphon.engine")
 MANY_MODELS = 1000
 """How many models of a provider may be remembered to need another way of asking."""
 
+MANY_WAYS = 5
+"""In how many ways one turn may be asked: a model may lack several things, and says one a time."""
+
 REFUSAL_SECONDS = 3.0
 """How long a provider may take to say why it refuses, once its status has come; less than a stream
 waits before it answers 200."""
@@ -182,15 +185,18 @@ class UpstreamModel(Model):
 
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Ask the provider, and hear its answer."""
-        adapter = self._link.adapter(self._model)
-        try:
-            await self._ask(adapter, turn, sink)
-        except UpstreamError as error:
-            other = None if sink.spoken else adapter.instead(error)
-            if other is None:
-                raise
-            await self._ask(other, turn, sink)
-            self._link.remember(self._model, other)
+        adapter = known = self._link.adapter(self._model)
+        for others in reversed(range(MANY_WAYS)):
+            try:
+                await self._ask(adapter, turn, sink)
+                break
+            except UpstreamError as error:
+                other = adapter.instead(error) if others and not sink.spoken else None
+                if other is None:
+                    raise
+                adapter = other
+        if adapter is not known:
+            self._link.remember(self._model, adapter)
 
     async def count(self, turn: Turn) -> int | None:
         """Have the provider count, if it does; raises RequestError."""

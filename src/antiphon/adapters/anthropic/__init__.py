@@ -59,6 +59,10 @@ class Anthropic(Adapter):
         super().__init__(provider)
         self.base_url = f"{self.base_url.removesuffix('/v1')}/v1"
 
+    def lacks(self, model: str) -> frozenset[str]:
+        """Older models have no schemas for their answers."""
+        return frozenset() if known(model).structured else frozenset({"json_schema"})
+
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as Anthropic's request."""
         claude = known(prompt.model)

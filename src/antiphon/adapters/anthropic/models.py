@@ -2,8 +2,9 @@
 
 Dialect notes: thinking began with 3.7; up to 4.5 it has a budget of tokens, from 4.6 on the model
 decides by an effort; from 5 on it thinks unless told not to. Sampling ended with 4.6. System
-messages amid a conversation began with 4.8. The newest cannot be made to call a tool. A name that
-is not Claude's is taken for one that decides by effort, thinks only when asked, and takes the rest.
+messages amid a conversation began with 4.8, schemas for the answer with 4.5. The newest cannot be
+made to call a tool. A name that is not Claude's is taken for one that decides by effort, thinks
+only when asked, and takes the rest.
 """
 
 import re
@@ -35,6 +36,8 @@ class Claude(Struct, frozen=True, kw_only=True):
     """Whether it can be made to call a tool."""
     sampled: bool = True
     """Whether it has a temperature."""
+    structured: bool = True
+    """Whether its answer can be held to a schema."""
     directed: bool = False
     """Whether system messages may stand amid the conversation."""
     lacks: frozenset[str] = frozenset()
@@ -56,6 +59,7 @@ def known(model: str) -> Claude:
         off=_off(family, version),
         obeys=not (version >= (5, 1) if above else version >= (5, 5) and family != "haiku"),
         sampled=version < (4, 7),
+        structured=version >= (4, 5),
         directed=version >= (4, 8),
         lacks=frozenset({"xhigh"} if version < (4, 7) else ()),
     )

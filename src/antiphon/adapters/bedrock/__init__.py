@@ -52,8 +52,10 @@ class Bedrock(Adapter):
         self.base_url = self.base_url or default
 
     def lacks(self, model: str) -> frozenset[str]:
-        """Strict tools are refused by models that do not know them."""
-        return frozenset() if takes_strict(model) else frozenset({"strict_tools"})
+        """Strict tools and schemas for answers are refused by models that do not know them."""
+        found = claude(model)
+        has = {"strict_tools": takes_strict(model), "json_schema": not found or found.structured}
+        return frozenset(name for name, known in has.items() if not known)
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as Bedrock's request."""

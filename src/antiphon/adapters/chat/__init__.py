@@ -2,18 +2,25 @@
 
 Dialect notes: what only OpenAI's own implementation has, and what other servers call otherwise,
 stands in `Habits`; a server is an address, its habits and the features it carries. Messages are
-written in `conversation.py`, answers heard in `answer.py`.
+written in `conversation.py`, answers heard in `answer.py`. What a server refuses in the words of
+`refusals.py` is asked in another way.
 """
 
+from copy import copy
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Decoder, Prompt
 from antiphon.adapters.carry import ALL
+from antiphon.adapters.chat import refusals
 from antiphon.adapters.chat.answer import ChatDecoder
 from antiphon.adapters.chat.conversation import Habits, Messages
 from antiphon.adapters.fields import Fields, fields_of, given, without
 from antiphon.adapters.options import wants_logprobs
+from antiphon.adapters.responses import Responses
 from antiphon.core.custom import tool_of
+from antiphon.core.errors import UpstreamError
 from antiphon.core.items import CUSTOM_CALL, CUSTOM_OUTPUT
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request
 from antiphon.core.tools import (
@@ -23,6 +30,7 @@ from antiphon.core.tools import (
     FunctionToolChoice,
     Tool,
     ToolChoice,
+    may_call,
 )
 from antiphon.wire.upstream import Upstream
 
@@ -49,6 +57,10 @@ class Chat(Adapter):
     item_types = frozenset({CUSTOM_CALL, CUSTOM_OUTPUT})
     path: ClassVar[str] = "/chat/completions"
     habits = Habits()
+    learns = refusals.FEATURES
+    """What a server may be found to lack, by its refusing it."""
+    lacking: frozenset[str] = frozenset()
+    """What it was found to lack."""
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as a chat request."""
@@ -67,6 +79,27 @@ class Chat(Adapter):
         """Return what hears the answer."""
         del prompt
         return ChatDecoder(self)
+
+    def has(self, prompt: Prompt) -> frozenset[str]:
+        """Return the features that a prompt may use, without those that were refused."""
+        return super().has(prompt) - self.lacking
+
+    def instead(self, error: UpstreamError) -> Adapter | None:
+        """Return Responses for a model that chat does not have, or this one asking for less."""
+        said = error.payload.message.removeprefix(f"{self.provider.name}: ")
+        if refusals.wants_responses(error.status, said):
+            url = self.responses_url()
+            return Responses(replace(self.provider, base_url=url), chats=False) if url else None
+        found = refusals.lacked(error.status, said)
+        if found is None or found not in self.learns - self.lacking:
+            return None
+        other = copy(self)
+        other.lacking = self.lacking | {found}
+        return other
+
+    def responses_url(self) -> str | None:
+        """Return the base at which the same server has Responses, if it may have them."""
+        return None
 
     def url(self, prompt: Prompt) -> str:
         """Return the address that a prompt is sent to."""
@@ -102,11 +135,12 @@ class Chat(Adapter):
     def tools(self, prompt: Prompt) -> Fields:
         """Write the tools, and which of them must be called."""
         request = prompt.request
-        tools = [self.tool(tool) for tool in request.tools]
-        body: Fields = {"tools": tools}
-        if request.tool_choice != "auto":
-            body["tool_choice"] = self.choice(request.tool_choice)
-        has = self.has(prompt)
+        tools, choice, has = request.tools, request.tool_choice, self.has(prompt)
+        if isinstance(choice, FunctionToolChoice) and refusals.NAMED_CHOICE in self.lacking:
+            tools, choice = [tool for tool in tools if may_call(tool, choice)], "required"
+        body: Fields = {"tools": [self.tool(tool) for tool in tools]}
+        if choice != "auto" and "tool_choice" in has:
+            body["tool_choice"] = self.choice(choice)
         if not request.parallel_tool_calls and "parallel_tool_calls" in has:
             body["parallel_tool_calls"] = False
         return body

@@ -20,8 +20,9 @@ WORDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 class Seal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a reasoning item of a chat holds beside its words."""
 
-    field: str = ""
-    """Where the words came."""
+    field: str
+    """Where the words came, if there are any. It is always written, and first: so others know that
+    this is ours."""
     details: list[Fields] = []
     """The details of the thinking, as OpenRouter has them."""
     extra: Fields = {}
@@ -35,7 +36,9 @@ def signed(extra: object, *, late: bool = False) -> list[Reasoning]:
     fields = fields_of(extra)
     if not fields:
         return []
-    return [Reasoning(key="call", encrypted_content=json_text(Seal(extra=fields, late=late)))]
+    return [
+        Reasoning(key="call", encrypted_content=json_text(Seal(field="", extra=fields, late=late)))
+    ]
 
 
 class Thinking:

@@ -13,10 +13,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.adapters import carry
+from antiphon.adapters.address import is_openai
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
 from antiphon.adapters.faults import Fault, fault_in
 from antiphon.adapters.fields import Fields, arguments_of, fields_of, given, list_of, without
-from antiphon.adapters.openai import OpenAI, is_openai
+from antiphon.adapters.registry import adapter_for
 from antiphon.adapters.responses.answer import REASONS as REASONS
 from antiphon.adapters.responses.answer import ResponsesDecoder
 from antiphon.adapters.responses.items import RAW_MARK, bare
@@ -61,6 +62,9 @@ TIMELESS = frozenset(
 )
 """The items that have no status there."""
 
+CHAT_MARK = '{"field":'
+"""How the seal of thinking begins that came in chat."""
+
 OTHERS = frozenset({"anthropic", "antiphon", "bedrock", "google", "ollama", "writer"})
 """The slugs of what only another adapter of ours knows."""
 
@@ -74,14 +78,17 @@ class Responses(Adapter):
     key_env = ("OPENRESPONSES_API_KEY",)
     carries = frozenset(carry.ALL)
 
-    def __init__(self, provider: Provider, *, eager: bool = True) -> None:
+    def __init__(self, provider: Provider, *, eager: bool = True, chats: bool = True) -> None:
         super().__init__(provider)
-        self._own = is_openai(self.base_url)
+        # Only OpenAI's models send one here from chat.
+        self._own = is_openai(self.base_url) or not chats
         """Whether it is OpenAI's own implementation."""
         if self._own:
             self.carries -= UNKNOWN_TO_OPENAI
         self._eager = eager
         """Whether thoughts are sent, and sealed ones asked for, when nobody has asked to think."""
+        self._chats = chats
+        """Whether a server without `/responses` is asked in chat; not if chat has sent us."""
 
     def hosts(self, type: str) -> bool:
         """Take every tool for theirs that is not another adapter's."""
@@ -120,12 +127,12 @@ class Responses(Adapter):
 
         OpenAI's models that do not think refuse thoughts, and to be asked for sealed ones.
         """
-        if is_absent(error):
+        if self._chats and is_absent(error):
             key = self.provider.api_key_env or self.key_env[0]
-            there = replace(self.provider, base_url=self.base_url, api_key_env=key)
-            return OpenAI(there)
+            there = {"adapter": "openai", "base_url": self.base_url, "api_key_env": key}
+            return adapter_for(replace(self.provider, **there))
         if self._eager and is_thoughtless(error):
-            return Responses(self.provider, eager=False)
+            return Responses(self.provider, eager=False, chats=self._chats)
         return None
 
     def fault(self, status: int, headers: Mapping[str, str], value: object) -> Fault:
@@ -186,11 +193,16 @@ def written(items: Sequence[Item], *, thinks: bool, own: bool) -> list[Fields]:
     told: list[Fields] = []
     leads = False
     for item in reversed(items):
-        if isinstance(item, Reasoning) and not (thinks and leads and item.encrypted_content):
+        if isinstance(item, Reasoning) and not (thinks and leads and is_readable(item)):
             continue
         told.append(item_of(item, own=own))
         leads = is_output(item)
     return told[::-1]
+
+
+def is_readable(item: Reasoning) -> bool:
+    """Tell whether thinking is sealed for this dialect; a server may have told it in chat."""
+    return bool(item.encrypted_content) and not item.encrypted_content.startswith(CHAT_MARK)
 
 
 def is_output(item: Item) -> bool:
