@@ -390,3 +390,7 @@ def test_a_model_before_4_5_is_known_to_lack_schemas_and_has_them_by_a_tool(
     assert ("output_config" in question.body) == native
     choice = None if native else {"type": "tool", "name": "final_answer"}
     assert question.body.get("tool_choice") == choice
+    strict = ask(model=model, tools=[TIME | {"strict": True}])
+    assert strict.body["tools"][0].get("strict") == (native or None)
+    warned = [warning.param for warning in strict.warnings]
+    assert warned == ([] if native else ["tools[0].strict"])

@@ -27,6 +27,9 @@ SAMPLED_VERSION = "2023-06-01"
 TIERS = {"auto": "auto", "priority": "auto"}
 """What they call a tier; their default is also ours."""
 
+HELD = frozenset({"json_schema", "strict_tools"})
+"""What is held to a schema."""
+
 COUNTED = frozenset(
     """model messages system tools tool_choice thinking output_config cache_control""".split()
 )
@@ -60,8 +63,8 @@ class Anthropic(Adapter):
         self.base_url = f"{self.base_url.removesuffix('/v1')}/v1"
 
     def lacks(self, model: str) -> frozenset[str]:
-        """Older models have no schemas for their answers."""
-        return frozenset() if known(model).structured else frozenset({"json_schema"})
+        """Older models hold neither their answers nor their calls to a schema."""
+        return frozenset() if known(model).structured else HELD
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as Anthropic's request."""

@@ -37,7 +37,7 @@ class Claude(Struct, frozen=True, kw_only=True):
     sampled: bool = True
     """Whether it has a temperature."""
     structured: bool = True
-    """Whether its answer can be held to a schema."""
+    """Whether its answer, and its calls, can be held to a schema."""
     directed: bool = False
     """Whether system messages may stand amid the conversation."""
     lacks: frozenset[str] = frozenset()
