@@ -24,6 +24,7 @@ from antiphon.adapters.faults import (
     status_of,
     text_in,
     type_of,
+    understood,
     unreadable,
 )
 from antiphon.adapters.fields import fields_of, list_of
@@ -194,7 +195,7 @@ class Adapter(ABC):
             value = json.decode_lenient(body)
         except json.JSONError:
             value = text_in(headers, body)
-        fault = self.fault(status, headers, value)
+        fault = understood(self.fault(status, headers, value))
         told = self._told(fault, status, f"answered {status} and did not say why.")
         return UpstreamError(
             told.message,
@@ -213,6 +214,7 @@ class Adapter(ABC):
 
     def failure(self, fault: Fault, status: int | None = None) -> parts.Failure:
         """Tell an error that came inside an answer; `status` is what it would have been before."""
+        fault = understood(fault)
         status = status or status_of(fault)
         told = self._told(fault, status, "broke off and did not say why.")
         return parts.Failure(told, status=passed_on(status))
