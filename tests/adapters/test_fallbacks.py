@@ -81,6 +81,30 @@ def test_the_next_model_answers_where_the_first_cannot(
     )
 
 
+@pytest.fixture
+def again() -> Iterator[House]:
+    best = ["anthropic/a", "openai/b"]
+    with house(["anthropic", "openai"], retries=1, aliases={"best": best}) as served:
+        yield served
+
+
+@pytest.mark.parametrize(("wait", "asked"), [("0", 2), ("3", 1)])
+def test_a_long_wait_is_not_worth_it_where_another_may_answer(
+    again: House, wait: str, asked: int
+) -> None:
+    again.upstreams["anthropic"].play(error(429, retry_after=wait))
+    again.upstreams["openai"].play(in_one_piece(TEXT))
+    assert ask(again.address, model="best").status_code == 200
+    assert len(again.upstreams["anthropic"].requests) == asked
+
+
+def test_but_it_is_where_nobody_else_can(again: House) -> None:
+    again.upstreams["anthropic"].play(error(401))
+    again.upstreams["openai"].play(error(429, retry_after="3"), in_one_piece(TEXT))
+    assert ask(again.address, model="best").status_code == 200
+    assert len(again.upstreams["openai"].requests) == 2
+
+
 def test_a_window_that_is_too_small_is_a_reason_to_ask_another() -> None:
     small = replace(provider("anthropic", "http://127.0.0.1:9"), models={"a": CRAMPED})
     with upstream(in_one_piece(TEXT)) as openai:

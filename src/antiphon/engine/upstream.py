@@ -84,13 +84,14 @@ class Link:
             self._others.clear()  # they are learnt again
         self._others[model] = other
 
-    async def open(self, adapter: Adapter, sent: Upstream) -> Exchange:
+    async def open(self, adapter: Adapter, sent: Upstream, *, hurried: bool = False) -> Exchange:
         """Send a request, again if need be; return its answer when it is a good one."""
         if self.provider.api_key_env and self._key is None:
             raise keyless(self.provider.name, self.provider.api_key_env)
         data = b"" if sent.body is None else await self._written(sent.body)
         self._budget.earn()
-        return await patiently(partial(self._once, adapter, sent, data), self._patience, self._may)
+        patience = self._patience.hurried if hurried else self._patience
+        return await patiently(partial(self._once, adapter, sent, data), patience, self._may)
 
     async def _written(self, body: object) -> bytes:
         """Write a request's body, as the user's own function changes it if there is one."""
@@ -188,14 +189,19 @@ class UpstreamModel(Model):
 
     warns = True
 
-    def __init__(self, link: Link, model: str) -> None:
+    def __init__(self, link: Link, model: str, *, hurried: bool = False) -> None:
         self._link = link
         self._model = model
+        self._hurried = hurried
         provider = link.provider
         self.name = f"{provider.name}/{model}"
         self.origin = f"{provider.name}/{link.adapter(model).family(model)}".rstrip("/")
         self._capabilities = provider.models.get(model, Capabilities())
         self.window = self._capabilities.window
+
+    def hurried(self) -> Model:
+        """Return the same model, which does not wait long for its provider."""
+        return UpstreamModel(self._link, self._model, hurried=True)
 
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Ask the provider, and hear its answer."""
@@ -229,7 +235,7 @@ class UpstreamModel(Model):
     async def _ask(self, adapter: Adapter, turn: Turn, sink: Sink) -> None:
         prompt = self._prompt(turn, live=sink.live)
         sent, decoder = ask(adapter, prompt)
-        exchange = await self._link.open(adapter, sent)
+        exchange = await self._link.open(adapter, sent, hurried=self._hurried)
         try:
             unread = [] if adapter.passes_unknown else warnings(turn.request)
             if warned := unread + prompt.warnings:
