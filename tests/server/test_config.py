@@ -74,6 +74,14 @@ def test_a_file_names_providers_their_models_and_aliases() -> None:
     assert config.ready == ["local", "ollama"]
 
 
+def test_a_file_says_how_long_a_provider_may_take() -> None:
+    said = (
+        "[providers.ollama]\ntimeouts = { connect = 5, first_byte = 60.5, idle = 30, total = 600 }"
+    )
+    (found,) = read(said, {}).providers.values()
+    assert found.timeouts == {"connect": 5.0, "first_byte": 60.5, "idle": 30.0, "total": 600.0}
+
+
 def test_a_key_that_is_not_there_leaves_the_provider_unready() -> None:
     for environ in ({}, {"LOCAL_KEY": ""}):
         config = read(LOCAL, environ)

@@ -68,6 +68,9 @@ class Provider(Struct, frozen=True, kw_only=True):
     project: str | None = None
     location: str | None = None
     strict: bool = False
+    timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
+    """How many seconds it may take, by the names of `transport.connection.Timeouts`, where that is
+    not as the server has it for all."""
     transform_request: Transform | None = None
     models: Mapping[str, Capabilities] = msgspec.field(default_factory=dict[str, Capabilities])
 

@@ -28,7 +28,7 @@ from antiphon.engine.models import Model, Sink
 from antiphon.engine.outlet import Flowing
 from antiphon.engine.unasked import Unasked, astray, broken, keyless, misled, moved, unknown
 from antiphon.transport.auth import Signer, signer
-from antiphon.transport.connection import Exchange
+from antiphon.transport.connection import Exchange, Timeouts
 from antiphon.transport.http import HttpRequest, Transport
 from antiphon.transport.retry import Budget, Patience, patiently
 from antiphon.wire import json
@@ -55,7 +55,12 @@ class Link:
     """A provider that can be asked."""
 
     def __init__(
-        self, provider: Provider, key: str | None, client: Transport, patience: Patience
+        self,
+        provider: Provider,
+        key: str | None,
+        client: Transport,
+        patience: Patience,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self.provider = provider
         self._adapter = adapter_for(provider)
@@ -63,6 +68,9 @@ class Link:
         self._client = client
         self._key = key
         self._patience = patience
+        self._timeouts = timeouts
+        if provider.timeouts:
+            self._timeouts = replace(timeouts or Timeouts(), **provider.timeouts)
         self._budget = Budget()
         self._signer: Signer = signer(self._adapter.credential(), key)
         self._secret = key.strip() if key else ""
@@ -132,6 +140,7 @@ class Link:
                 method=sent.method,
                 headers=headers,
                 body=body,
+                timeouts=self._timeouts,
                 who=self.provider.name,
             )
         )
@@ -342,11 +351,13 @@ class Providers:
         keys: Mapping[str, str],
         client: Transport,
         patience: Patience,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self._providers = {provider.name: provider for provider in providers}
         self._keys = keys
         self._client = client
         self._patience = patience
+        self._timeouts = timeouts
         self._links: dict[str, Link] = {}
 
     @property
@@ -374,5 +385,5 @@ class Providers:
         if name not in self._links:
             provider = self._providers[name]
             key = self._keys.get(name)
-            self._links[name] = Link(provider, key, self._client, self._patience)
+            self._links[name] = Link(provider, key, self._client, self._patience, self._timeouts)
         return self._links[name]
