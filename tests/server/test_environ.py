@@ -1,5 +1,7 @@
 """What the environment alone says about providers."""
 
+from pathlib import Path
+
 import pytest
 
 from antiphon.adapters.base import Provider
@@ -95,6 +97,14 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
         None,
     ),
 ]
+
+
+def test_a_profile_that_names_its_region_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("[profile me]\nregion = eu-central-1\n")
+    config = read("", {"AWS_PROFILE": "me", "AWS_CONFIG_FILE": str(file)})
+    assert config.providers["bedrock"].region == "eu-central-1"
+    assert "bedrock" in config.ready
 
 
 @pytest.mark.parametrize(("name", "environ", "fields", "key"), ENVIRONMENTS)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from antiphon.adapters.base import Adapter
 from antiphon.server.address import ollama_url, url_problem
+from antiphon.server.aws import region_of
 
 Environ = Mapping[str, str]
 
@@ -20,10 +21,11 @@ VARIABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 NEEDED = {"azure": "endpoint", "bedrock": "region"}
 """What says where to ask, for adapters that no single address belongs to."""
 
+PROFILE = "AWS_PROFILE"
 HINTS = {
     "bedrock": (
         "AWS_ACCESS_KEY_ID",
-        "AWS_PROFILE",
+        PROFILE,
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -36,6 +38,9 @@ HINTS = {
 ADDRESSES = frozenset({"base_url", "endpoint"})
 KEYED = frozenset({"base_url", "api_key_env"})
 """Keys of a table which say that Google's models are not asked for where the environment says."""
+
+PLACED = frozenset({"base_url", "region"})
+"""What says where Bedrock is asked, before the region of a profile does."""
 
 VERTEX = "GOOGLE_GENAI_USE_VERTEXAI"
 
@@ -57,18 +62,31 @@ def fields_in(adapter: str, environ: Environ) -> dict[str, str]:
     return found
 
 
-def fields_beside(said: Mapping[str, object], name: str, environ: Environ) -> dict[str, str]:
+def fields_beside(
+    said: Mapping[str, object], name: str, environ: Environ, *, alone: bool
+) -> dict[str, str]:
     """Return the fields that the environment adds to what is said about a provider.
 
     A provider that is said to be elsewhere, or has a name of its own, is not where the environment
-    says; only the region of everything on this machine is its region too.
+    says; only the region of everything on this machine, or of its AWS profile, is its region too.
+    `alone` is whether nothing but the environment speaks of it.
     """
     adapter = str(said["adapter"])
     given = fields_in(adapter, environ)
     elsewhere = name != adapter or "base_url" in said
     if elsewhere or (adapter == "google" and KEYED & said.keys()):
         given = {field: value for field, value in given.items() if field == "region"}
+    if adapter == "bedrock" and PLACED.isdisjoint({*given, *said}):
+        profile = str(said.get("profile") or value_of(PROFILE, environ)) or None
+        meant = not alone or is_hinted(adapter, environ)
+        if meant and (region := region_of(profile, environ)):
+            given["region"] = region
     return given
+
+
+def is_hinted(adapter: str, environ: Environ) -> bool:
+    """Tell whether the environment says that an adapter may do without a key."""
+    return any(value_of(name, environ) for name in HINTS.get(adapter, ()))
 
 
 def no_project(said: Mapping[str, object], name: str, environ: Environ) -> tuple[str, str] | None:
@@ -104,8 +122,8 @@ def key_variable(
         return None
     if found := next((name for name in kind.key_env if value_of(name, environ)), None):
         return found
-    hints = HINTS.get(str(fields["adapter"]))
-    if hints and (not alone or any(value_of(name, environ) for name in hints)):
+    adapter = str(fields["adapter"])
+    if adapter in HINTS and (not alone or is_hinted(adapter, environ)):
         return None
     near = "base_url" in fields or (kind.default_url or "").startswith("http:")
     return None if near or not kind.key_env else kind.key_env[0]
