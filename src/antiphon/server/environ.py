@@ -10,10 +10,16 @@ Environ = Mapping[str, str]
 
 VARIABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "openai": {"base_url": ("OPENAI_BASE_URL",)},
+    "anthropic": {"base_url": ("ANTHROPIC_BASE_URL",)},
     "azure": {"endpoint": ("AZURE_OPENAI_ENDPOINT",), "api_version": ("OPENAI_API_VERSION",)},
     "bedrock": {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")},
-    "google": {"project": ("GOOGLE_CLOUD_PROJECT",), "location": ("GOOGLE_CLOUD_LOCATION",)},
+    "google": {
+        "project": ("GOOGLE_CLOUD_PROJECT",),
+        "location": ("GOOGLE_CLOUD_LOCATION",),
+        "base_url": ("GOOGLE_GEMINI_BASE_URL",),
+    },
     "ollama": {"base_url": ("OLLAMA_HOST",)},
+    "writer": {"base_url": ("WRITER_BASE_URL",)},
     "responses": {"base_url": ("OPENRESPONSES_BASE_URL",)},
 }
 """For each adapter, the fields of a provider and the variables that give them, the best first."""
@@ -52,8 +58,6 @@ def value_of(variable: str, environ: Environ) -> str:
 
 def fields_in(adapter: str, environ: Environ) -> dict[str, str]:
     """Return the fields that the environment gives to the provider called like its adapter."""
-    if adapter == "google" and not is_vertex(environ):
-        return {}
     found: dict[str, str] = {}
     for field, variables in VARIABLES.get(adapter, {}).items():
         values = [value_of(variable, environ) for variable in variables]
@@ -73,15 +77,25 @@ def fields_beside(
     """
     adapter = str(said["adapter"])
     given = fields_in(adapter, environ)
-    elsewhere = name != adapter or "base_url" in said
-    if elsewhere or (adapter == "google" and KEYED & said.keys()):
-        given = {field: value for field, value in given.items() if field == "region"}
+    counted = frozenset(given)
+    if name != adapter or "base_url" in said:
+        counted = frozenset({"region"})
+    elif adapter == "google":
+        counted = google(said, environ)
+    given = {field: given[field] for field in given if field in counted}
     if adapter == "bedrock" and PLACED.isdisjoint({*given, *said}):
         profile = str(said.get("profile") or value_of(PROFILE, environ)) or None
         meant = not alone or is_hinted(adapter, environ)
         if meant and (region := region_of(profile, environ)):
             given["region"] = region
     return given
+
+
+def google(said: Mapping[str, object], environ: Environ) -> frozenset[str]:
+    """Return the fields that count: those of Vertex AI, or those of the Gemini API."""
+    if is_vertex(environ) and not KEYED & said.keys():
+        return frozenset({"project", "location"})
+    return frozenset() if "project" in said else frozenset({"base_url"})
 
 
 def is_hinted(adapter: str, environ: Environ) -> bool:
