@@ -159,6 +159,7 @@ SAME = {
     ),
     "outputs with images and files": (
         {
+            "tools": [TIME],
             "input": [
                 {"role": "user", "content": "Look"},
                 ORDERED | {"arguments": '{"city":"Oslo"}'},
@@ -172,9 +173,10 @@ SAME = {
                         {"type": "input_file", "filename": "a.pdf", "file_data": PDF},
                     ],
                 },
-            ]
+            ],
         },
         {
+            "tools": [CLOCK],
             "messages": [
                 said(text_block("Look")),
                 said(call_block(*OSLO), role="assistant"),
@@ -205,7 +207,7 @@ SAME = {
                         "is_error": True,
                     }
                 ),
-            ]
+            ],
         },
     ),
     "a prefill": (

@@ -349,27 +349,3 @@ def test_images_are_left_out_with_one_warning():
     ):
         assert (response.status, response.output_text) == ("completed", "Hello")
         assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]
-
-
-def test_a_call_that_only_history_allows_is_left_out():
-    history = [
-        {"role": "user", "content": "Hello"},
-        {"type": "function_call", "call_id": "c", "name": "old", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c", "output": "x"},
-    ]
-    request = asked(BEDROCK, input=history, stream=True)
-    assert request.body["toolConfig"] == {
-        "tools": [
-            {
-                "toolSpec": {
-                    "name": "old",
-                    "inputSchema": {"json": {"type": "object", "properties": {}}},
-                }
-            }
-        ]
-    }
-    body = stream(text(0, "Hm"), call(1, "t", "old", '{"a":1}'), reason="tool_use")
-    response = answered(request, body)
-    assert [item.type for item in response.output] == ["message"]
-    assert response.status == "completed"
-    assert [warning.code for warning in response.warnings or []] == ["dropped_call"]

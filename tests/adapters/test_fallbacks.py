@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from antiphon.adapters.base import Capabilities
 from antiphon.server.settings import Settings
 from tests.adapters.everywhere import (
+    NAMES,
     SCRIPTS,
     House,
     house,
@@ -42,7 +43,7 @@ def patient() -> Iterator[House]:
         "same": ["writer/w", "openai/b"],
         "open": ["responses/r", "openai/b"],
         "last": ["openai/b", "responses/r"],
-    }
+    } | {f"{name} or writer": [f"{name}/m", "writer/w"] for name in NAMES}
     with house(retries=0, aliases=aliases, commit_seconds=0.2) as served:
         yield served
 
@@ -81,6 +82,30 @@ def test_the_next_model_answers_where_the_first_cannot(
     )
 
 
+@pytest.fixture
+def again() -> Iterator[House]:
+    best = ["anthropic/a", "openai/b"]
+    with house(["anthropic", "openai"], retries=1, aliases={"best": best}) as served:
+        yield served
+
+
+@pytest.mark.parametrize(("wait", "asked"), [("0", 2), ("3", 1)])
+def test_a_long_wait_is_not_worth_it_where_another_may_answer(
+    again: House, wait: str, asked: int
+) -> None:
+    again.upstreams["anthropic"].play(error(429, retry_after=wait))
+    again.upstreams["openai"].play(in_one_piece(TEXT))
+    assert ask(again.address, model="best").status_code == 200
+    assert len(again.upstreams["anthropic"].requests) == asked
+
+
+def test_but_it_is_where_nobody_else_can(again: House) -> None:
+    again.upstreams["anthropic"].play(error(401))
+    again.upstreams["openai"].play(error(429, retry_after="3"), in_one_piece(TEXT))
+    assert ask(again.address, model="best").status_code == 200
+    assert len(again.upstreams["openai"].requests) == 2
+
+
 def test_a_window_that_is_too_small_is_a_reason_to_ask_another() -> None:
     small = replace(provider("anthropic", "http://127.0.0.1:9"), models={"a": CRAMPED})
     with upstream(in_one_piece(TEXT)) as openai:
@@ -92,6 +117,51 @@ def test_a_window_that_is_too_small_is_a_reason_to_ask_another() -> None:
             answer = ask(address, model="best", input="word " * 100)
     assert answer.status_code == 200
     assert [w["code"] for w in answer.json()["antiphon:warnings"]] == ["fallback"]
+
+
+BAD_KEY = {"reason": "API_KEY_INVALID", "domain": "googleapis.com"}
+ITS_OWN = {
+    "google has another key": (
+        "google",
+        {"error": {"code": 400, "message": "API key not valid.", "details": [BAD_KEY]}},
+    ),
+    "anthropic is out of credit": (
+        "anthropic",
+        {"error": {"type": "invalid_request_error", "message": "Your credit balance is too low"}},
+    ),
+    "openai has too little room": (
+        "openai",
+        {"error": {"message": "Too long.", "code": "context_length_exceeded"}},
+    ),
+    "bedrock does not serve the model": (
+        "bedrock",
+        {"message": "Invocation of model ID m with on-demand throughput isn\u2019t supported."},
+    ),
+}
+"""What providers answer 400 to, though nothing is wrong with the request."""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("trouble", ITS_OWN)
+def test_a_provider_whose_400_is_its_own_trouble_is_passed_over(
+    patient: House, trouble: str, stream: bool
+) -> None:
+    name, body = ITS_OWN[trouble]
+    patient.upstreams[name].play(whole(body, 400))
+    scene = SCRIPTS["writer"].SCENES["text"]
+    patient.upstreams["writer"].play(streamed(scene) if stream else in_one_piece(scene))
+    answer = ask(patient.address, model=f"{name} or writer", stream=stream)
+    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    assert response["output"][0]["content"][0]["text"] == scene.seen.text
+    assert [w["code"] for w in response["antiphon:warnings"]] == ["fallback"]
+
+
+@pytest.mark.parametrize("code", ["content_filter", "unsupported_value", None])
+def test_any_other_400_is_the_requests(patient: House, code: str | None) -> None:
+    patient.upstreams["openai"].play(whole({"error": {"message": "No.", "code": code}}, 400))
+    answer = ask(patient.address, model="openai or writer")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+    assert patient.upstreams["writer"].requests == []
 
 
 def test_a_bad_request_is_the_clients_whoever_is_asked(patient: House) -> None:

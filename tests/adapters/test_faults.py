@@ -3,14 +3,34 @@
 import pytest
 
 from antiphon.adapters.anthropic import Anthropic
-from antiphon.adapters.base import Adapter
+from antiphon.adapters.base import Adapter, Provider
 from antiphon.adapters.bedrock import Bedrock
-from antiphon.adapters.faults import Fault, fault_in, passed_on, redacted, status_of
+from antiphon.adapters.faults import (
+    Fault,
+    fault_in,
+    passed_on,
+    redacted,
+    status_of,
+    understood,
+)
 from antiphon.adapters.google import Google
 from antiphon.adapters.ollama import Ollama
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.responses import Responses
+from antiphon.server.settings import Settings
 from tests.adapters.hearing import made
+from tests.asking import ask
+from tests.serving import serving
+from tests.upstream import upstream, whole
+
+TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
+TOO_MANY = "The input token count (9) exceeds the maximum number of tokens allowed (8)."
+VLLM = {
+    "message": "This model's maximum context length is 4096 tokens. However, you sent more.",
+    "type": "BadRequestError",
+    "param": None,
+    "code": 400,
+}
 
 
 @pytest.mark.parametrize(
@@ -94,6 +114,87 @@ def test_a_refusal_in_mere_words_is_quoted_and_a_page_is_not(
 )
 def test_an_error_inside_an_answer_has_the_status_that_it_would_have_had(fault: Fault, status: int):
     assert status_of(fault) == status
+
+
+LONG = "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "meant"),
+    [
+        ("prompt is too long: 208310 tokens > 200000 maximum", None, LONG),
+        ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000", None, LONG),
+        ("The input token count (9) exceeds the maximum number of tokens allowed (8).", "X", LONG),
+        ("Input is too long for requested model.", "ValidationException", LONG),
+        ("Number of input tokens exceeds maximum length.", "ValidationException", LONG),
+        ("This model's maximum context length is 4096 tokens.", "400", LONG),
+        ("This model's maximum prompt length is 131072 but you sent more.", "A sentence", LONG),
+        ("the request exceeds the available context size.", "400", LONG),
+        ("Your input exceeds the context window of this model.", None, LONG),
+        ("input exceeds maximum context length", None, LONG),
+        ("Your credit balance is too low to access the Anthropic API.", None, "insufficient_quota"),
+        ("Incorrect API key provided: xa***Ab.", "A sentence", "invalid_api_key"),
+        ("The provided model identifier is invalid.", "ValidationException", "model_not_found"),
+        ("Model x with on-demand throughput isn\u2019t supported.", None, "model_not_found"),
+        ("acme/x is not a valid model ID", "400", "model_not_found"),
+        ("invalid model ID", None, "model_not_found"),
+        ("Model Not Exist", "invalid_request_error", "model_not_found"),
+        ("prompt is too long", "content_filter", "content_filter"),
+        ("'context window' is not one of the values", "invalid_value", "invalid_value"),
+        ("Not so fast.", "429", "429"),
+        ("Not so.", None, None),
+    ],
+)
+def test_words_that_every_client_should_understand_have_a_code(
+    words: str, code: str | None, meant: str | None
+):
+    assert understood(Fault(words, "t", code, "p")) == Fault(words, "t", meant, "p")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "body", "type"),
+    [
+        (
+            Anthropic,
+            400,
+            {"type": "error", "error": {"type": "invalid_request_error", "message": TOO_LONG}},
+            "invalid_request_error",
+        ),
+        (
+            Google,
+            400,
+            {"error": {"code": 400, "message": TOO_MANY, "status": "INVALID_ARGUMENT"}},
+            "invalid_request",
+        ),
+        (Bedrock, 400, {"message": f"The model returned errors: {TOO_LONG}"}, "invalid_request"),
+        (Ollama, 400, {"error": "input exceeds maximum context length"}, "invalid_request"),
+        (OpenAI, 400, {"object": "error"} | VLLM, "BadRequestError"),
+        (OpenAI, 400, {"error": VLLM}, "BadRequestError"),
+        (Responses, 400, {"error": VLLM}, "BadRequestError"),
+        (
+            OpenAI,
+            400,
+            {
+                "error": {
+                    "code": 400,
+                    "message": "the request exceeds the available context size.",
+                    "type": "exceed_context_size_error",
+                }
+            },
+            "exceed_context_size_error",
+        ),
+    ],
+)
+def test_a_prompt_that_is_too_long_has_one_code_everywhere(
+    kind: type[Adapter], status: int, body: dict, type: str
+):
+    with upstream(whole(body, status)) as played:
+        there = Provider(name="there", adapter=kind.name, base_url=played.url, region="eu-west-1")
+        chosen = Settings(providers=[there], keys={"there": "secret-key"})
+        with serving(chosen) as address:
+            answer = ask(address, model="there/m")
+    told = answer.json()["error"]
+    assert (answer.status_code, told["type"], told["code"]) == (400, type, LONG)
 
 
 def test_a_client_is_told_the_status_of_an_error_that_it_knows():

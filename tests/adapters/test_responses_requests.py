@@ -330,3 +330,21 @@ def test_the_address_may_end_with_a_slash(url: str):
 def test_the_address_is_the_communitys_unless_another_is_given():
     assert asked(THERE).sent.url == "https://api.openresponses.com/v1/responses"
     assert Responses.key_env == ("OPENRESPONSES_API_KEY",)
+
+
+# --- OpenAI's own server ---
+
+OPENAI = made(Responses, base_url="https://api.openai.com/v1")
+
+
+def test_openai_is_not_sent_what_its_responses_do_not_have():
+    unknown = {"seed": 7, "presence_penalty": 0.5, "frequency_penalty": 0.5}
+    question = asked(OPENAI, **unknown)
+    assert not unknown.keys() & question.body.keys()
+    assert {(warning.code, warning.param) for warning in question.warnings} == {
+        ("unsupported_parameter", name) for name in unknown
+    }
+    with pytest.raises(RequestError) as refused:
+        asked(OPENAI, stop=["end"])
+    assert refused.value.payload.param == "stop"
+    assert asked(made(Responses), **unknown, stop=["end"]).body.items() >= unknown.items()

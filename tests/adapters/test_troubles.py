@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from antiphon.adapters.base import Capabilities
+from antiphon.server.config import read
 from antiphon.server.settings import Settings
 from tests.adapters.everywhere import (
     NAMES,
@@ -25,7 +26,7 @@ from tests.adapters.everywhere import (
 from tests.adapters.scripts import TIME, TOOL
 from tests.asking import ask, events_of, eventually, hear, types
 from tests.serving import serving
-from tests.upstream import Answer, sse, whole
+from tests.upstream import Answer, sse, upstream, whole
 
 CRAMPED = Capabilities(window=10)
 TEXT = SCRIPTS["openai"].SCENES["text"]
@@ -207,6 +208,37 @@ def test_a_provider_that_says_nothing_is_a_gateway_timeout() -> None:
         served.upstreams["openai"].play(Answer(late=1.0))
         answer = ask(served.address, model="openai/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+
+
+def test_a_provider_may_have_timeouts_of_its_own() -> None:
+    late = Answer(late=1.0)
+    with upstream(late) as hasty, upstream(late) as slow, upstream(late) as other:
+        text = f"""
+            [providers.hasty]
+            adapter = "openai"
+            base_url = "{hasty.url}"
+            timeouts = {{ first_byte = 0.2 }}
+
+            [providers.slow]
+            adapter = "openai"
+            base_url = "{slow.url}"
+            timeouts = {{ connect = 5 }}
+
+            [providers.other]
+            adapter = "openai"
+            base_url = "{other.url}"
+            """
+        chosen = Settings(retries=0, first_byte_seconds=0.5).with_config(read(text, {}))
+        with serving(chosen) as address:
+            told = [
+                ask(address, model=f"{name}/m").json()["error"]["message"]
+                for name in ("hasty", "slow", "other")
+            ]
+    assert told == [
+        "hasty: said nothing for 0.2 seconds.",
+        "slow: said nothing for 0.5 seconds.",
+        "other: said nothing for 0.5 seconds.",
+    ]
 
 
 def test_a_provider_that_falls_silent_fails_the_response() -> None:

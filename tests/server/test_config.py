@@ -74,6 +74,14 @@ def test_a_file_names_providers_their_models_and_aliases() -> None:
     assert config.ready == ["local", "ollama"]
 
 
+def test_a_file_says_how_long_a_provider_may_take() -> None:
+    said = (
+        "[providers.ollama]\ntimeouts = { connect = 5, first_byte = 60.5, idle = 30, total = 600 }"
+    )
+    (found,) = read(said, {}).providers.values()
+    assert found.timeouts == {"connect": 5.0, "first_byte": 60.5, "idle": 30.0, "total": 600.0}
+
+
 def test_a_key_that_is_not_there_leaves_the_provider_unready() -> None:
     for environ in ({}, {"LOCAL_KEY": ""}):
         config = read(LOCAL, environ)
@@ -174,6 +182,41 @@ def test_bedrocks_region_and_profile_stand_in_the_file_or_the_environment() -> N
     assert only(text, "aws", environ) == Provider(
         name="aws", adapter="bedrock", region="eu-west-1", profile="work"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "environ", "region"),
+    [
+        ('profile = "work"', {}, "eu-central-1"),
+        ("", {}, "ap-south-1"),
+        ("", {"AWS_PROFILE": "work"}, "eu-central-1"),
+        ('profile = "work"', {"AWS_DEFAULT_REGION": "us-west-2"}, "us-west-2"),
+        ('profile = "work"\nregion = "eu-west-1"', {}, "eu-west-1"),
+        ('profile = "bare"', {}, None),
+        ('profile = "nobody"', {}, None),
+        ('profile = "work"\nbase_url = "https://proxy.example"', {}, None),
+    ],
+)
+def test_bedrocks_region_may_be_that_of_the_profile(
+    tmp_path: Path, table: str, environ: dict[str, str], region: str | None
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(
+        "[default]\nregion = ap-south-1\n"
+        "[profile work]\nregion = eu-central-1\n"
+        "[profile bare]\noutput = json\n"
+    )
+    text = f'[providers.aws]\nadapter = "bedrock"\n{table}\n'
+    assert only(text, "aws", environ | {"AWS_CONFIG_FILE": str(file)}).region == region
+
+
+@pytest.mark.parametrize("broken", ["[profile work\n", None])
+def test_aws_files_that_cannot_be_read_name_no_region(tmp_path: Path, broken: str | None) -> None:
+    file = tmp_path / "config"
+    if broken:
+        file.write_text(broken)
+    text = '[providers.aws]\nadapter = "bedrock"\nprofile = "work"\n'
+    assert only(text, "aws", {"AWS_CONFIG_FILE": str(file)}).region is None
 
 
 def test_a_hook_lies_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

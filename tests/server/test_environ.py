@@ -1,10 +1,17 @@
 """What the environment alone says about providers."""
 
+from pathlib import Path
+
 import pytest
 
 from antiphon.adapters.base import Provider
 from antiphon.adapters.registry import BUILT_IN
 from antiphon.server.config import Config, read
+from antiphon.server.settings import Settings
+from tests.adapters.everywhere import SCRIPTS, in_one_piece
+from tests.asking import ask
+from tests.serving import serving
+from tests.upstream import upstream
 
 OLLAMA = Provider(name="ollama", adapter="ollama")
 
@@ -28,6 +35,8 @@ AZURE = {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "https://me.opena
 VERTEX = {"GOOGLE_GENAI_USE_VERTEXAI": "True", "GOOGLE_CLOUD_PROJECT": "p"}
 AWS = {"AWS_DEFAULT_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "s"}
 
+HERE = "http://127.0.0.1:1"
+
 ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
     ("openai", {"OPENAI_API_KEY": "k"}, {"api_key_env": "OPENAI_API_KEY"}, "k"),
     (
@@ -43,6 +52,17 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
         None,
     ),
     ("anthropic", {"ANTHROPIC_API_KEY": "k"}, {"api_key_env": "ANTHROPIC_API_KEY"}, "k"),
+    ("anthropic", {"ANTHROPIC_AUTH_TOKEN": "t"}, {"api_key_env": "ANTHROPIC_AUTH_TOKEN"}, "t"),
+    (
+        "anthropic",
+        {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t"},
+        {"api_key_env": "ANTHROPIC_API_KEY"},
+        "k",
+    ),
+    ("anthropic", {"ANTHROPIC_BASE_URL": HERE}, {"base_url": HERE}, None),
+    ("writer", {"WRITER_BASE_URL": HERE}, {"base_url": HERE}, None),
+    ("google", {"GOOGLE_GEMINI_BASE_URL": HERE}, {"base_url": HERE}, None),
+    ("google", VERTEX | {"GOOGLE_GEMINI_BASE_URL": HERE}, {"project": "p"}, None),
     ("writer", {"WRITER_API_KEY": "k"}, {"api_key_env": "WRITER_API_KEY"}, "k"),
     (
         "azure",
@@ -95,6 +115,63 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
         None,
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "address", "path", "shown"),
+    [
+        ("anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "/v1/messages", "x-api-key"),
+        (
+            "anthropic",
+            "ANTHROPIC_AUTH_TOKEN",
+            "ANTHROPIC_BASE_URL",
+            "/v1/messages",
+            "authorization",
+        ),
+        (
+            "google",
+            "GEMINI_API_KEY",
+            "GOOGLE_GEMINI_BASE_URL",
+            "/v1beta/models/m:generateContent",
+            "x-goog-api-key",
+        ),
+        ("writer", "WRITER_API_KEY", "WRITER_BASE_URL", "/v1/chat", "authorization"),
+    ],
+)
+def test_a_provider_is_asked_where_its_own_variable_says(
+    name: str, key: str, address: str, path: str, shown: str
+) -> None:
+    with upstream(in_one_piece(SCRIPTS[name].SCENES["text"])) as played:
+        config = read("", {key: "some-secret", address: played.url})
+        with serving(Settings().with_config(config)) as here:
+            assert ask(here, model=f"{name}/m").status_code == 200
+    (sent,) = played.requests
+    prefix = "Bearer " if shown == "authorization" else ""
+    assert (sent.path, sent.headers[shown]) == (path, f"{prefix}some-secret")
+    assert "some-secret" not in str({n: v for n, v in sent.headers.items() if n != shown})
+
+
+@pytest.mark.parametrize(
+    ("table", "base_url"),
+    [
+        ('api_key_env = "MINE"', HERE),
+        ('api_key_env = "MINE"\nbase_url = "https://mine.example"', "https://mine.example"),
+        ('project = "p"', None),
+    ],
+)
+def test_a_file_says_whether_google_is_asked_where_the_environment_says(
+    table: str, base_url: str | None
+) -> None:
+    config = read(f"[providers.google]\n{table}\n", {"GOOGLE_GEMINI_BASE_URL": HERE})
+    assert config.providers["google"].base_url == base_url
+
+
+def test_a_profile_that_names_its_region_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("[profile me]\nregion = eu-central-1\n")
+    config = read("", {"AWS_PROFILE": "me", "AWS_CONFIG_FILE": str(file)})
+    assert config.providers["bedrock"].region == "eu-central-1"
+    assert "bedrock" in config.ready
 
 
 @pytest.mark.parametrize(("name", "environ", "fields", "key"), ENVIRONMENTS)

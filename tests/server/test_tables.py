@@ -99,7 +99,36 @@ MISTAKES: list[tuple[str, str]] = [
         OPENAI + "colour = 1",
         "providers.local.colour: there is no such key. There are adapter, "
         "api_key_env, api_version, base_url, endpoint, headers, location, models, profile, "
-        "project, region, strict, transform_request.",
+        "project, region, strict, timeouts, transform_request.",
+    ),
+    (
+        OPENAI + "timeouts = 5",
+        "providers.local.timeouts: expected a table, got an integer. "
+        "Write timeouts = { first_byte = 60 }.",
+    ),
+    (
+        OPENAI + "timeouts = { firstbyte = 5 }",
+        "providers.local.timeouts.firstbyte: there is no such key. Did you mean 'first_byte'?",
+    ),
+    (
+        OPENAI + "timeouts = { read = 5 }",
+        "providers.local.timeouts.read: there is no such key. "
+        "There are connect, first_byte, idle, total.",
+    ),
+    (
+        OPENAI + 'timeouts = { idle = "5s" }',
+        "providers.local.timeouts.idle: expected a number, got a string. Write idle = 60.",
+    ),
+    *(
+        (
+            OPENAI + f"timeouts = {{ connect = {seconds} }}",
+            "providers.local.timeouts.connect: expected a number > 0.0. Write connect = 60.",
+        )
+        for seconds in ("0", "-1", "nan")
+    ),
+    (
+        OPENAI + "timeouts = { total = inf }",
+        "providers.local.timeouts.total: expected a number <= 86400.0. Write total = 60.",
     ),
     (OPENAI + 'api_key = "sk-hidden"', f"providers.local.api_key: {NO_KEY}"),
     (OPENAI + 'token = "sk-hidden"', f"providers.local.token: {NO_KEY}"),

@@ -24,6 +24,7 @@ from antiphon.adapters.faults import (
     status_of,
     text_in,
     type_of,
+    understood,
     unreadable,
 )
 from antiphon.adapters.fields import fields_of, list_of
@@ -67,6 +68,9 @@ class Provider(Struct, frozen=True, kw_only=True):
     project: str | None = None
     location: str | None = None
     strict: bool = False
+    timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
+    """How many seconds it may take, by the names of `transport.connection.Timeouts`, where that is
+    not as the server has it for all."""
     transform_request: Transform | None = None
     models: Mapping[str, Capabilities] = msgspec.field(default_factory=dict[str, Capabilities])
 
@@ -194,7 +198,7 @@ class Adapter(ABC):
             value = json.decode_lenient(body)
         except json.JSONError:
             value = text_in(headers, body)
-        fault = self.fault(status, headers, value)
+        fault = understood(self.fault(status, headers, value))
         told = self._told(fault, status, f"answered {status} and did not say why.")
         return UpstreamError(
             told.message,
@@ -213,6 +217,7 @@ class Adapter(ABC):
 
     def failure(self, fault: Fault, status: int | None = None) -> parts.Failure:
         """Tell an error that came inside an answer; `status` is what it would have been before."""
+        fault = understood(fault)
         status = status or status_of(fault)
         told = self._told(fault, status, "broke off and did not say why.")
         return parts.Failure(told, status=passed_on(status))

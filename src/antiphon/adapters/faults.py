@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from typing import get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.adapters.fields import fields_of, list_of, string
-from antiphon.core.errors import STATUS, ErrorPayload
+from antiphon.core.errors import STATUS, ErrorCode, ErrorPayload
 from antiphon.core.surrogates import mend
 
 
@@ -55,6 +57,21 @@ STATUSES = {
 }
 """What an error inside an answer would have been before it, by its code or its type."""
 
+MEANINGS = {
+    "context_length_exceeded": re.compile(
+        r"(?i)(?:input|prompt) is too long|maximum (?:context|prompt) length"
+        r"|exceeds? (?:the )?(?:\w+ )?context (?:size|window|length|limit)"
+        r"|exceeds the maximum number of tokens|number of input tokens exceeds"
+    ),
+    "insufficient_quota": re.compile(r"(?i)credit balance is too low"),
+    "invalid_api_key": re.compile(r"(?i)incorrect api key"),
+    "model_not_found": re.compile(
+        r"(?i)model identifier is invalid|on-demand throughput isn.t supported"
+        r"|(?:not a valid|invalid) model (?:id|name)\b|model not exist"
+    ),
+}
+"""How providers say in words what others, and the specification, have a code for."""
+
 RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 SPENT = frozenset({"insufficient_quota", "billing_error"})
 """Codes of a 429 that waiting does not mend."""
@@ -78,6 +95,14 @@ def unreadable(error: Exception) -> Fault:
     """Tell that something came which cannot be read."""
     reason = str(error)[:200]
     return Fault(f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid")
+
+
+def understood(fault: Fault) -> Fault:
+    """Give an error the code that its words stand for, unless it has one that all know."""
+    if fault.code in get_args(ErrorCode):
+        return fault
+    meant = (code for code, words in MEANINGS.items() if words.search(fault.message))
+    return replace(fault, code=next(meant, fault.code))
 
 
 def redacted(message: str, limit: int = 2000) -> str:

@@ -21,8 +21,15 @@ from antiphon.engine.models import Sink
 logger = logging.getLogger("antiphon.engine")
 
 Trouble = RequestError | UpstreamError
-FINAL = frozenset({400, 413, 422})
+REFUSED = frozenset({400, 413, 422})
 """What a provider answers to a request that no other would like better."""
+
+APART = frozenset(
+    """authentication_error invalid_api_key permission_denied permission_error
+    insufficient_quota billing_error context_length_exceeded
+    model_not_found invalid_model model_decommissioned""".split()
+)
+"""The types and codes of what is wrong with one provider or model alone, though it is told so."""
 
 
 class Attempts:
@@ -67,7 +74,7 @@ class Attempts:
     def _advance(self, error: Trouble, response_id: str, *, spoken: bool = False) -> None:
         """Turn to the next model, or raise if there is none, or no use in it."""
         theirs = isinstance(error, UpstreamError)
-        last = spoken or (theirs and error.status in FINAL) or self._index == len(self._asked) - 1
+        last = spoken or (theirs and is_final(error)) or self._index == len(self._asked) - 1
         if theirs or not last:
             after = "" if last else f"; asking {self._asked[self._index + 1].model.name[:100]!r}"
             word, model = in_a_word(error.status, error.payload), self.asked.model.name
@@ -92,3 +99,8 @@ class Attempts:
             parts.Warn("fallback", message.format(asked.model.name, answered, error), "model")
             for asked, error in self._failed
         ]
+
+
+def is_final(error: UpstreamError) -> bool:
+    """Tell whether a request was refused for what it is, and not by a provider in trouble."""
+    return error.status in REFUSED and APART.isdisjoint((error.payload.type, error.payload.code))

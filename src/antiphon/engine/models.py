@@ -75,6 +75,10 @@ class Model(ABC):
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Answer a turn; raises RequestError or UpstreamError."""
 
+    def hurried(self) -> "Model":
+        """Return the same model, as it is asked where another may answer in its place."""
+        return self
+
     async def compact(self, turn: Turn) -> str | list[Item] | None:
         """Return what stands for a turn's conversation; None if the model is to be asked."""
         del turn
@@ -150,7 +154,8 @@ class Models:
 
     def find(self, name: str) -> list[Model]:
         """Return the models that a name stands for, in the order they are to be tried."""
-        return self._found(name, frozenset())
+        found = self._found(name, frozenset())
+        return [*(model.hurried() for model in found[:-1]), *found[-1:]]
 
     def _found(self, name: str, within: frozenset[str]) -> list[Model]:
         if name in self._aliases and name not in within:

@@ -28,7 +28,7 @@ from antiphon.engine.models import Model, Sink
 from antiphon.engine.outlet import Flowing
 from antiphon.engine.unasked import Unasked, broken, keyless, misled, unknown
 from antiphon.transport.auth import Signer, signer
-from antiphon.transport.connection import Exchange
+from antiphon.transport.connection import Exchange, Timeouts
 from antiphon.transport.http import HttpRequest, Transport
 from antiphon.transport.retry import Budget, Patience, patiently
 from antiphon.wire import json
@@ -55,7 +55,12 @@ class Link:
     """A provider that can be asked."""
 
     def __init__(
-        self, provider: Provider, key: str | None, client: Transport, patience: Patience
+        self,
+        provider: Provider,
+        key: str | None,
+        client: Transport,
+        patience: Patience,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self.provider = provider
         self._adapter = adapter_for(provider)
@@ -63,6 +68,9 @@ class Link:
         self._client = client
         self._key = key
         self._patience = patience
+        self._timeouts = timeouts
+        if provider.timeouts:
+            self._timeouts = replace(timeouts or Timeouts(), **provider.timeouts)
         self._budget = Budget()
         self._signer: Signer = signer(self._adapter.credential(), key)
         self._secret = key.strip() if key else ""
@@ -83,13 +91,14 @@ class Link:
             self._others.clear()  # they are learnt again
         self._others[model] = other
 
-    async def open(self, adapter: Adapter, sent: Upstream) -> Exchange:
+    async def open(self, adapter: Adapter, sent: Upstream, *, hurried: bool = False) -> Exchange:
         """Send a request, again if need be; return its answer when it is a good one."""
         if self.provider.api_key_env and self._key is None:
             raise keyless(self.provider.name, self.provider.api_key_env)
         data = b"" if sent.body is None else await self._written(sent.body)
         self._budget.earn()
-        return await patiently(partial(self._once, adapter, sent, data), self._patience, self._may)
+        patience = self._patience.hurried if hurried else self._patience
+        return await patiently(partial(self._once, adapter, sent, data), patience, self._may)
 
     async def _written(self, body: object) -> bytes:
         """Write a request's body, as the user's own function changes it if there is one."""
@@ -130,6 +139,7 @@ class Link:
                 method=sent.method,
                 headers=headers,
                 body=body,
+                timeouts=self._timeouts,
                 who=self.provider.name,
             )
         )
@@ -174,14 +184,19 @@ class UpstreamModel(Model):
 
     warns = True
 
-    def __init__(self, link: Link, model: str) -> None:
+    def __init__(self, link: Link, model: str, *, hurried: bool = False) -> None:
         self._link = link
         self._model = model
+        self._hurried = hurried
         provider = link.provider
         self.name = f"{provider.name}/{model}"
         self.origin = f"{provider.name}/{link.adapter(model).family(model)}".rstrip("/")
         self._capabilities = provider.models.get(model, Capabilities())
         self.window = self._capabilities.window
+
+    def hurried(self) -> Model:
+        """Return the same model, which does not wait long for its provider."""
+        return UpstreamModel(self._link, self._model, hurried=True)
 
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Ask the provider, and hear its answer."""
@@ -218,7 +233,7 @@ class UpstreamModel(Model):
     async def _ask(self, adapter: Adapter, turn: Turn, sink: Sink) -> None:
         prompt = self._prompt(turn, live=sink.live)
         sent, decoder = ask(adapter, prompt)
-        exchange = await self._link.open(adapter, sent)
+        exchange = await self._link.open(adapter, sent, hurried=self._hurried)
         try:
             unread = [] if adapter.passes_unknown else warnings(turn.request)
             if warned := unread + prompt.warnings:
@@ -319,11 +334,13 @@ class Providers:
         keys: Mapping[str, str],
         client: Transport,
         patience: Patience,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self._providers = {provider.name: provider for provider in providers}
         self._keys = keys
         self._client = client
         self._patience = patience
+        self._timeouts = timeouts
         self._links: dict[str, Link] = {}
 
     @property
@@ -351,5 +368,5 @@ class Providers:
         if name not in self._links:
             provider = self._providers[name]
             key = self._keys.get(name)
-            self._links[name] = Link(provider, key, self._client, self._patience)
+            self._links[name] = Link(provider, key, self._client, self._patience, self._timeouts)
         return self._links[name]

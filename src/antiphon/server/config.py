@@ -165,7 +165,7 @@ class Entry:
         """Put together what the file and the environment say about a provider."""
         adapter = str(said["adapter"])
         kind = adapter_class(adapter)
-        given = fields_beside(said, name, environ)
+        given = fields_beside(said, name, environ, alone=alone)
         fields: Table = {**given, **said}
         lost = no_project(said, name, environ)
         if not (lost or ANOTHER_WAY & said.keys()):

@@ -4,15 +4,22 @@ from collections.abc import Mapping
 
 from antiphon.adapters.base import Adapter
 from antiphon.server.address import ollama_url, url_problem
+from antiphon.server.aws import region_of
 
 Environ = Mapping[str, str]
 
 VARIABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "openai": {"base_url": ("OPENAI_BASE_URL",)},
+    "anthropic": {"base_url": ("ANTHROPIC_BASE_URL",)},
     "azure": {"endpoint": ("AZURE_OPENAI_ENDPOINT",), "api_version": ("OPENAI_API_VERSION",)},
     "bedrock": {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")},
-    "google": {"project": ("GOOGLE_CLOUD_PROJECT",), "location": ("GOOGLE_CLOUD_LOCATION",)},
+    "google": {
+        "project": ("GOOGLE_CLOUD_PROJECT",),
+        "location": ("GOOGLE_CLOUD_LOCATION",),
+        "base_url": ("GOOGLE_GEMINI_BASE_URL",),
+    },
     "ollama": {"base_url": ("OLLAMA_HOST",)},
+    "writer": {"base_url": ("WRITER_BASE_URL",)},
     "responses": {"base_url": ("OPENRESPONSES_BASE_URL",)},
 }
 """For each adapter, the fields of a provider and the variables that give them, the best first."""
@@ -20,10 +27,11 @@ VARIABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 NEEDED = {"azure": "endpoint", "bedrock": "region"}
 """What says where to ask, for adapters that no single address belongs to."""
 
+PROFILE = "AWS_PROFILE"
 HINTS = {
     "bedrock": (
         "AWS_ACCESS_KEY_ID",
-        "AWS_PROFILE",
+        PROFILE,
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -37,6 +45,9 @@ ADDRESSES = frozenset({"base_url", "endpoint"})
 KEYED = frozenset({"base_url", "api_key_env"})
 """Keys of a table which say that Google's models are not asked for where the environment says."""
 
+PLACED = frozenset({"base_url", "region"})
+"""What says where Bedrock is asked, before the region of a profile does."""
+
 VERTEX = "GOOGLE_GENAI_USE_VERTEXAI"
 
 
@@ -47,8 +58,6 @@ def value_of(variable: str, environ: Environ) -> str:
 
 def fields_in(adapter: str, environ: Environ) -> dict[str, str]:
     """Return the fields that the environment gives to the provider called like its adapter."""
-    if adapter == "google" and not is_vertex(environ):
-        return {}
     found: dict[str, str] = {}
     for field, variables in VARIABLES.get(adapter, {}).items():
         values = [value_of(variable, environ) for variable in variables]
@@ -57,18 +66,41 @@ def fields_in(adapter: str, environ: Environ) -> dict[str, str]:
     return found
 
 
-def fields_beside(said: Mapping[str, object], name: str, environ: Environ) -> dict[str, str]:
+def fields_beside(
+    said: Mapping[str, object], name: str, environ: Environ, *, alone: bool
+) -> dict[str, str]:
     """Return the fields that the environment adds to what is said about a provider.
 
     A provider that is said to be elsewhere, or has a name of its own, is not where the environment
-    says; only the region of everything on this machine is its region too.
+    says; only the region of everything on this machine, or of its AWS profile, is its region too.
+    `alone` is whether nothing but the environment speaks of it.
     """
     adapter = str(said["adapter"])
     given = fields_in(adapter, environ)
-    elsewhere = name != adapter or "base_url" in said
-    if elsewhere or (adapter == "google" and KEYED & said.keys()):
-        given = {field: value for field, value in given.items() if field == "region"}
+    counted = frozenset(given)
+    if name != adapter or "base_url" in said:
+        counted = frozenset({"region"})
+    elif adapter == "google":
+        counted = google(said, environ)
+    given = {field: given[field] for field in given if field in counted}
+    if adapter == "bedrock" and PLACED.isdisjoint({*given, *said}):
+        profile = str(said.get("profile") or value_of(PROFILE, environ)) or None
+        meant = not alone or is_hinted(adapter, environ)
+        if meant and (region := region_of(profile, environ)):
+            given["region"] = region
     return given
+
+
+def google(said: Mapping[str, object], environ: Environ) -> frozenset[str]:
+    """Return the fields that count: those of Vertex AI, or those of the Gemini API."""
+    if is_vertex(environ) and not KEYED & said.keys():
+        return frozenset({"project", "location"})
+    return frozenset() if "project" in said else frozenset({"base_url"})
+
+
+def is_hinted(adapter: str, environ: Environ) -> bool:
+    """Tell whether the environment says that an adapter may do without a key."""
+    return any(value_of(name, environ) for name in HINTS.get(adapter, ()))
 
 
 def no_project(said: Mapping[str, object], name: str, environ: Environ) -> tuple[str, str] | None:
@@ -104,8 +136,8 @@ def key_variable(
         return None
     if found := next((name for name in kind.key_env if value_of(name, environ)), None):
         return found
-    hints = HINTS.get(str(fields["adapter"]))
-    if hints and (not alone or any(value_of(name, environ) for name in hints)):
+    adapter = str(fields["adapter"])
+    if adapter in HINTS and (not alone or is_hinted(adapter, environ)):
         return None
     near = "base_url" in fields or (kind.default_url or "").startswith("http:")
     return None if near or not kind.key_env else kind.key_env[0]

@@ -32,16 +32,15 @@ class Service:
         self.settings = settings
         if settings.seal_keys:
             check_keys(settings.seal_keys)
-        self._client = Client(
-            Timeouts(
-                connect=settings.connect_seconds,
-                first_byte=settings.first_byte_seconds,
-                idle=settings.idle_seconds,
-                total=settings.answer_seconds,
-            )
+        timeouts = Timeouts(
+            connect=settings.connect_seconds,
+            first_byte=settings.first_byte_seconds,
+            idle=settings.idle_seconds,
+            total=settings.answer_seconds,
         )
+        self._client = Client(timeouts)
         patience = Patience(settings.retries, settings.retry_seconds)
-        upstreams = Providers(settings.providers, settings.keys, self._client, patience)
+        upstreams = Providers(settings.providers, settings.keys, self._client, patience, timeouts)
         self.models = Models(settings.all_agents, upstreams, settings.aliases)
         self.stopping = asyncio.Event()
         """Set when the server takes no new work."""

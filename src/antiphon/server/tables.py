@@ -20,10 +20,12 @@ from antiphon.adapters.registry import BUILT_IN, AdapterError, adapter_class, ad
 from antiphon.core.value import ShapeError
 from antiphon.core.value import read as read_value
 from antiphon.server.address import url_problem
+from antiphon.transport.connection import Timeouts
 
 Table = dict[str, object]
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class Field(NamedTuple):
@@ -53,9 +55,11 @@ PROVIDER = {
     "project": Field(Text, 'project = "my-project"', ("google",)),
     "location": Field(Text, 'location = "europe-west1"', ("google",)),
     "strict": Field(bool, "strict = true", ("responses",)),
+    "timeouts": Field(dict[str, object], "timeouts = { first_byte = 60 }"),
     "transform_request": Field(str, 'transform_request = "module:function"'),
     "models": Field(dict[str, object], "[providers.local.models.small] and window = 8192 below it"),
 }
+TIMEOUTS = {name: Field(Seconds, f"{name} = 60") for name in Timeouts.__struct_fields__}
 MODEL = {
     "window": Field(Count, "window = 8192"),
     "max_output_tokens": Field(Count, "max_output_tokens = 4096"),
@@ -108,6 +112,9 @@ def provider_fields(name: str, value: object, folder: Path) -> Table:
     _check_addresses(fields, path)
     _check_headers(cast("dict[str, str]", fields.get("headers", {})), dotted(path, "headers"))
     _check_variable(fields, path)
+    if "timeouts" in fields:
+        place = dotted(path, "timeouts")
+        fields["timeouts"] = checked(cast("Table", fields["timeouts"]), TIMEOUTS, place)
     if "transform_request" in fields:
         place = dotted(path, "transform_request")
         fields["transform_request"] = hook(str(fields["transform_request"]), place, folder)

@@ -22,12 +22,21 @@ May = Callable[[UpstreamError, float], bool]
 """Tells whether it may be tried again, after an error and so many seconds."""
 
 
+HURRY_SECONDS = 2.0
+"""How long is worth waiting for somebody in whose place another may answer."""
+
+
 class Patience(Struct, frozen=True):
     """How often to try again, how long to wait at first, and how long at most."""
 
     retries: int = 2
     first: float = 0.5
     longest: float = 8.0
+
+    @property
+    def hurried(self) -> "Patience":
+        """The same, where another may answer."""
+        return Patience(self.retries, self.first, min(self.longest, HURRY_SECONDS))
 
 
 class Budget:

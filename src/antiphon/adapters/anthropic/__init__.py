@@ -30,6 +30,9 @@ TIERS = {"auto": "auto", "priority": "auto"}
 HELD = frozenset({"json_schema", "strict_tools"})
 """What is held to a schema."""
 
+GATEWAY = "ANTHROPIC_AUTH_TOKEN"
+"""The variable whose value is shown as gateways want it, a bearer token."""
+
 COUNTED = frozenset(
     """model messages system tools tool_choice thinking output_config cache_control""".split()
 )
@@ -46,7 +49,7 @@ class Anthropic(Adapter):
 
     name = "anthropic"
     default_url = "https://api.anthropic.com"
-    key_env = ("ANTHROPIC_API_KEY",)
+    key_env = ("ANTHROPIC_API_KEY", GATEWAY)
     carries = frozenset(
         """temperature top_p stop max_output_tokens prompt_cache_key safety_identifier user
         service_tier reasoning tools strict_tools tool_choice parallel_tool_calls json_schema
@@ -92,8 +95,8 @@ class Anthropic(Adapter):
         return AnthropicDecoder(self, prompt)
 
     def credential(self) -> Credential | None:
-        """Show the key in Anthropic's own header."""
-        return Key("x-api-key", "")
+        """Show the key in Anthropic's own header, and a token in the one for tokens."""
+        return Key() if self.provider.api_key_env == GATEWAY else Key("x-api-key", "")
 
     def listing(self) -> Upstream | None:
         """Describe the request that lists the models."""

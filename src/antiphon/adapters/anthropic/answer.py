@@ -31,6 +31,7 @@ from antiphon.adapters.anthropic.shapes import (
 from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
 from antiphon.adapters.faults import Fault, status_of
 from antiphon.adapters.fields import json_text
+from antiphon.adapters.recall import dropped, recalled
 from antiphon.core import parts
 from antiphon.core.items import ExtensionItem
 from antiphon.core.parts import Part
@@ -61,6 +62,7 @@ class AnthropicDecoder(Decoder):
         reasoning = prompt.request.reasoning
         self._summarised = bool(reasoning and reasoning.summary)
         self._sourced = SOURCES in prompt.request.include
+        self._may_call = not recalled(prompt)
         self._searches = any(tool.type in WEB_SEARCH for tool in prompt.request.tools)
         self._open: dict[int, Opened] = {}
         self._last: Opened | None = None
@@ -136,6 +138,9 @@ class AnthropicDecoder(Decoder):
             case "redacted_thinking" if block.data:
                 sealed = json_text(Seal(redacted=block.data))
                 return (parts.Reasoning(key=index, encrypted_content=sealed),)
+            case "tool_use" if not self._may_call:
+                del self._open[index]
+                return (dropped(block.name or ""),)
             case "tool_use":
                 self._calls = True
                 return (parts.Call(index, block.name or "", call_id=block.id or ""),)

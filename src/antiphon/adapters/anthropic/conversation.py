@@ -13,6 +13,7 @@ from typing import cast
 from antiphon.adapters import media
 from antiphon.adapters.anthropic.models import Claude
 from antiphon.adapters.anthropic.shapes import SLUG, Seal
+from antiphon.adapters.anthropic.tools import MAX_NAME
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.fields import Fields, arguments_in, read_as
 from antiphon.adapters.story import SILENCE, Speech, directed, legal_id, legal_name, pieces, tell
@@ -33,7 +34,6 @@ Turn = tuple[str, list[Fields]]
 PDF = "application/pdf"
 THOUGHTS = ("thinking", "redacted_thinking")
 LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]+")
-MAX_NAME = 128
 
 
 class Script:

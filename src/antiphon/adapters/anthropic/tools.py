@@ -11,6 +11,7 @@ from antiphon.adapters.anthropic.shapes import SLUG
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.fields import Fields, filled
 from antiphon.adapters.forced import NAME as ANSWER
+from antiphon.adapters.recall import EMPTY, recalled
 from antiphon.core.request import JsonSchemaFormat, Request
 from antiphon.core.schema import Schema, is_array, is_object
 from antiphon.core.tools import (
@@ -23,7 +24,7 @@ from antiphon.core.tools import (
     must_call,
 )
 
-EMPTY: Schema = {"type": "object", "properties": {}}
+MAX_NAME = 128
 WEB_SEARCH_TOOL: Fields = {"type": "web_search_20250305", "name": "web_search"}
 """The version that every model has which can search at all."""
 
@@ -34,8 +35,10 @@ DOMAINS = ("allowed_domains", "blocked_domains")
 
 
 def tools(prompt: Prompt) -> list[Fields]:
-    """Write the tools."""
-    return [_tool(prompt, tool, index) for index, tool in enumerate(prompt.request.tools)]
+    """Write the tools; without any, those that the history needs."""
+    offered = [_tool(prompt, tool, index) for index, tool in enumerate(prompt.request.tools)]
+    names = recalled(prompt, MAX_NAME)
+    return offered + [{"name": name, "input_schema": EMPTY} for name in names]
 
 
 def _tool(prompt: Prompt, tool: Tool, index: int) -> Fields:
@@ -83,7 +86,7 @@ def tool_choice(prompt: Prompt, claude: Claude) -> Fields | None:
     """Write what must be called, if anything has to be said about it."""
     request = prompt.request
     if not request.tools:
-        return None
+        return {"type": "none"} if recalled(prompt) else None
     asked = must_call(request.tool_choice) and not claude.obeys  # in words
     chosen: Fields = {"type": "auto"} if asked else _chosen(request)
     if not request.parallel_tool_calls and chosen["type"] != "none":

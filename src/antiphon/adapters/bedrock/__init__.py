@@ -29,7 +29,6 @@ UNKNOWN_CALLERS = frozenset(
     """UnrecognizedClientException InvalidSignatureException IncompleteSignatureException
     ExpiredTokenException MissingAuthenticationTokenException InvalidClientTokenId""".split()
 )
-TOO_LONG = re.compile(r"(?i)(?:input|prompt) is too long|context (?:window|length)")
 
 
 class Bedrock(Adapter):
@@ -112,8 +111,6 @@ class Bedrock(Adapter):
         name = headers.get("x-amzn-errortype") or fields.get("__type") or said.code or said.type
         code = str(name or "").partition(":")[0].rpartition("#")[2] or None
         words = said.message or str(fields.get("originalMessage") or "")
-        if code == "ValidationException" and TOO_LONG.search(words):
-            code = "context_length_exceeded"
         return Fault(words, "authentication_error" if code in UNKNOWN_CALLERS else None, code)
 
     def _caches(self, prompt: Prompt) -> bool:

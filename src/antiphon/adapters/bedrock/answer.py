@@ -25,9 +25,9 @@ from antiphon.adapters.bedrock.shapes import (
 )
 from antiphon.adapters.faults import Fault
 from antiphon.adapters.fields import fields_of, filled, json_text
+from antiphon.adapters.recall import dropped, recalled
 from antiphon.core import parts
 from antiphon.core.content import Annotation, ExtensionAnnotation, UrlCitation
-from antiphon.core.items import FunctionCall
 from antiphon.core.parts import Part
 from antiphon.core.surrogates import mend
 from antiphon.wire import eventstream, json
@@ -73,9 +73,7 @@ class BedrockDecoder(Decoder):
         super().__init__(adapter, eventstream.Decoder(MAX_EVENT))
         self._summarised = summarises(prompt)
         self._counts_all = "openai." in prompt.model
-        # Tools are shown while the history has calls, even if there are none to call.
-        history = any(isinstance(item, FunctionCall) for item in prompt.items)
-        self._may_call = bool(prompt.request.tools) or not history
+        self._may_call = not recalled(prompt)
         self._calls: set[int] = set()
         self._block = -1
         self._length = 0
@@ -152,8 +150,7 @@ class BedrockDecoder(Decoder):
         if call.type == "server_tool_use":  # the provider's own affair
             return told
         if not self._may_call:
-            message = f"The model called '{call.name}', which it may not; the call was left out."
-            return [*told, parts.Warn("dropped_call", message)]
+            return [*told, dropped(call.name)]
         self._calls.add(index)
         return [*told, parts.Call(index, call.name, call_id=call.tool_use_id)]
 

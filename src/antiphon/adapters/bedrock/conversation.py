@@ -10,12 +10,13 @@ import re
 from typing import cast
 
 from antiphon.adapters import media
-from antiphon.adapters.anthropic.tools import EMPTY, enforceable
+from antiphon.adapters.anthropic.tools import enforceable
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.bedrock.models import claude
 from antiphon.adapters.bedrock.shapes import Sealed
 from antiphon.adapters.fields import Fields, arguments_in, filled, json_text, read_as
 from antiphon.adapters.media import Media
+from antiphon.adapters.recall import EMPTY, recalled
 from antiphon.adapters.story import Speech, directed, legal_id, legal_name, pieces, tell
 from antiphon.core.content import Content, InputFile, InputImage, text_of
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
@@ -191,13 +192,13 @@ def _name_documents(blocks: list[Fields]) -> None:
 def tool_config(prompt: Prompt, *, cached: bool, must: bool) -> Fields | None:
     """Write the tools, and which of them must be called if `must` is said here, not in words."""
     request = prompt.request
-    called = [item.name for item in prompt.items if isinstance(item, FunctionCall)]
+    called = any(isinstance(item, FunctionCall) for item in prompt.items)
     if request.tool_choice == "none" and not called:
         return None
     tools = [_tool(prompt, tool, index) for index, tool in enumerate(request.tools)]
-    if not tools:  # what was called once must have been a tool
-        names = dict.fromkeys(map(legal_name, called))
-        tools = [{"toolSpec": {"name": n, "inputSchema": {"json": EMPTY}}} for n in names]
+    tools += [
+        {"toolSpec": {"name": name, "inputSchema": {"json": EMPTY}}} for name in recalled(prompt)
+    ]
     if not tools:
         return None
     config: Fields = {"tools": [*tools, CACHE_POINT] if cached else tools}

@@ -83,7 +83,7 @@ class Ollama(Adapter):
         return names_in(body, "models", "name")
 
     def fault(self, status: int, headers: Mapping[str, str], value: object) -> Fault:
-        """Find the error in a body, and the code that its words stand for."""
+        """Find the error in a body."""
         del status, headers
         return fault_of(value)
 

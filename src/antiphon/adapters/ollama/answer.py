@@ -119,7 +119,7 @@ class OllamaDecoder(Decoder):
 
 
 def fault_of(value: object) -> Fault:
-    """Find the error in a body or a line, and the code that its words stand for.
+    """Find the error in a body or a line.
 
     What a runner says arrives as JSON inside the string.
     """
@@ -130,6 +130,4 @@ def fault_of(value: object) -> Fault:
     words = fault.message.lower()
     if "model" in words and "not found" in words:
         return Fault(fault.message, "not_found", "model_not_found", "model")
-    if "context length" in words or "context size" in words:
-        return Fault(fault.message, "invalid_request", "context_length_exceeded")
     return fault
