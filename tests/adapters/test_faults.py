@@ -124,7 +124,11 @@ LONG = "context_length_exceeded"
     [
         ("prompt is too long: 208310 tokens > 200000 maximum", None, LONG),
         ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000", None, LONG),
-        ("The input token count (9) exceeds the maximum number of tokens allowed (8).", "X", LONG),
+        (
+            "The input token count (9) exceeds the maximum number of tokens allowed (8).",
+            "INVALID_ARGUMENT",
+            LONG,
+        ),
         ("Input is too long for requested model.", "ValidationException", LONG),
         ("Number of input tokens exceeds maximum length.", "ValidationException", LONG),
         ("This model's maximum context length is 4096 tokens.", "400", LONG),
@@ -141,6 +145,15 @@ LONG = "context_length_exceeded"
         ("Model Not Exist", "invalid_request_error", "model_not_found"),
         ("prompt is too long", "content_filter", "content_filter"),
         ("'context window' is not one of the values", "invalid_value", "invalid_value"),
+        (
+            "Request refused: 'incorrect api key'.",
+            "content_policy_violation",
+            "content_policy_violation",
+        ),
+        ("Slow down: credit balance is too low.", "slow_down", "slow_down"),
+        ("1 validation error: input_value='the prompt is too long'", "400", "400"),
+        ('Bad body: {"a": "The prompt is too long"}', None, None),
+        ("'max_tokens' is too large: the maximum context length is 8.", "400", "400"),
         ("Not so fast.", "429", "429"),
         ("Not so.", None, None),
     ],

@@ -22,6 +22,7 @@ from antiphon.engine.attempts import is_final
         (400, "billing_error", None, False),
         (400, "invalid_request_error", "context_length_exceeded", False),
         (413, "invalid_request", "context_length_exceeded", False),
+        (413, "tokens", "rate_limit_exceeded", False),
         (400, "invalid_request", "model_not_found", False),
         (400, "invalid_model", "1500", False),
         (400, "invalid_request_error", "model_decommissioned", False),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.adapters.base import Provider
 from antiphon.core.value import ShapeError
 from antiphon.server.settings import Settings
 from tests.asking import ask
@@ -62,3 +63,16 @@ def test_a_server_with_the_most_of_everything_serves_and_stops() -> None:
     with serving(Settings(**most)) as address:  # pyright: ignore[reportArgumentType]
         assert ask(address).status_code == 200
         assert ask(address, stream=True).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "place"),
+    [({"first": 3}, "first"), ({"first_byte": "3"}, "first_byte"), ({"idle": 0}, "idle")],
+)
+def test_a_timeout_of_a_provider_that_makes_no_sense_is_refused_too(
+    timeouts: Any, place: str
+) -> None:
+    good = Provider(name="a", adapter="openai", timeouts={"connect": 5, "total": 0.5})
+    odd = Provider(name="b", adapter="openai", timeouts=timeouts)
+    with pytest.raises(ShapeError, match=rf"^providers\[1\]\.timeouts\.{place}\b"):
+        Settings(providers=[good, odd])

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.adapters.fields import fields_of, list_of, string
-from antiphon.core.errors import STATUS, ErrorCode, ErrorPayload
+from antiphon.core.errors import STATUS, ErrorPayload
 from antiphon.core.surrogates import mend
 
 
@@ -57,18 +56,30 @@ STATUSES = {
 }
 """What an error inside an answer would have been before it, by its code or its type."""
 
+VAGUE = frozenset(
+    """BadRequestError INVALID_ARGUMENT ValidationException bad_request invalid_argument
+    invalid_request invalid_request_error""".split()
+)
+"""Codes that say no more than that a request was refused."""
+
+OWN = r"(?is)\A(?:[^'\"`{\[=]|\w['\u2019]\w|`\w+`){0,200}?"
+"""The words with which an error begins, before it quotes anybody."""
+
 MEANINGS = {
-    "context_length_exceeded": re.compile(
-        r"(?i)(?:input|prompt) is too long|maximum (?:context|prompt) length"
-        r"|exceeds? (?:the )?(?:\w+ )?context (?:size|window|length|limit)"
-        r"|exceeds the maximum number of tokens|number of input tokens exceeds"
-    ),
-    "insufficient_quota": re.compile(r"(?i)credit balance is too low"),
-    "invalid_api_key": re.compile(r"(?i)incorrect api key"),
-    "model_not_found": re.compile(
-        r"(?i)model identifier is invalid|on-demand throughput isn.t supported"
-        r"|(?:not a valid|invalid) model (?:id|name)\b|model not exist"
-    ),
+    code: re.compile(f"{OWN}(?:{words})")
+    for code, words in {
+        "context_length_exceeded": (
+            r"(?:input|prompt) is too long|maximum (?:context|prompt) length"
+            r"|exceeds? (?:the )?(?:\w+ )?context (?:size|window|length|limit)"
+            r"|exceeds the maximum number of tokens|number of input tokens exceeds"
+        ),
+        "insufficient_quota": r"credit balance is too low",
+        "invalid_api_key": r"incorrect api key",
+        "model_not_found": (
+            r"model identifier is invalid|on-demand throughput isn.t supported"
+            r"|(?:not a valid|invalid) model (?:id|name)\b|model not exist"
+        ),
+    }.items()
 }
 """How providers say in words what others, and the specification, have a code for."""
 
@@ -98,10 +109,14 @@ def unreadable(error: Exception) -> Fault:
 
 
 def understood(fault: Fault) -> Fault:
-    """Give an error the code that its words stand for, unless it has one that all know."""
-    if fault.code in get_args(ErrorCode):
+    """Give an error the code that its own words stand for, unless it has one that says something.
+
+    A number or a sentence is none. What an error quotes may be the caller's, or the model's.
+    """
+    code = fault.code or ""
+    if not (code in VAGUE or code.isdecimal() or " " in code or not code):
         return fault
-    meant = (code for code, words in MEANINGS.items() if words.search(fault.message))
+    meant = (code for code, words in MEANINGS.items() if words.match(fault.message))
     return replace(fault, code=next(meant, fault.code))
 
 

@@ -26,7 +26,7 @@ REFUSED = frozenset({400, 413, 422})
 
 APART = frozenset(
     """authentication_error invalid_api_key permission_denied permission_error
-    insufficient_quota billing_error context_length_exceeded
+    insufficient_quota billing_error rate_limit_exceeded context_length_exceeded
     model_not_found invalid_model model_decommissioned""".split()
 )
 """The types and codes of what is wrong with one provider or model alone, though it is told so."""

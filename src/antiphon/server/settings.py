@@ -11,7 +11,7 @@ from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
 from antiphon.server.config import Config, load
-from antiphon.server.tables import read
+from antiphon.server.tables import TIMEOUTS, checked, read
 from antiphon.server.threads import Threads
 
 MOST = 10**12
@@ -116,6 +116,8 @@ class Settings:
             if get_origin(choice.type) is Annotated:
                 example = f"{choice.name} = {choice.default}"
                 read(choice.type, getattr(self, choice.name), choice.name, example)
+        for index, provider in enumerate(self.providers):
+            checked(dict(provider.timeouts), TIMEOUTS, f"providers[{index}].timeouts")
 
     @classmethod
     def from_config(
