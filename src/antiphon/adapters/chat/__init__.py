@@ -59,8 +59,6 @@ class Chat(Adapter):
     habits = Habits()
     learns = refusals.FEATURES
     """What a server may be found to lack, by its refusing it."""
-    lacking: frozenset[str] = frozenset()
-    """What it was found to lack."""
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as a chat request."""
@@ -79,10 +77,6 @@ class Chat(Adapter):
         """Return what hears the answer."""
         del prompt
         return ChatDecoder(self)
-
-    def has(self, prompt: Prompt) -> frozenset[str]:
-        """Return the features that a prompt may use, without those that were refused."""
-        return super().has(prompt) - self.lacking
 
     def instead(self, error: UpstreamError) -> Adapter | None:
         """Return Responses for a model that chat does not have, or this one asking for less."""
