@@ -489,10 +489,17 @@ def test_a_model_that_refuses_an_effort_is_asked_without_and_from_then_on(
         assert warning["message"] == f"{name} has no 'reasoning' for this model; it was not sent."
 
 
-def test_not_to_think_is_what_it_does_anyway(served: House, model: str) -> None:
-    playing(served, "openai", refusal(NO_EFFORT), text(False, "Hi"))
-    response = response_of(served, stream=False, model=model, reasoning={"effort": "none"})
-    assert warned(response) == []
+@pytest.mark.parametrize("stream", [False, True])
+def test_not_to_think_is_no_less_an_effort_that_it_refuses(
+    served: House, model: str, stream: bool
+) -> None:
+    there = playing(served, "openai", refusal(NO_EFFORT), text(stream, "Hi"))
+    wish = {"model": model, "reasoning": {"effort": "none"}, "stream": stream}
+    responses = [response_of(served, **wish) for _ in range(2)]
+    assert [warned(response) for response in responses] == [["reasoning"]] * 2
+    efforts = [sent.json.get("reasoning_effort") for sent in there.requests]
+    assert efforts == ["none", None, None]
+    assert warned(response_of(served, model=model, stream=stream)) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])

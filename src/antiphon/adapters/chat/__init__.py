@@ -133,7 +133,7 @@ class Chat(Adapter):
         if isinstance(choice, FunctionToolChoice) and refusals.NAMED_CHOICE in self.lacking:
             tools, choice = [tool for tool in tools if may_call(tool, choice)], "required"
         body: Fields = {"tools": [self.tool(tool) for tool in tools]}
-        if choice != "auto" and "tool_choice" in has:
+        if choice != "auto":
             body["tool_choice"] = self.choice(choice)
         if not request.parallel_tool_calls and "parallel_tool_calls" in has:
             body["parallel_tool_calls"] = False
