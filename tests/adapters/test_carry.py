@@ -9,7 +9,7 @@ from antiphon.core.items import ExtensionItem, Item, user
 from antiphon.core.request import Request
 from tests.adapters.everywhere import NAMES, SCRIPTS, provider
 from tests.adapters.hearing import asked
-from tests.adapters.scripts import TOOL
+from tests.adapters.scripts import FORMAT, TIME, TOOL
 
 TRANSLATED = [name for name in NAMES if name != "responses"]
 """The dialects that are not the protocol's own."""
@@ -30,6 +30,34 @@ def test_a_format_of_json_without_a_schema_is_json_of_any_shape(name: str, schem
     asking = asked(adapter(name), text={"format": format})
     assert asking.body == asked(adapter(name), text={"format": {"type": "json_object"}}).body
     assert asking.warnings == []
+
+
+FORCED = ("tool_choice", "toolChoice", "toolConfig': {'function", "allowed_tools", "required'}")
+"""How the dialects say what must be called."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("choice", ["auto", "none"])
+@pytest.mark.parametrize("tools", [[], [TOOL]])
+def test_the_answers_tool_is_offered_where_nothing_can_be_demanded(
+    name: str, choice: str, tools: list[dict]
+) -> None:
+    lacking = Capabilities(lacks=frozenset({"json_schema", "tools_with_format", "tool_choice"}))
+    wish = {"text": FORMAT, "tools": tools, "tool_choice": choice}
+    sent = str(asked(adapter(name), capabilities=lacking, **wish).body)
+    assert "final_answer" in sent
+    assert ("'weather'" in sent) == (bool(tools) and choice == "auto")
+    assert not [word for word in FORCED if word in sent]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tools_that_are_not_allowed_are_not_shown_where_nothing_can_be_chosen(name: str) -> None:
+    allowed = {"type": "allowed_tools", "tools": [{"type": "function", "name": "time"}]}
+    lacking = Capabilities(lacks=frozenset({"tool_choice"}))
+    wish = {"tools": [TOOL, TIME], "tool_choice": allowed | {"mode": "auto"}}
+    sent = str(asked(adapter(name), capabilities=lacking, **wish).body)
+    assert ("'time'" in sent, "'weather'" in sent) == (True, False)
+    assert not [word for word in FORCED if word in sent]
 
 
 # --- content --------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
+from time import sleep
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from tests.serving import serving
 from tests.upstream import Answer, ScriptedUpstream, sse, whole
 
 TEXT = SCRIPTS["openai"].SCENES["text"]
+CALL = SCRIPTS["openai"].SCENES["call"]
 CALLED = SCRIPTS["responses"].SCENES["call"]
 EFFORT: dict[str, Any] = {"reasoning": {"effort": "medium"}}
 ANY_JSON: dict[str, Any] = {"text": {"format": {"type": "json_object"}}}
@@ -485,10 +489,17 @@ def test_a_model_that_refuses_an_effort_is_asked_without_and_from_then_on(
         assert warning["message"] == f"{name} has no 'reasoning' for this model; it was not sent."
 
 
-def test_not_to_think_is_what_it_does_anyway(served: House, model: str) -> None:
-    playing(served, "openai", refusal(NO_EFFORT), text(False, "Hi"))
-    response = response_of(served, stream=False, model=model, reasoning={"effort": "none"})
-    assert warned(response) == []
+@pytest.mark.parametrize("stream", [False, True])
+def test_not_to_think_is_no_less_an_effort_that_it_refuses(
+    served: House, model: str, stream: bool
+) -> None:
+    there = playing(served, "openai", refusal(NO_EFFORT), text(stream, "Hi"))
+    wish = {"model": model, "reasoning": {"effort": "none"}, "stream": stream}
+    responses = [response_of(served, **wish) for _ in range(2)]
+    assert [warned(response) for response in responses] == [["reasoning"]] * 2
+    efforts = [sent.json.get("reasoning_effort") for sent in there.requests]
+    assert efforts == ["none", None, None]
+    assert warned(response_of(served, model=model, stream=stream)) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -499,6 +510,63 @@ def test_a_model_may_lack_both(served: House, model: str, stream: bool) -> None:
         response = response_of(served, **wish)
         assert (said(response), warned(response)) == (chat.REPORT, ["reasoning"])
     assert len(there.requests) == 4
+    assert not {"reasoning_effort", "response_format"} & there.requests[-1].json.keys()
+
+
+# --- what is remembered ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_is_demanded_is_the_servers_to_refuse_whatever_it_refused_before(
+    served: House, model: str, stream: bool
+) -> None:
+    refusals = [refusal(NO_SCHEMA), refusal(NO_DEMAND)]
+    there = playing(served, "openai", *refusals, answer(stream))
+    wish = {"model": model, "stream": stream}
+    response_of(served, **wish, **REPORT)
+    demand = {"tools": [TOOL], "tool_choice": "required"}
+    there.play(streamed(CALL) if stream else in_one_piece(CALL), answer(stream))
+    assert response_of(served, **wish, **demand)["output"][0]["type"] == "function_call"
+    assert there.requests[-1].json["tool_choice"] == "required"
+    response_of(served, **wish, **REPORT)
+    assert not {"response_format", "tool_choice"} & there.requests[-1].json.keys()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_responses_cannot_carry_is_asked_in_chat_whatever_it_refused_before(
+    served: House, model: str, stream: bool
+) -> None:
+    there = playing(served, "openai", refusal(OLDER), in_one_piece(CALLED))
+    response_of(served, stream=False, model=model, tools=[TOOL], **EFFORT)
+    there.play(text(stream, "Hi"))
+    response = response_of(served, stream=stream, model=model, stop=["END"])
+    assert (said(response), warned(response)) == ("Hi", [])
+    there.play(in_one_piece(CALLED))
+    response_of(served, stream=False, model=model, tools=[TOOL], **EFFORT)
+    paths = [sent.path.removeprefix("/v1/") for sent in there.requests]
+    assert paths == ["chat/completions", "responses", "chat/completions", "responses"]
+
+
+def test_but_what_chat_refuses_then_is_refused_with_the_param(served: House, model: str) -> None:
+    there = playing(served, "openai", refusal(ONLY_RESPONSES), in_one_piece(CALLED))
+    response_of(served, stream=False, model=model)
+    there.play(refusal(ONLY_RESPONSES))
+    answered = ask(served.address, model=model, stop=["END"])
+    assert (answered.status_code, answered.json()["error"]["param"]) == (400, "stop")
+
+
+def test_what_two_requests_find_out_at_once_adds_up(served: House, model: str) -> None:
+    slow = replace(refusal(NO_EFFORT), late=0.5)
+    played = [slow, refusal(NO_SCHEMA), answer(False), text(False, "Hi"), answer(False)]
+    there = playing(served, "openai", *played)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(response_of, served, stream=False, model=model, **EFFORT)
+        while not there.requests:
+            sleep(0.01)
+        response_of(served, stream=False, model=model, **REPORT)
+        assert said(first.result()) == "Hi"
+    response_of(served, stream=False, model=model, **EFFORT, **REPORT)
+    assert len(there.requests) == 5
     assert not {"reasoning_effort", "response_format"} & there.requests[-1].json.keys()
 
 

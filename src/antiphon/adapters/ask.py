@@ -14,5 +14,5 @@ def ask(adapter: Adapter, prompt: Prompt) -> tuple[Upstream, Decoder]:
     given = carried(adapter, prompt)
     if not needed(adapter, given):
         return adapter.encode(given), adapter.decoder(given)
-    asked = forced(given)
+    asked = forced(adapter, given)
     return adapter.encode(asked), ForcedDecoder(adapter.decoder(asked), given.request)

@@ -131,6 +131,9 @@ class Adapter(ABC):
     item_types: ClassVar[frozenset[str]] = frozenset()
     """The items beside the specification's that this dialect can read, as `slug:name`."""
 
+    lacking: frozenset[str] = frozenset()
+    """What it was found to lack, by the server's refusing it."""
+
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self.base_url = (provider.base_url or self.default_url or "").rstrip("/")
@@ -155,7 +158,7 @@ class Adapter(ABC):
 
     def has(self, prompt: Prompt) -> frozenset[str]:
         """Return the features that a prompt may use."""
-        return self.carries - prompt.capabilities.lacks - self.lacks(prompt.model)
+        return self.carries - prompt.capabilities.lacks - self.lacks(prompt.model) - self.lacking
 
     @abstractmethod
     def encode(self, prompt: Prompt) -> Upstream:

@@ -160,7 +160,9 @@ class Carrier:
                 self._leave_out(feature)
                 request = feature.without(request)
         if "reasoning" not in self._has and request.reasoning:
-            request = replace(request, reasoning=None)  # not to think is what it does anyway
+            if "reasoning" in self._adapter.lacking and request.reasoning.effort:
+                self._leave_out(FEATURES["reasoning"])  # it may well think, whatever it refuses
+            request = replace(request, reasoning=None)  # not to think is what others do anyway
         return request
 
     def _leave_out(self, feature: Feature) -> None:
@@ -181,7 +183,7 @@ class Carrier:
         if isinstance(choice, ExtensionToolChoice) and not self._adapter.hosts(choice.type):
             self._refuse(f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'.")
         offered = [tool for index, tool in enumerate(request.tools) if self._tool(tool, index)]
-        if isinstance(choice, AllowedTools) and "allowed_tools" in self._has:
+        if isinstance(choice, AllowedTools) and self._has >= {"tool_choice", "allowed_tools"}:
             choice = self._narrowed(choice)
         elif isinstance(choice, AllowedTools):
             # Those that may not be called are not even shown: no model can call them then.

@@ -1,9 +1,10 @@
 """JSON from a model that has no JSON mode: the answer is a tool that it must call.
 
 The tool's parameters are the schema, and its arguments, as they come, are the text of the answer.
-If there are other tools too, the model must call one of them or this one. What comes is checked
-against the schema at the end: an answer that does not satisfy it is a failure, never completed. A
-schema is the client's, and may name addresses; nothing is ever fetched for it.
+If there are other tools too, the model must call one of them or this one. Of a model that lacks
+`tool_choice` nothing can be demanded, and it is offered the tool. What comes is checked against the
+schema at the end: an answer that does not satisfy it is a failure, never completed. A schema is the
+client's, and may name addresses; nothing is ever fetched for it.
 """
 
 from collections.abc import Iterable
@@ -36,7 +37,7 @@ def needed(adapter: Adapter, prompt: Prompt) -> bool:
     return not (wanted in has and together)
 
 
-def forced(prompt: Prompt) -> Prompt:
+def forced(adapter: Adapter, prompt: Prompt) -> Prompt:
     """Return the prompt with the answer as a tool."""
     request = prompt.request
     tool = FunctionTool(
@@ -47,6 +48,8 @@ def forced(prompt: Prompt) -> Prompt:
     answer = FunctionToolChoice(name=tool.name)
     choice = demanded(request, answer)
     tools = [tool] if choice == answer else [*request.tools, tool]
+    if "tool_choice" not in adapter.has(prompt):
+        choice = "auto"
     text = TextConfig(verbosity=request.text.verbosity)
     return replace(prompt, request=replace(request, tools=tools, tool_choice=choice, text=text))
 

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -63,7 +63,8 @@ class Link:
         timeouts: Timeouts | None = None,
     ) -> None:
         self.provider = provider
-        self._adapter = adapter_for(provider)
+        self.own = adapter_for(provider)
+        """The adapter that is asked through as long as nothing else is known."""
         self._others: dict[str, Adapter] = {}
         self._client = client
         self._key = key
@@ -72,7 +73,7 @@ class Link:
         if provider.timeouts:
             self._timeouts = replace(timeouts or Timeouts(), **provider.timeouts)
         self._budget = Budget()
-        self._signer: Signer = signer(self._adapter.credential(), key)
+        self._signer: Signer = signer(self.own.credential(), key)
         self._secret = key.strip() if key else ""
 
     def hush(self, words: str) -> str:
@@ -81,7 +82,7 @@ class Link:
 
     def adapter(self, model: str) -> Adapter:
         """Return the adapter that a model is asked through."""
-        return self._others.get(model, self._adapter)
+        return self._others.get(model, self.own)
 
     def remember(self, model: str, other: Adapter) -> None:
         """Ask a model in another way from now on, which has worked."""
@@ -89,6 +90,8 @@ class Link:
         logger.info("%.100r is asked as '%s' from now on", name, other.name)
         if len(self._others) >= MANY_MODELS:
             self._others.clear()  # they are learnt again
+        if type(before := self.adapter(model)) is type(other):
+            other.lacking |= before.lacking  # of two requests at once each may find something
         self._others[model] = other
 
     async def open(self, adapter: Adapter, sent: Upstream, *, hurried: bool = False) -> Exchange:
@@ -179,6 +182,15 @@ def is_name(model: str) -> bool:
     return bool(model) and DOTS.isdisjoint(STEPS.split(model))
 
 
+class Question(NamedTuple):
+    """One turn, written for one adapter."""
+
+    adapter: Adapter
+    prompt: Prompt
+    sent: Upstream
+    decoder: Decoder
+
+
 class UpstreamModel(Model):
     """One model of a provider."""
 
@@ -200,22 +212,22 @@ class UpstreamModel(Model):
 
     async def answer(self, turn: Turn, sink: Sink) -> None:
         """Ask the provider, and hear its answer."""
-        adapter = known = self._link.adapter(self._model)
+        question = first = self._first(turn, live=sink.live)
         for others in reversed(range(MANY_WAYS)):
             try:
-                await self._ask(adapter, turn, sink)
+                await self._ask(question, turn, sink)
                 break
             except UpstreamError as error:
-                other = adapter.instead(error) if others and not sink.spoken else None
+                other = question.adapter.instead(error) if others and not sink.spoken else None
                 if other is None:
                     raise
-                adapter = other
-        if adapter is not known:
-            self._link.remember(self._model, adapter)
+            question = self._question(other, turn, live=sink.live)
+        if question is not first:
+            self._link.remember(self._model, question.adapter)
 
     async def count(self, turn: Turn) -> int | None:
         """Have the provider count, if it does; raises RequestError."""
-        adapter = self._link.adapter(self._model)
+        adapter = self._link.own
         counting = adapter.counting(carried(adapter, self._prompt(turn, live=False)))
         if counting is None:
             return None
@@ -230,9 +242,26 @@ class UpstreamModel(Model):
     def _prompt(self, turn: Turn, *, live: bool) -> Prompt:
         return Prompt(self._model, turn.request, turn.items, live, self._capabilities)
 
-    async def _ask(self, adapter: Adapter, turn: Turn, sink: Sink) -> None:
-        prompt = self._prompt(turn, live=sink.live)
-        sent, decoder = ask(adapter, prompt)
+    def _first(self, turn: Turn, *, live: bool) -> Question:
+        """Write a turn as the model is known to want it, or as any other if it cannot be so.
+
+        What was found out by other requests is no reason to refuse this one: let the provider.
+        """
+        known, own = self._link.adapter(self._model), self._link.own
+        try:
+            return self._question(known, turn, live=live)
+        except RequestError:
+            if known is own:
+                raise
+        return self._question(own, turn, live=live)
+
+    def _question(self, adapter: Adapter, turn: Turn, *, live: bool) -> Question:
+        """Write a turn for an adapter; raises RequestError."""
+        prompt = self._prompt(turn, live=live)
+        return Question(adapter, prompt, *ask(adapter, prompt))
+
+    async def _ask(self, question: Question, turn: Turn, sink: Sink) -> None:
+        adapter, prompt, sent, decoder = question
         exchange = await self._link.open(adapter, sent, hurried=self._hurried)
         try:
             unread = [] if adapter.passes_unknown else warnings(turn.request)

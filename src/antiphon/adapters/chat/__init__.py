@@ -59,8 +59,6 @@ class Chat(Adapter):
     habits = Habits()
     learns = refusals.FEATURES
     """What a server may be found to lack, by its refusing it."""
-    lacking: frozenset[str] = frozenset()
-    """What it was found to lack."""
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as a chat request."""
@@ -79,10 +77,6 @@ class Chat(Adapter):
         """Return what hears the answer."""
         del prompt
         return ChatDecoder(self)
-
-    def has(self, prompt: Prompt) -> frozenset[str]:
-        """Return the features that a prompt may use, without those that were refused."""
-        return super().has(prompt) - self.lacking
 
     def instead(self, error: UpstreamError) -> Adapter | None:
         """Return Responses for a model that chat does not have, or this one asking for less."""
@@ -139,7 +133,7 @@ class Chat(Adapter):
         if isinstance(choice, FunctionToolChoice) and refusals.NAMED_CHOICE in self.lacking:
             tools, choice = [tool for tool in tools if may_call(tool, choice)], "required"
         body: Fields = {"tools": [self.tool(tool) for tool in tools]}
-        if choice != "auto" and "tool_choice" in has:
+        if choice != "auto":
             body["tool_choice"] = self.choice(choice)
         if not request.parallel_tool_calls and "parallel_tool_calls" in has:
             body["parallel_tool_calls"] = False
