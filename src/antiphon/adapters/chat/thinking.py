@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from antiphon.adapters.fields import Fields, fields_of, given, json_text, list_of, string
-from antiphon.core.parts import Reasoning
+from antiphon.core.parts import Key, Reasoning
+from antiphon.core.surrogates import mended
 
 WORDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 """The details that come in bits, and where each has its words."""
@@ -26,19 +27,14 @@ class Seal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     details: list[Fields] = []
     """The details of the thinking, as OpenRouter has them."""
     extra: Fields = {}
-    """The `extra_content` of the call that follows."""
-    late: bool = False
-    """Whether that call does not follow, but goes before: it was told already."""
+    """The `extra_content` of a call."""
+    call: str = ""
+    """The id of that call; where it came without one, it is the next."""
 
 
-def signed(extra: object, *, late: bool = False) -> list[Reasoning]:
-    """Tell what stands beside a call, as an item of its own."""
-    fields = fields_of(extra)
-    if not fields:
-        return []
-    return [
-        Reasoning(key="call", encrypted_content=json_text(Seal(field="", extra=fields, late=late)))
-    ]
+def sealed(seal: Seal, key: Key = 0) -> Reasoning:
+    """Tell a seal, in which an emoji may have come in halves."""
+    return Reasoning(key=key, encrypted_content=json_text(mended(seal)))
 
 
 class Thinking:
@@ -74,7 +70,7 @@ class Thinking:
             return []
         seal = Seal(field=self.field, details=[joined(bits) for bits in self.details])
         self.details = []
-        return [Reasoning(encrypted_content=json_text(seal))]
+        return [sealed(seal)]
 
 
 def continues(bits: Sequence[Fields], bit: Fields) -> bool:
