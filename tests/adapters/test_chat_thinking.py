@@ -70,14 +70,51 @@ def test_details_are_sealed_with_the_thinking_before_the_words(pieces: int):
     assert response.output_text == "Fine, and you?"
 
 
-def test_details_after_words_are_an_item_of_their_own_and_the_words_go_on():
-    words = [{"content": word} for word in ("One", "Two")]
-    late = {"reasoning_details": [DETAIL]}
-    response = streamed(*words, late, *words, late)
+LATER = DETAIL | {"index": 1}
+WORDS = [{"content": word} for word in ("One", "Two", "Three")]
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 7])
+@pytest.mark.parametrize(
+    "amid",
+    [
+        [{"reasoning_details": [DETAIL]}],
+        [{"reasoning_details": [DETAIL], "content": "Two"}],
+        [{"reasoning_details": [DETAIL], "content": ""}],
+        [{"content": ""}, {"reasoning_details": [DETAIL]}],
+    ],
+    ids=["alone", "with words", "with none", "after none"],
+)
+def test_details_amid_the_words_leave_them_one_message(amid: list[dict], pieces: int):
+    response = streamed(*WORDS, *amid, *WORDS, {"reasoning_details": [LATER]}, pieces=pieces)
+    sealed = ("reasoning", {"field": "", "details": [DETAIL, LATER]})
+    assert seals(response) == [("message", None), sealed]
+    two = "Two" if amid[0].get("content") else ""
+    assert response.output_text == f"OneTwoThree{two}OneTwoThree"
+    assert back(response)["reasoning_details"] == [DETAIL, LATER]
+
+
+def test_details_amid_the_words_are_told_before_a_call():
+    response = streamed(
+        WORDS[0], {"reasoning_details": [DETAIL]}, WORDS[1], calls(begin(0, "a", "weather", BERLIN))
+    )
     sealed = ("reasoning", {"field": "", "details": [DETAIL]})
-    assert seals(response) == [("message", None), sealed, ("message", None), sealed]
-    assert response.output_text == "OneTwoOneTwo"
-    assert back(response)["reasoning_details"] == [DETAIL, DETAIL]
+    assert seals(response) == [("message", None), sealed, ("function_call", None)]
+
+
+def test_details_amid_the_words_are_told_with_the_next_thinking():
+    response = streamed(
+        WORDS[0], {"reasoning_details": [DETAIL]}, WORDS[1], thought("Hm.", LATER), WORDS[2]
+    )
+    sealed = ("reasoning", {"field": "reasoning", "details": [DETAIL, LATER]})
+    assert seals(response) == [("message", None), sealed, ("message", None)]
+
+
+@pytest.mark.parametrize("first", [{}, {"role": "assistant", "content": ""}])
+def test_details_before_any_words_are_told_before_them(first: dict):
+    response = streamed(first, {"reasoning_details": [DETAIL]}, *WORDS)
+    sealed = ("reasoning", {"field": "", "details": [DETAIL]})
+    assert seals(response) == [sealed, ("message", None)]
 
 
 def test_no_seal_of_a_chat_goes_to_a_model_that_is_asked_in_responses_later():

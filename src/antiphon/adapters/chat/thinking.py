@@ -7,6 +7,7 @@ signature is missing.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -40,11 +41,11 @@ def sealed(seal: Seal, key: Key = 0) -> Reasoning:
 class Thinking:
     """The thinking of one answer, while it is heard."""
 
-    __slots__ = ("begun", "details", "field")
+    __slots__ = ("details", "field", "last")
 
     def __init__(self) -> None:
-        self.begun = False
-        """Whether what was said last was thinking."""
+        self.last: Literal["", "thinking", "words"] = ""
+        """What was said last."""
         self.field = ""
         """Where the last of it came."""
         self.details: list[list[Fields]] = []
@@ -52,7 +53,8 @@ class Thinking:
 
     def think(self, text: str, field: str) -> Reasoning:
         """Tell thinking, and with the first of it where it belongs."""
-        begun, self.begun, self.field = self.begun, True, field
+        begun = self.last == "thinking"
+        self.last, self.field = "thinking", field
         seal = None if begun else json_text(Seal(field=field))
         return Reasoning(text, encrypted_content=seal)
 
@@ -63,6 +65,12 @@ class Thinking:
                 self.details[-1].append(bit)
             else:
                 self.details.append([bit])
+
+    @property
+    def is_due(self) -> bool:
+        """Whether details are told before words: those that come amid them wait for what is next,
+        lest one message become two."""
+        return bool(self.details) and self.last != "words"
 
     def rest(self) -> list[Reasoning]:
         """Tell the details that were heard, since something else begins."""
