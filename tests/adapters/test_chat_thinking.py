@@ -1,15 +1,18 @@
 """What a chat's thinking has to go back with, heard in any order."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from antiphon.adapters.chat.answer import ChatDecoder
 from antiphon.adapters.chat.conversation import CALL_ID
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.responses import written
 from antiphon.adapters.story import legal_id
+from antiphon.core.parts import Reasoning
 from antiphon.core.response import Response
 from antiphon.core.value import plain
 from tests.adapters.chatting import HELLO
@@ -21,6 +24,8 @@ from tests.adapters.scripts.openai import (
     begin,
     call,
     calls,
+    chunk,
+    frame,
     more,
     stream,
     whole,
@@ -148,6 +153,32 @@ def test_details_that_are_whole_stay_apart(details: list[dict]):
         ),
     ):
         assert back(response)["reasoning_details"] == details
+
+
+def test_a_detail_in_very_many_bits_is_put_together_as_they_come():
+    bit = frame(chunk({"reasoning_details": [BITS[0] | {"format": "x"}]}))
+    decoder = ChatDecoder(CHAT)
+    decoder.feed(bit * 100)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(100):
+            decoder.feed(bit * 100)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 10_000 * 4 * len("Let me")
+    [seal, _] = decoder.feed(frame(chunk({"content": "Hi"})))
+    whole = BITS[0] | {"format": "x", "text": "Let me" * 10_100}
+    assert isinstance(seal, Reasoning)
+    assert json.loads(seal.encrypted_content or "") == {"field": "", "details": [whole]}
+
+
+def test_an_emoji_in_halves_is_whole_in_its_detail():
+    bits = [DETAIL | {"text": half} for half in ("Sun \ud83c", "\udf1e")]
+    response = streamed(*[{"reasoning_details": [bit]} for bit in bits], WORDS[0])
+    details = [DETAIL | {"text": "Sun \U0001f31e"}]
+    assert seals(response)[0] == ("reasoning", {"field": "", "details": details})
 
 
 @pytest.mark.parametrize("odd", ["details", {"type": "x"}, [], [None, "x", {}], 7])

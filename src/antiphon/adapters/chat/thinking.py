@@ -6,7 +6,6 @@ in bits. Gemini signs calls in their `extra_content`, and refuses a conversation
 signature is missing.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -38,6 +37,43 @@ def sealed(seal: Seal, key: Key = 0) -> Reasoning:
     return Reasoning(key=key, encrypted_content=json_text(mended(seal)))
 
 
+class Detail:
+    """One detail of the thinking, put together as its bits come."""
+
+    __slots__ = ("_fields", "_words")
+
+    def __init__(self, bit: Fields) -> None:
+        self._fields = bit
+        self._words: bytearray | None = None
+        """What it says in all its bits, if there are several."""
+
+    def goes_on(self, bit: Fields) -> bool:
+        """Tell whether a bit belongs to this detail; a signature comes last."""
+        same = all(self._fields.get(name) == bit.get(name) for name in ("type", "index"))
+        counted = isinstance(bit.get("index"), int) and string(bit.get("type")) in WORDS
+        return same and counted and not self._fields.get("signature")
+
+    def add(self, bit: Fields) -> None:
+        """Add a bit."""
+        if self._words is None:
+            self._words = bytearray(self._said(self._fields))
+        self._words += self._said(bit)
+        self._fields = given(self._fields | given(bit))
+
+    def whole(self) -> Fields:
+        """Return the detail: one that came in one bit, as it came."""
+        if self._words is None:
+            return self._fields
+        return self._fields | {self._place: self._words.decode(errors="surrogatepass")}
+
+    @property
+    def _place(self) -> str:
+        return WORDS[string(self._fields["type"])]
+
+    def _said(self, bit: Fields) -> bytes:
+        return string(bit.get(self._place)).encode(errors="surrogatepass")
+
+
 class Thinking:
     """The thinking of one answer, while it is heard."""
 
@@ -48,8 +84,8 @@ class Thinking:
         """What was said last."""
         self.field = ""
         """Where the last of it came."""
-        self.details: list[list[Fields]] = []
-        """The details that have not been told, each in its bits."""
+        self.details: list[Detail] = []
+        """The details that have not been told."""
 
     def think(self, text: str, field: str) -> Reasoning:
         """Tell thinking, and with the first of it where it belongs."""
@@ -61,10 +97,10 @@ class Thinking:
     def detail(self, details: object) -> None:
         """Hear details, or bits of them."""
         for bit in filter(None, map(fields_of, list_of(details))):
-            if self.details and continues(self.details[-1], bit):
-                self.details[-1].append(bit)
+            if self.details and self.details[-1].goes_on(bit):
+                self.details[-1].add(bit)
             else:
-                self.details.append([bit])
+                self.details.append(Detail(bit))
 
     @property
     def is_due(self) -> bool:
@@ -76,25 +112,6 @@ class Thinking:
         """Tell the details that were heard, since something else begins."""
         if not self.details:
             return []
-        seal = Seal(field=self.field, details=[joined(bits) for bits in self.details])
+        seal = Seal(field=self.field, details=[detail.whole() for detail in self.details])
         self.details = []
         return [sealed(seal)]
-
-
-def continues(bits: Sequence[Fields], bit: Fields) -> bool:
-    """Tell whether a bit belongs to the detail before it; a signature comes last."""
-    same = all(bits[-1].get(name) == bit.get(name) for name in ("type", "index"))
-    counted = isinstance(bit.get("index"), int) and string(bit.get("type")) in WORDS
-    return same and counted and not bits[-1].get("signature")
-
-
-def joined(bits: Sequence[Fields]) -> Fields:
-    """Put the bits of a detail together."""
-    first, *others = bits
-    if not others:
-        return first
-    whole: Fields = {}
-    for bit in bits:
-        whole |= given(bit)
-    words = WORDS[string(first["type"])]
-    return whole | {words: "".join(string(bit.get(words)) for bit in bits)}
