@@ -47,7 +47,7 @@ REASONS: Mapping[str, parts.Reason] = {
 BROKEN = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
 """Reasons that are failures: OpenRouter's and Mistral's, DeepSeek's, vLLM's, and Zhipu's."""
 
-WORDS = frozenset({"text", "thinking", "refusal"})
+PLAIN = frozenset({"text", "thinking", "refusal"})
 """The pieces of content that are words, if they hold anything."""
 
 READ = Reader(Chunk, tidied)
@@ -72,10 +72,10 @@ class ChatDecoder(Decoder):
     def feed(self, data: bytes | None) -> list[Part]:
         """Return the parts that some bytes complete; words that come as before, without ado."""
         if data and self.words and (said := self.words(data)):
-            self._thinking.begun = False
+            self._thinking.last = "words"
             return [parts.Text(words) for words in said]
         told = super().feed(data)
-        between = not (self._events.inside or self.done or self._thinking.details)
+        between = not (self._events.inside or self.done or self._thinking.is_due)
         self.words = self._refrain.words if between and self._refrain.is_known else None
         return told
 
@@ -106,9 +106,9 @@ class ChatDecoder(Decoder):
                 and not (said.reasoning_content or said.reasoning or said.tool_calls)
                 and not (said.refusal or said.function_call or said.annotations)
                 and not (said.images or said.audio or said.reasoning_details)
-                and not self._thinking.details
+                and not (self._thinking.details and self._thinking.is_due)
             ):
-                self._thinking.begun = False
+                self._thinking.last = "words"
                 if self._refrain.trials:
                     self._refrain.learn(data, words, words_in)
                 return (parts.Text(words),)
@@ -162,7 +162,8 @@ class ChatDecoder(Decoder):
             told.append(self._thinking.think(thinking, field))
         if said.reasoning_details:
             self._thinking.detail(said.reasoning_details)
-        if said.content or said.refusal or called:
+        words = said.content or said.refusal
+        if called or (words and self._thinking.is_due):
             told += self._thinking.rest()
         if isinstance(said.content, list):
             self._pieces(said.content, told)
@@ -175,8 +176,10 @@ class ChatDecoder(Decoder):
             told.extend(notes_of(said.annotations))
         if called:
             told.extend(self._calls.heard(called))
-        if told:
-            self._thinking.begun = not called and type(told[-1]) is parts.Reasoning
+        if called:
+            self._thinking.last = ""
+        elif told and type(told[-1]) is not parts.Reasoning:
+            self._thinking.last = "words" if words or self._thinking.last == "words" else ""
         if said.images or said.audio or has_more_than_words(said.content):
             told += self.left_out()
 
@@ -188,7 +191,7 @@ class ChatDecoder(Decoder):
             elif piece.refusal:
                 told.append(parts.Refusal(piece.refusal))
             elif piece.text:
-                self._thinking.begun = False
+                self._thinking.last = "words"
                 told.append(parts.Text(piece.text))
         if len(told) == before:
             told.append(parts.Text(""))
@@ -260,6 +263,6 @@ def has_more_than_words(content: list[Piece] | str | None) -> bool:
     """Tell whether any piece of content, or of a thought in it, is none: an image, say."""
     return isinstance(content, list) and any(
         has_more_than_words(piece.thinking)
-        or not (piece.type in WORDS or piece.text or piece.thinking or piece.refusal)
+        or not (piece.type in PLAIN or piece.text or piece.thinking or piece.refusal)
         for piece in content
     )

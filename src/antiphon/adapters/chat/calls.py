@@ -4,7 +4,7 @@ OpenAI gives a call an index, and its id and name once, in the first bit. Others
 every bit, send a fresh id with each, send the name after the id or the id after the name, give all
 calls the same index, or no index at all. What makes a call another one, then: a name together with
 an id that is not the call's own; without ids, another name, or a name and more arguments after
-arguments that are whole.
+arguments that are whole. An id that cannot be told, being another call's or too long, is none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,25 +12,41 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from antiphon.adapters.chat.shapes import Fragment
-from antiphon.adapters.chat.thinking import signed
-from antiphon.adapters.fields import Fields, json_text
+from antiphon.adapters.chat.thinking import Seal, sealed
+from antiphon.adapters.fields import Fields, fields_of, json_text
 from antiphon.core import parts
-from antiphon.core.items import CUSTOM_CALL, ExtensionItem, Status
+from antiphon.core.items import CALL_ID_LIMIT, CUSTOM_CALL, ExtensionItem, Status
 from antiphon.core.parts import Part
+from antiphon.core.surrogates import mend
 
 
 class Known:
     """A call that was heard of."""
 
-    __slots__ = ("begun", "custom", "extra", "id", "key", "name", "said", "waiting")
+    __slots__ = (
+        "begun",
+        "call_id",
+        "custom",
+        "extra",
+        "id",
+        "key",
+        "name",
+        "said",
+        "taken",
+        "waiting",
+    )
 
-    def __init__(self, key: int, id: str, *, custom: bool) -> None:
+    def __init__(self, key: int, id: str, taken: set[str], *, custom: bool) -> None:
         self.key = key
         self.id = id
+        self.taken = taken
+        """The ids of the calls that were told."""
+        self.call_id = ""
+        """The id with which it was told, and which its item has, if it is any."""
         self.name = ""
         self.said: list[str] = []
         self.custom = custom
-        self.extra: object = None
+        self.extra: Fields = {}
         """What stands beside it and has to go back."""
         self.begun = False
         """Whether it has been told; a call waits for its id as long as it says nothing."""
@@ -48,7 +64,7 @@ class Known:
         after = bool(arguments.strip()) and self._is_whole()
         return bool(self.waiting) or name != self.name or after
 
-    def hear(self, id: str, name: str, arguments: str, extra: object) -> list[Part]:
+    def hear(self, id: str, name: str, arguments: str, extra: Fields) -> list[Part]:
         """Add a bit, and tell it if it can be told."""
         if id and self.id and self.name and not arguments and id != self.id:
             self.waiting = id
@@ -56,10 +72,11 @@ class Known:
         self.id = self.id or id
         if arguments:
             self.said.append(arguments)
-        beside, self.extra = None if self.extra else extra, self.extra or extra
+        is_signed, self.extra = bool(self.extra), self.extra or extra
         if self.begun:
             told: list[Part] = [parts.Call(self.key, arguments=arguments)] if arguments else []
-            return [*told, *signed(beside, late=True)] if beside else told
+            # Where a call has no id, what comes after it would be taken for the next one's.
+            return told if is_signed or not self.call_id else [*told, *self._seal()]
         if self.custom or not (self.name and (self.id or arguments)):
             return []
         return self.tell()
@@ -67,13 +84,24 @@ class Known:
     def tell(self, status: Status = "completed") -> list[Part]:
         """Tell the call as far as it was heard; only a custom one is told with its status."""
         self.begun = True
+        id = mend(self.id)
+        if len(id) <= CALL_ID_LIMIT and id not in self.taken:
+            self.call_id = id
+            self.taken.add(id)
         said = "".join(self.said)
-        seal = signed(self.extra)
+        seal = self._seal()
         if not self.custom:
-            return [*seal, parts.Call(self.key, self.name, said, self.id)]
-        fields: Fields = {"call_id": self.id, "name": self.name, "input": said}
+            return [*seal, parts.Call(self.key, self.name, said, self.call_id)]
+        fields: Fields = {"call_id": self.call_id, "name": self.name, "input": said}
         item = ExtensionItem(type=CUSTOM_CALL, status=status, extra=fields)
         return [*seal, parts.Whole(item)]
+
+    def _seal(self) -> list[Part]:
+        """Tell what stands beside the call, as an item of its own."""
+        if not self.extra:
+            return []
+        seal = Seal(field="", extra=self.extra, call=self.call_id)
+        return [sealed(seal, f"call {self.key}")]
 
     def _is_whole(self) -> bool:
         if not (self.said and self.said[-1].rstrip().endswith("}")):
@@ -92,6 +120,7 @@ class Calls:
         """Whether a call's place in the list is its index, as in a whole answer."""
         self._at: dict[int, Known] = {}
         self._all: list[Known] = []
+        self._taken: set[str] = set()
 
     @property
     def made(self) -> bool:
@@ -123,10 +152,10 @@ class Calls:
         known = self._at.get(index)
         if known is None or known.is_other(id, name, arguments):
             id = id or (known.waiting if known else "")
-            known = Known(len(self._all), id, custom=fragment.custom is not None)
+            known = Known(len(self._all), id, self._taken, custom=fragment.custom is not None)
             self._at[index] = known
             self._all.append(known)
-        return known.hear(id, name, arguments, fragment.extra_content)
+        return known.hear(id, name, arguments, fields_of(fragment.extra_content))
 
 
 def _words(fragment: Fragment) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from antiphon.core.content import (
     Refusal,
     text_of,
 )
-from antiphon.core.custom import call_of
+from antiphon.core.custom import CustomCall, call_of
 from antiphon.core.items import (
     CUSTOM_CALL,
     ExtensionItem,
@@ -114,11 +114,13 @@ class Messages:
                 case Message():
                     turn.say(self._parts(item))
                 case FunctionCall():
-                    turn.call(self._call(item.call_id, item.name, item.arguments))
+                    call = self._call(item.call_id, item.name, item.arguments)
+                    turn.call(item.call_id, call)
                 case Reasoning() if thinking:
                     turn.think(item, self._seal(item))
                 case ExtensionItem(type=t) if t == CUSTOM_CALL:
-                    turn.call(self._custom_call(item))
+                    custom = call_of(item)
+                    turn.call(custom.call_id, self._custom_call(custom))
                 case _:
                     pass
         self._written += turn.message()
@@ -131,8 +133,7 @@ class Messages:
         function = {"name": legal_name(name), "arguments": given}
         return {"id": self._id(call_id), "type": "function", "function": function}
 
-    def _custom_call(self, item: ExtensionItem) -> Fields:
-        call = call_of(item)
+    def _custom_call(self, call: CustomCall) -> Fields:
         if not self._habits.native:
             return self._call(call.call_id, call.name, json_text({"input": call.input}))
         custom = {"name": legal_name(call.name), "input": call.input}

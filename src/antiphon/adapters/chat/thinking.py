@@ -6,12 +6,13 @@ in bits. Gemini signs calls in their `extra_content`, and refuses a conversation
 signature is missing.
 """
 
-from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 
 from antiphon.adapters.fields import Fields, fields_of, given, json_text, list_of, string
-from antiphon.core.parts import Reasoning
+from antiphon.core.parts import Key, Reasoning
+from antiphon.core.surrogates import mended
 
 WORDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 """The details that come in bits, and where each has its words."""
@@ -26,71 +27,91 @@ class Seal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     details: list[Fields] = []
     """The details of the thinking, as OpenRouter has them."""
     extra: Fields = {}
-    """The `extra_content` of the call that follows."""
-    late: bool = False
-    """Whether that call does not follow, but goes before: it was told already."""
+    """The `extra_content` of a call."""
+    call: str = ""
+    """The id of that call; where it came without one, it is the next."""
 
 
-def signed(extra: object, *, late: bool = False) -> list[Reasoning]:
-    """Tell what stands beside a call, as an item of its own."""
-    fields = fields_of(extra)
-    if not fields:
-        return []
-    return [
-        Reasoning(key="call", encrypted_content=json_text(Seal(field="", extra=fields, late=late)))
-    ]
+def sealed(seal: Seal, key: Key = 0) -> Reasoning:
+    """Tell a seal, in which an emoji may have come in halves."""
+    return Reasoning(key=key, encrypted_content=json_text(mended(seal)))
+
+
+class Detail:
+    """One detail of the thinking, put together as its bits come."""
+
+    __slots__ = ("_fields", "_words")
+
+    def __init__(self, bit: Fields) -> None:
+        self._fields = bit
+        self._words: bytearray | None = None
+        """What it says in all its bits, if there are several."""
+
+    def goes_on(self, bit: Fields) -> bool:
+        """Tell whether a bit belongs to this detail; a signature comes last."""
+        same = all(self._fields.get(name) == bit.get(name) for name in ("type", "index"))
+        counted = isinstance(bit.get("index"), int) and string(bit.get("type")) in WORDS
+        return same and counted and not self._fields.get("signature")
+
+    def add(self, bit: Fields) -> None:
+        """Add a bit."""
+        if self._words is None:
+            self._words = bytearray(self._said(self._fields))
+        self._words += self._said(bit)
+        self._fields = given(self._fields | given(bit))
+
+    def whole(self) -> Fields:
+        """Return the detail: one that came in one bit, as it came."""
+        if self._words is None:
+            return self._fields
+        return self._fields | {self._place: self._words.decode(errors="surrogatepass")}
+
+    @property
+    def _place(self) -> str:
+        return WORDS[string(self._fields["type"])]
+
+    def _said(self, bit: Fields) -> bytes:
+        return string(bit.get(self._place)).encode(errors="surrogatepass")
 
 
 class Thinking:
     """The thinking of one answer, while it is heard."""
 
-    __slots__ = ("begun", "details", "field")
+    __slots__ = ("details", "field", "last")
 
     def __init__(self) -> None:
-        self.begun = False
-        """Whether what was said last was thinking."""
+        self.last: Literal["", "thinking", "words"] = ""
+        """What was said last."""
         self.field = ""
         """Where the last of it came."""
-        self.details: list[list[Fields]] = []
-        """The details that have not been told, each in its bits."""
+        self.details: list[Detail] = []
+        """The details that have not been told."""
 
     def think(self, text: str, field: str) -> Reasoning:
         """Tell thinking, and with the first of it where it belongs."""
-        begun, self.begun, self.field = self.begun, True, field
+        begun = self.last == "thinking"
+        self.last, self.field = "thinking", field
         seal = None if begun else json_text(Seal(field=field))
         return Reasoning(text, encrypted_content=seal)
 
     def detail(self, details: object) -> None:
         """Hear details, or bits of them."""
         for bit in filter(None, map(fields_of, list_of(details))):
-            if self.details and continues(self.details[-1], bit):
-                self.details[-1].append(bit)
+            if self.details and self.details[-1].goes_on(bit):
+                self.details[-1].add(bit)
             else:
-                self.details.append([bit])
+                self.details.append(Detail(bit))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether details are told before words: those that come amid them wait for what is next,
+        lest one message become two."""
+        return bool(self.details) and self.last != "words"
 
     def rest(self) -> list[Reasoning]:
         """Tell the details that were heard, since something else begins."""
         if not self.details:
             return []
-        seal = Seal(field=self.field, details=[joined(bits) for bits in self.details])
+        seal = Seal(field=self.field, details=[detail.whole() for detail in self.details])
         self.details = []
-        return [Reasoning(encrypted_content=json_text(seal))]
-
-
-def continues(bits: Sequence[Fields], bit: Fields) -> bool:
-    """Tell whether a bit belongs to the detail before it; a signature comes last."""
-    same = all(bits[-1].get(name) == bit.get(name) for name in ("type", "index"))
-    counted = isinstance(bit.get("index"), int) and string(bit.get("type")) in WORDS
-    return same and counted and not bits[-1].get("signature")
-
-
-def joined(bits: Sequence[Fields]) -> Fields:
-    """Put the bits of a detail together."""
-    first, *others = bits
-    if not others:
-        return first
-    whole: Fields = {}
-    for bit in bits:
-        whole |= given(bit)
-    words = WORDS[string(first["type"])]
-    return whole | {words: "".join(string(bit.get(words)) for bit in bits)}
+        return [sealed(seal)]

@@ -11,16 +11,16 @@ class Turn:
 
     def __init__(self) -> None:
         self.content: list[Fields] = []
-        self.calls: list[Fields] = []
+        self.calls: list[tuple[str, Fields]] = []
+        """The calls, each with the id that its item has."""
         self.thought: dict[str, str] = {}
         self.details: list[Fields] = []
-        self.extra: Fields = {}
-        """What belongs beside the next call."""
+        self.beside: dict[str | int, Fields] = {}
+        """What belongs beside calls, by their ids, or else by their places."""
 
     def say(self, content: list[Fields]) -> None:
-        """Add words; a call that was to follow has been taken out."""
+        """Add words."""
         self.content += content
-        self.extra = {}
 
     def think(self, item: Reasoning, seal: Seal) -> None:
         """Add thinking where it came from, with what it came with."""
@@ -30,15 +30,12 @@ class Turn:
         elif seal.field and text:
             self.thought[seal.field] = self.thought.get(seal.field, "") + text
         self.details += seal.details
-        if not seal.late:
-            self.extra = seal.extra or self.extra
-        elif self.calls:
-            self.calls[-1] |= {"extra_content": seal.extra}
+        if seal.extra:
+            self.beside[seal.call or len(self.calls)] = seal.extra
 
-    def call(self, call: Fields) -> None:
-        """Add a call, with what belongs beside it."""
-        self.calls.append(call | filled({"extra_content": self.extra}))
-        self.extra = {}
+    def call(self, call_id: str, call: Fields) -> None:
+        """Add a call."""
+        self.calls.append((call_id, call))
 
     def message(self) -> list[Fields]:
         """Return the message, if anything was said in it."""
@@ -49,8 +46,15 @@ class Turn:
         message: Fields = {"role": "assistant", "content": collapsed(content) or None}
         if len(content) == 1 and "refusal" in content[0]:
             message |= {"content": None, "refusal": content[0]["refusal"]}
-        more: Fields = {"reasoning_details": self.details, "tool_calls": self.calls}
+        more: Fields = {"reasoning_details": self.details, "tool_calls": self._signed()}
         return [message | self.thought | filled(more)]
+
+    def _signed(self) -> list[Fields]:
+        """Return the calls with what belongs beside them; what is of no call here is left out."""
+        return [
+            call | filled({"extra_content": self.beside.get(id) or self.beside.get(place)})
+            for place, (id, call) in enumerate(self.calls)
+        ]
 
 
 def collapsed(written: list[Fields]) -> object:
