@@ -387,6 +387,7 @@ def test_what_cannot_be_written_is_not_taken_for_written(tmp_path: Path, form: l
             check=False,
         )
     assert done.returncode == 1
+    assert done.stderr.startswith("antiphon: what was said could not be written: ")
     assert "No space left on device" in done.stderr
 
 

@@ -7,11 +7,13 @@ from contextlib import suppress
 from typing import NoReturn
 
 
-def leave(code: int) -> NoReturn:
-    """End the process, when all that was said has been written."""
+def leave(code: int, said: bytes = b"") -> NoReturn:
+    """End the process, when all that was said has been written, and this."""
     logging.shutdown()
     try:
         with suppress(BrokenPipeError):  # nobody reads it any more
+            sys.stdout.flush()
+            sys.stdout.buffer.write(said)
             sys.stdout.flush()
     except OSError as error:
         code = code or 1

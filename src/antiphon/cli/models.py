@@ -68,11 +68,10 @@ async def tell(
     """Print what there is, and leave: whoever looks for credentials may do so for ever."""
     found = surveyed(known, settings, await survey(settings.providers, settings.keys, reasons))
     if as_json:
-        typer.echo(json.encode(found))  # bytes: JSON is UTF-8, whatever a terminal shows
-    else:
-        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        print("\n".join(lines(found, coloured=coloured)))
-    leave(0)
+        leave(0, json.encode(found) + b"\n")  # bytes: JSON is UTF-8, whatever a terminal shows
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    table = "\n".join([*lines(found, coloured=coloured), ""])
+    leave(0, table.encode(sys.stdout.encoding, "replace"))
 
 
 def surveyed(known: Overview, settings: Settings, providers: Sequence[Found]) -> Overview:
