@@ -4,21 +4,29 @@ PYTHON ?= python3
 BIN := .venv/bin
 HOST ?= 127.0.0.1
 PORT ?= 8000
+WORKERS ?= auto
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+# Serving needs the runtime dependencies only; the development tools are several hundred MB more.
+.venv/.runtime: pyproject.toml constraints.txt scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup runtime
 
 .venv/.ready: pyproject.toml constraints.txt scripts/setup
-	@PYTHON="$(PYTHON)" scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup dev
 
-serve: .venv/.ready ## serve Open Responses on http://127.0.0.1:8000 (HOST=, PORT=)
+serve: .venv/.runtime ## serve Open Responses on http://127.0.0.1:8000 (HOST=, PORT=)
 	@$(BIN)/antiphon serve --host $(HOST) --port $(PORT)
 
 .venv/node/.ready: .venv/.ready tests/node/package-lock.json scripts/setup-node
 	@scripts/setup-node
 
-test: .venv/.ready .venv/node/.ready ## run every test (ARGS= goes to pytest)
-	$(BIN)/pytest $(ARGS)
+test: .venv/.ready .venv/node/.ready ## run every test, in parallel (ARGS= goes to pytest)
+	$(BIN)/pytest -n $(WORKERS) --dist loadscope $(ARGS)
+
+test-fast: .venv/.ready ## run the tests that start no server and no process
+	$(BIN)/pytest -n $(WORKERS) --dist loadscope -m "not server" $(ARGS)
 
 check: .venv/.ready ## format, lint, types, layers, file sizes, spelling
 	$(BIN)/ruff format --check .
@@ -32,15 +40,15 @@ format: .venv/.ready ## rewrite the code the way `make check` wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.ready ## measure; WHAT=micro|imports|serve|store|state|gateway|client|loop for one
-	@$(BIN)/python -m bench $(WHAT)
+bench: .venv/.ready ## measure; WHAT=micro|imports|serve|store|state|gateway|client|loop for one; OLD=commit compares
+	@$(BIN)/python -m bench $(WHAT) $(if $(OLD),--old $(OLD))
 
 constraints: ## take the newest versions of everything, and pin them
-	rm -rf .venv && touch constraints.txt && UNPINNED=1 PYTHON="$(PYTHON)" scripts/setup
+	rm -rf .venv && touch constraints.txt && UNPINNED=1 PYTHON="$(PYTHON)" scripts/setup dev
 	{ echo "# Exact versions of everything this project installs. Regenerate with: make constraints"; \
 	  $(BIN)/uv pip freeze --exclude-editable | grep -vE '^(pip|setuptools)=='; } > constraints.txt
 
 clean: ## remove what the other targets made
 	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 
-.PHONY: help serve test check format bench constraints clean
+.PHONY: help serve test test-fast check format bench constraints clean

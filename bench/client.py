@@ -8,31 +8,31 @@ counts is the CPU time of this process: all of its threads, the kernel's share i
 import asyncio
 import contextlib
 import itertools
+import json
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
 
-from openai import AsyncOpenAI, OpenAI
-
-from antiphon.client.client import AsyncClient
-from antiphon.client.sync import Client
 from antiphon.core.parts import Finish, Text, Usage
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 from antiphon.wire import sse
 from antiphon.wire.dialects import OpenAIDialect
+from bench.compare import ROOT, compare, extract, import_path
 from bench.serve import free_port
+from bench.stream_readers import CLIENTS, cost
 from bench.table import show
 
 DELTAS = 1000
-STREAMS = 3
 ROUNDS = 5
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-MODEL, INPUT = "played", "Hi!"
 
 
 def played() -> list[bytes]:
@@ -89,75 +89,14 @@ def playing() -> Iterator[str]:
             process.terminate()
 
 
-async def ours(url: str) -> int:
-    """Read streams with `AsyncClient`."""
-    heard = 0
-    async with AsyncClient(url) as client:
-        for _ in range(STREAMS):
-            async with client.stream(model=MODEL, input=INPUT) as stream:
-                async for _event in stream:
-                    heard += 1
-    return heard
-
-
-async def ours_sync(url: str) -> int:
-    """Read streams with `Client`, which has a loop of its own."""
-    heard = 0
-    with Client(url) as client:
-        for _ in range(STREAMS):
-            with client.stream(model=MODEL, input=INPUT) as stream:
-                for _event in stream:
-                    heard += 1
-    return heard
-
-
-async def theirs(url: str) -> int:
-    """Read streams with `AsyncOpenAI`."""
-    heard = 0
-    async with AsyncOpenAI(base_url=url, api_key="none") as client:
-        for _ in range(STREAMS):
-            async for _event in await client.responses.create(
-                model=MODEL, input=INPUT, stream=True
-            ):
-                heard += 1
-    return heard
-
-
-async def theirs_sync(url: str) -> int:
-    """Read streams with `OpenAI`."""
-    heard = 0
-    with OpenAI(base_url=url, api_key="none") as client:
-        for _ in range(STREAMS):
-            for _event in client.responses.create(model=MODEL, input=INPUT, stream=True):
-                heard += 1
-    return heard
-
-
-CLIENTS: dict[str, Callable[[str], Awaitable[int]]] = {
-    "antiphon": ours,
-    "antiphon_sync": ours_sync,
-    "openai": theirs,
-    "openai_sync": theirs_sync,
-}
-
-
-async def cost(client: Callable[[str], Awaitable[int]], url: str) -> float:
-    """Return CPU microseconds per event; all events must have come."""
-    begin = time.process_time()
-    heard = await client(url)
-    spent = time.process_time() - begin
-    if heard != STREAMS * len(FRAMES):
-        raise SystemExit(f"bench client: {heard} events instead of {STREAMS * len(FRAMES)}")
-    return spent / heard * 1e6
-
-
-def main() -> None:
-    """Measure."""
+def main(old: str | None = None) -> bool:
+    """Measure; with `old`, beside that commit. Return whether nothing got worse."""
+    if old:
+        return compare_with(old)
     best = dict.fromkeys(CLIENTS, float("inf"))
     with playing() as url:
-        for _ in range(ROUNDS):
-            for name, client in CLIENTS.items():
-                best[name] = min(best[name], asyncio.run(cost(client, url)))
+        for _, name in product(range(ROUNDS), CLIENTS):
+            best[name] = min(best[name], asyncio.run(cost(name, url, len(FRAMES))))
     figures = {f"{name}_us_per_event": value for name, value in best.items()}
     figures["openai_over_antiphon"] = best["openai"] / best["antiphon"]
     figures["openai_over_antiphon_sync"] = best["openai_sync"] / best["antiphon_sync"]
@@ -168,6 +107,25 @@ def main() -> None:
     ]
     title = f"client: CPU per event, {len(FRAMES)} events a stream (aim: antiphon ≤ 15 µs)"
     show(title, rows, figures)
+    return True
+
+
+def compare_with(commit: str) -> bool:
+    """Measure the clients of an older commit beside those of this checkout."""
+    with extract(commit) as old, playing() as url:
+
+        def read_with(source: Path) -> Callable[[], dict[str, float]]:
+            command = [sys.executable, "-m", "bench.stream_readers", url, str(len(FRAMES))]
+            environment = os.environ | import_path(source)
+
+            def measure() -> dict[str, float]:
+                output = subprocess.check_output(command, env=environment)
+                return json.loads(output)
+
+            return measure
+
+        title = f"client: this checkout and {commit}"
+        return compare(title, read_with(old), read_with(ROOT / "src"), read_with(old))
 
 
 if __name__ == "__main__":

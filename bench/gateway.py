@@ -23,20 +23,17 @@ import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from http.client import HTTPException
 from itertools import product
 from pathlib import Path
 from statistics import median
 
-from antiphon.adapters.base import Provider
-from antiphon.cli.serve import Announced, config
-from antiphon.server.app import create_app
-from antiphon.server.settings import Settings
+from bench.compare import ROOT, compare, extract, import_path
 from bench.rivals import Program, Unmeasured, bare, litellm, nginx, ogx, running
 from bench.serve import cpu_seconds, free_port
-from bench.table import show
+from bench.table import show, unit
 
 EVENTS = 200
 STREAMS = 100
@@ -207,19 +204,21 @@ async def play(port: int) -> None:
 # --- the gateways ---------------------------------------------------------------------------------
 
 
-def serve(port: int, upstream: int) -> None:
-    """Be the gateway that is measured."""
-    provider = Provider(name="local", adapter="openai", base_url=f"http://127.0.0.1:{upstream}/v1")
-    served = Settings(providers=[provider], responses_dir=None)
-    Announced(config(create_app(served), "127.0.0.1", port), None).run()
+CONFIG = """
+[providers.local]
+adapter = "openai"
+base_url = "http://127.0.0.1:{upstream}/v1"
+"""
 
 
-def antiphon(upstream: int, folder: Path) -> Program:
-    """Translate with Antiphon."""
-    del folder
-    port = free_port()
-    command = [sys.executable, "-m", "bench.gateway", "serve", str(port), str(upstream)]
-    return Program("antiphon", command, port, models="local/")
+def antiphon(upstream: int, folder: Path, source: Path = ROOT / "src") -> Program:
+    """Translate with Antiphon, as its command line starts it; `source` may be an older checkout."""
+    port, config = free_port(), folder / "antiphon.toml"
+    config.write_text(CONFIG.format(upstream=upstream))
+    command = [sys.executable, "-m", "antiphon", "serve", "--port", str(port)]
+    command += ["--config", str(config), "--data", str(folder / "data")]
+    environment = import_path(source)
+    return Program("antiphon", command, port, models="local/", environment=environment)
 
 
 def family(pid: int) -> list[int]:
@@ -385,18 +384,36 @@ def missing(who: str, reason: Unmeasured, figures: dict[str, float]) -> None:
     print(f"bench gateway: {who} was {how} measured: {reason} ({where})", file=sys.stderr)
 
 
-def unit(name: str) -> str:
-    """Return what a figure is counted in."""
-    return "ms" if "ms_per" in name else "µs" if "us_per" in name else ""
+def compare_with(commit: str) -> bool:
+    """Measure an older commit beside this checkout; return whether no figure is worse."""
+    port = free_port()
+    with ExitStack() as stack:
+        old = stack.enter_context(extract(commit))
+        stack.enter_context(running(*upstream_command(port), port=port))
+
+        def start(source: Path) -> Callable[[], dict[str, float]]:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            program = antiphon(port, folder, source)
+            gateway = Gateway(program, stack.enter_context(program.running()), port)
+            return lambda: dict(measured(program, gateway))
+
+        title = f"gateway: this checkout and {commit}"
+        return compare(title, start(old), start(ROOT / "src"), start(old))
 
 
-def main() -> None:
-    """Measure."""
+def upstream_command(port: int) -> list[str]:
+    """Return the command that runs the upstream."""
+    return [sys.executable, "-m", "bench.gateway", "play", str(port)]
+
+
+def main(old: str | None = None) -> bool:
+    """Measure; with `old`, beside that commit. Return whether nothing got worse."""
     need("wrk", "wrk")
+    if old:
+        return compare_with(old)
     need("nginx", "nginx-light")
     port = free_port()
-    play = [sys.executable, "-m", "bench.gateway", "play", str(port)]
-    with tempfile.TemporaryDirectory() as folder, running(*play, port=port):
+    with tempfile.TemporaryDirectory() as folder, running(*upstream_command(port), port=port):
         ours = [make(port, Path(folder)) for make in (antiphon, nginx, bare)]
         try:
             figures = side_by_side(ours, port)
@@ -415,12 +432,11 @@ def main() -> None:
         figures[f"over_{who}_{pace}"] = ratio
         rows.append((f"over {who}, {pace}", ratio, "×"))
     show(f"gateway: chat upstream to Responses client, {EVENTS} events a response", rows, figures)
+    return True
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
-        serve(int(sys.argv[2]), int(sys.argv[3]))
-    elif sys.argv[1:2] == ["play"]:
+    if sys.argv[1:2] == ["play"]:
         import uvloop
 
         uvloop.run(play(int(sys.argv[2])))

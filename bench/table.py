@@ -11,3 +11,8 @@ def show(title: str, rows: list[tuple[str, float, str]], figures: dict[str, floa
         print(f"  {name:<{width}}  {value:>10.2f} {unit}")
     rounded = {name: round(value, 3) for name, value in figures.items()}
     print(json.dumps(rounded), flush=True)
+
+
+def unit(name: str) -> str:
+    """Return the unit of a figure, which its name tells."""
+    return "ms" if "ms_per" in name else "µs" if "us_per" in name else ""
