@@ -1,11 +1,51 @@
-"""What all tests share: one server with the built-in models, and a model held in the hand."""
+"""Fixtures for every test, and the `server` mark that `make test-fast` leaves out."""
 
+import sys
 from collections.abc import Iterator
+from functools import cache
+from itertools import chain
 
 import pytest
 
 from tests.server.gating import Gate
 from tests.serving import serving
+
+STARTERS = frozenset({"multiprocessing", "socket", "subprocess", "uvicorn"})
+"""What a test module imports, itself or through its helpers, if it starts servers or processes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start a server or a process, directly or through a fixture."""
+    for item in items:
+        if isinstance(item, pytest.Function) and starts_servers(item):
+            item.add_marker("server")
+
+
+def starts_servers(test: pytest.Function) -> bool:
+    """Tell whether a test, its fixtures or the helpers that they import from start servers."""
+    if "server" in test.fixturenames:
+        return True
+    fixtures = chain.from_iterable(test._fixtureinfo.name2fixturedefs.values())
+    waiting = {test.module.__name__, *(fixture.func.__module__ for fixture in fixtures)}
+    # Every test may use the fixtures of this file, and only `server` starts something.
+    seen = {__name__}
+    while waiting := waiting - seen:
+        seen |= waiting
+        imported = set[str]().union(*map(modules_imported_by, waiting))
+        if not STARTERS.isdisjoint(imported):
+            return True
+        waiting = {name for name in imported if name.startswith("tests.")}
+    return False
+
+
+@cache
+def modules_imported_by(name: str) -> frozenset[str]:
+    """Return the modules from which a module has its names."""
+    values = vars(sys.modules[name]).values() if name in sys.modules else ()
+    sources = (
+        getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values
+    )
+    return frozenset(source for source in sources if isinstance(source, str))
 
 
 @pytest.fixture(scope="session")
