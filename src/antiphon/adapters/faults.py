@@ -62,8 +62,12 @@ VAGUE = frozenset(
 )
 """Codes that say no more than that a request was refused."""
 
-OWN = r"(?is)\A(?:[^'\"`{\[=]|\w['\u2019]\w|`\w+`){0,200}?"
-"""The words with which an error begins, before it quotes anybody."""
+OWN = r"(?is)\A(?:[^'\"`{\[=]|\w'\w|`\w{1,64}`){0,200}?"
+"""The words with which an error begins, before it quotes anybody.
+
+No two alternatives match the same text: what follows may quote a prompt, and an ambiguous
+repetition takes exponential time on it.
+"""
 
 MEANINGS = {
     code: re.compile(f"{OWN}(?:{words})")
@@ -93,9 +97,17 @@ MIN_KEY = 8
 MAX_WORD = 200
 """How long a type, a code or a param may be."""
 
+REDACTED = "[redacted]"
+
+MARGIN = 64
+"""How many characters beyond its limit are searched for secrets."""
+
+MIN_SECRET = 16
+"""The length from which every pattern in SECRETS matches what it is for, even if its end is cut."""
+
 SECRETS = re.compile(
     r"\b(?:sk|pk|rk|xai|gsk|key)-[\w*.-]{6,}|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
-    r"|(?i:bearer )[\w.~+/-]{8,}=*|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"
+    r"|(?i:bearer )[\w.~+/-]{8,}=*|\beyJ[\w.-]{8,}"
     r"|(?i:(?:x-amz-security-token|(?:secret_?access_?key|session_?token)|(?:x-)?(?:goog-)?api-key)['\"]?\s*[:=]\s*['\"]?[^\s'\",;)]{8,})"
     r"|(?i:authorization['\"]?\s*[:=]\s*['\"]?(?:aws4-[^\n]*|(?:\w+ )?[^\s'\",;)]{8,}))"
 )
@@ -122,12 +134,17 @@ def understood(fault: Fault) -> Fault:
 
 def redacted(message: str, limit: int = 2000) -> str:
     """Return a provider's words without what looks like a key in them."""
-    return SECRETS.sub("[redacted]", mend(message))[:limit]
+    # The text may quote a prompt of any length, so it is cut before it is searched.
+    start = message[: limit + MARGIN]
+    text = SECRETS.sub(REDACTED, mend(start))
+    if len(start) < len(message) and not text.endswith(REDACTED):
+        text = text[:-MIN_SECRET]  # perhaps the start of a key, too short to be recognised
+    return text[:limit]
 
 
 def without_key(words: str, key: str) -> str:
     """Return somebody's words without the key that they were shown, and may have repeated."""
-    return words.replace(key, "[redacted]") if len(key) >= MIN_KEY else words
+    return words.replace(key, REDACTED) if len(key) >= MIN_KEY else words
 
 
 def passed_on(status: int) -> int:

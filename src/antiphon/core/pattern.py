@@ -22,7 +22,7 @@ _ATOM = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _GROUP = re.compile(r"\((?:\?:|\?P?<[A-Za-z_]\w*>)?(?!\?)")
-_REPEAT = re.compile(r"(?:([*+?])|\{([0-9]+)(,?)([0-9]*)\})\??")
+_REPEAT = re.compile(r"(?:([*+?])|\{([0-9]+)(?:(,)([0-9]*))?\})\??")
 _SIGNS = {"*": (0, MAX_LENGTH), "+": (1, MAX_LENGTH), "?": (0, 1)}
 _SET_OPERATORS = ("--", "&&", "~~", "||")
 

@@ -17,7 +17,7 @@ _SECTIONS = {*_PARAMETERS, *_OTHERS, "see also", "keyword args", "keyword argume
 _GOOGLE = re.compile(r"(?P<names>\w+)(?:\s*\(.*?\))?\s*:\s*(?P<text>.*)")
 _NUMPY = re.compile(r"(?P<names>\w+(?:\s*,\s*\w+)*)\s*(?::.*)?$(?P<text>)")
 _SPHINX = re.compile(r":(?:param|parameter|arg|argument)\s(?:[^:]*\s)?(?P<names>\w+):(?P<text>.*)")
-_FIELD = re.compile(r":\w+[^:]*:")
+_FIELD = re.compile(r":\w[^:]*:")
 
 
 class Docs(NamedTuple):
@@ -70,7 +70,7 @@ def _entries(lines: list[str], heading: re.Pattern[str]) -> dict[str, str]:
             current.append(line)
         elif entry := heading.match(line.strip()):
             current = [entry["text"]]
-            found |= dict.fromkeys(re.split(r"\s*,\s*", entry["names"]), current)
+            found |= dict.fromkeys(map(str.strip, entry["names"].split(",")), current)
         else:
             current = []  # a field of another kind, or a stray line
     texts = {name: " ".join(map(str.strip, words)).strip() for name, words in found.items()}

@@ -8,8 +8,8 @@ from antiphon.core import strict
 from antiphon.core.errors import UpstreamError
 from antiphon.core.tools import FunctionTool
 
-_PARAM = re.compile(r"tools(?:\[(\d+)\]|\.(\d+))(?:.*?parameters\.(?P<path>.+))?")
-_CONTEXT = re.compile(r"context=\(([^)]*)\)")
+_PARAM = re.compile(r"tools(?:\[(\d{1,6})\]|\.(\d{1,6}))(?:.*?parameters\.(?P<path>.+))?")
+_CONTEXT = re.compile(r"context=\(([^()]*)\)")
 _QUOTED = re.compile(r"['\"`]([^'\"`]{1,64})['\"`]")
 _REFUSED = (400, 422)
 
