@@ -8,19 +8,23 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.agents.agent import Function
+from antiphon.core.content import OutputText
 from antiphon.core.errors import StoreError
 from antiphon.core.fold import fold
+from antiphon.core.items import Message
 from antiphon.core.judge import judge
 from antiphon.core.parts import Text
 from antiphon.core.response import ResponseError
 from antiphon.core.value import encode
 from antiphon.engine.engine import Engine
+from antiphon.engine.models import Model, Models
 from antiphon.engine.recent import Context
 from antiphon.engine.run import LOST
 from antiphon.engine.upkeep import Retention, Upkeep
-from antiphon.store.base import Store
+from antiphon.store.base import Store, Stored
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
+from antiphon.wire import json
 from tests.core.making import begun, stream, synth, types
 from tests.engine.storing import Troubled, asking, ended, engine_of, told
 from tests.store.making import NOW, done, said
@@ -112,6 +116,9 @@ async def test_what_was_queued_is_made(store: Store, announced: bool) -> None:
         encode(replace(asking(background=True), model="gone")),
         encode(asking(background=True, previous_response_id="gone")),
         b'{"model": 5}',
+        b'{"model": "m", ',
+        b"\xff",
+        b"[" * 100_000,
     ],
 )
 async def test_what_was_queued_and_cannot_be_made_any_more_has_failed(
@@ -123,6 +130,83 @@ async def test_what_was_queued_and_cannot_be_made_any_more_has_failed(
     response = await ended(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
     assert judge(await told(store, "resp_0")) == []
+    await upkeep.end()
+
+
+LARGE = Message(role="assistant", content=[OutputText(text="a")] * 60_000)
+"""A message that came as less than 200,000 brackets and commas, and is kept as more."""
+
+
+async def test_a_queued_request_that_is_larger_than_the_door_lets_in_is_made(store: Store) -> None:
+    queued = begun(status="queued", background=True)
+    request = encode(replace(asking(background=True), input=[LARGE, said("m")]))
+    with pytest.raises(json.JSONError):
+        json.decode(request)
+    await store.begin(queued, [said("m")], request=request)
+    _, upkeep = await tended(store)
+    assert (await ended(store, "resp_0")).status == "completed"
+    await upkeep.end()
+
+
+async def test_a_large_request_that_nobody_makes_any_more_can_be_cancelled(store: Store) -> None:
+    queued = begun(status="queued", background=True)
+    request = encode(replace(asking(background=True), input=[LARGE]))
+    await store.begin(queued, [LARGE], request=request)
+    cancelled = await engine_of(model, store).cancel("resp_0")
+    assert cancelled
+    assert cancelled.status == "cancelled"
+    assert cancelled.usage
+    assert cancelled.usage.input_tokens > 60_000
+    await store.close()
+
+
+BAD_LOGS = {
+    "no JSON": [b"{"],
+    "no event": [b"{}"],
+    "no beginning": [encode(event) for event in stream(Text("a"))[3:5]],
+}
+
+
+@pytest.mark.parametrize("bad", BAD_LOGS.values(), ids=BAD_LOGS)
+async def test_a_response_whose_events_cannot_be_read_has_failed_and_the_others_are_ended_too(
+    store: Store, bad: list[bytes]
+) -> None:
+    for number in range(3):
+        response = begun(id=f"resp_{number}", background=True)
+        await store.begin(response, [said(f"m_{number}")])
+        epoch = await store.claim(response.id)
+        assert epoch
+        assert number != 1 or await store.append(response.id, epoch, -1, bad)
+    _, upkeep = await tended(store)
+    for number in range(3):
+        response = await ended(store, f"resp_{number}")
+        assert (response.status, response.error) == ("failed", STOPPED)
+    await upkeep.end()
+
+
+async def test_a_response_whose_events_cannot_be_read_can_be_cancelled(store: Store) -> None:
+    await store.begin(begun(background=True), [said("m")])
+    assert await store.append("resp_0", 0, -1, [b"{"])
+    cancelled = await engine_of(model, store).cancel("resp_0")
+    assert cancelled
+    assert cancelled.status == "cancelled"
+    await store.close()
+
+
+async def test_a_queued_response_that_breaks_while_it_is_taken_up_has_failed(store: Store) -> None:
+    class Broken(Models):
+        """Breaks where it should find a model."""
+
+        def find(self, name: str) -> list[Model]:
+            """Break."""
+            raise RuntimeError(name)
+
+    queued = begun(status="queued", background=True)
+    await store.begin(queued, [said("m")], request=encode(asking(background=True)))
+    upkeep = Upkeep(Engine(Broken(), store=store), KEPT, lambda: NOW)
+    await upkeep.begin()
+    response = await ended(store, "resp_0")
+    assert (response.status, response.error) == ("failed", STOPPED)
     await upkeep.end()
 
 
@@ -193,4 +277,31 @@ async def test_a_response_whose_end_could_not_be_kept_is_ended_when_the_store_is
             await asyncio.sleep(0.01)
     assert stored.response.error == response.error
     assert not engine.unkept
+    await upkeep.end()
+
+
+async def test_a_response_that_cannot_be_found_holds_up_neither_the_others_nor_the_sweeping() -> (
+    None
+):
+    class Holed(MemoryStore):
+        """Cannot read one of its responses."""
+
+        async def find(self, id: str, *, tenant: str = "") -> Stored | None:
+            """Find any other."""
+            if id == "bad":
+                raise StoreError("the row cannot be read")
+            return await super().find(id, tenant=tenant)
+
+    store = Holed()
+    await store.begin(begun(id="old"), [])
+    await store.end(done(begun(id="old"), at=NOW - 2000))
+    engine, upkeep = await tended(store)
+    await store.begin(begun(), [])
+    engine.abandon("bad")
+    engine.abandon("resp_0")
+    assert (await ended(store, "resp_0")).status == "failed"
+    async with asyncio.timeout(5):
+        while await store.find("old"):
+            await asyncio.sleep(0.01)
+    assert list(engine.unkept) == [("", "bad")]
     await upkeep.end()

@@ -68,6 +68,29 @@ async def test_a_store_opened_again_has_everything(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ["output = '[{'", "output = '[5]'", "rest = '[]'", "model = CAST(x'ff' AS TEXT)"],
+)
+async def test_an_unfinished_response_that_cannot_be_read_is_set_aside(
+    tmp_path: Path, damage: str
+) -> None:
+    store = SqliteStore(tmp_path, clock=lambda: 1000)
+    await store.begin(begun("bad"), [said("a")], tenant="t", conversation="conv_1")
+    await store.begin(begun("good"), [said("b")])
+    database = sqlite3.connect(tmp_path / "responses.db", isolation_level=None)
+    database.execute(f"UPDATE responses SET {damage} WHERE id = 'bad'")
+    assert await store.unfinished() == [("", Stored(begun("good")))]
+    ended = "SELECT id, status, ended_at FROM responses WHERE ended_at IS NOT NULL"
+    assert database.execute(ended).fetchall() == [("bad", "failed", 1000)]
+    with pytest.raises(StoreError):
+        await store.find("bad", tenant="t")
+    await store.begin(begun("next"), [said("c")], tenant="t", conversation="conv_1")
+    assert await store.delete("bad", tenant="t")
+    database.close()
+    await store.close()
+
+
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     pending = asyncio.gather(*(store.begin(begun(f"r{n}"), []) for n in range(20)))

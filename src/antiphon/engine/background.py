@@ -10,12 +10,12 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 
 from antiphon.core import parts, tokens
-from antiphon.core.errors import ErrorPayload
+from antiphon.core.errors import ErrorPayload, StoreError
 from antiphon.core.events import Event, decode_event
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-from antiphon.core.value import ShapeError, decode, encode
+from antiphon.core.value import decode, encode
 from antiphon.engine.ids import new_id
 from antiphon.engine.log import Fenced
 from antiphon.engine.run import BROKEN, DRAIN, LOST
@@ -105,10 +105,17 @@ class Background:
         epoch = await self._store.claim(id, tenant=tenant)
         if epoch is None:
             return
-        events = [event async for event in logged(self._store, id, tenant=tenant)]
         synth = Synth(stored.response, ids=new_id, clock=self._clock)
-        if events:
+        try:
+            events = [event async for event in logged(self._store, id, tenant=tenant)]
             synth.resume(events)
+        except StoreError:
+            raise
+        except Exception:
+            # Whatever is wrong with its log, a response must not stay unfinished for ever.
+            logger.exception("the events of %s cannot be read: it is ended without them", id)
+            await self._close_unread(stored, tenant, finish)
+            return
         told = [] if events else synth.start()
         for part in _estimate(stored, synth.response):
             synth.feed(part)
@@ -116,6 +123,17 @@ class Background:
         kept = [encode(event) for event in told] if stored.response.background else []
         last = events[-1].sequence_number if events else -1
         await self._store.append(id, epoch, last, kept, final=synth.response, tenant=tenant)
+
+    async def _close_unread(
+        self, stored: Stored, tenant: str, finish: Callable[[Synth], list[Event]]
+    ) -> None:
+        """End a response whose events cannot be read, and leave them as they are."""
+        synth = Synth(stored.response, ids=new_id, clock=self._clock)
+        synth.start()
+        for part in _estimate(stored, synth.response):
+            synth.feed(part)
+        finish(synth)
+        await self._store.end(synth.response, tenant=tenant)
 
 
 async def logged(
@@ -155,17 +173,26 @@ def _cancel(synth: Synth) -> list[Event]:
     return synth.end()
 
 
-def _asked(stored: Stored) -> Request:
+def stored_request(stored: Stored) -> Request:
+    """Read the request of a stored response; raises ValueError if it cannot be read.
+
+    The limits of the HTTP door do not apply: the normalised form of a request that was let in may
+    be larger than the body that came.
+    """
+    return decode(Request, json.decode_lenient(stored.request))
+
+
+def _request_or_empty(stored: Stored) -> Request:
     """Return what was asked for, as far as it is known and can still be read."""
     try:
-        return decode(Request, json.decode(stored.request)) if stored.request else Request()
-    except ShapeError:
+        return stored_request(stored) if stored.request else Request()
+    except ValueError:
         return Request()
 
 
 def _estimate(stored: Stored, response: Response) -> list[parts.Part]:
     """Estimate the tokens of a response that nobody will count any more."""
-    request = _asked(stored)
+    request = _request_or_empty(stored)
     read = tokens.of_prompt(request.instructions, request.tools, request.input)
     message = "The response was interrupted; these are estimates."
     return [

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from antiphon.core.errors import RequestError, StoreError
-from antiphon.core.request import Request
-from antiphon.core.value import ShapeError, decode
+from antiphon.engine.background import stored_request
 from antiphon.engine.engine import Engine
 from antiphon.engine.run import UNKEPT
 from antiphon.store.base import Stored
-from antiphon.wire import json
 
 logger = logging.getLogger("antiphon.engine")
 
@@ -56,12 +54,15 @@ class Upkeep:
         await self._engine.store.close()
 
     async def _recover(self, tenant: str, stored: Stored) -> None:
+        """Take up one response, or end it as failed; raises StoreError if the store is broken."""
         if stored.epoch == 0 and stored.request:
             try:
-                request = decode(Request, json.decode(stored.request))
-                await self._engine.resubmit(request, stored, tenant)
-            except (RequestError, ShapeError) as error:
+                await self._engine.resubmit(stored_request(stored), stored, tenant)
+            except (RequestError, ValueError) as error:
                 logger.warning("%s cannot be made any more: %s", stored.response.id, error)
+            except Exception:
+                # A process boundary: no single row may keep the server from starting.
+                logger.exception("%s cannot be taken up", stored.response.id)
             else:
                 return
         await self._engine.background.interrupt(stored, tenant=tenant)
@@ -71,9 +72,13 @@ class Upkeep:
         unkept = self._engine.unkept
         while unkept:
             tenant, id = unkept[0]
-            stored = await self._engine.store.find(id, tenant=tenant)
-            if stored is not None:
-                await self._engine.background.interrupt(stored, tenant=tenant, error=UNKEPT)
+            try:
+                stored = await self._engine.store.find(id, tenant=tenant)
+                if stored is not None:
+                    await self._engine.background.interrupt(stored, tenant=tenant, error=UNKEPT)
+            except StoreError:
+                unkept.rotate(-1)  # so that a row that cannot be read does not hold up the others
+                raise
             unkept.popleft()
 
     async def sweep(self) -> int:
@@ -91,8 +96,8 @@ class Upkeep:
     async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(self._retention.sweep_seconds)
-            try:
-                await self.end_unkept()
-                await self.sweep()
-            except StoreError as error:
-                logger.warning("nothing could be swept: %s", error)
+            for work in (self.end_unkept, self.sweep):
+                try:
+                    await work()
+                except StoreError as error:
+                    logger.warning("nothing could be swept: %s", error)

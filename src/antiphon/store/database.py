@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import local
 from typing import TypeVar, cast
 
+from msgspec import MsgspecError
+
 from antiphon.core.errors import StoreError
 from antiphon.core.value import ShapeError
 from antiphon.store.schema import migrate
@@ -69,7 +71,7 @@ class Database:
         """Turn what SQLite, the file system and unreadable rows raise into StoreError."""
         try:
             yield
-        except ShapeError as error:
+        except (ShapeError, MsgspecError) as error:
             raise StoreError(f"{self.path} holds what cannot be read: {error}") from error
         except (sqlite3.Error, OSError, OverflowError, UnicodeEncodeError) as error:
             raise StoreError(f"{self.path} cannot be used: {error}") from error

@@ -37,9 +37,30 @@ def response(connection: sqlite3.Connection, id: str, tenant: str) -> Stored | N
     return None if row is None else stored_of(row)
 
 
-def unfinished(connection: sqlite3.Connection) -> list[tuple[str, Stored]]:
-    """Find every response that has not ended, with its tenant."""
-    return [(row["tenant"], stored_of(row)) for row in connection.execute(queries.UNFINISHED)]
+class Unreadable(Struct, frozen=True):
+    """A response whose row cannot be read, and why."""
+
+    id: str
+    tenant: str
+    reason: str
+
+
+def unfinished(
+    connection: sqlite3.Connection,
+) -> tuple[list[tuple[str, Stored]], list[Unreadable]]:
+    """Find every response that has not ended, with its tenant; apart, those that are unreadable."""
+    found: list[tuple[str, Stored]] = []
+    unreadable: list[Unreadable] = []
+    for id, tenant in connection.execute(queries.UNFINISHED).fetchall():
+        try:
+            if stored := response(connection, id, tenant):
+                found.append((tenant, stored))
+        except (ValueError, sqlite3.OperationalError) as error:
+            # SQLite's own troubles are not the row's, save text that is not UTF-8.
+            if isinstance(error, sqlite3.Error) and "decode to UTF-8" not in str(error):
+                raise
+            unreadable.append(Unreadable(id, tenant, str(error)))
+    return found, unreadable
 
 
 def history(connection: sqlite3.Connection, id: str, tenant: str) -> History | None:

@@ -31,7 +31,10 @@ RETURNING conversation"""
 
 FIND_RESPONSE = "SELECT * FROM responses WHERE id = :id AND tenant = :tenant"
 DELETE_RESPONSE = "DELETE FROM responses WHERE id = :id AND tenant = :tenant"
-UNFINISHED = "SELECT * FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
+UNFINISHED = "SELECT id, tenant FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
+FAIL_UNREADABLE = """
+UPDATE responses SET status = 'failed', ended_at = :ended_at
+WHERE id = :id AND tenant = :tenant AND ended_at IS NULL"""
 FIND_PLACE = "SELECT thread, turn FROM responses WHERE id = :id AND tenant = :tenant"
 FIND_TAKEN = "SELECT 1 FROM responses WHERE thread = :thread AND turn = :turn"
 FIND_BUSY = """

@@ -49,7 +49,7 @@ def response_of(row: sqlite3.Row) -> Response:
     fields |= {name: bool(row[name]) for name in FLAGS}
     fields |= {name: _value(row[name]) for name in JSON}
     fields["user"] = row["user_id"]
-    return decode(Response, fields | cast("Row", _value(row["rest"])))
+    return decode(Response, fields | msgspec.json.decode(row["rest"], type=Row))
 
 
 def stored_of(row: sqlite3.Row) -> Stored:
@@ -78,7 +78,7 @@ def item_row(item: Item) -> Row:
 
 def item_of(row: sqlite3.Row) -> Item:
     """Read the item that a row holds."""
-    fields = cast("Row", _value(row["rest"]))
+    fields = msgspec.json.decode(row["rest"], type=Row)
     fields["type"] = row["type"]
     for name in ("id", "role"):
         if row[name] is not None:

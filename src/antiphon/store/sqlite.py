@@ -4,6 +4,7 @@ The verbs are here. What they look up is in `looks.py`, what they change in `cha
 of both in `queries.py`, and the threads that run it behind `database.py`.
 """
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from antiphon.store.base import Claim, Conversation, Cursor, History, Logged, Pa
 from antiphon.store.bells import Bells, heard
 from antiphon.store.database import Database
 from antiphon.store.rows import Row, input_rows, item_row, response_row
+
+logger = logging.getLogger("antiphon.store")
 
 FILE = "responses.db"
 
@@ -85,8 +88,17 @@ class SqliteStore:
         return await self.database.write(change, partial(self.bells.ring, id))
 
     async def unfinished(self) -> list[tuple[str, Stored]]:
-        """Return every response that has not ended, oldest first."""
-        return await self.database.read(looks.unfinished)
+        """Return every response that has not ended, oldest first.
+
+        One whose row cannot be read is set aside: it is ended as failed, so that it keeps neither
+        the server from starting nor its conversation busy, and goes as any that has ended.
+        """
+        found, unreadable = await self.database.read(looks.unfinished)
+        for one in unreadable:
+            logger.error("%s cannot be read and is ended as failed: %s", one.id, one.reason)
+            values: Row = {"id": one.id, "tenant": one.tenant, "ended_at": int(self._clock())}
+            await self.database.write(_one(queries.FAIL_UNREADABLE, values))
+        return found
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         """Remove what ended before given times, a chunk at a time."""
