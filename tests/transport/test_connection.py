@@ -467,6 +467,29 @@ async def test_a_body_that_drips_is_not_late() -> None:
         assert (await ask()).body == b"x" * 8
 
 
+@pytest.mark.parametrize("seconds", [0.0001, 0.0004, 0.0006, 0.0104])
+async def test_a_timer_of_less_than_a_millisecond_can_be_replaced(seconds: float) -> None:
+    kept: list[Connection] = []
+    connection = Connection(kept.append)
+    connection.connection_made(Wire())
+    for _ in range(2):
+        exchange = connection.ask(b"", Timeouts(first_byte=seconds), "p")
+        connection.data_received(ok(b"hello"))
+        assert await exchange.read() == b"hello"
+        exchange.release()
+    assert kept == [connection, connection]
+    connection.close()
+
+
+async def test_a_short_timeout_that_is_checked_early_is_still_kept() -> None:
+    """A loop may round a delay down, and call before the deadline."""
+    connection = Connection(lambda connection: None)
+    connection.connection_made(Wire())
+    exchange = connection.ask(b"", Timeouts(first_byte=0.0103), "p")
+    with pytest.raises(UpstreamError, match=r"said nothing for 0\.0103 seconds"):
+        await exchange.begun()
+
+
 # --- the end, when nobody listens any more ---
 
 

@@ -144,10 +144,12 @@ async def test_a_pause_holds_the_upstream_back_and_keeps_memory_small() -> None:
 
 
 async def test_time_stands_still_while_paused() -> None:
+    resumed = asyncio.Event()
+
     async def meet(visit: Visit) -> None:
         await visit.hear()
         await visit.say(chunked(b"a", end=b""))
-        await asyncio.sleep(0.6)
+        await resumed.wait()
         await visit.say(b"1\r\nb\r\n0\r\n\r\n")
         await visit.gone()
 
@@ -163,6 +165,7 @@ async def test_time_stands_still_while_paused() -> None:
         assert not await exchange.turn()
         await asyncio.sleep(0.5)
         exchange.resume()
+        resumed.set()
         assert await exchange.turn()
     assert got == [b"a", b"b"]
 

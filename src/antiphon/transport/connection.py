@@ -56,7 +56,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._exchange: Exchange | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due = 0.0
+        """When the timer fires, in the loop's time."""
         self._until = 0.0
         """When there is nothing more to wait for, if nothing happens."""
         self._timeouts = Timeouts()
@@ -283,10 +285,13 @@ class Connection(asyncio.Protocol):
     def _watch(self, seconds: float) -> None:
         """Look in some seconds whether it took too long; a timer that rings sooner is kept."""
         self._until = self._loop.time() + seconds
-        if self._timer is None or self._timer.when() > self._until:
+        # The time is kept here: for a delay under half a millisecond uvloop's `call_at` returns a
+        # plain handle, which has no `when()`.
+        if self._timer is None or self._timer_due > self._until:
             if self._timer:
                 self._timer.cancel()
             self._timer = self._loop.call_at(self._until, self._check)
+            self._timer_due = self._until
 
     def _check(self) -> None:
         self._timer = None
