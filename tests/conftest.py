@@ -26,7 +26,7 @@ def starts_servers(test: pytest.Function) -> bool:
     if "server" in test.fixturenames:
         return True
     fixtures = chain.from_iterable(test._fixtureinfo.name2fixturedefs.values())
-    waiting = {test.module.__name__, *(fixture.func.__module__ for fixture in fixtures)}
+    waiting = {test.function.__module__, *(fixture.func.__module__ for fixture in fixtures)}
     # Every test may use the fixtures of this file, and only `server` starts something.
     seen = {__name__}
     while waiting := waiting - seen:

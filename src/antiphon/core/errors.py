@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, cast
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -142,3 +142,22 @@ class UpstreamError(AntiphonError):
 
 class StoreError(AntiphonError):
     """What holds the responses could not."""
+
+
+def drop_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks of an error that was reported, and of the errors that led to it.
+
+    A traceback keeps every frame it passed, and with them the request's body. Often one of those
+    frames refers back to the error; only the garbage collector could then free them, and it runs
+    by the number of objects, not by their size.
+    """
+    pending, done = [error], set[int]()
+    while pending:
+        one = pending.pop()
+        if id(one) in done:
+            continue
+        done.add(id(one))
+        one.__traceback__ = None
+        pending += [other for other in (one.__cause__, one.__context__) if other is not None]
+        if isinstance(one, BaseExceptionGroup):
+            pending += cast("BaseExceptionGroup[BaseException]", one).exceptions

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
-from antiphon.core.errors import RequestError, UpstreamError, in_a_word
+from antiphon.core.errors import RequestError, UpstreamError, drop_tracebacks, in_a_word
 from antiphon.core.items import Item
 from antiphon.engine.asked import Asked
 from antiphon.engine.checks import warnings
@@ -81,6 +81,7 @@ class Attempts:
             logger.warning("%s: %.100r cannot answer (%s)%s", response_id, model, word, after)
         if last:
             raise error if spoken else self._in_full(error)
+        drop_tracebacks(error)
         self._failed.append((self.asked, error))
         self._index += 1
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 
 from antiphon.core import parts, tokens
-from antiphon.core.errors import ErrorPayload, StoreError
+from antiphon.core.errors import ErrorPayload, StoreError, drop_tracebacks
 from antiphon.core.events import Event, decode_event
 from antiphon.core.request import Request
 from antiphon.core.response import Response
@@ -60,9 +60,10 @@ class Background:
                 await make()
         except Fenced:
             logger.info("%s is made by someone else, or has ended", id)
-        except Exception:
+        except Exception as error:
             # A process boundary: nobody awaits this task, and its readers must not wait for ever.
             logger.exception("%s broke", id)
+            drop_tracebacks(error)
             if stored := await self._store.find(id, tenant=tenant):
                 await self.interrupt(stored, tenant=tenant, error=BROKEN)
 

@@ -11,7 +11,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from antiphon.agents.turn import Turn
 from antiphon.core import parts, tokens
-from antiphon.core.errors import ErrorPayload, RequestError, StoreError, UpstreamError, in_a_word
+from antiphon.core.errors import (
+    ErrorPayload,
+    RequestError,
+    StoreError,
+    UpstreamError,
+    drop_tracebacks,
+    in_a_word,
+)
 from antiphon.core.events import Event
 from antiphon.core.opened import Flow
 from antiphon.core.parts import Part
@@ -110,6 +117,7 @@ class Run:
                 if error is self.refusal or isinstance(error, Fenced):
                     raise
                 await self._lose(error)
+                drop_tracebacks(error)
         finally:
             self.begun.set()
         return self.response
@@ -122,12 +130,15 @@ class Run:
                 await self._conclude(self._cancelled(error))
                 raise
             ending = self._broken()  # a cancellation of the model's own, which it let escape
+            drop_tracebacks(error)
         except (RequestError, UpstreamError) as error:
             if not self._last:  # or else it comes after the end
                 self.refusal = error
             ending = self._failed(error.payload)
-        except (Exception, SystemExit):  # noqa: BLE001 - a process boundary: models raise anything
+            drop_tracebacks(error)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a boundary: models raise anything
             ending = self._broken()
+            drop_tracebacks(error)
         if self.refusal and not self.answering:
             await self._withdraw()
             raise self.refusal

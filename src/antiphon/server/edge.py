@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
 
-from antiphon.core.errors import ErrorPayload, RequestError
+from antiphon.core.errors import ErrorPayload, RequestError, drop_tracebacks
 from antiphon.engine.ids import new_id
 from antiphon.server.address import is_loopback
 from antiphon.server.failures import Failure, explain
@@ -68,12 +68,13 @@ class Edge:
             self._check_origin(scope)
             self._authorize(scope)
             await self._app(scope, receive, answer.send)
-        except ClientGone:
+        except ClientGone as gone:
             answer.status = CLIENT_GONE
-        except Exception as raised:
+            drop_tracebacks(gone)
+        except Exception as error:
             # A process boundary: nobody but the log ever sees a traceback.
-            error = unrouted(scope, raised) if isinstance(raised, HTTPException) else raised
-            failure = explain(error, answer.dialect, answer.request_id)
+            failure = answer.explain(error)
+            drop_tracebacks(error)
             if answer.status:
                 raise
             await answer.refuse(failure)
@@ -159,6 +160,11 @@ class Answer:
             await self._send(message)
         except OSError as error:
             raise ClientGone from error
+
+    def explain(self, error: Exception) -> Failure:
+        """Return what the caller is told of an error; the router's errors become ours."""
+        known = unrouted(self._scope, error) if isinstance(error, HTTPException) else error
+        return explain(known, self.dialect, self.request_id)
 
     async def refuse(self, failure: Failure) -> None:
         """Answer with an error in the door's dialect."""

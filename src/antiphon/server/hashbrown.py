@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 
 from msgspec.structs import replace
 
-from antiphon.core.errors import ErrorPayload, RequestError
+from antiphon.core.errors import ErrorPayload, RequestError, drop_tracebacks
 from antiphon.core.items import Item
 from antiphon.core.manner import Manner
 from antiphon.core.response import Response
@@ -128,6 +128,7 @@ class Visit:
             failure = explain(error, self._dialect, self._request_id)
             payload = self._named(failure.payload, isinstance(error, RequestError))
             self._stream.tell(frames.framed(error_frame(payload, headers=failure.headers)))
+            drop_tracebacks(error)
 
     async def _answer(self, asked: Asked) -> None:
         thread_id = asked.body.thread_id
@@ -144,7 +145,10 @@ class Visit:
         self._dialect.offered, self._dialect.warnings = understood.offered, understood.warnings
         run = await self._engine.open(understood.request, self._stream, self._caller, manner=MANNER)
         self._dialect.fault = lambda response: self._fault(run, response)
-        response = await run.drive()
+        try:
+            response = await run.drive()
+        finally:
+            self._dialect.fault = failure_of  # the dialect must not keep the run, nor the run it
         if is_answer(response):
             await self._save(understood, self._dialect.in_order(response))
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
 
-from antiphon.core.errors import RequestError
+from antiphon.core.errors import RequestError, drop_tracebacks
 from antiphon.core.request import WebSocketCreate
 from antiphon.engine.engine import Caller
 from antiphon.engine.recent import Recent
@@ -104,6 +104,8 @@ class Connection:
         text: str | None = message.get("text")
         data: str | bytes = message["bytes"] if text is None else text
         asked = read(data, self._settings.body_limit)
+        if isinstance(asked.create, RequestError):
+            drop_tracebacks(asked.create)  # which hold the message, also while its lane is busy
         if isinstance(asked.create, RequestError) and not self._lanes.is_busy(asked.lane):
             self._refuse(asked.create, asked.lane)
             self._forget(asked)
@@ -137,6 +139,7 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - a process boundary, as for every HTTP request
             if not voice.ended:
                 voice.refuse(explain(error, dialect, self._id))
+            drop_tracebacks(error)
         finally:
             took = (time.perf_counter() - begun) * 1000
             access.info("TURN %s %d %.1fms %s", self._path, voice.status, took, self._id)

@@ -48,6 +48,7 @@ class EventStream:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._quiet = True
+        self._timer: asyncio.TimerHandle
         self.closed = False
 
     def write(self, events: list[Event]) -> None:
@@ -144,19 +145,15 @@ class EventStream:
 
     def _beat(self, seconds: float) -> Callable[[], None]:
         """Write a comment whenever a whole interval was silent; return what stops it."""
-        loop = asyncio.get_running_loop()
-        timer: asyncio.TimerHandle
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._tick, seconds)
+        return lambda: self._timer.cancel()
 
-        def beat() -> None:
-            nonlocal timer
-            if self._quiet and not self._chunks:
-                self._put(HEARTBEAT)
-                self._wake.set()
-            self._quiet = True
-            timer = loop.call_later(seconds, beat)
-
-        timer = loop.call_later(seconds, beat)
-        return lambda: timer.cancel()
+    def _tick(self, seconds: float) -> None:
+        if self._quiet and not self._chunks:
+            self._put(HEARTBEAT)
+            self._wake.set()
+        self._quiet = True
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._tick, seconds)
 
 
 def _nowhere(chunk: bytes) -> bool:

@@ -85,6 +85,7 @@ class Writer:
             if ops:
                 self._write(ops)
                 _settle(ops)
+            del ops  # or the last changes would be held until the next come
         self._drop()
 
     def _waiting(self) -> tuple[list[_Op], bool]:
