@@ -35,7 +35,7 @@ ROUNDS = 5
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-def played() -> list[bytes]:
+def recorded_frames() -> list[bytes]:
     """Return the events of one response, as OpenAI writes them."""
     counter = itertools.count()
     response = Response.new(Request(model="played"), id="resp_" + "0" * 48, created_at=0)
@@ -47,10 +47,10 @@ def played() -> list[bytes]:
     events += synth.feed(Finish("stop"))
     events += synth.end()
     dialect = OpenAIDialect()
-    return [dialect.sse(event) for event in events]
+    return [dialect.encode_sse(event) for event in events]
 
 
-FRAMES = played()
+FRAMES = recorded_frames()
 
 
 async def play(port: int) -> None:
@@ -74,7 +74,7 @@ async def play(port: int) -> None:
 
 
 @contextlib.contextmanager
-def playing() -> Iterator[str]:
+def run_playback_server() -> Iterator[str]:
     """Run the server; give its address."""
     port = free_port()
     with subprocess.Popen([sys.executable, "-m", "bench.client", str(port)]) as process:
@@ -94,7 +94,7 @@ def main(old: str | None = None) -> bool:
     if old:
         return compare_with(old)
     best = dict.fromkeys(CLIENTS, float("inf"))
-    with playing() as url:
+    with run_playback_server() as url:
         for _, name in product(range(ROUNDS), CLIENTS):
             best[name] = min(best[name], asyncio.run(cost(name, url, len(FRAMES))))
     figures = {f"{name}_us_per_event": value for name, value in best.items()}
@@ -112,7 +112,7 @@ def main(old: str | None = None) -> bool:
 
 def compare_with(commit: str) -> bool:
     """Measure the clients of an older commit beside those of this checkout."""
-    with extract(commit) as old, playing() as url:
+    with extract(commit) as old, run_playback_server() as url:
 
         def read_with(source: Path) -> Callable[[], dict[str, float]]:
             command = [sys.executable, "-m", "bench.stream_readers", url, str(len(FRAMES))]

@@ -31,7 +31,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.compare import ROOT, compare, extract, import_path
-from bench.rivals import Program, Unmeasured, bare, litellm, nginx, ogx, running
+from bench.rivals import Program, MeasurementFailed, baseline, litellm, nginx, ogx, run_process
 from bench.serve import cpu_seconds, free_port
 from bench.table import show, unit
 
@@ -52,10 +52,10 @@ HALF_A_CORE = 0.5e6
 
 def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     """Write one chunk of a chat completion, as an event in an HTTP chunk."""
-    return told([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
+    return encode_chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
 
 
-def told(choices: list[dict[str, object]], **more: object) -> bytes:
+def encode_chunk(choices: list[dict[str, object]], **more: object) -> bytes:
     """Write a chunk of these choices, and of what else it tells."""
     value: dict[str, object] = {
         "id": "chatcmpl-0123456789abcdef",
@@ -65,10 +65,10 @@ def told(choices: list[dict[str, object]], **more: object) -> bytes:
         "system_fingerprint": "fp_0123456789",
         "choices": choices,
     }
-    return framed(b"data: " + json.dumps(value | more, separators=(",", ":")).encode() + b"\n\n")
+    return http_chunk(b"data: " + json.dumps(value | more, separators=(",", ":")).encode() + b"\n\n")
 
 
-def framed(data: bytes) -> bytes:
+def http_chunk(data: bytes) -> bytes:
     """Write one HTTP chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
@@ -77,8 +77,8 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": EVENTS, "total_tokens": EVENT
 FIRST = chunk({"role": "assistant", "content": ""})
 # LiteLLM takes a model that says one word a hundred times for a broken one.
 WORDS = [chunk({"content": " word"}), chunk({"content": " next"})]
-LAST = chunk({}, "stop") + told([], usage=USAGE)
-DONE = framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+LAST = chunk({}, "stop") + encode_chunk([], usage=USAGE)
+DONE = http_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 WHOLE = json.dumps(
     {
@@ -108,39 +108,39 @@ WHOLE_ANSWER = answer(WHOLE)
 MODELS_ANSWER = answer(b'{"object":"list","data":[]}')
 
 
-class Metronome:
+class Pacer:
     """Has every paced stream go on in its turn, so evenly that each event comes alone.
 
     The loop's own timers are only as fine as a millisecond, in which five streams would go on.
     """
 
     def __init__(self) -> None:
-        self._places: list[Iterator[None] | None] = [None] * STREAMS
-        self._beating: asyncio.Task[None] | None = None
+        self._slots: list[Iterator[None] | None] = [None] * STREAMS
+        self._task: asyncio.Task[None] | None = None
 
     def join(self, beats: Iterator[None]) -> None:
         """Have a stream go on until it is over."""
-        free = self._places.index(None) if None in self._places else len(self._places)
-        self._places[free : free + 1] = [beats]
-        if self._beating is None or self._beating.done():
-            self._beating = asyncio.get_running_loop().create_task(self._beat())
+        free = self._slots.index(None) if None in self._slots else len(self._slots)
+        self._slots[free : free + 1] = [beats]
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def _beat(self) -> None:
+    async def _run(self) -> None:
         at = time.monotonic()
-        while any(self._places):
-            for place, beats in enumerate(self._places):
+        while any(self._slots):
+            for place, beats in enumerate(self._slots):
                 at += PACE / STREAMS
                 time.sleep(max(0, at - time.monotonic()))
                 if beats and next(beats, OVER) is OVER:
-                    self._places[place] = None
+                    self._slots[place] = None
                 await asyncio.sleep(0)
 
 
 OVER = object()
-METRONOME = Metronome()
+PACER = Pacer()
 
 
-class Upstream(asyncio.Protocol):
+class UpstreamProtocol(asyncio.Protocol):
     """Plays the completion to every request, slowly to a model named `paced`; tells how much."""
 
     played = 0
@@ -148,47 +148,47 @@ class Upstream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport: asyncio.Transport = transport  # pyright: ignore[reportAttributeAccessIssue]
-        self._heard = b""
-        self._beats: Generator[None] | None = None
+        self._received = b""
+        self._steps: Generator[None] | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop playing."""
-        if self._beats:
-            self._beats.close()
+        if self._steps:
+            self._steps.close()
 
     def data_received(self, data: bytes) -> None:
         """Wait for a whole request, then play."""
-        self._heard += data
-        head, found, body = self._heard.partition(b"\r\n\r\n")
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
         length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
         if not found or len(body) < int(length[1] if length else 0):
             return
-        self._heard = b""
+        self._received = b""
         if head.startswith(b"GET /v1/models"):
             self._transport.write(MODELS_ANSWER)
         elif head.startswith(b"GET"):
-            self._transport.write(answer(str(Upstream.played).encode()))
+            self._transport.write(answer(str(UpstreamProtocol.played).encode()))
         elif b'"stream":true' not in body.replace(b": ", b":"):
             self._transport.write(WHOLE_ANSWER)
         else:
             self._transport.write(HEAD + FIRST)
-            self._beats = self._play()
+            self._steps = self._play()
             if b"paced" in body:
-                METRONOME.join(self._beats)
+                PACER.join(self._steps)
             else:
-                self._playing = asyncio.get_running_loop().create_task(in_turns(self._beats))
+                self._task = asyncio.get_running_loop().create_task(run_unpaced(self._steps))
 
     def _play(self) -> Generator[None]:
         """Say another word whenever it is gone on with."""
         for number in range(EVENTS):
             self._transport.write(WORDS[number % 2])
-            Upstream.played += 1
+            UpstreamProtocol.played += 1
             if number < EVENTS - 1:
                 yield
         self._transport.write(LAST + DONE)
 
 
-async def in_turns(beats: Iterator[None]) -> None:
+async def run_unpaced(beats: Iterator[None]) -> None:
     """Go on with a stream as fast as can be, and let the others go on in between."""
     for _ in beats:
         await asyncio.sleep(0)
@@ -197,7 +197,7 @@ async def in_turns(beats: Iterator[None]) -> None:
 async def play(port: int) -> None:
     """Be the upstream."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Upstream, "127.0.0.1", port, backlog=1024)
+    server = await loop.create_server(UpstreamProtocol, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 
 
@@ -221,15 +221,15 @@ def antiphon(upstream: int, folder: Path, source: Path = ROOT / "src") -> Progra
     return Program("antiphon", command, port, models="local/", environment=environment)
 
 
-def family(pid: int) -> list[int]:
+def process_tree(pid: int) -> list[int]:
     """Return a process and all its descendants."""
     children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout
-    return [pid, *(p for child in children.split() for p in family(int(child)))]
+    return [pid, *(p for child in children.split() for p in process_tree(int(child)))]
 
 
 def cpu(pid: int) -> float:
     """Return the CPU time that a process and its descendants have used."""
-    return sum(cpu_seconds(member) for member in family(pid))
+    return sum(cpu_seconds(member) for member in process_tree(pid))
 
 
 # --- the load -------------------------------------------------------------------------------------
@@ -258,12 +258,12 @@ def load(url: str, body: dict[str, object], connections: int, seconds: int, rest
                 command, check=True, capture_output=True, text=True, timeout=seconds + rest + 30
             )
         except subprocess.TimeoutExpired:
-            raise Unmeasured(f"{url} did not answer") from None
+            raise MeasurementFailed(f"{url} did not answer") from None
     if found := re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout):
-        raise Unmeasured(f"{found[1]} bad answers from {url}")
+        raise MeasurementFailed(f"{found[1]} bad answers from {url}")
     counted = re.search(r"(\d+) requests in", done.stdout)
     if not counted or not int(counted[1]):
-        raise Unmeasured(f"no whole answer from {url} in {seconds + rest} s")
+        raise MeasurementFailed(f"no whole answer from {url} in {seconds + rest} s")
     return int(counted[1])
 
 
@@ -286,7 +286,7 @@ class Gateway:
         spent, played = cpu(self._pid) - spent, self._played() - before
         if abs(answers * EVENTS - played) > 0.05 * played:
             came = f"{answers} streams came whole, and {played / EVENTS:.1f} were played"
-            raise Unmeasured(f"{model}, {connections} at once: {came}")
+            raise MeasurementFailed(f"{model}, {connections} at once: {came}")
         return spent / played * 1e6
 
     def _body(self, model: str, *, stream: bool) -> dict[str, object]:
@@ -298,13 +298,13 @@ class Gateway:
 
     def check(self) -> None:
         """Hear a stream to its end, twice: the second tells how long one takes."""
-        self._hear()
+        self._read_stream()
         began = time.monotonic()
-        self._hear()
+        self._read_stream()
         wave = self._connections * (time.monotonic() - began)
         self._rest = min(20, 2 + math.ceil(2 * wave))
 
-    def _hear(self) -> None:
+    def _read_stream(self) -> None:
         body = json.dumps(self._body("saturated", stream=True)).encode()
         headers = {"Content-Type": "application/json"}
         ask = urllib.request.Request(self._program.url, body, headers)
@@ -313,13 +313,13 @@ class Gateway:
                 heard = answer.read().decode()
         except urllib.error.HTTPError as error:
             said = error.read(500).decode(errors="replace")
-            raise Unmeasured(f"{self._program.url}: {error}: {said}") from None
+            raise MeasurementFailed(f"{self._program.url}: {error}: {said}") from None
         except (OSError, HTTPException) as error:
-            raise Unmeasured(f"{self._program.url}: {error}") from None
+            raise MeasurementFailed(f"{self._program.url}: {error}") from None
         *_, last = re.findall(r"^data: *({.*})", heard, re.MULTILINE) or ["nothing"]
         end = '"usage":' if self._program.who == "nginx" else '"response.completed"'
         if end not in last:
-            raise Unmeasured(f"its stream ends with {last[:500]}")
+            raise MeasurementFailed(f"its stream ends with {last[:500]}")
 
     def saturated(self) -> float:
         """Return CPU microseconds per event, as fast as it goes."""
@@ -340,7 +340,7 @@ class Gateway:
         return (cpu(self._pid) - before) / answers * 1e3
 
 
-def measured(program: Program, gateway: Gateway) -> Iterator[tuple[str, float]]:
+def measure(program: Program, gateway: Gateway) -> Iterator[tuple[str, float]]:
     """Measure one gateway: each figure as it is known. Raises Unmeasured."""
     prefix = "" if program.who == "antiphon" else f"{program.who}_"
     gateway.check()
@@ -362,12 +362,12 @@ def side_by_side(programs: list[Program], upstream: int) -> dict[str, float]:
             for program in programs
         ]
         for _, (program, gateway) in product(range(ROUNDS), gateways):
-            for name, value in measured(program, gateway):
+            for name, value in measure(program, gateway):
                 taken[name].append(value)
     return {name: median(values) for name, values in taken.items()}
 
 
-def need(program: str, package: str) -> None:
+def require_program(program: str, package: str) -> None:
     """Have a program, installing its package if we may."""
     if shutil.which(program):
         return
@@ -377,7 +377,7 @@ def need(program: str, package: str) -> None:
     subprocess.run(command, shell=True, check=True, capture_output=True)
 
 
-def missing(who: str, reason: Unmeasured, figures: dict[str, float]) -> None:
+def report_missing(who: str, reason: MeasurementFailed, figures: dict[str, float]) -> None:
     """Say what was not measured of a rival, and why."""
     how = "not wholly" if any(name.startswith(who) for name in figures) else "not"
     where = f"its command is looked for in BENCH_{who.upper()}, then on the path"
@@ -389,13 +389,13 @@ def compare_with(commit: str) -> bool:
     port = free_port()
     with ExitStack() as stack:
         old = stack.enter_context(extract(commit))
-        stack.enter_context(running(*upstream_command(port), port=port))
+        stack.enter_context(run_process(*upstream_command(port), port=port))
 
         def start(source: Path) -> Callable[[], dict[str, float]]:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             program = antiphon(port, folder, source)
             gateway = Gateway(program, stack.enter_context(program.running()), port)
-            return lambda: dict(measured(program, gateway))
+            return lambda: dict(measure(program, gateway))
 
         title = f"gateway: this checkout and {commit}"
         return compare(title, start(old), start(ROOT / "src"), start(old))
@@ -408,24 +408,24 @@ def upstream_command(port: int) -> list[str]:
 
 def main(old: str | None = None) -> bool:
     """Measure; with `old`, beside that commit. Return whether nothing got worse."""
-    need("wrk", "wrk")
+    require_program("wrk", "wrk")
     if old:
         return compare_with(old)
-    need("nginx", "nginx-light")
+    require_program("nginx", "nginx-light")
     port = free_port()
-    with tempfile.TemporaryDirectory() as folder, running(*upstream_command(port), port=port):
-        ours = [make(port, Path(folder)) for make in (antiphon, nginx, bare)]
+    with tempfile.TemporaryDirectory() as folder, run_process(*upstream_command(port), port=port):
+        ours = [make(port, Path(folder)) for make in (antiphon, nginx, baseline)]
         try:
             figures = side_by_side(ours, port)
-        except Unmeasured as reason:
+        except MeasurementFailed as reason:
             raise SystemExit(f"bench gateway: {reason}") from None
         for make in (litellm, ogx):
             program = make(port, Path(folder))
             try:
                 with program.running() as pid:
-                    figures.update(measured(program, Gateway(program, pid, port)))
-            except Unmeasured as reason:
-                missing(program.who, reason, figures)
+                    figures.update(measure(program, Gateway(program, pid, port)))
+            except MeasurementFailed as reason:
+                report_missing(program.who, reason, figures)
     rows = [(name.replace("_", " "), value, unit(name)) for name, value in figures.items()]
     for who, pace in product(("nginx", "bare"), ("saturated", "paced")):
         ratio = figures[f"us_per_event_{pace}"] / figures[f"{who}_us_per_event_{pace}"]

@@ -27,7 +27,7 @@ SEGMENT = 1460
 """Bytes that travel together."""
 
 
-class Bucket:
+class TokenBucket:
     """The way up: a bit goes through when time has brought a token for it."""
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Bucket:
         return self._free
 
 
-class Way:
+class OneWay:
     """One direction of one connection: what goes in comes out later, in order."""
 
-    def __init__(self, bucket: Bucket | None = None) -> None:
+    def __init__(self, bucket: TokenBucket | None = None) -> None:
         self.sent = bytearray()
         self._bucket = bucket
         self._travelling: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
@@ -78,13 +78,13 @@ class Way:
             writer.write(data)
 
 
-class Link:
+class SlowNetwork:
     """The link to one server."""
 
     def __init__(self, server: int) -> None:
         self._server = server
-        self._bucket = Bucket()
-        self._ways: list[Way] = []
+        self._bucket = TokenBucket()
+        self._ways: list[OneWay] = []
         self._joined: set[asyncio.Task[None]] = set()
 
     def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,7 +99,7 @@ class Link:
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(2 * DELAY)
         there, back = await asyncio.open_connection("127.0.0.1", self._server)
-        up, down = Way(self._bucket), Way()
+        up, down = OneWay(self._bucket), OneWay()
         self._ways.append(up)
         await asyncio.gather(up.carry(reader, back), down.carry(there, writer))
 
@@ -139,9 +139,9 @@ def messages(sent: bytes) -> list[int]:
     return sizes
 
 
-async def be(port: int, server: int) -> None:
+async def run(port: int, server: int) -> None:
     """Be the link until told to stop."""
-    link, stop = Link(server), asyncio.Event()
+    link, stop = SlowNetwork(server), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with await asyncio.start_server(link.connect, "127.0.0.1", port):
         print("open", flush=True)
@@ -150,11 +150,11 @@ async def be(port: int, server: int) -> None:
     print(json.dumps(link.tally()), flush=True)
 
 
-def precise() -> asyncio.AbstractEventLoop:
+def precise_loop() -> asyncio.AbstractEventLoop:
     """Make a loop that is on time; the usual one rounds every delay up to a millisecond."""
     return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=precise) as runner:
-        runner.run(be(int(sys.argv[1]), int(sys.argv[2])))
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
+        runner.run(run(int(sys.argv[1]), int(sys.argv[2])))

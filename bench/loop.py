@@ -24,9 +24,9 @@ from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.run import stream_agent
 from antiphon.client.client import AsyncClient
 from antiphon.client.tools.tool import tool
-from bench.gateway import DONE, HEAD, chunk, framed
+from bench.gateway import DONE, HEAD, chunk, http_chunk
 from bench.link import DELAY, UPLINK
-from bench.rivals import running
+from bench.rivals import run_process
 from bench.serve import free_port
 from bench.table import show
 
@@ -63,7 +63,7 @@ def answer(done: int) -> bytes:
         "total_tokens": 4000 * done + 20,
     }
     counted = json.dumps({"choices": [], "usage": usage}).encode()
-    return HEAD + said + framed(b"data: " + counted + b"\n\n") + DONE
+    return HEAD + said + http_chunk(b"data: " + counted + b"\n\n") + DONE
 
 
 async def play(port: int) -> None:
@@ -115,7 +115,7 @@ async def loop(port: int, options: AgentOptions) -> float:
 
 
 @dataclass(frozen=True)
-class Tally:
+class NetworkUsage:
     """What a link says went up in one loop."""
 
     connections: int
@@ -123,7 +123,7 @@ class Tally:
     bodies: list[int]
 
 
-def over_link(gateway: int, options: AgentOptions) -> tuple[float, Tally]:
+def over_link(gateway: int, options: AgentOptions) -> tuple[float, NetworkUsage]:
     """Run the agent over a link; return its seconds, and what went up."""
     port = free_port()
     command = [sys.executable, "-m", "bench.link", str(port), str(gateway)]
@@ -134,7 +134,7 @@ def over_link(gateway: int, options: AgentOptions) -> tuple[float, Tally]:
             seconds = asyncio.run(loop(port, options))
         finally:
             link.terminate()
-        return seconds, Tally(**json.loads(link.stdout.read()))
+        return seconds, NetworkUsage(**json.loads(link.stdout.read()))
 
 
 # --- the figures ----------------------------------------------------------------------------------
@@ -146,11 +146,11 @@ def gateway() -> Iterator[int]:
     upstream, port = free_port(), free_port()
     model = [sys.executable, "-m", "bench.loop", str(upstream)]
     door = [sys.executable, "-m", "bench.gateway", "serve", str(port), str(upstream)]
-    with running(*model, port=upstream), running(*door, port=port):
+    with run_process(*model, port=upstream), run_process(*door, port=port):
         yield port
 
 
-def show_bytes(tallies: dict[str, Tally]) -> None:
+def show_bytes(tallies: dict[str, NetworkUsage]) -> None:
     """Print what each round sent, and all of them."""
     rounds = zip(*(tally.bodies for tally in tallies.values()), strict=True)
     lines = {str(number): sizes for number, sizes in enumerate(rounds, 1)}
@@ -164,7 +164,7 @@ def show_bytes(tallies: dict[str, Tally]) -> None:
     print("  uplink is all that was sent: headers, handshakes and frames included")
 
 
-def compared(place: str, seconds: dict[str, list[float]]) -> dict[str, float]:
+def compare_ways(place: str, seconds: dict[str, list[float]]) -> dict[str, float]:
     """Return how long the loops took in one place, and how much less than a chat."""
     medians = {way: statistics.median(times) for way, times in seconds.items()}
     figures = {f"{place}{way}_seconds": median for way, median in medians.items()}
@@ -177,7 +177,7 @@ def main() -> None:
     """Measure."""
     bare: dict[str, list[float]] = {way: [] for way in WAYS}
     link: dict[str, list[float]] = {way: [] for way in WAYS}
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, NetworkUsage] = {}
     with gateway() as port:
         for _ in range(REPEATS):
             for way, options in WAYS.items():
@@ -185,7 +185,7 @@ def main() -> None:
                 seconds, tallies[way] = over_link(port, options)
                 link[way].append(seconds)
     show_bytes(tallies)
-    figures = compared("", link) | compared("loopback_", bare)
+    figures = compare_ways("", link) | compare_ways("loopback_", bare)
     rows = [
         (name.replace("_", " "), value, "s" if name.endswith("seconds") else "×")
         for name, value in figures.items()

@@ -65,7 +65,7 @@ def new_synth(dialect: Dialect | None = None) -> Synth:
     synth = Synth(response, ids=lambda prefix: f"{prefix}_{next(counter):048}", clock=time.time)
     for event in [*synth.start(), *synth.feed(Text("Once"))]:
         if dialect:
-            dialect.sse(event)
+            dialect.encode_sse(event)
     return synth
 
 
@@ -88,7 +88,7 @@ def main() -> None:
             nonlocal sent
             text = decode(CHUNK).choices[0].delta.content or ""
             for made in synth.feed(Text(text)):
-                sent = dialect.sse(made)
+                sent = dialect.encode_sse(made)
 
         return run
 
@@ -102,7 +102,7 @@ def main() -> None:
             "chain_chat_us": chain(ChatDialect()),
             "decode_chunk_us": lambda: decode(CHUNK),
             "synth_us": lambda: synth.feed(part),
-            "event_to_bytes_us": lambda: dialect.sse(event),
+            "event_to_bytes_us": lambda: dialect.encode_sse(event),
             "upstream_sse_us": lambda: parser.feed(frame),
         }
     )

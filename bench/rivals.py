@@ -89,7 +89,7 @@ server: {{host: 127.0.0.1, port: {port}}}
 """
 
 
-class Unmeasured(Exception):
+class MeasurementFailed(Exception):
     """A gateway that did not start, or did not answer as it should."""
 
 
@@ -115,7 +115,7 @@ class Program:
     @contextmanager
     def running(self) -> Iterator[int]:
         """Run it; give its pid. Raises Unmeasured."""
-        with running(*self.command, port=self.port, environment=self.environment) as pid:
+        with run_process(*self.command, port=self.port, environment=self.environment) as pid:
             yield pid
 
 
@@ -126,7 +126,7 @@ def nginx(upstream: int, folder: Path) -> Program:
     return Program("nginx", ["nginx", "-c", str(config)], port, path="/v1/chat/completions")
 
 
-def bare(upstream: int, folder: Path) -> Program:
+def baseline(upstream: int, folder: Path) -> Program:
     """Translate with as little as can be, and no more."""
     del folder
     port = free_port()
@@ -157,7 +157,7 @@ def ogx(upstream: int, folder: Path) -> Program:
 
 
 @contextmanager
-def running(
+def run_process(
     *command: str, port: int, environment: Mapping[str, str] | None = None
 ) -> Iterator[int]:
     """Run a process that listens on a port; give its pid. Raises Unmeasured."""
@@ -167,7 +167,7 @@ def running(
                 command, stdout=log, stderr=log, env=os.environ | (environment or {})
             )
         except OSError as error:
-            raise Unmeasured(f"{command[0]}: {error.strerror}") from None
+            raise MeasurementFailed(f"{command[0]}: {error.strerror}") from None
         try:
             wait_for(process, port, log)
             yield process.pid
@@ -198,4 +198,4 @@ def wait_for(process: "subprocess.Popen[bytes]", port: int, log: IO[bytes]) -> N
     how = f"it ended with {process.returncode}"
     if process.poll() is None:
         how = f"it did not answer within {START_SECONDS} s"
-    raise Unmeasured(f"{how}, and last said: {last}")
+    raise MeasurementFailed(f"{how}, and last said: {last}")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.cli.serve import config
+from antiphon.cli.serve import uvicorn_config
 from antiphon.server.app import create_app
 from antiphon.server.http import Message, Receive, Scope, Send
 from antiphon.server.settings import Settings
@@ -75,7 +75,7 @@ def serve(which: str, port: int) -> None:
         )
     else:
         served = Settings(agents=[burst, paced], responses_dir=None)
-        settings = config(create_app(served), "127.0.0.1", port)
+        settings = uvicorn_config(create_app(served), "127.0.0.1", port)
     uvicorn.Server(settings).run()
 
 
@@ -87,7 +87,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(which: str) -> Iterator[tuple[int, int]]:
+def run_server(which: str) -> Iterator[tuple[int, int]]:
     """Run a server in a process of its own; give its pid and port."""
     port = free_port()
     command = [sys.executable, "-m", "bench.serve", which, str(port)]
@@ -111,7 +111,7 @@ def measure(which: str, path: str, model: str = "") -> tuple[float, float]:
     """Return CPU microseconds per event, and events per second."""
     body = f'{{"model":"{model}","input":"hi","stream":true,"store":false}}'
     script = f"wrk.method='POST' wrk.body='{body}' wrk.headers['Content-Type']='application/json'"
-    with running(which) as (pid, port), tempfile.NamedTemporaryFile("w", suffix=".lua") as lua:
+    with run_server(which) as (pid, port), tempfile.NamedTemporaryFile("w", suffix=".lua") as lua:
         lua.write(script)
         lua.flush()
         url = f"http://127.0.0.1:{port}/{path}"

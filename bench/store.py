@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from antiphon.core.content import InputText, OutputText
 from antiphon.core.items import Message
 from antiphon.core.response import Response
-from antiphon.store.base import Cursor
+from antiphon.store.base import PageCursor
 from antiphon.store.sqlite import SqliteStore
 from bench.table import show
 
@@ -29,18 +29,18 @@ SHORT, LONG = 10, 1_000
 TEXT = "All that is gold does not glitter, not all those who wander are lost. " * 3
 
 
-def begun(id: str, after: str | None = None) -> Response:
+def new_response(id: str, after: str | None = None) -> Response:
     """Make a response that has just begun."""
     return Response(id=id, created_at=1, model="m", previous_response_id=after)
 
 
-async def keep(store: SqliteStore, id: str, after: str | None = None) -> None:
+async def save(store: SqliteStore, id: str, after: str | None = None) -> None:
     """Keep a response that asked one thing and was answered."""
     asked = Message(id=f"{id}_in", role="user", content=[InputText(text=TEXT)])
     told = Message(
         id=f"{id}_out", role="assistant", status="completed", content=[OutputText(text=TEXT)]
     )
-    response = begun(id, after)
+    response = new_response(id, after)
     await store.begin(response, [asked])
     await store.end(replace(response, status="completed", completed_at=1, output=[told]))
 
@@ -63,7 +63,7 @@ async def appending(store: SqliteStore, streams: int, count: int) -> tuple[float
     batch = [EVENT] * count
 
     async def stream(id: str) -> int:
-        await store.begin(begun(id), [])
+        await store.begin(new_response(id), [])
         last = -1
         while (start := time.perf_counter()) < stop:
             assert await store.append(id, 0, last, batch)
@@ -95,8 +95,8 @@ async def lookups(store: SqliteStore, stored: int) -> dict[str, float]:
 
     return {
         "find": await each(lambda n: store.find(id(n))),
-        "history": await each(lambda n: store.history(id(n))),
-        "input_items": await each(lambda n: store.input_items(id(n), Cursor())),
+        "history": await each(lambda n: store.read_history(id(n))),
+        "input_items": await each(lambda n: store.list_input_items(id(n), PageCursor())),
         "find_item": await each(lambda n: store.find_item(f"{id(n)}_out")),
     }
 
@@ -106,7 +106,7 @@ async def fill(store: SqliteStore, first: int, last: int) -> None:
 
     async def chain(number: int) -> None:
         for n in range(number, number + 3):
-            await keep(store, f"r{n}", f"r{n - 1}" if n % 3 else None)
+            await save(store, f"r{n}", f"r{n - 1}" if n % 3 else None)
 
     await gather(chain(number) for number in range(first, last, 3))
 
@@ -114,7 +114,7 @@ async def fill(store: SqliteStore, first: int, last: int) -> None:
 async def grow(store: SqliteStore, length: int) -> str:
     """Make one long chain; return its last response."""
     for n in range(length):
-        await keep(store, f"turn{length}_{n}", f"turn{length}_{n - 1}" if n else None)
+        await save(store, f"turn{length}_{n}", f"turn{length}_{n - 1}" if n else None)
     return f"turn{length}_{length - 1}"
 
 
@@ -153,7 +153,7 @@ async def measure(folder: str) -> tuple[list[tuple[str, float, str]], dict[str, 
     per_item: dict[int, float] = {}
     for length in (SHORT, LONG):
         last = await grow(store, length)
-        taken = await each(lambda _, last=last: store.history(last), 50)
+        taken = await each(lambda _, last=last: store.read_history(last), 50)
         per_item[length] = taken / (2 * length)
         add(f"chain_{length}_us", f"history of {length} turns", taken, "µs")
         add(f"chain_{length}_per_item_us", "  for each item", per_item[length], "µs")

@@ -16,31 +16,31 @@ WAIT = 20.0
 
 
 @contextmanager
-def client(address: str) -> Iterator[httpx.Client]:
+def http_client(address: str) -> Iterator[httpx.Client]:
     """Give an HTTP client of one server."""
     with httpx.Client(base_url=address, timeout=WAIT, trust_env=False, verify=False) as http:
         yield http
 
 
-def ask(address: str, door: str = "/v1", **body: object) -> httpx.Response:
+def post_response(address: str, door: str = "/v1", **body: object) -> httpx.Response:
     """Ask for a response; of `demo`, unless the body says otherwise."""
-    with client(address) as http:
+    with http_client(address) as http:
         return http.post(f"{door}/responses", json={"model": "demo", "input": "Hi!", **body})
 
 
-def hear(address: str, door: str = "/v1", **body: object) -> list[dict[str, Any]]:
+def stream_events(address: str, door: str = "/v1", **body: object) -> list[dict[str, Any]]:
     """Ask for a stream, and return its events."""
-    return events_of(ask(address, door, **(body | {"stream": True})).text)
+    return parse_stream(post_response(address, door, **(body | {"stream": True})).text)
 
 
-def events_of(text: str) -> list[dict[str, Any]]:
+def parse_stream(text: str) -> list[dict[str, Any]]:
     """Read a whole stream that is framed as it should be."""
     *frames, last, rest = text.split("\n\n")
     assert (last, rest) == ("data: [DONE]", "")
-    return [event_of(frame) for frame in frames if not frame.startswith(":")]
+    return [parse_event(frame) for frame in frames if not frame.startswith(":")]
 
 
-def event_of(frame: str) -> dict[str, Any]:
+def parse_event(frame: str) -> dict[str, Any]:
     """Read one event, whose first line must name its type."""
     first, second = frame.split("\n")
     event = json.loads(second.removeprefix("data: "))
@@ -48,12 +48,12 @@ def event_of(frame: str) -> dict[str, Any]:
     return event
 
 
-def types(events: list[dict[str, Any]]) -> list[str]:
+def event_types(events: list[dict[str, Any]]) -> list[str]:
     """Return only the names of some events."""
     return [event["type"] for event in events]
 
 
-def eventually(happened: Callable[[], bool]) -> None:
+def wait_until(happened: Callable[[], bool]) -> None:
     """Wait until something has happened."""
     deadline = time.monotonic() + WAIT
     while not happened():

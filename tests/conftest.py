@@ -7,8 +7,8 @@ from itertools import chain
 
 import pytest
 
-from tests.server.gating import Gate
-from tests.serving import serving
+from tests.server.gating import GatedModel
+from tests.serving import run_server
 
 STARTERS = frozenset({"multiprocessing", "socket", "subprocess", "uvicorn"})
 """What a test module imports, itself or through its helpers, if it starts servers or processes."""
@@ -51,7 +51,7 @@ def modules_imported_by(name: str) -> frozenset[str]:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """Give the address of a running server with `demo` and `echo`."""
-    with serving() as address:
+    with run_server() as address:
         yield address
 
 
@@ -62,8 +62,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
+def gate() -> Iterator[GatedModel]:
     """Give a model that answers when it is let."""
-    gate = Gate()
+    gate = GatedModel()
     yield gate
-    gate.open.set()
+    gate.release.set()

@@ -53,12 +53,12 @@ console.log(JSON.stringify(told));
 """
 
 
-def done(*tasks: dict[str, Any]) -> list[Any]:
+def run_tasks(*tasks: dict[str, Any]) -> list[Any]:
     """Have the client do some tasks; return what came of each."""
     return _run(["--input-type=module", "--eval", SCRIPT, MODULE.as_uri()], tasks)
 
 
-def chatted(*tasks: dict[str, Any]) -> list[Any]:
+def run_chats(*tasks: dict[str, Any]) -> list[Any]:
     """Have the client do some chats, one after another; return what the user of each saw."""
     with tempfile.TemporaryDirectory() as folder:
         # node looks for packages where a module lies: as in a page's own project

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import uvicorn
 
-from antiphon.cli.serve import config
+from antiphon.cli.serve import uvicorn_config
 from antiphon.server.app import create_app
-from antiphon.server.http import App
+from antiphon.server.http import AsgiApp
 from antiphon.server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def forgetful(settings: Settings | None) -> Settings:
+def without_store(settings: Settings | None) -> Settings:
     """Store nothing on disk, unless a test says where."""
     settings = settings or Settings()
     default = settings.responses_dir == Settings().responses_dir
@@ -30,10 +30,10 @@ def forgetful(settings: Settings | None) -> Settings:
 
 
 @contextmanager
-def serving(served: Settings | App | None = None) -> Iterator[str]:
+def run_server(served: Settings | AsgiApp | None = None) -> Iterator[str]:
     """Serve an application, or settings, on a free port; give its address."""
-    app = create_app(forgetful(served)) if not callable(served) else served
-    server = uvicorn.Server(config(app, "127.0.0.1", 0))
+    app = create_app(without_store(served)) if not callable(served) else served
+    server = uvicorn.Server(uvicorn_config(app, "127.0.0.1", 0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 20
@@ -50,7 +50,7 @@ def serving(served: Settings | App | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def command(
+def run_command(
     *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `antiphon serve` on a free port as a user would; give its address and its process.

@@ -12,11 +12,11 @@ from tests.asking import WAIT
 
 Json = dict[str, Any]
 
-ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+TERMINAL_TYPES = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 """The types of messages that end a turn."""
 
 
-class Talk:
+class WsClient:
     """One connection."""
 
     def __init__(self, socket: Connection) -> None:
@@ -27,31 +27,31 @@ class Talk:
         asked = {"type": "response.create", "model": "demo", "input": "Hi!", "store": False}
         self.socket.send(json.dumps(asked | fields))
 
-    def hear(self) -> Json:
+    def receive(self) -> Json:
         """Return the next message."""
         text = self.socket.recv(WAIT)
         assert isinstance(text, str)
         return json.loads(text)
 
-    def rest(self) -> list[Json]:
+    def receive_turn(self) -> list[Json]:
         """Return the messages of one turn, to its end."""
-        heard = [self.hear()]
-        while heard[-1]["type"] not in ENDS:
-            heard.append(self.hear())
+        heard = [self.receive()]
+        while heard[-1]["type"] not in TERMINAL_TYPES:
+            heard.append(self.receive())
         return heard
 
     def turn(self, **fields: object) -> list[Json]:
         """Ask for a response, and return its messages."""
         self.create(**fields)
-        return self.rest()
+        return self.receive_turn()
 
-    def answer(self, **fields: object) -> Json:
+    def completed_response(self, **fields: object) -> Json:
         """Ask for a response, and return it when it is completed."""
         last = self.turn(**fields)[-1]
         assert last["type"] == "response.completed", last
         return last["response"]
 
-    def error(self, **fields: object) -> Json:
+    def error_message(self, **fields: object) -> Json:
         """Ask for what is refused; return the one message that says so."""
         (only,) = self.turn(**fields)
         assert only["type"] == "error"
@@ -59,13 +59,13 @@ class Talk:
 
 
 @contextmanager
-def talking(address: str, door: str = "/v1", **options: Any) -> Iterator[Talk]:
+def ws_client(address: str, door: str = "/v1", **options: Any) -> Iterator[WsClient]:
     """Open a WebSocket."""
     url = address.replace("http", "ws", 1) + f"{door}/responses"
     with connect(url, proxy=None, compression=None, **options) as socket:
-        yield Talk(socket)
+        yield WsClient(socket)
 
 
-def text_of(response: Json) -> str:
+def response_text(response: Json) -> str:
     """Return what a response says."""
     return "".join(part["text"] for item in response["output"] for part in item["content"])

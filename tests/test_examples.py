@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from openai import OpenAI
 from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall, ResponseInputParam
 
-from tests.clients.saying import said_again
-from tests.serving import ROOT, command, serving
+from tests.clients.saying import output_as_input
+from tests.serving import ROOT, run_command, run_server
 
 EXAMPLES = ROOT / "examples"
 
@@ -33,7 +33,7 @@ WEATHER = FunctionToolParam(
 def example(name: str) -> Iterator[OpenAI]:
     """Serve an example as its first lines say, and give a client of it."""
     with (
-        command("--app", name, cwd=EXAMPLES) as (address, _),
+        run_command("--app", name, cwd=EXAMPLES) as (address, _),
         OpenAI(base_url=f"{address}/openai/v1", api_key="none", max_retries=0) as client,
     ):
         yield client
@@ -60,7 +60,7 @@ def test_a_traveller_calls_its_tool_for_every_city_and_then_answers() -> None:
             {"type": "function_call_output", "call_id": call.call_id, "output": call.arguments}
             for call in calls
         ]
-        said = [*asked, *said_again(calling), *outputs]
+        said = [*asked, *output_as_input(calling), *outputs]
         answer = client.responses.create(model="traveller", input=said, tools=[WEATHER])
     offer = "Offer me the tool get_weather, and name some of Lisbon, Oslo, Quito."
     assert (helpless.output_text, len(helpless.output)) == (offer, 1)
@@ -69,7 +69,7 @@ def test_a_traveller_calls_its_tool_for_every_city_and_then_answers() -> None:
 
 def test_a_mounted_antiphon_answers_under_its_prefix() -> None:
     app = runpy.run_path(str(EXAMPLES / "mounted.py"))["app"]
-    with serving(app) as address:
+    with run_server(app) as address:
         for door in ("/ai/v1", "/ai/openai/v1"):
             with OpenAI(base_url=address + door, api_key="none", max_retries=0) as client:
                 said = client.responses.create(model="parrot", input="Hi!")
@@ -98,7 +98,7 @@ def test_a_chat_goes_on_from_what_was_said(server: str) -> None:
 
 
 def test_an_agent_talks_in_a_terminal_and_remembers() -> None:
-    with command() as (address, _):
+    with run_command() as (address, _):
         done = subprocess.run(
             [sys.executable, str(EXAMPLES / "agent.py")],
             input="What does the clock say?\nHello!\n\n",

@@ -15,9 +15,9 @@ import pytest
 
 from tests.adapters.scripts import anthropic
 from tests.adapters.scripts import openai as chat
-from tests.asking import ask
-from tests.serving import ROOT, command
-from tests.upstream import Answer, upstream, whole
+from tests.asking import post_response
+from tests.serving import ROOT, run_command
+from tests.upstream import ScriptedAnswer, scripted_upstream, json_answer
 
 README = (ROOT / "README.md").read_text()
 
@@ -98,9 +98,9 @@ def run_python(script: str, port: str) -> str:
     return done.stdout
 
 
-def in_one_piece(body: bytes) -> Answer:
+def in_one_piece(body: bytes) -> ScriptedAnswer:
     """Play a whole answer."""
-    return Answer(body, headers={"content-type": "application/json"})
+    return ScriptedAnswer(body, headers={"content-type": "application/json"})
 
 
 def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
     variable = export.removeprefix("export ").removesuffix("=...")
     env = {variable: "secret"}
     text = anthropic.SCENES["text"]
-    with upstream(whole({"data": [{"id": "claude-9"}]}), in_one_piece(text.whole)) as provider:
+    with scripted_upstream(json_answer({"data": [{"id": "claude-9"}]}), in_one_piece(text.whole)) as provider:
         # The example's only difference: the provider is here, and not where it really is.
         place = f'[providers.anthropic]\nbase_url = "{provider.url}"\napi_key_env = "{variable}"\n'
         (tmp_path / "antiphon.toml").write_text(place)
@@ -122,25 +122,25 @@ def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
             timeout=60,
         )
         assert serve.partition("#")[0].split() == [".venv/bin/antiphon", "serve"]
-        with command(cwd=tmp_path, env=env) as (address, _):
-            answer = ask(address, model="anthropic/claude-9").json()
+        with run_command(cwd=tmp_path, env=env) as (address, _):
+            answer = post_response(address, model="anthropic/claude-9").json()
     assert "    anthropic/claude-9\n" in listed.stdout
-    assert answer["output"][0]["content"][0]["text"] == text.seen.text
+    assert answer["output"][0]["content"][0]["text"] == text.expected.text
     assert {request.headers["x-api-key"] for request in provider.requests} == {"secret"}
 
 
 def test_every_model_answers_at_every_door_and_an_alias_falls_back(tmp_path: Path) -> None:
     text = chat.SCENES["text"]
-    with upstream(in_one_piece(text.whole)) as local:
+    with scripted_upstream(in_one_piece(text.whole)) as local:
         file = block("toml", "[providers.local]").replace(":9100", f":{local.port}")
         (tmp_path / "antiphon.toml").write_text(file)
-        with command(cwd=tmp_path, env={"ANTHROPIC_API_KEY": ""}) as (address, _):
+        with run_command(cwd=tmp_path, env={"ANTHROPIC_API_KEY": ""}) as (address, _):
             script = block("python", "chat.completions").replace("http://127.0.0.1:8000", address)
             done = subprocess.run(
                 [sys.executable, "-c", script], capture_output=True, text=True, check=True
             )
-            answer = ask(address, model="best").json()
-    assert done.stdout == f"{text.seen.text} {text.seen.text}\n"
+            answer = post_response(address, model="best").json()
+    assert done.stdout == f"{text.expected.text} {text.expected.text}\n"
     assert {request.json["model"] for request in local.requests} == {"small"}
     (warning,) = answer["antiphon:warnings"]
     assert (warning["code"], warning["param"]) == ("fallback", "model")
@@ -151,7 +151,7 @@ def test_the_agent_is_a_model_for_any_openai_client(tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text(block("python", "# hello.py"))
     line = block("sh", "--app hello").partition("#")[0].split()
     assert line[:2] == [".venv/bin/antiphon", "serve"]
-    with command(*line[2:], cwd=tmp_path) as (address, _):
+    with run_command(*line[2:], cwd=tmp_path) as (address, _):
         client = openai.OpenAI(base_url=f"{address}/openai/v1", api_key="none", max_retries=0)
         assert client.responses.create(model="hello", input="Ah.").output_text == "You said: Ah."
         assert client.responses.create(model="hello/loud", input="Ah.").output_text == "AH."

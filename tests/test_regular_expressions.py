@@ -17,7 +17,7 @@ from re import _parser as parser  # pyright: ignore
 import pytest
 
 import antiphon
-from antiphon.adapters.faults import Fault, redacted, understood
+from antiphon.adapters.faults import ErrorInfo, redact, infer_code
 
 SEARCHED = re.compile(r"(\w+)\.(?:search|sub|split|findall|finditer)\(")
 REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT)
@@ -311,9 +311,9 @@ def test_an_expression_that_takes_longer_is_found(expression: str, searched: boo
 
 def test_a_long_error_that_quotes_hostile_text_is_redacted():
     said = "-eyJaaaaaaaaa" * 8_000
-    assert redacted(f"No: {said}") == "No: -[redacted]"
-    assert redacted(f"{'x' * 1990} sk-abcdefgh") == f"{'x' * 1990} [redacted"
-    assert understood(Fault("a\u2019" * 4_000 + "{")).code is None
+    assert redact(f"No: {said}") == "No: -[redacted]"
+    assert redact(f"{'x' * 1990} sk-abcdefgh") == f"{'x' * 1990} [redacted"
+    assert infer_code(ErrorInfo("a\u2019" * 4_000 + "{")).code is None
 
 
 @pytest.mark.parametrize("key", ["sk-abcdefgh", "AKIAABCDEFGHIJKLMNOP", "bearer abcdefgh"])
@@ -321,5 +321,5 @@ def test_a_long_error_that_quotes_hostile_text_is_redacted():
 def test_no_part_of_a_key_that_is_cut_is_told(key: str, beyond: int):
     jwt = "eyJ" + "a" * 100
     before = f"{jwt} {'x ' * 1000}"[: 2000 + beyond - 7]
-    told = redacted(f"{before} {key} and more {'y' * 100}")
+    told = redact(f"{before} {key} and more {'y' * 100}")
     assert key[:-4] not in told

@@ -18,43 +18,43 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-BODILESS = frozenset({204, 304})
+STATUSES_WITHOUT_BODY = frozenset({204, 304})
 """Statuses that nothing follows, not even the end of a body."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScriptedAnswer:
     """What is played to one request."""
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    pieces: int = 0
+    chunk_size: int = 0
     cut: bool = False
     pause: float = 0.0
-    late: float = 0.0
+    delay: float = 0.0
 
 
-def sse(body: bytes, **options: object) -> Answer:
+def sse_answer(body: bytes, **options: object) -> ScriptedAnswer:
     """Play Server-Sent Events."""
-    return Answer(body, headers={"content-type": "text/event-stream"}, **options)  # type: ignore[arg-type]
+    return ScriptedAnswer(body, headers={"content-type": "text/event-stream"}, **options)  # type: ignore[arg-type]
 
 
-def ndjson(body: bytes, **options: object) -> Answer:
+def ndjson_answer(body: bytes, **options: object) -> ScriptedAnswer:
     """Play lines of JSON."""
-    return Answer(body, headers={"content-type": "application/x-ndjson"}, **options)  # type: ignore[arg-type]
+    return ScriptedAnswer(body, headers={"content-type": "application/x-ndjson"}, **options)  # type: ignore[arg-type]
 
 
-def whole(value: object, status: int = 200, **headers: str) -> Answer:
+def json_answer(value: object, status: int = 200, **headers: str) -> ScriptedAnswer:
     """Play one JSON value."""
     lines = {"content-type": "application/json"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
-    return Answer(json.dumps(value).encode(), status, lines)
+    return ScriptedAnswer(json.dumps(value).encode(), status, lines)
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedRequest:
     """What was sent to the upstream; header names are in lower case."""
 
     method: str
@@ -71,10 +71,10 @@ class Received:
 class ScriptedUpstream:
     """A provider that says what it was told to say."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: ScriptedAnswer) -> None:
         self.answers = list(answers)
-        self.requests: list[Received] = []
-        self.departures = 0
+        self.requests: list[ReceivedRequest] = []
+        self.disconnects = 0
         """How many clients left before they were answered."""
         self.connections = 0
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -85,7 +85,7 @@ class ScriptedUpstream:
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
-    def play(self, *answers: Answer) -> None:
+    def play(self, *answers: ScriptedAnswer) -> None:
         """Play other answers from now on."""
         with self._lock:
             self.answers = list(answers)
@@ -123,13 +123,13 @@ class ScriptedUpstream:
                 if not self._play(connection, answer):
                     break
         except OSError:
-            self.departures += 1
+            self.disconnects += 1
         finally:
             self._open.discard(connection)
             stream.close()
             connection.close()
 
-    def _receive(self, stream, connection: socket.socket) -> Received | None:
+    def _receive(self, stream, connection: socket.socket) -> ReceivedRequest | None:
         first = stream.readline()
         if not first:
             return None
@@ -148,19 +148,19 @@ class ScriptedUpstream:
             stream.readline()
         else:
             body = stream.read(int(headers.get("content-length", "0")))
-        return Received(method, path, headers, body)
+        return ReceivedRequest(method, path, headers, body)
 
-    def _play(self, connection: socket.socket, answer: Answer) -> bool:
-        if answer.late and select.select([connection], [], [], answer.late)[0]:
+    def _play(self, connection: socket.socket, answer: ScriptedAnswer) -> bool:
+        if answer.delay and select.select([connection], [], [], answer.delay)[0]:
             raise ConnectionResetError("the client left before it was answered")
         head = [f"HTTP/1.1 {answer.status} Scripted"]
         head += [f"{name}: {value}" for name, value in answer.headers.items()]
-        if answer.status in BODILESS:
+        if answer.status in STATUSES_WITHOUT_BODY:
             connection.sendall("\r\n".join([*head, "", ""]).encode())
             return not answer.cut
         head += ["transfer-encoding: chunked", "", ""]
         connection.sendall("\r\n".join(head).encode())
-        size = answer.pieces or max(1, len(answer.body))
+        size = answer.chunk_size or max(1, len(answer.body))
         for start in range(0, len(answer.body), size):
             piece = answer.body[start : start + size]
             connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
@@ -173,9 +173,9 @@ class ScriptedUpstream:
 
 
 @contextmanager
-def upstream(*answers: Answer) -> Iterator[ScriptedUpstream]:
+def scripted_upstream(*answers: ScriptedAnswer) -> Iterator[ScriptedUpstream]:
     """Run a scripted upstream."""
-    scripted = ScriptedUpstream(*(answers or (Answer(),)))
+    scripted = ScriptedUpstream(*(answers or (ScriptedAnswer(),)))
     try:
         yield scripted
     finally:

@@ -82,7 +82,7 @@ __all__ = [
     "tool",
 ]
 
-_HOME = {
+_MODULES = {
     "Agent": "antiphon.agents.agent",
     "agent": "antiphon.agents.agent",
     "Turn": "antiphon.agents.turn",
@@ -107,7 +107,7 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'antiphon' has no attribute '{name}'")
-    value: object = getattr(import_module(_HOME.get(name, "antiphon.core.parts")), name)
+    value: object = getattr(import_module(_MODULES.get(name, "antiphon.core.parts")), name)
     globals()[name] = value
     return value
 

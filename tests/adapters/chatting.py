@@ -5,38 +5,38 @@ from collections.abc import Iterable
 from typing import Any
 
 from antiphon.core import parts
-from antiphon.core.content import Refusal
+from antiphon.core.content import RefusalContent
 from antiphon.core.items import FunctionCall, Message, Reasoning
 from antiphon.core.parts import Part
 from antiphon.core.response import Response
-from antiphon.core.value import plain
-from tests.adapters.hearing import Asked, heard, told
-from tests.adapters.scripts import Seen
-from tests.upstream import Answer, ScriptedUpstream, whole
+from antiphon.core.value import to_builtins
+from tests.adapters.hearing import EncodedRequest, decode_parts, synthesize
+from tests.adapters.scripts import Summary
+from tests.upstream import ScriptedAnswer, ScriptedUpstream, json_answer
 
 HELLO = {"role": "user", "content": "Hello"}
 
 
-def view(asked: Asked, body: bytes, *, pieces: int = 0, stream: bool = True) -> Seen:
+def summarize_bytes(asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True) -> Summary:
     """Return what we understand of an answer."""
-    said = heard(asked, body, pieces=pieces, stream=stream)
+    said = decode_parts(asked, body, pieces=pieces, stream=stream)
     finish = next((part for part in said if isinstance(part, parts.Finish)), None)
-    return seen(told(asked, said)[1], finish.raw if finish else "")
+    return summarize(synthesize(asked, said)[1], finish.raw if finish else "")
 
 
-def seen(response: Response, stop: str | None) -> Seen:
+def summarize(response: Response, stop: str | None) -> Summary:
     """Return what a response means."""
     usage, details = response.usage, response.incomplete_details
     assert usage
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
     messages = [item for item in response.output if isinstance(item, Message)]
     thoughts = [item for item in response.output if isinstance(item, Reasoning)]
-    return Seen(
+    return Summary(
         text=response.output_text,
         calls=[(call.call_id, call.name, json.loads(call.arguments)) for call in calls],
         reasoning="".join(part.text for item in thoughts for part in item.content or []),  # type: ignore[union-attr]
         refusal="".join(
-            part.refusal for item in messages for part in item.content if isinstance(part, Refusal)
+            part.refusal for item in messages for part in item.content if isinstance(part, RefusalContent)
         ),
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
@@ -48,17 +48,17 @@ def seen(response: Response, stop: str | None) -> Seen:
     )
 
 
-def items(response: Response) -> list[object]:
+def items_without_ids(response: Response) -> list[object]:
     """Return the output without our ids."""
-    return [{k: v for k, v in plain(item).items() if k != "id"} for item in response.output]  # type: ignore[union-attr]
+    return [{k: v for k, v in to_builtins(item).items() if k != "id"} for item in response.output]  # type: ignore[union-attr]
 
 
-def texts(said: Iterable[Part]) -> str:
+def join_text(said: Iterable[Part]) -> str:
     """Return the words among parts."""
     return "".join(part.text for part in said if isinstance(part, parts.Text))
 
 
-def sdk_view(chunks: Iterable[Any], status: str = "completed", reason: str | None = None) -> Seen:
+def summarize_sdk(chunks: Iterable[Any], status: str = "completed", reason: str | None = None) -> Summary:
     """Return what an official SDK's chunks say, or its whole answer as the only one.
 
     How a response ends is our word, not the SDK's.
@@ -85,7 +85,7 @@ def sdk_view(chunks: Iterable[Any], status: str = "completed", reason: str | Non
         usage, "prompt_token_details", None
     )
     written = usage.completion_tokens_details
-    return Seen(
+    return Summary(
         text=text,
         calls=[(id, name, json.loads(said or "{}")) for id, name, said in calls.values()],
         reasoning=reasoning,
@@ -100,11 +100,11 @@ def sdk_view(chunks: Iterable[Any], status: str = "completed", reason: str | Non
     )
 
 
-def played(body: bytes) -> Answer:
+def whole_answer(body: bytes) -> ScriptedAnswer:
     """Play a whole answer."""
-    return whole(json.loads(body))
+    return json_answer(json.loads(body))
 
 
-def quiet(provider: ScriptedUpstream) -> dict[str, Any]:
+def sdk_options(provider: ScriptedUpstream) -> dict[str, Any]:
     """Return how an SDK of this family is pointed at a scripted upstream."""
     return {"base_url": provider.url, "api_key": "sk-test", "max_retries": 0}

@@ -11,16 +11,16 @@ from botocore.config import Config
 from antiphon.adapters.bedrock import Bedrock
 from antiphon.core.items import FunctionCall, Reasoning
 from antiphon.core.response import Response
-from antiphon.core.value import plain
-from tests.adapters.hearing import made
-from tests.adapters.scripts import TOOL, Seen
+from antiphon.core.value import to_builtins
+from tests.adapters.hearing import make_adapter
+from tests.adapters.scripts import TOOL, Summary
 from tests.adapters.scripts.bedrock import (
     EVENTS,
     SCENES,
 )
-from tests.upstream import Answer, ScriptedUpstream, upstream
+from tests.upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream
 
-BEDROCK = made(Bedrock, region="eu-west-1")
+BEDROCK = make_adapter(Bedrock, region="eu-west-1")
 CLAUDE = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 NEW_CLAUDE = "global.anthropic.claude-opus-4-7-v1"
 PIXEL = b"\x89PNG\r\n\x1a\n and so on"
@@ -35,7 +35,7 @@ FILE = {
     "file_data": f"data:application/pdf;base64,{base64.b64encode(PDF).decode()}",
 }
 HELLO = [{"role": "user", "content": [{"text": "Hello"}]}]
-SPEC = {
+TOOL_SPEC = {
     "toolSpec": {
         "name": "weather",
         "description": "Tell the weather.",
@@ -43,18 +43,18 @@ SPEC = {
         "inputSchema": {"json": TOOL["parameters"]},
     }
 }
-LOOSE = {**TOOL, "strict": False}
-LOOSE_SPEC = {
-    "toolSpec": {name: value for name, value in SPEC["toolSpec"].items() if name != "strict"}
+LOOSE_TOOL = {**TOOL, "strict": False}
+LOOSE_TOOL_SPEC = {
+    "toolSpec": {name: value for name, value in TOOL_SPEC["toolSpec"].items() if name != "strict"}
 }
 
 
-def played(body: bytes, content_type: str = EVENTS, status: int = 200, **headers: str) -> Answer:
-    return Answer(body, status, {"content-type": content_type, **headers})
+def build_answer(body: bytes, content_type: str = EVENTS, status: int = 200, **headers: str) -> ScriptedAnswer:
+    return ScriptedAnswer(body, status, {"content-type": content_type, **headers})
 
 
 @contextmanager
-def theirs(provider: ScriptedUpstream) -> Iterator:
+def aws_client(provider: ScriptedUpstream) -> Iterator:
     """AWS's own client, with keys of its own and nothing from around it."""
     session = boto3.Session("AKIDEXAMPLE", "wJalrXUtnFEMI", region_name="eu-west-1")
     settled = Config(retries={"total_max_attempts": 1}, ignore_configured_endpoint_urls=True)
@@ -63,16 +63,16 @@ def theirs(provider: ScriptedUpstream) -> Iterator:
     client.close()
 
 
-def items(response: Response) -> list[object]:
+def items_without_ids(response: Response) -> list[object]:
     """The output without what is ours alone: its ids."""
-    return [plain(item) | {"id": ""} for item in response.output]  # type: ignore[operator]
+    return [to_builtins(item) | {"id": ""} for item in response.output]  # type: ignore[operator]
 
 
-def seen(response: Response, stop: str) -> Seen:
+def summarize(response: Response, stop: str) -> Summary:
     usage = response.usage
     assert usage
     details = response.incomplete_details
-    return Seen(
+    return Summary(
         text=response.output_text,
         calls=[
             (item.call_id, item.name, json.loads(item.arguments))
@@ -94,15 +94,15 @@ def seen(response: Response, stop: str) -> Seen:
     )
 
 
-def sent_by_them(**fields: object) -> tuple[str, dict]:
-    with upstream(played(SCENES["text"].whole, "application/json")) as provider:
-        with theirs(provider) as client:
+def aws_client_request(**fields: object) -> tuple[str, dict]:
+    with scripted_upstream(build_answer(SCENES["text"].whole, "application/json")) as provider:
+        with aws_client(provider) as client:
             client.converse(**{"modelId": CLAUDE, "messages": HELLO} | fields)
         received = provider.requests[0]
         return received.path, received.json
 
 
-def output(content: object, **more: object) -> dict:
+def call_output(content: object, **more: object) -> dict:
     return {"type": "function_call_output", "call_id": "tooluse_1", "output": content, **more}
 
 
@@ -112,25 +112,25 @@ CALL = {
     "name": "weather",
     "arguments": '{"city":"Paris"}',
 }
-USE = {"toolUse": {"toolUseId": "tooluse_1", "name": "weather", "input": {"city": "Paris"}}}
-DOCUMENT = {"document": {"format": "pdf", "name": "report v1", "source": {"bytes": PDF}}}
-PICTURE = {"image": {"format": "png", "source": {"bytes": PIXEL}}}
+TOOL_USE = {"toolUse": {"toolUseId": "tooluse_1", "name": "weather", "input": {"city": "Paris"}}}
+DOCUMENT_BLOCK = {"document": {"format": "pdf", "name": "report v1", "source": {"bytes": PDF}}}
+IMAGE_BLOCK = {"image": {"format": "png", "source": {"bytes": PIXEL}}}
 
 
-def result(*content: dict, **more: object) -> dict:
+def tool_result(*content: dict, **more: object) -> dict:
     return {
         "role": "user",
         "content": [{"toolResult": {"toolUseId": "tooluse_1", "content": [*content], **more}}],
     }
 
 
-def user(*content: dict) -> dict:
+def user_message(*content: dict) -> dict:
     return {"role": "user", "content": [*content]}
 
 
-def assistant(*content: dict) -> dict:
+def assistant_message(*content: dict) -> dict:
     return {"role": "assistant", "content": [*content]}
 
 
-def from_user(*content: dict) -> list[dict]:
+def user_input(*content: dict) -> list[dict]:
     return [{"role": "user", "content": [*content]}]

@@ -10,7 +10,7 @@ from antiphon.adapters.base import Provider
 from antiphon.server.settings import Settings
 from tests.adapters.scripts import (
     Scene,
-    Seen,
+    Summary,
     anthropic,
     azure,
     bedrock,
@@ -20,10 +20,10 @@ from tests.adapters.scripts import (
     responses,
     writer,
 )
-from tests.serving import serving
-from tests.upstream import Answer, ScriptedUpstream, upstream
+from tests.serving import run_server
+from tests.upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream
 
-SCRIPTS: dict[str, ModuleType] = {
+SCENE_MODULES: dict[str, ModuleType] = {
     "openai": openai,
     "azure": azure,
     "anthropic": anthropic,
@@ -33,11 +33,11 @@ SCRIPTS: dict[str, ModuleType] = {
     "writer": writer,
     "responses": responses,
 }
-NAMES = list(SCRIPTS)
-ALL_SCENES = [(name, scene) for name, script in SCRIPTS.items() for scene in script.SCENES]
+NAMES = list(SCENE_MODULES)
+ALL_SCENES = [(name, scene) for name, script in SCENE_MODULES.items() for scene in script.SCENES]
 
 
-def provider(name: str, url: str) -> Provider:
+def configure_provider(name: str, url: str) -> Provider:
     """Configure the upstream of an adapter at an address."""
     base = Provider(name=name, adapter=name, base_url=url)
     match name:
@@ -59,7 +59,7 @@ def replace_base(base: Provider, url: str) -> Provider:
 
 
 @dataclass(frozen=True)
-class House:
+class ProviderServers:
     """A server, and the upstreams behind it by name."""
 
     address: str
@@ -67,29 +67,29 @@ class House:
 
 
 @contextmanager
-def house(names: list[str] = NAMES, **settings: Any) -> Iterator[House]:
+def serve_providers(names: list[str] = NAMES, **settings: Any) -> Iterator[ProviderServers]:
     """Serve the models of some upstreams."""
     with ExitStack() as stack:
-        upstreams = {name: stack.enter_context(upstream()) for name in names}
+        upstreams = {name: stack.enter_context(scripted_upstream()) for name in names}
         chosen = Settings(
-            providers=[provider(name, played.url) for name, played in upstreams.items()],
+            providers=[configure_provider(name, played.url) for name, played in upstreams.items()],
             keys={name: f"secret-{name}" for name in names},
         )
-        address = stack.enter_context(serving(replace(chosen, **settings)))
-        yield House(address, upstreams)
+        address = stack.enter_context(run_server(replace(chosen, **settings)))
+        yield ProviderServers(address, upstreams)
 
 
-def streamed(scene: Scene, **options: Any) -> Answer:
+def stream_answer(scene: Scene, **options: Any) -> ScriptedAnswer:
     """Play a scene as a stream."""
-    return Answer(scene.stream, headers={"content-type": scene.content_type}, **options)
+    return ScriptedAnswer(scene.stream, headers={"content-type": scene.content_type}, **options)
 
 
-def in_one_piece(scene: Scene, **options: Any) -> Answer:
+def whole_answer(scene: Scene, **options: Any) -> ScriptedAnswer:
     """Play a scene whole."""
-    return Answer(scene.whole, headers={"content-type": "application/json"}, **options)
+    return ScriptedAnswer(scene.whole, headers={"content-type": "application/json"}, **options)
 
 
-def seen(response: dict[str, Any], like: Seen) -> Seen:
+def summarize(response: dict[str, Any], like: Summary) -> Summary:
     """Say what a response means; ids of calls are kept only where the provider gave some."""
     items = response["output"]
     said = [part for item in items if item["type"] == "message" for part in item["content"]]
@@ -102,10 +102,10 @@ def seen(response: dict[str, Any], like: Seen) -> Seen:
     calls = [item for item in items if item["type"] == "function_call"]
     usage, details = response["usage"], response["incomplete_details"]
     given = [id for id, *_ in like.calls]
-    return Seen(
+    return Summary(
         text="".join(part["text"] for part in said if part["type"] == "output_text"),
         calls=[
-            (call["call_id"] if id else "", call["name"], arguments(call))
+            (call["call_id"] if id else "", call["name"], parse_arguments(call))
             for id, call in zip(given, calls, strict=True)
         ],
         reasoning="".join(words),
@@ -120,7 +120,7 @@ def seen(response: dict[str, Any], like: Seen) -> Seen:
     )
 
 
-def arguments(call: dict[str, Any]) -> dict[str, Any]:
+def parse_arguments(call: dict[str, Any]) -> dict[str, Any]:
     """Return a call's arguments."""
     import json
 

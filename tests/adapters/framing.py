@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 
 from antiphon.wire.frames import Decoder
-from tests.adapters.scripts import Seen
-from tests.asking import client
+from tests.adapters.scripts import Summary
+from tests.asking import http_client
 
 Json = dict[str, Any]
 Frames = list[Json]
@@ -60,15 +60,15 @@ ENDS = {"response.completed", "response.incomplete", "response.failed", "error"}
 # --- asking ----------------------------------------------------------------------------------
 
 
-def said(text: str) -> Json:
+def user_message(text: str) -> Json:
     """Return a message of the user's."""
     return {"role": "user", "content": text}
 
 
 def post(address: str, **body: object) -> httpx.Response:
     """Ask as the published client does; `demo`, unless the body says otherwise."""
-    least = {"operation": "generate", "model": "demo", "system": "", "messages": [said("Hi!")]}
-    with client(address) as http:
+    least = {"operation": "generate", "model": "demo", "system": "", "messages": [user_message("Hi!")]}
+    with http_client(address) as http:
         return http.post(PATH, json=least | {"tools": []} | body)
 
 
@@ -80,7 +80,7 @@ def read(body: bytes) -> Frames:
     return frames
 
 
-def hear(address: str, **body: object) -> Frames:
+def post_frames(address: str, **body: object) -> Frames:
     """Ask, and return the frames of an answer that keeps the contract."""
     answer = post(address, **body)
     assert answer.status_code == 200, answer.text
@@ -91,7 +91,7 @@ def hear(address: str, **body: object) -> Frames:
     return frames
 
 
-def wanted(request: Json) -> Json:
+def expected_request(request: Json) -> Json:
     """Return what a scene asks for in Hashbrown's words, as far as it has any."""
     body: Json = {}
     if tools := request.get("tools"):
@@ -115,21 +115,21 @@ def of_type(frames: Frames, *names: str) -> Frames:
     return [frame for frame in frames if frame["type"].removeprefix("response.") in names]
 
 
-def generated(frames: Frames) -> Frames:
+def generation_frames(frames: Frames) -> Frames:
     """Return the frames that are not about threads."""
     return [frame for frame in frames if not frame["type"].startswith("thread-")]
 
 
-def calls_of(frames: Frames) -> Frames:
+def call_frames(frames: Frames) -> Frames:
     """Return the finished calls."""
     items = [frame["item"] for frame in of_type(frames, "output_item.done")]
     return [item for item in items if item["type"] == "function_call"]
 
 
-def meaning(frames: Frames, like: Seen) -> Json:
+def summarize_frames(frames: Frames, like: Summary) -> Json:
     """Say what some frames mean; ids of calls only where the provider gave some."""
     thought = of_type(frames, "reasoning.delta", "reasoning_summary_text.delta")
-    calls = calls_of(frames)
+    calls = call_frames(frames)
     given = [id for id, *_ in like.calls]
     return {
         "text": "".join(frame["delta"] for frame in of_type(frames, "output_text.delta")),
@@ -153,9 +153,9 @@ def check(frames: Frames) -> None:
         fields = frame.keys() - {"type", "sequenceNumber"}
         assert must <= fields <= must | may, frame
     check_threads(types(frames))
-    told = generated(frames)
+    told = generation_frames(frames)
     if told:
-        check_life(told)
+        check_lifecycle(told)
         check_text(told)
         check_calls(told)
 
@@ -175,7 +175,7 @@ def _kind(name: str) -> str:
     return name.split("-")[1] if name.startswith("thread-") else "life"
 
 
-def check_life(told: Frames) -> None:
+def check_lifecycle(told: Frames) -> None:
     """One beginning, one end; a lone error where nothing was begun."""
     names = types(told)
     assert [name for name in names if name in ENDS] == [names[-1]]

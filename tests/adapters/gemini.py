@@ -8,10 +8,10 @@ from typing import Any
 
 from antiphon.adapters.google import Google
 from antiphon.core.response import Response
-from antiphon.core.value import plain
-from tests.adapters.hearing import answered, asked, made
-from tests.adapters.scripts.google import streamed
-from tests.upstream import Answer, ScriptedUpstream, upstream
+from antiphon.core.value import to_builtins
+from tests.adapters.hearing import decode_response, encode_request, make_adapter
+from tests.adapters.scripts.google import sse_stream
+from tests.upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream
 
 with warnings.catch_warnings():  # its source has escapes that Python warns of, once
     warnings.simplefilter("ignore")
@@ -19,7 +19,7 @@ with warnings.catch_warnings():  # its source has escapes that Python warns of, 
     from google.genai import errors as errors
     from google.genai import models, types
 
-GOOGLE = made(Google)
+GOOGLE = make_adapter(Google)
 GEMINI_3 = "gemini-3.5-flash"
 BYTES = b"\x89PNG\r\n\x1a\n and so on"
 PIXEL = base64.b64encode(BYTES).decode()
@@ -29,10 +29,10 @@ PDF = {
     "filename": "a.pdf",
     "file_data": f"data:application/pdf;base64,{PIXEL}",
 }
-SOUND = {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}}
+AUDIO = {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}}
 
 
-FOREIGN: list[dict] = [
+FOREIGN_ITEMS: list[dict] = [
     {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
     {"type": "reasoning", "summary": [], "encrypted_content": "gAAAA not ours"},
     {"type": "function_call", "call_id": "toolu_|1", "name": "weather", "arguments": '{"a":1}'},
@@ -43,25 +43,25 @@ FOREIGN: list[dict] = [
 """What another provider's model did, as a client sends it."""
 
 
-def said(*chunks: dict, model: str = GEMINI_3, **fields: Any) -> Response:
+def decode_chunks(*chunks: dict, model: str = GEMINI_3, **fields: Any) -> Response:
     """Return the response that a stream of chunks makes."""
-    return answered(asked(GOOGLE, upstream_model=model, stream=True, **fields), streamed(*chunks))
+    return decode_response(encode_request(GOOGLE, upstream_model=model, stream=True, **fields), sse_stream(*chunks))
 
 
-def raw(response: Response) -> list[dict]:
+def output_as_input(response: Response) -> list[dict]:
     """Return the output as a client sends it back."""
-    return [plain(item) for item in response.output]  # type: ignore[misc]
+    return [to_builtins(item) for item in response.output]  # type: ignore[misc]
 
 
-def content(*parts: dict) -> dict:
+def user_content(*parts: dict) -> dict:
     """A user's message."""
     return {"input": [{"role": "user", "content": list(parts)}]}
 
 
 @contextmanager
-def client(*answers: Answer) -> Iterator[tuple[models.Models, ScriptedUpstream]]:
+def google_client(*answers: ScriptedAnswer) -> Iterator[tuple[models.Models, ScriptedUpstream]]:
     """Google's own client, pointed at a scripted upstream."""
-    with upstream(*answers) as provider:
+    with scripted_upstream(*answers) as provider:
         options = types.HttpOptions(base_url=provider.url, api_version="v1beta")
         with genai.Client(api_key="k", http_options=options) as whole:
             yield whole.models, provider

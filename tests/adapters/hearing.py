@@ -4,20 +4,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from antiphon.adapters.ask import ask
+from antiphon.adapters.ask import encode_prompt
 from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
 from antiphon.core import parts
 from antiphon.core.events import Event
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-from antiphon.wire.dialects import read_request
+from antiphon.wire.dialects import decode_request
 from antiphon.wire.upstream import Upstream
 
 
 @dataclass(frozen=True)
-class Asked:
+class EncodedRequest:
     """A request on its way: what is sent, what will hear the answer, what was left out."""
 
     prompt: Prompt
@@ -36,32 +36,32 @@ class Asked:
         return self.prompt.warnings
 
 
-def made(kind: type[Adapter], **options: object) -> Adapter:
+def make_adapter(kind: type[Adapter], **options: object) -> Adapter:
     """Make an adapter with a provider's options."""
     name = str(options.pop("name", kind.name))
     return kind(Provider(name=name, adapter=kind.name, **options))  # type: ignore[arg-type]
 
 
-def asked(
+def encode_request(
     adapter: Adapter,
     *,
     upstream_model: str = "some-model",
     capabilities: Capabilities | None = None,
     **fields: object,
-) -> Asked:
+) -> EncodedRequest:
     """Ask something of an adapter; `fields` are those of a Responses request."""
     fields = {"model": "x/y", "input": "Hello"} | fields
-    request = read_request(fields)
+    request = decode_request(fields)
     prompt = Prompt(
         upstream_model, request, request.input, request.stream, capabilities or Capabilities()
     )
-    return Asked(prompt, *ask(adapter, prompt))
+    return EncodedRequest(prompt, *encode_prompt(adapter, prompt))
 
 
-def heard(asked: Asked, body: bytes, *, pieces: int = 0, stream: bool = True) -> list[Part]:
+def decode_parts(asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True) -> list[Part]:
     """Hear an answer, cut into pieces of a size; not streaming, hear it whole."""
     if not stream:
-        return asked.decoder.whole(body)
+        return asked.decoder.feed_whole(body)
     size = pieces or max(1, len(body))
     told: list[Part] = []
     for start in range(0, len(body), size):
@@ -69,19 +69,19 @@ def heard(asked: Asked, body: bytes, *, pieces: int = 0, stream: bool = True) ->
     return told + asked.decoder.close()
 
 
-def told(asked: Asked, heard: Iterable[Part]) -> tuple[list[Event], Response]:
+def synthesize(asked: EncodedRequest, decoded: Iterable[Part]) -> tuple[list[Event], Response]:
     """Tell parts as events, which must obey every rule; return them and the final response."""
     numbers = count()
     begun = Response.new(asked.prompt.request, id="resp_test", created_at=1)
     synth = Synth(begun, ids=lambda prefix: f"{prefix}_{next(numbers)}", clock=lambda: 2.0)
     events = list(synth.start())
-    for part in heard:
+    for part in decoded:
         events += synth.feed(part)  # which refuses what comes after a failure
     events += synth.end()
-    assert judge(events) == []
+    assert find_violations(events) == []
     return events, synth.response
 
 
-def answered(asked: Asked, body: bytes, *, pieces: int = 0, stream: bool = True) -> Response:
+def decode_response(asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True) -> Response:
     """Return the response that an upstream's bytes make."""
-    return told(asked, heard(asked, body, pieces=pieces, stream=stream))[1]
+    return synthesize(asked, decode_parts(asked, body, pieces=pieces, stream=stream))[1]

@@ -7,13 +7,13 @@ from typing import Any
 import httpx
 
 from antiphon.core.events import decode_event
-from antiphon.core.judge import judge
-from tests.asking import ask, events_of, types
+from antiphon.core.judge import find_violations
+from tests.asking import post_response, parse_stream, event_types
 from tests.spec.oracle import check_event, check_response
 
 
 @dataclass(frozen=True)
-class Said:
+class ResponseSummary:
     """What a model has said: each item as its type, its status and its words."""
 
     items: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
@@ -23,7 +23,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ErrorSummary:
     """An answer that is an error; `after` is what it says about trying again."""
 
     status: int
@@ -32,73 +32,73 @@ class Refused:
     after: str | None = None
 
 
-def message(text: str, status: str = "completed") -> tuple[object, ...]:
+def message_summary(text: str, status: str = "completed") -> tuple[object, ...]:
     """Describe a message."""
     return ("message", status, text)
 
 
-def called(name: str, arguments: object, status: str = "completed") -> tuple[object, ...]:
+def call_summary(name: str, arguments: object, status: str = "completed") -> tuple[object, ...]:
     """Describe a call; arguments that are no JSON are described as they were written."""
     return ("function_call", status, name, arguments)
 
 
-def thought(text: str) -> tuple[object, ...]:
+def reasoning_summary(text: str) -> tuple[object, ...]:
     """Describe reasoning, raw or summed up."""
     return ("reasoning", None, text)
 
 
-def said(address: str, **body: Any) -> Said | Refused:
+def post_and_summarize(address: str, **body: Any) -> ResponseSummary | ErrorSummary:
     """Ask for a response, and judge everything about it."""
-    answer = ask(address, **body)
+    answer = post_response(address, **body)
     if answer.status_code != 200:
-        return refused(answer)
-    return meaning(final(answer) if body.get("stream") else checked(answer.json()))
+        return summarize_error(answer)
+    return summarize_response(final_response(answer) if body.get("stream") else validate_response(answer.json()))
 
 
-def refused(answer: httpx.Response) -> Refused:
+def summarize_error(answer: httpx.Response) -> ErrorSummary:
     """Read an answer that is an error."""
     error = answer.json()["error"]
     after = answer.headers.get("retry-after")
-    return Refused(answer.status_code, error["type"], error["message"], after)
+    return ErrorSummary(answer.status_code, error["type"], error["message"], after)
 
 
-def final(answer: httpx.Response) -> dict[str, Any]:
+def final_response(answer: httpx.Response) -> dict[str, Any]:
     """Judge a stream, and return the response that it ends with."""
-    events = events_of(answer.text)
+    events = parse_stream(answer.text)
     for event in events:
         check_event(event)
-    assert judge(decode_event(event) for event in events) == []
+    assert find_violations(decode_event(event) for event in events) == []
     last = events[-1]["response"]
-    assert types(events)[-1] == f"response.{last['status']}"
+    assert event_types(events)[-1] == f"response.{last['status']}"
     return last
 
 
-def checked(response: dict[str, Any]) -> dict[str, Any]:
+def validate_response(response: dict[str, Any]) -> dict[str, Any]:
     """Judge a whole response."""
     check_response(response)
     return response
 
 
-def meaning(response: dict[str, Any]) -> Said:
+def summarize_response(response: dict[str, Any]) -> ResponseSummary:
     """Say what a response means."""
     details, error = response["incomplete_details"], response["error"]
-    items = [described(item) for item in response["output"]]
-    return Said(items, response["status"], details and details["reason"], error and error["code"])
+    items = [describe_item(item) for item in response["output"]]
+    return ResponseSummary(items, response["status"], details and details["reason"], error and error["code"])
 
 
-def described(item: dict[str, Any]) -> tuple[object, ...]:
+def describe_item(item: dict[str, Any]) -> tuple[object, ...]:
     """Say what an item means."""
     match item["type"]:
         case "message":
-            return message("".join(part["text"] for part in item["content"]), item["status"])
+            return message_summary("".join(part["text"] for part in item["content"]), item["status"])
         case "function_call":
-            return called(item["name"], parsed(item["arguments"]), item["status"])
+            return call_summary(item["name"], parse_or_text(item["arguments"]), item["status"])
         case _:
             words = [part["text"] for part in [*item.get("content", []), *item["summary"]]]
-            return thought("".join(words))
+            return reasoning_summary("".join(words))
 
 
-def parsed(arguments: str) -> object:
+def parse_or_text(arguments: str) -> object:
     """Read the arguments of a call, as far as they can be read."""
     try:
         return json.loads(arguments)

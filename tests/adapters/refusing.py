@@ -4,14 +4,14 @@ import json
 
 from antiphon.adapters.base import Adapter
 from antiphon.core.errors import UpstreamError
-from tests.upstream import Answer, whole
+from tests.upstream import ScriptedAnswer, json_answer
 
-TOOLS_IN_RESPONSES = (
+TOOLS_ONLY_IN_RESPONSES = (
     "Function tools with reasoning_effort are not supported for gpt-5.6-sol in "
     "/v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to "
     "'none'."
 )
-OLDER = (
+OLD_API_VERSION = (
     "Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions. "
     "Please use /v1/responses instead."
 )
@@ -22,12 +22,12 @@ NO_CHAT = (
 )
 NO_EFFORT = "`reasoning_effort` is not supported with this model"
 NO_SCHEMA = "This response_format type is unavailable now"
-NO_DEMAND = "Thinking mode does not support this tool_choice"
-NO_NAME = "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
+NO_TOOL_CHOICE = "Thinking mode does not support this tool_choice"
+NO_NAMED_CHOICE = "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
 NO_OBJECT = "'response_format.type' must be 'json_schema' or 'text'"
-NOT_TOGETHER = "json mode cannot be combined with tool/function calling"
+NO_JSON_WITH_TOOLS = "json mode cannot be combined with tool/function calling"
 
-LACKS = [
+UNSUPPORTED_MESSAGES = [
     (NO_EFFORT, "reasoning"),
     ("Unsupported parameter: 'reasoning_effort' is not supported with this model.", "reasoning"),
     ("Unknown parameter: 'reasoning_effort'.", "reasoning"),
@@ -62,11 +62,11 @@ LACKS = [
     ),
     (NO_OBJECT, "json_object"),
     ("'response_format.type' must be 'json_schema'", "json_object"),
-    (NOT_TOGETHER, "tools_with_format"),
-    (NO_DEMAND, "tool_choice"),
-    (NO_NAME, "named_choice"),
+    (NO_JSON_WITH_TOOLS, "tools_with_format"),
+    (NO_TOOL_CHOICE, "tool_choice"),
+    (NO_NAMED_CHOICE, "named_choice"),
 ]
-CALLERS = [
+REQUEST_MISTAKES = [
     "Invalid schema for response_format 'report': In context=(), 'required' is required.",
     "invalid schema for response format: response_format/json_schema: minItems is not supported",
     "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. Supported "
@@ -84,12 +84,12 @@ CALLERS = [
 """What the caller has to hear."""
 
 
-def refusal(words: str, status: int = 400) -> Answer:
+def error_answer(words: str, status: int = 400) -> ScriptedAnswer:
     """Refuse in some words."""
     error = {"message": words, "type": "invalid_request_error", "param": None, "code": None}
-    return whole({"error": error}, status)
+    return json_answer({"error": error}, status)
 
 
-def refused(adapter: Adapter, words: str, status: int = 400) -> UpstreamError:
+def decode_error(adapter: Adapter, words: str, status: int = 400) -> UpstreamError:
     """Return the error that a refusal in some words is."""
-    return adapter.error(status, {}, json.dumps({"error": {"message": words}}).encode())
+    return adapter.decode_error(status, {}, json.dumps({"error": {"message": words}}).encode())

@@ -2,11 +2,11 @@
 
 import openai
 
-from antiphon.adapters.responses import Responses
-from antiphon.core.request import ENCRYPTED_REASONING
+from antiphon.adapters.responses import OpenResponses
+from antiphon.core.request import INCLUDE_ENCRYPTED_REASONING
 from antiphon.core.response import Response
-from antiphon.core.value import plain
-from tests.adapters.hearing import answered, asked, made
+from antiphon.core.value import to_builtins
+from tests.adapters.hearing import decode_response, encode_request, make_adapter
 from tests.adapters.scripts.responses import (
     SAID,
     events_of,
@@ -15,39 +15,39 @@ from tests.adapters.scripts.responses import (
     stream,
 )
 
-THERE = made(Responses)
-STRICT = made(Responses, strict=True)
+ADAPTER = make_adapter(OpenResponses)
+STRICT_ADAPTER = make_adapter(OpenResponses, strict=True)
 USER = {"role": "user", "content": "Hello"}
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "sun"}
-INCLUDE = [ENCRYPTED_REASONING]
+INCLUDE = [INCLUDE_ENCRYPTED_REASONING]
 
 
-def items(response: Response) -> list[dict]:
+def items_without_ids(response: Response) -> list[dict]:
     """Return the output without its ids."""
     return [
-        {name: value for name, value in plain(item).items() if name != "id"}  # type: ignore[union-attr]
+        {name: value for name, value in to_builtins(item).items() if name != "id"}  # type: ignore[union-attr]
         for item in response.output
     ]
 
 
-def mended(body: bytes, **options: object) -> Response:
+def decode_stream(body: bytes, **options: object) -> Response:
     """Return what becomes of a stream that is not as it should be."""
-    return answered(asked(made(Responses, **options), stream=True), body)
+    return decode_response(encode_request(make_adapter(OpenResponses, **options), stream=True), body)
 
 
-def warned(response: Response) -> str:
+def warning_message(response: Response) -> str:
     """Return what a response says about its upstream's manners, or nothing."""
     found = [w.message for w in response.warnings or [] if w.code == "upstream_protocol"]
     assert len(found) < 2
     return found[0] if found else ""
 
 
-def client_of(url: str) -> openai.OpenAI:
+def openai_client(url: str) -> openai.OpenAI:
     """Return OpenAI's own client of a server."""
     return openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
 
 
-CITED = {
+CITED_MESSAGE = {
     "type": "output_text",
     "text": "See A.",
     "logprobs": [],
@@ -64,18 +64,18 @@ CITED = {
         {"type": "odd_note", "page": 3},
     ],
 }
-RAW = {"type": "reasoning_text", "text": "Hm. Well."}
+RAW_REASONING = {"type": "reasoning_text", "text": "Hm. Well."}
 SEARCH = {
     "id": "ws_1",
     "type": "web_search_call",
     "status": "completed",
     "action": {"type": "search", "query": "q"},
 }
-FLAT = {"type": "error", "code": "server_error", "message": "It broke.", "param": None}
-NESTED = {
+FLAT_ERROR = {"type": "error", "code": "server_error", "message": "It broke.", "param": None}
+NESTED_ERROR = {
     "type": "error",
     "error": {"type": "server_error", "code": "oops", "message": "It broke."},
 }
-TWO = [message("One.", id="msg_1"), SAID]
-TWO_EVENTS = [*events_of(TWO[0], 0, ["On", "e."]), *events_of(SAID, 1, ['{"city":', '"Paris"}'])]
-AS_IT_SHOULD_BE = items(mended(stream(TWO_EVENTS, response(*TWO))))
+TWO_ITEMS = [message("One.", id="msg_1"), SAID]
+TWO_EVENTS = [*events_of(TWO_ITEMS[0], 0, ["On", "e."]), *events_of(SAID, 1, ['{"city":', '"Paris"}'])]
+EXPECTED_ITEMS = items_without_ids(decode_stream(stream(TWO_EVENTS, response(*TWO_ITEMS))))

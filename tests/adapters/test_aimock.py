@@ -14,11 +14,11 @@ import pytest
 
 from antiphon.adapters.base import Provider
 from antiphon.server.settings import Settings
-from tests.adapters.everywhere import provider
-from tests.adapters.meaning import Refused, Said, called, message, said, thought
+from tests.adapters.everywhere import configure_provider
+from tests.adapters.meaning import ErrorSummary, ResponseSummary, call_summary, message_summary, post_and_summarize, reasoning_summary
 from tests.aimock import KEY, aimock
-from tests.asking import WAIT, ask
-from tests.serving import serving
+from tests.asking import WAIT, post_response
+from tests.serving import run_server
 
 MODELS = {
     "openai": "gpt-4o",
@@ -111,17 +111,17 @@ FIXTURES = [
 
 
 @dataclass(frozen=True)
-class Home:
+class AimockServer:
     """Our server, and the upstream behind it."""
 
     address: str
     upstream: str
 
-    def said(self, dialect: str, **body: Any) -> Said | Refused:
+    def summarize(self, dialect: str, **body: Any) -> ResponseSummary | ErrorSummary:
         """Ask a model through a dialect."""
-        return said(self.address, model=f"{dialect}/{MODELS[dialect]}", **body)
+        return post_and_summarize(self.address, model=f"{dialect}/{MODELS[dialect]}", **body)
 
-    def heard(self) -> dict[str, Any]:
+    def last_request(self) -> dict[str, Any]:
         """Return the last request that aimock has read: where it was sent and, as chat, what."""
         journal = httpx.get(f"{self.upstream}/__aimock/journal", headers={"x-api-key": KEY})
         return journal.json()[-1]
@@ -132,7 +132,7 @@ def providers(url: str) -> list[Provider]:
     versioned = Provider(
         name="azure-versioned", adapter="azure", endpoint=url, api_version="2024-10-21"
     )
-    return [versioned, *(provider(name, url) for name in DIALECTS if name != versioned.name)]
+    return [versioned, *(configure_provider(name, url) for name in DIALECTS if name != versioned.name)]
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +142,10 @@ def upstream() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def home(upstream: str) -> Iterator[Home]:
+def home(upstream: str) -> Iterator[AimockServer]:
     keys = dict.fromkeys(DIALECTS, KEY)
-    with serving(Settings(providers=providers(upstream), keys=keys, retries=0)) as address:
-        yield Home(address, upstream)
+    with run_server(Settings(providers=providers(upstream), keys=keys, retries=0)) as address:
+        yield AimockServer(address, upstream)
 
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
@@ -157,29 +157,29 @@ both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 
 @both_ways
 @every_dialect
-def test_words_come_through(home: Home, dialect: str, stream: bool) -> None:
-    assert home.said(dialect, input="Say it", stream=stream) == Said([message(TEXT)])
+def test_words_come_through(home: AimockServer, dialect: str, stream: bool) -> None:
+    assert home.summarize(dialect, input="Say it", stream=stream) == ResponseSummary([message_summary(TEXT)])
 
 
 @every_dialect
-def test_each_dialect_has_its_own_address(home: Home, dialect: str) -> None:
-    home.said(dialect, input="Say it")
-    assert home.heard()["path"] == PATHS[dialect]
+def test_each_dialect_has_its_own_address(home: AimockServer, dialect: str) -> None:
+    home.summarize(dialect, input="Say it")
+    assert home.last_request()["path"] == PATHS[dialect]
 
 
 @pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ollama"])
-def test_tokens_are_counted(home: Home, dialect: str) -> None:
+def test_tokens_are_counted(home: AimockServer, dialect: str) -> None:
     """All but Ollama's, which aimock always counts as none."""
-    usage = ask(home.address, model=f"{dialect}/{MODELS[dialect]}", input="Say it").json()["usage"]
+    usage = post_response(home.address, model=f"{dialect}/{MODELS[dialect]}", input="Say it").json()["usage"]
     assert (usage["input_tokens"], usage["output_tokens"]) == (11, 5)
 
 
 @both_ways
 @every_dialect
-def test_instructions_and_settings_arrive(home: Home, dialect: str, stream: bool) -> None:
+def test_instructions_and_settings_arrive(home: AimockServer, dialect: str, stream: bool) -> None:
     options = {"instructions": "You are a pirate.", "temperature": 0.5, "max_output_tokens": 100}
-    assert home.said(dialect, input="Who?", stream=stream, **options) == Said([message("Arr.")])
-    heard = home.heard()["body"]
+    assert home.summarize(dialect, input="Who?", stream=stream, **options) == ResponseSummary([message_summary("Arr.")])
+    heard = home.last_request()["body"]
     assert [(m["role"], m["content"]) for m in heard["messages"]] == [
         ("system", "You are a pirate."),
         ("user", "Who?"),
@@ -190,10 +190,10 @@ def test_instructions_and_settings_arrive(home: Home, dialect: str, stream: bool
 
 @both_ways
 @every_dialect
-def test_thoughts_come_through(home: Home, dialect: str, stream: bool) -> None:
+def test_thoughts_come_through(home: AimockServer, dialect: str, stream: bool) -> None:
     """aimock's Ollama does not think."""
-    thoughts = [] if dialect == "ollama" else [thought("Two and two.")]
-    assert home.said(dialect, input="Think", stream=stream) == Said([*thoughts, message("Four.")])
+    thoughts = [] if dialect == "ollama" else [reasoning_summary("Two and two.")]
+    assert home.summarize(dialect, input="Think", stream=stream) == ResponseSummary([*thoughts, message_summary("Four.")])
 
 
 # --- tools ----------------------------------------------------------------------------------------
@@ -201,13 +201,13 @@ def test_thoughts_come_through(home: Home, dialect: str, stream: bool) -> None:
 
 @both_ways
 @every_dialect
-def test_a_call_is_made_and_its_output_is_answered(home: Home, dialect: str, stream: bool) -> None:
+def test_a_call_is_made_and_its_output_is_answered(home: AimockServer, dialect: str, stream: bool) -> None:
     """aimock's Gemini ends with FUNCTION_CALL, a word that Google's own client does not know."""
     model = f"{dialect}/{MODELS[dialect]}"
     asked = {"role": "user", "content": "Weather?"}
-    first = ask(home.address, model=model, input=[asked], tools=TOOLS)
-    assert home.said(dialect, input=[asked], tools=TOOLS, stream=stream) == Said(
-        [called("get_weather", PARIS)]
+    first = post_response(home.address, model=model, input=[asked], tools=TOOLS)
+    assert home.summarize(dialect, input=[asked], tools=TOOLS, stream=stream) == ResponseSummary(
+        [call_summary("get_weather", PARIS)]
     )
     [call] = first.json()["output"]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
@@ -216,9 +216,9 @@ def test_a_call_is_made_and_its_output_is_answered(home: Home, dialect: str, str
         {"input": [output], "previous_response_id": first.json()["id"]},
     ]
     for round in goes_on:
-        answered = home.said(dialect, tools=TOOLS, stream=stream, **round)
-        assert answered == Said([message("It is sunny.")])
-        messages = home.heard()["body"]["messages"]
+        answered = home.summarize(dialect, tools=TOOLS, stream=stream, **round)
+        assert answered == ResponseSummary([message_summary("It is sunny.")])
+        messages = home.last_request()["body"]["messages"]
         assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
         assert messages[1]["tool_calls"][0]["function"]["name"] == "get_weather"
         assert "sunny" in messages[2]["content"]
@@ -226,11 +226,11 @@ def test_a_call_is_made_and_its_output_is_answered(home: Home, dialect: str, str
 
 @both_ways
 @every_dialect
-def test_two_calls_at_once_stay_two(home: Home, dialect: str, stream: bool) -> None:
-    assert home.said(dialect, input="Two calls", tools=TOOLS, stream=stream) == Said(
-        [called("get_weather", PARIS), called("get_time", {})]
+def test_two_calls_at_once_stay_two(home: AimockServer, dialect: str, stream: bool) -> None:
+    assert home.summarize(dialect, input="Two calls", tools=TOOLS, stream=stream) == ResponseSummary(
+        [call_summary("get_weather", PARIS), call_summary("get_time", {})]
     )
-    assert [t["function"]["name"] for t in home.heard()["body"]["tools"]] == [
+    assert [t["function"]["name"] for t in home.last_request()["body"]["tools"]] == [
         "get_weather",
         "get_time",
     ]
@@ -238,9 +238,9 @@ def test_two_calls_at_once_stay_two(home: Home, dialect: str, stream: bool) -> N
 
 @both_ways
 @every_dialect
-def test_words_before_a_call_are_kept(home: Home, dialect: str, stream: bool) -> None:
-    assert home.said(dialect, input="Words and a call", tools=TOOLS, stream=stream) == Said(
-        [message("Let me look."), called("get_weather", PARIS)]
+def test_words_before_a_call_are_kept(home: AimockServer, dialect: str, stream: bool) -> None:
+    assert home.summarize(dialect, input="Words and a call", tools=TOOLS, stream=stream) == ResponseSummary(
+        [message_summary("Let me look."), call_summary("get_weather", PARIS)]
     )
 
 
@@ -249,38 +249,38 @@ def test_words_before_a_call_are_kept(home: Home, dialect: str, stream: bool) ->
 
 @both_ways
 @pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ollama"])
-def test_an_answer_that_is_too_long_is_incomplete(home: Home, dialect: str, stream: bool) -> None:
+def test_an_answer_that_is_too_long_is_incomplete(home: AimockServer, dialect: str, stream: bool) -> None:
     """All but Ollama's, to which aimock always says `stop`."""
-    assert home.said(dialect, input="Go on", stream=stream) == Said(
-        [message("And so it", "incomplete")], "incomplete", "max_output_tokens"
+    assert home.summarize(dialect, input="Go on", stream=stream) == ResponseSummary(
+        [message_summary("And so it", "incomplete")], "incomplete", "max_output_tokens"
     )
 
 
 @both_ways
 @pytest.mark.parametrize("dialect", ["openai", "azure", "azure-versioned", "google"])
-def test_an_answer_that_was_filtered_is_incomplete(home: Home, dialect: str, stream: bool) -> None:
-    assert home.said(dialect, input="Be bad", stream=stream) == Said(
-        [message("And so it", "incomplete")], "incomplete", "content_filter"
+def test_an_answer_that_was_filtered_is_incomplete(home: AimockServer, dialect: str, stream: bool) -> None:
+    assert home.summarize(dialect, input="Be bad", stream=stream) == ResponseSummary(
+        [message_summary("And so it", "incomplete")], "incomplete", "content_filter"
     )
 
 
 @both_ways
 @pytest.mark.parametrize("dialect", ["anthropic", "bedrock"])
 def test_a_reason_to_stop_that_the_provider_does_not_have_is_none(
-    home: Home, dialect: str, stream: bool
+    home: AimockServer, dialect: str, stream: bool
 ) -> None:
     """Anthropic says `refusal`, AWS `content_filtered`; aimock says `content_filter` for both."""
-    answered = home.said(dialect, input="Be bad", stream=stream)
-    assert answered == Said([message("And so it")])
+    answered = home.summarize(dialect, input="Be bad", stream=stream)
+    assert answered == ResponseSummary([message_summary("And so it")])
 
 
-def test_a_response_that_failed_without_an_error_fails(home: Home) -> None:
+def test_a_response_that_failed_without_an_error_fails(home: AimockServer) -> None:
     """OpenAI would say `incomplete`; aimock says `failed`, with no error."""
     told = "responses: broke off and did not say why."
-    whole = home.said("responses", input="Be bad")
-    assert whole == Refused(502, "model_error", told)
-    streamed = home.said("responses", input="Be bad", stream=True)
-    assert streamed == Said([message("And so it", "incomplete")], "failed", error="model_error")
+    whole = home.summarize("responses", input="Be bad")
+    assert whole == ErrorSummary(502, "model_error", told)
+    streamed = home.summarize("responses", input="Be bad", stream=True)
+    assert streamed == ResponseSummary([message_summary("And so it", "incomplete")], "failed", error="model_error")
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -297,42 +297,42 @@ def test_a_response_that_failed_without_an_error_fails(home: Home) -> None:
 )
 @every_dialect
 def test_a_refusal_keeps_its_status_its_words_and_its_advice(
-    home: Home, dialect: str, asked: str, status: int, words: str, after: str | None, stream: bool
+    home: AimockServer, dialect: str, asked: str, status: int, words: str, after: str | None, stream: bool
 ) -> None:
-    answered = home.said(dialect, input=asked, stream=stream)
-    assert isinstance(answered, Refused)
+    answered = home.summarize(dialect, input=asked, stream=stream)
+    assert isinstance(answered, ErrorSummary)
     assert (answered.status, answered.after) == (status, after)
     assert answered.message == f"{dialect}: {words}"
     ours = {401: "authentication_error", 429: "too_many_requests", 500: "model_error"}
     assert answered.type in ("some_error", ours[status])
 
 
-def test_a_key_that_is_wrong_is_told_in_every_dialect(home: Home) -> None:
+def test_a_key_that_is_wrong_is_told_in_every_dialect(home: AimockServer) -> None:
     """aimock takes the right key only: every other test shows that each dialect sends it."""
     keys = dict.fromkeys(DIALECTS, "wrong")
-    with serving(Settings(providers=providers(home.upstream), keys=keys)) as address:
+    with run_server(Settings(providers=providers(home.upstream), keys=keys)) as address:
         for dialect in DIALECTS:
-            answered = said(address, model=f"{dialect}/{MODELS[dialect]}", input="Say it")
-            assert isinstance(answered, Refused)
+            answered = post_and_summarize(address, model=f"{dialect}/{MODELS[dialect]}", input="Say it")
+            assert isinstance(answered, ErrorSummary)
             assert (answered.status, answered.type) == (401, "authentication_error")
 
 
-def test_what_is_not_there_does_not_change_the_dialect(home: Home) -> None:
+def test_what_is_not_there_does_not_change_the_dialect(home: AimockServer) -> None:
     """A server without `/responses` is asked as chat; a 404 about something else is only that."""
-    answered = home.said("responses", input="Nothing like this is known")
-    assert isinstance(answered, Refused)
+    answered = home.summarize("responses", input="Nothing like this is known")
+    assert isinstance(answered, ErrorSummary)
     assert (answered.status, answered.message) == (404, "responses: No fixture matched")
-    home.said("responses", input="Say it")
-    assert home.heard()["path"] == PATHS["responses"]
+    home.summarize("responses", input="Say it")
+    assert home.last_request()["path"] == PATHS["responses"]
 
 
 # --- what breaks ----------------------------------------------------------------------------------
 
 
 @every_dialect
-def test_a_text_that_is_cut_never_completes(home: Home, dialect: str) -> None:
-    answered = home.said(dialect, input="Cut the text", stream=True)
-    assert isinstance(answered, Said)
+def test_a_text_that_is_cut_never_completes(home: AimockServer, dialect: str) -> None:
+    answered = home.summarize(dialect, input="Cut the text", stream=True)
+    assert isinstance(answered, ResponseSummary)
     assert (answered.status, answered.error) == ("failed", "upstream_cut")
     [(kind, status, text)] = answered.items
     assert (kind, status) == ("message", "incomplete")
@@ -341,21 +341,21 @@ def test_a_text_that_is_cut_never_completes(home: Home, dialect: str) -> None:
 
 
 @every_dialect
-def test_a_connection_that_is_cut_at_any_time_is_told(home: Home, dialect: str) -> None:
-    match home.said(dialect, input="Cut in time", stream=True):
-        case Said(_, status, _, error):
+def test_a_connection_that_is_cut_at_any_time_is_told(home: AimockServer, dialect: str) -> None:
+    match home.summarize(dialect, input="Cut in time", stream=True):
+        case ResponseSummary(_, status, _, error):
             assert (status, error) == ("failed", "upstream_cut")
-        case Refused(status):  # it was cut before it had begun
+        case ErrorSummary(status):  # it was cut before it had begun
             assert status == 502
 
 
 @pytest.mark.parametrize(
     "dialect", ["openai", "azure", "azure-versioned", "responses", "anthropic", "bedrock"]
 )
-def test_a_call_that_is_cut_never_completes(home: Home, dialect: str) -> None:
+def test_a_call_that_is_cut_never_completes(home: AimockServer, dialect: str) -> None:
     """Google and Ollama send a call in one piece."""
-    answered = home.said(dialect, input="Cut the call", tools=TOOLS, stream=True)
-    assert isinstance(answered, Said)
+    answered = home.summarize(dialect, input="Cut the call", tools=TOOLS, stream=True)
+    assert isinstance(answered, ResponseSummary)
     assert (answered.status, answered.error) == ("failed", "upstream_cut")
     [(kind, status, name, arguments)] = answered.items
     assert (kind, status, name) == ("function_call", "incomplete", "get_weather")
@@ -363,18 +363,18 @@ def test_a_call_that_is_cut_never_completes(home: Home, dialect: str) -> None:
 
 
 @every_dialect
-def test_an_answer_that_is_no_json_is_no_answer(home: Home, dialect: str) -> None:
-    whole = home.said(dialect, input="Chaos: malformed")
-    assert isinstance(whole, Refused)
+def test_an_answer_that_is_no_json_is_no_answer(home: AimockServer, dialect: str) -> None:
+    whole = home.summarize(dialect, input="Chaos: malformed")
+    assert isinstance(whole, ErrorSummary)
     assert (whole.status, whole.type) == (502, "model_error")
     assert whole.message.startswith(f"{dialect}: sent something that cannot be read")
-    streamed = home.said(dialect, input="Chaos: malformed", stream=True)
-    assert streamed == Said([], "failed", error="upstream_invalid")
+    streamed = home.summarize(dialect, input="Chaos: malformed", stream=True)
+    assert streamed == ResponseSummary([], "failed", error="upstream_invalid")
 
 
 @both_ways
 @every_dialect
-def test_chaos_is_told_as_what_it_is(home: Home, dialect: str, stream: bool) -> None:
+def test_chaos_is_told_as_what_it_is(home: AimockServer, dialect: str, stream: bool) -> None:
     """aimock's chaos speaks OpenAI's shape of errors in every dialect."""
     told = {
         "dropped": (500, "Chaos: request dropped", None),
@@ -382,8 +382,8 @@ def test_chaos_is_told_as_what_it_is(home: Home, dialect: str, stream: bool) -> 
         "gone": (502, "closed the connection before its answer was whole.", None),
     }
     for what, (status, words, after) in told.items():
-        answered = home.said(dialect, input=f"Chaos: {what}", stream=stream)
-        assert isinstance(answered, Refused)
+        answered = home.summarize(dialect, input=f"Chaos: {what}", stream=stream)
+        assert isinstance(answered, ErrorSummary)
         assert (answered.status, answered.after) == (status, after)
         assert answered.message == f"{dialect}: {words}"
 
@@ -392,7 +392,7 @@ def test_chaos_is_told_as_what_it_is(home: Home, dialect: str, stream: bool) -> 
 
 
 @every_dialect
-def test_a_slow_answer_is_passed_on_as_it_comes(home: Home, dialect: str) -> None:
+def test_a_slow_answer_is_passed_on_as_it_comes(home: AimockServer, dialect: str) -> None:
     body = {"model": f"{dialect}/{MODELS[dialect]}", "input": "Slowly", "stream": True}
     url = f"{home.address}/v1/responses"
     text, times = "", list[float]()
@@ -409,7 +409,7 @@ def test_an_upstream_that_does_not_begin_is_left(upstream: str) -> None:
     settings = Settings(
         providers=providers(upstream), keys={"openai": KEY}, retries=0, first_byte_seconds=0.05
     )
-    with serving(settings) as address:
-        answered = said(address, model="openai/gpt-4o", input="Slowly")
-    assert isinstance(answered, Refused)
+    with run_server(settings) as address:
+        answered = post_and_summarize(address, model="openai/gpt-4o", input="Slowly")
+    assert isinstance(answered, ErrorSummary)
     assert answered.status == 504

@@ -10,40 +10,40 @@ from hypothesis import strategies as st
 from antiphon.adapters import carry
 from antiphon.adapters.anthropic import REASONS, Anthropic
 from antiphon.core import parts
-from antiphon.core.content import ExtensionAnnotation, OutputText, Refusal, UrlCitation, text_of
+from antiphon.core.content import ExtensionAnnotation, OutputText, RefusalContent, UrlCitation, content_text
 from antiphon.core.items import ExtensionItem, FunctionCall, Message, Reasoning
 from antiphon.core.response import IncompleteDetails, Response
-from antiphon.core.value import plain
+from antiphon.core.value import to_builtins
 from antiphon.wire.upstream import Key
-from tests.adapters.hearing import answered, asked, heard, made, told
-from tests.adapters.scripts import NAMES, TOOL, Seen
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, make_adapter, synthesize
+from tests.adapters.scripts import NAMES, TOOL, Summary
 from tests.adapters.scripts.anthropic import (
     MODEL,
-    OSLO,
+    OSLO_CALL,
     OSLO_JSON,
     SCENES,
-    begin,
-    call,
-    end,
+    start_block,
+    call_deltas,
+    stop_block,
     event,
     message,
-    more,
+    block_delta,
     stream,
-    text,
+    text_deltas,
     text_block,
     usage,
 )
-from tests.upstream import Answer, sse, upstream
+from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream
 
-ANTHROPIC = made(Anthropic)
+ANTHROPIC = make_adapter(Anthropic)
 
 
 def ask(**fields: object):
     """Ask a model of Anthropic's."""
-    return asked(ANTHROPIC, upstream_model=MODEL, **{"stream": True} | fields)  # type: ignore[arg-type]
+    return encode_request(ANTHROPIC, upstream_model=MODEL, **{"stream": True} | fields)  # type: ignore[arg-type]
 
 
-def seen(response: Response, stop: str) -> Seen:
+def summarize(response: Response, stop: str) -> Summary:
     """Return what a response means."""
     usage, details = response.usage, response.incomplete_details
     assert usage
@@ -51,11 +51,11 @@ def seen(response: Response, stop: str) -> Seen:
     thoughts = [item for item in response.output if isinstance(item, Reasoning)]
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
     pieces = [part for item in messages for part in item.content]
-    return Seen(
+    return Summary(
         text="".join(part.text for part in pieces if isinstance(part, OutputText)),
         calls=[(call.call_id, call.name, json.loads(call.arguments)) for call in calls],
-        reasoning="".join(text_of(part) for item in thoughts for part in item.content or []),
-        refusal="".join(part.refusal for part in pieces if isinstance(part, Refusal)),
+        reasoning="".join(content_text(part) for item in thoughts for part in item.content or []),
+        refusal="".join(part.refusal for part in pieces if isinstance(part, RefusalContent)),
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cached_tokens=usage.input_tokens_details.cached_tokens,
@@ -66,12 +66,12 @@ def seen(response: Response, stop: str) -> Seen:
     )
 
 
-def their_view(answer: anthropic.types.Message, named: Seen) -> Seen:
+def summarize_sdk_message(answer: anthropic.types.Message, named: Summary) -> Summary:
     """Return what an answer means to Anthropic's own client."""
     counts = answer.usage
     created, cached = counts.cache_creation_input_tokens, counts.cache_read_input_tokens
     spent = counts.output_tokens_details
-    return Seen(
+    return Summary(
         text="".join(block.text for block in answer.content if block.type == "text"),
         calls=[(b.id, b.name, dict(b.input)) for b in answer.content if b.type == "tool_use"],
         reasoning="".join(b.thinking for b in answer.content if b.type == "thinking"),
@@ -86,9 +86,9 @@ def their_view(answer: anthropic.types.Message, named: Seen) -> Seen:
     )
 
 
-def items(response: Response) -> list[object]:
+def items_without_ids(response: Response) -> list[object]:
     """Return the output without its ids."""
-    found = [dict(plain(item)) for item in response.output]  # type: ignore[call-overload]
+    found = [dict(to_builtins(item)) for item in response.output]  # type: ignore[call-overload]
     return [{name: item[name] for name in item if name != "id"} for item in found]
 
 
@@ -109,26 +109,26 @@ def test_every_scene_is_played():
 def test_a_stream_means_what_it_should(name: str, pieces: int):
     scene = SCENES[name]
     question = ask(**scene.request)
-    parts_heard = heard(question, scene.stream, pieces=pieces)
+    parts_heard = decode_parts(question, scene.stream, pieces=pieces)
     [ended] = finish(parts_heard)
     assert isinstance(ended, parts.Finish)
-    assert seen(told(question, parts_heard)[1], ended.raw or "") == scene.seen
+    assert summarize(synthesize(question, parts_heard)[1], ended.raw or "") == scene.expected
     assert question.warnings == []
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_is_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    once = answered(ask(stream=False, **scene.request), scene.whole, stream=False)
-    streamed = answered(ask(**scene.request), scene.stream)
-    assert items(once) == items(streamed)
-    assert seen(once, scene.seen.stop) == scene.seen
+    once = decode_response(ask(stream=False, **scene.request), scene.whole, stream=False)
+    streamed = decode_response(ask(**scene.request), scene.stream)
+    assert items_without_ids(once) == items_without_ids(streamed)
+    assert summarize(once, scene.expected.stop) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_anthropics_own_client_reads_the_same_stream(name: str):
     scene = SCENES[name]
-    with upstream(sse(scene.stream)) as provider, client(provider.url) as theirs:
+    with scripted_upstream(sse_answer(scene.stream)) as provider, client(provider.url) as theirs:
         asked_for = {
             "model": MODEL,
             "max_tokens": 16,
@@ -136,18 +136,18 @@ def test_anthropics_own_client_reads_the_same_stream(name: str):
         }
         with theirs.messages.stream(**asked_for) as answer:  # type: ignore[arg-type]
             final = answer.get_final_message()
-    assert their_view(final, scene.seen) == scene.seen
+    assert summarize_sdk_message(final, scene.expected) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_anthropics_own_client_reads_the_same_answer(name: str):
     scene = SCENES[name]
-    played = Answer(scene.whole, headers={"content-type": "application/json"})
-    with upstream(played) as provider, client(provider.url) as theirs:
+    played = ScriptedAnswer(scene.whole, headers={"content-type": "application/json"})
+    with scripted_upstream(played) as provider, client(provider.url) as theirs:
         final = theirs.messages.create(
             model=MODEL, max_tokens=16, messages=[{"role": "user", "content": "?"}]
         )
-    assert their_view(final, scene.seen) == scene.seen
+    assert summarize_sdk_message(final, scene.expected) == scene.expected
 
 
 def client(url: str) -> anthropic.Anthropic:
@@ -165,7 +165,7 @@ def test_any_cutting_of_the_bytes_means_the_same(cuts: list[int]):
         size = cuts[turn % len(cuts)]
         parts_heard += decoder.feed(rest[:size])
         rest, turn = rest[size:], turn + 1
-    assert parts_heard + decoder.close() == heard(ask(), body)
+    assert parts_heard + decoder.close() == decode_parts(ask(), body)
 
 
 # --- the dialect ----------------------------------------------------------------------------------
@@ -173,37 +173,37 @@ def test_any_cutting_of_the_bytes_means_the_same(cuts: list[int]):
 
 def test_thinking_is_raw_unless_a_summary_was_asked_for():
     body = SCENES["thinking_and_call"].stream
-    plain_thought = heard(ask(), body)[1]
-    summary = heard(ask(reasoning={"effort": "low", "summary": "auto"}), body)[1]
+    plain_thought = decode_parts(ask(), body)[1]
+    summary = decode_parts(ask(reasoning={"effort": "low", "summary": "auto"}), body)[1]
     assert plain_thought == parts.Reasoning("Where is Oslo? ", key=0)
     assert summary == parts.Reasoning(key=0, summary="Where is Oslo? ")
 
 
 def test_the_last_signature_of_a_thought_counts():
     said = (
-        begin(0, {"type": "thinking", "thinking": "", "signature": ""})
-        + more(0, "thinking_delta", thinking="Hm.")
-        + more(0, "signature_delta", signature="one")
-        + more(0, "signature_delta", signature="two")
-        + end(0)
+        start_block(0, {"type": "thinking", "thinking": "", "signature": ""})
+        + block_delta(0, "thinking_delta", thinking="Hm.")
+        + block_delta(0, "signature_delta", signature="one")
+        + block_delta(0, "signature_delta", signature="two")
+        + stop_block(0)
     )
-    parts_heard = heard(ask(), stream(said, "end_turn", usage(1, 1)))
+    parts_heard = decode_parts(ask(), stream(said, "end_turn", usage(1, 1)))
     sealed = [p.encrypted_content for p in parts_heard if isinstance(p, parts.Reasoning)]
     assert sealed == [None, '{"signature":"two","thinking":"Hm."}']
 
 
 def test_a_thought_that_was_cut_off_has_no_seal():
-    said = begin(0, {"type": "thinking", "thinking": "", "signature": ""})
-    said += more(0, "thinking_delta", thinking="Hm") + end(0)
-    response = answered(ask(), stream(said, "max_tokens", usage(1, 1)))
-    assert [item.get("encrypted_content") for item in items(response)] == [None]  # type: ignore[union-attr]
+    said = start_block(0, {"type": "thinking", "thinking": "", "signature": ""})
+    said += block_delta(0, "thinking_delta", thinking="Hm") + stop_block(0)
+    response = decode_response(ask(), stream(said, "max_tokens", usage(1, 1)))
+    assert [item.get("encrypted_content") for item in items_without_ids(response)] == [None]  # type: ignore[union-attr]
 
 
 def test_blocks_of_text_in_a_row_are_one_message():
-    said = text(0, "One. ") + text(1, "Two.") + call(2, *OSLO[:2], *OSLO_JSON) + text(3, "Three.")
-    response = answered(ask(), stream(said, "end_turn", usage(1, 1)))
+    said = text_deltas(0, "One. ") + text_deltas(1, "Two.") + call_deltas(2, *OSLO_CALL[:2], *OSLO_JSON) + text_deltas(3, "Three.")
+    response = decode_response(ask(), stream(said, "end_turn", usage(1, 1)))
     messages = [item for item in response.output if isinstance(item, Message)]
-    assert [[text_of(p) for p in m.content] for m in messages] == [["One. ", "Two."], ["Three."]]
+    assert [[content_text(p) for p in m.content] for m in messages] == [["One. ", "Two."], ["Three."]]
 
 
 def test_a_search_is_told_as_openai_tells_it_and_its_citations_note_their_block():
@@ -223,17 +223,17 @@ def test_a_search_is_told_as_openai_tells_it_and_its_citations_note_their_block(
     search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [found]}
     said = (
-        begin(0, search | {"input": {}})
-        + more(0, "input_json_delta", partial_json='{"query": "os')
-        + more(0, "input_json_delta", partial_json='lo"}')
-        + end(0)
-        + begin(1, result)
-        + end(1)
-        + text(2, "It is ")
-        + begin(3, {"type": "text", "text": "", "citations": []})
-        + more(3, "citations_delta", citation=cited)
-        + more(3, "text_delta", text="four degrees")
-        + end(3)
+        start_block(0, search | {"input": {}})
+        + block_delta(0, "input_json_delta", partial_json='{"query": "os')
+        + block_delta(0, "input_json_delta", partial_json='lo"}')
+        + stop_block(0)
+        + start_block(1, result)
+        + stop_block(1)
+        + text_deltas(2, "It is ")
+        + start_block(3, {"type": "text", "text": "", "citations": []})
+        + block_delta(3, "citations_delta", citation=cited)
+        + block_delta(3, "text_delta", text="four degrees")
+        + stop_block(3)
     )
     whole = message(
         [
@@ -246,9 +246,9 @@ def test_a_search_is_told_as_openai_tells_it_and_its_citations_note_their_block(
         usage(1, 1),
     )
     sources = {"include": ["web_search_call.action.sources"], "tools": [{"type": "web_search"}]}
-    streamed = answered(ask(**sources), stream(said, "end_turn", usage(1, 1)))
-    once = answered(ask(**sources), json.dumps(whole).encode(), stream=False)
-    assert items(once) == items(streamed)
+    streamed = decode_response(ask(**sources), stream(said, "end_turn", usage(1, 1)))
+    once = decode_response(ask(**sources), json.dumps(whole).encode(), stream=False)
+    assert items_without_ids(once) == items_without_ids(streamed)
     searched, answer = streamed.output
     assert isinstance(searched, ExtensionItem)
     assert (searched.type, searched.status) == ("openai:web_search_call", "completed")
@@ -271,14 +271,14 @@ def test_a_search_that_failed_is_a_failed_call():
     content = {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}
     block = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": content}
     question = ask(tools=[{"type": "web_search"}])
-    response = answered(question, stream(begin(0, block) + end(0), "end_turn", usage(1, 1)))
+    response = decode_response(question, stream(start_block(0, block) + stop_block(0), "end_turn", usage(1, 1)))
     assert [item.status for item in response.output] == ["failed"]  # type: ignore[union-attr]
 
 
 def test_a_search_that_was_asked_for_in_anthropics_words_is_told_in_them():
     block = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     question = ask(tools=[{"type": "anthropic:web_search_20260318", "name": "web_search"}])
-    response = answered(question, stream(begin(0, block) + end(0), "end_turn", usage(1, 1)))
+    response = decode_response(question, stream(start_block(0, block) + stop_block(0), "end_turn", usage(1, 1)))
     [item] = response.output
     assert isinstance(item, ExtensionItem)
     assert (item.type, item.extra) == ("anthropic:web_search_tool_result", {"block": block})
@@ -292,9 +292,9 @@ def test_a_citation_of_a_document_keeps_its_own_shape():
         "start_char_index": 3,
         "end_char_index": 7,
     }
-    said = begin(0, text_block("")) + more(0, "text_delta", text="Oslo.")
-    said += more(0, "citations_delta", citation=cited) + end(0)
-    [answer] = answered(ask(), stream(said, "end_turn", usage(1, 1))).output
+    said = start_block(0, text_block("")) + block_delta(0, "text_delta", text="Oslo.")
+    said += block_delta(0, "citations_delta", citation=cited) + stop_block(0)
+    [answer] = decode_response(ask(), stream(said, "end_turn", usage(1, 1))).output
     fields = {name: cited[name] for name in cited if name != "type"}
     note = ExtensionAnnotation(type="anthropic:char_location", extra=fields)
     assert isinstance(answer, Message)
@@ -308,11 +308,11 @@ def test_other_tools_that_the_provider_runs_are_items_that_go_back_as_they_came(
         "tool_use_id": "srvtoolu_1",
         "content": {"type": "bash_code_execution_result", "stdout": "4", "return_code": 0},
     }
-    said = begin(0, use | {"input": {}, "caller": {"type": "direct"}})
-    said += more(0, "input_json_delta", partial_json='{"command": "x"}') + end(0)
-    said += begin(1, result) + end(1) + text(2, "Four.")
-    response = answered(ask(), stream(said, "end_turn", usage(1, 1)))
-    back = [{"role": "user", "content": "2+2?"}, *map(plain, response.output)]
+    said = start_block(0, use | {"input": {}, "caller": {"type": "direct"}})
+    said += block_delta(0, "input_json_delta", partial_json='{"command": "x"}') + stop_block(0)
+    said += start_block(1, result) + stop_block(1) + text_deltas(2, "Four.")
+    response = decode_response(ask(), stream(said, "end_turn", usage(1, 1)))
+    back = [{"role": "user", "content": "2+2?"}, *map(to_builtins, response.output)]
     again = ask(input=[*back, {"role": "user", "content": "And 3+3?"}])
     blocks = again.body["messages"][1]["content"]
     assert blocks == [
@@ -332,9 +332,9 @@ def test_other_tools_that_the_provider_runs_are_items_that_go_back_as_they_came(
 )
 def test_a_tool_that_the_provider_runs_is_left_out_if_its_input_was_cut(name: str, tool: dict):
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": name, "input": {}}
-    said = text(0, "Let me see.") + begin(1, use)
-    said += more(1, "input_json_delta", partial_json='{"query": "os') + end(1)
-    response = answered(ask(tools=[tool]), stream(said, "max_tokens", usage(7, 100)))
+    said = text_deltas(0, "Let me see.") + start_block(1, use)
+    said += block_delta(1, "input_json_delta", partial_json='{"query": "os') + stop_block(1)
+    response = decode_response(ask(tools=[tool]), stream(said, "max_tokens", usage(7, 100)))
     assert response.status == "incomplete"
     assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
     assert [item.type for item in response.output] == ["message"]
@@ -345,34 +345,34 @@ def test_a_tool_that_the_provider_runs_is_left_out_if_its_input_was_cut(name: st
 
 def test_an_emoji_that_is_cut_in_the_input_of_a_hosted_tool_is_joined():
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution"}
-    said = begin(0, use | {"input": {}})
-    said += more(0, "input_json_delta", partial_json='{"code": "HIGH')
-    said += more(0, "input_json_delta", partial_json='LOW"}') + end(0)
+    said = start_block(0, use | {"input": {}})
+    said += block_delta(0, "input_json_delta", partial_json='{"code": "HIGH')
+    said += block_delta(0, "input_json_delta", partial_json='LOW"}') + stop_block(0)
     said = said.replace(b"HIGH", rb"\ud83d").replace(b"LOW", rb"\ude00")
-    [item] = answered(ask(), stream(said, "end_turn", usage(1, 1))).output
+    [item] = decode_response(ask(), stream(said, "end_turn", usage(1, 1))).output
     assert isinstance(item, ExtensionItem)
     assert item.extra == {"block": use | {"input": {"code": "\U0001f600"}}}
 
 
 def test_a_paused_turn_is_incomplete_and_says_so():
-    response = answered(ask(), stream(text(0, "Wait"), "pause_turn", usage(1, 1)))
+    response = decode_response(ask(), stream(text_deltas(0, "Wait"), "pause_turn", usage(1, 1)))
     assert response.status == "incomplete"
     assert [warning.code for warning in response.warnings or []] == ["paused"]
 
 
 @pytest.mark.parametrize(("raw", "reason"), REASONS.items())
 def test_every_reason_to_stop_has_a_meaning(raw: str, reason: str):
-    assert finish(heard(ask(), stream(text(0, "x"), raw, usage(1, 1)))) == [
+    assert finish(decode_parts(ask(), stream(text_deltas(0, "x"), raw, usage(1, 1)))) == [
         parts.Finish(reason, raw)  # type: ignore[arg-type]
     ]
 
 
 def test_an_unknown_reason_is_a_stop_or_a_call_and_is_kept():
-    called = call(0, *OSLO[:2], *OSLO_JSON)
-    assert finish(heard(ask(), stream(text(0, "x"), "tired", usage(1, 1)))) == [
+    called = call_deltas(0, *OSLO_CALL[:2], *OSLO_JSON)
+    assert finish(decode_parts(ask(), stream(text_deltas(0, "x"), "tired", usage(1, 1)))) == [
         parts.Finish("stop", "tired")
     ]
-    assert finish(heard(ask(), stream(called, "tired", usage(1, 1)))) == [
+    assert finish(decode_parts(ask(), stream(called, "tired", usage(1, 1)))) == [
         parts.Finish("tool_calls", "tired")
     ]
 
@@ -387,19 +387,19 @@ def test_what_is_not_known_is_ignored():
         event({"type": "weather_report", "index": "north", "delta": 5})
         + event({"type": ["weather"], "delta": {"type": {}}})
         + event({"type": "content_block_start", "index": 8, "content_block": {"type": []}})
-        + begin(0, {"type": "hologram", "text": {"x": 1}, "id": 7})
-        + more(0, "text_delta", text="unseen")
-        + more(0, "hologram_delta", text={"y": 2})
-        + end(0)
-        + begin(1, text_block("") | {"colour": "red"})
-        + more(1, "text_delta", text="Seen.", size=3)
-        + more(1, "colour_delta", text=["red"])
-        + end(1)
-        + end(9)
-        + more(9, "text_delta", text="nowhere")
+        + start_block(0, {"type": "hologram", "text": {"x": 1}, "id": 7})
+        + block_delta(0, "text_delta", text="unseen")
+        + block_delta(0, "hologram_delta", text={"y": 2})
+        + stop_block(0)
+        + start_block(1, text_block("") | {"colour": "red"})
+        + block_delta(1, "text_delta", text="Seen.", size=3)
+        + block_delta(1, "colour_delta", text=["red"])
+        + stop_block(1)
+        + stop_block(9)
+        + block_delta(9, "text_delta", text="nowhere")
         + b': a comment\n\nevent: ping\ndata: {"type": "ping"}\n\n'
     )
-    parts_heard = heard(ask(), stream(said, "end_turn", usage(3, 4)))
+    parts_heard = decode_parts(ask(), stream(said, "end_turn", usage(3, 4)))
     assert [part for part in parts_heard if isinstance(part, parts.Text)] == [
         parts.Text("Seen.", key=1)
     ]
@@ -408,7 +408,7 @@ def test_what_is_not_known_is_ignored():
 
 def test_counts_are_totals_and_later_ones_win():
     first = usage(10, 1, cache_read_input_tokens=100)
-    body = event({"type": "message_start", "message": message([], None, first)}) + text(0, "x")
+    body = event({"type": "message_start", "message": message([], None, first)}) + text_deltas(0, "x")
     body += event(
         {
             "type": "message_delta",
@@ -416,26 +416,26 @@ def test_counts_are_totals_and_later_ones_win():
             "usage": {"output_tokens": 9, "input_tokens": 15},
         }
     )
-    counted = answered(ask(), body + event({"type": "message_stop"})).usage
+    counted = decode_response(ask(), body + event({"type": "message_stop"})).usage
     assert counted
     assert (counted.input_tokens, counted.output_tokens) == (115, 9)
     assert counted.input_tokens_details.cached_tokens == 100
 
 
 def test_nothing_is_heard_after_the_end():
-    body = stream(text(0, "x"), "end_turn", usage(1, 1))
-    assert heard(ask(), body + text(1, "y") + b"data: rubbish\n\n") == heard(ask(), body)
+    body = stream(text_deltas(0, "x"), "end_turn", usage(1, 1))
+    assert decode_parts(ask(), body + text_deltas(1, "y") + b"data: rubbish\n\n") == decode_parts(ask(), body)
 
 
 def test_an_end_without_a_reason_is_an_end():
     body = event({"type": "message_start", "message": message([], None, usage(1, 1))})
-    body += text(0, "x") + event({"type": "message_stop"})
-    assert finish(heard(ask(), body)) == [parts.Finish("stop")]
+    body += text_deltas(0, "x") + event({"type": "message_stop"})
+    assert finish(decode_parts(ask(), body)) == [parts.Finish("stop")]
 
 
 def test_a_call_whose_arguments_came_at_once_keeps_them():
-    said = begin(0, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}})
-    response = answered(ask(tools=[TOOL]), stream(said + end(0), "tool_use", usage(1, 1)))
+    said = start_block(0, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}})
+    response = decode_response(ask(tools=[TOOL]), stream(said + stop_block(0), "tool_use", usage(1, 1)))
     assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == [
         '{"city":"Oslo"}'
     ]
@@ -444,7 +444,7 @@ def test_a_call_whose_arguments_came_at_once_keeps_them():
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
-def told_error(type: str, message: str = "No.") -> dict:
+def error_body(type: str, message: str = "No.") -> dict:
     """Write an error as Anthropic does."""
     return {"type": "error", "error": {"type": type, "message": message}, "request_id": "req_1"}
 
@@ -465,7 +465,7 @@ def test_a_refused_request_keeps_the_providers_words(
     status: int, type: str, ours: int, retryable: bool
 ):
     headers = {"retry-after": "7", "request-id": "req_1"}
-    error = ANTHROPIC.error(status, headers, json.dumps(told_error(type)).encode())
+    error = ANTHROPIC.decode_error(status, headers, json.dumps(error_body(type)).encode())
     payload = error.payload
     assert (error.status, error.retryable, error.headers) == (ours, retryable, {"retry-after": "7"})
     assert (payload.type, payload.message) == (type, "anthropic: No.")
@@ -473,7 +473,7 @@ def test_a_refused_request_keeps_the_providers_words(
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"[]", b'{"error": null}'])
 def test_a_refusal_that_cannot_be_read_is_told_by_its_status(body: bytes):
-    error = ANTHROPIC.error(502, {}, body)
+    error = ANTHROPIC.decode_error(502, {}, body)
     assert (error.status, error.payload.type) == (502, "model_error")
     assert "502" in error.payload.message
 
@@ -488,12 +488,12 @@ def test_a_refusal_that_cannot_be_read_is_told_by_its_status(body: bytes):
         ("new_error", 500),
     ],
 )
-@pytest.mark.parametrize("before", [b"", text(0, "Hel")])
+@pytest.mark.parametrize("before", [b"", text_deltas(0, "Hel")])
 def test_an_error_in_a_stream_fails_the_response(type: str, status: int, before: bytes):
     body = event({"type": "message_start", "message": message([], None, usage(1, 1))})
-    body += before + event(told_error(type, "Too much."))
+    body += before + event(error_body(type, "Too much."))
     question = ask()
-    parts_heard = heard(question, body + text(1, "more"))
+    parts_heard = decode_parts(question, body + text_deltas(1, "more"))
     failure = parts_heard[-1]
     assert isinstance(failure, parts.Failure)
     assert (failure.status, failure.error.type, failure.error.message) == (
@@ -501,20 +501,20 @@ def test_an_error_in_a_stream_fails_the_response(type: str, status: int, before:
         type,
         "anthropic: Too much.",
     )
-    response = told(question, parts_heard)[1]
+    response = synthesize(question, parts_heard)[1]
     assert (response.status, response.output_text) == ("failed", "Hel" if before else "")
 
 
 def test_an_error_may_be_known_by_the_name_of_its_event():
     body = b'event: error\ndata: {"error": {"type": "api_error", "message": "No."}}\n\n'
-    [failure] = heard(ask(), body)
+    [failure] = decode_parts(ask(), body)
     assert isinstance(failure, parts.Failure)
     assert (failure.status, failure.error.type) == (500, "api_error")
 
 
 def test_an_error_in_a_whole_answer_fails_the_response():
-    body = json.dumps(told_error("overloaded_error")).encode()
-    assert answered(ask(), body, stream=False).status == "failed"
+    body = json.dumps(error_body("overloaded_error")).encode()
+    assert decode_response(ask(), body, stream=False).status == "failed"
 
 
 @pytest.mark.parametrize("name", ["text", "thinking_and_call"])
@@ -522,7 +522,7 @@ def test_a_stream_that_is_cut_is_never_complete(name: str):
     body = SCENES[name].stream
     stop = body.index(b"event: message_delta")
     for cut in range(0, stop, 17):
-        assert answered(ask(), body[:cut]).status == "failed"
+        assert decode_response(ask(), body[:cut]).status == "failed"
 
 
 @pytest.mark.parametrize(
@@ -538,19 +538,19 @@ def test_a_stream_that_is_cut_is_never_complete(name: str):
     ],
 )
 def test_rubbish_fails_the_response_and_nothing_else(body: bytes):
-    assert answered(ask(), body).status == "failed"
+    assert decode_response(ask(), body).status == "failed"
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"<html>", b"[]", b'{"content": 5}', b"\xff"])
 def test_a_whole_answer_of_rubbish_fails_the_response(body: bytes):
-    assert answered(ask(), body, stream=False).status == "failed"
+    assert decode_response(ask(), body, stream=False).status == "failed"
 
 
 # --- the adapter ----------------------------------------------------------------------------------
 
 
 def test_the_adapter_says_only_what_carry_knows():
-    assert Anthropic.carries <= carry.ALL
+    assert Anthropic.features <= carry.ALL_FEATURES
 
 
 def test_the_key_has_a_header_of_its_own():
@@ -561,9 +561,9 @@ def test_the_key_has_a_header_of_its_own():
     "base", ["http://host:1", "http://host:1/", "http://host:1/v1", "http://host:1/v1/"]
 )
 def test_an_address_may_name_the_version_of_the_path_or_not(base: str):
-    adapter = made(Anthropic, base_url=base)
-    assert asked(adapter).sent.url == "http://host:1/v1/messages"
-    listing = adapter.listing()
+    adapter = make_adapter(Anthropic, base_url=base)
+    assert encode_request(adapter).sent.url == "http://host:1/v1/messages"
+    listing = adapter.models_request()
     assert listing
     assert listing.url == "http://host:1/v1/models?limit=1000"
 
@@ -584,12 +584,12 @@ def test_the_models_are_those_that_the_client_lists():
         "first_id": "claude-opus-5",
         "last_id": "claude-haiku-5-5",
     }
-    played = Answer(json.dumps(page).encode(), headers={"content-type": "application/json"})
-    with upstream(played) as provider, client(provider.url) as theirs:
+    played = ScriptedAnswer(json.dumps(page).encode(), headers={"content-type": "application/json"})
+    with scripted_upstream(played) as provider, client(provider.url) as theirs:
         listed = [model.id for model in theirs.models.list(limit=1000)]
         sent = provider.requests[0]
-    ours = made(Anthropic, base_url=provider.url).listing()
+    ours = make_adapter(Anthropic, base_url=provider.url).models_request()
     assert ours
     assert ours.url == f"{provider.url}{sent.path}"
     assert dict(ours.headers) == {"anthropic-version": sent.headers["anthropic-version"]}
-    assert ANTHROPIC.listed(page) == listed
+    assert ANTHROPIC.decode_models(page) == listed

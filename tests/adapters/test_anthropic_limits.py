@@ -4,24 +4,24 @@ import pytest
 
 from antiphon.core.errors import RequestError
 from tests.adapters.claude import (
-    HARD,
-    LOOP,
-    MUST,
-    NEW,
-    OLD,
-    ORDERED,
+    HIGH_EFFORT,
+    TOOL_LOOP,
+    REQUIRED_TOOL,
+    NEW_API_VERSION,
+    OLD_API_VERSION,
+    CALL,
     ask,
-    codes,
-    said,
-    user,
-    user_says,
+    warning_codes,
+    anthropic_message,
+    user_message,
+    user_text,
 )
-from tests.adapters.hearing import answered
+from tests.adapters.hearing import decode_response
 from tests.adapters.scripts import FORMAT, TIME
 from tests.adapters.scripts.anthropic import (
     MODEL,
     stream,
-    text,
+    text_deltas,
     text_block,
     usage,
 )
@@ -33,8 +33,8 @@ from tests.adapters.scripts.anthropic import (
     ("model", "fields", "kept", "params"),
     [
         ("claude-opus-4-7", {"temperature": 0.2, "top_p": 0.5}, {}, ["temperature", "top_p"]),
-        (MODEL, HARD | {"temperature": 0.2}, {}, ["temperature"]),
-        (MODEL, HARD | {"temperature": 1}, {}, []),
+        (MODEL, HIGH_EFFORT | {"temperature": 0.2}, {}, ["temperature"]),
+        (MODEL, HIGH_EFFORT | {"temperature": 1}, {}, []),
         (MODEL, {"temperature": 0.2, "top_p": 0.5}, {"temperature": 0.2}, ["top_p"]),
         (MODEL, {"temperature": 1.5}, {}, ["temperature"]),
     ],
@@ -45,15 +45,15 @@ def test_sampling_that_is_forbidden_is_left_out_with_a_warning(
     question = ask(model, **fields)
     sent = {name: question.body[name] for name in question.body if name in ("temperature", "top_p")}
     assert sent == kept
-    assert codes(question) == [("unsupported_parameter", param) for param in params]
-    assert dict(question.sent.headers) == {"anthropic-version": OLD if kept else NEW}
+    assert warning_codes(question) == [("unsupported_parameter", param) for param in params]
+    assert dict(question.sent.headers) == {"anthropic-version": OLD_API_VERSION if kept else NEW_API_VERSION}
 
 
 def test_a_model_that_cannot_be_made_to_call_is_not_asked_to():
     with pytest.raises(RequestError) as refused:
-        ask("claude-opus-5-5", **MUST)
+        ask("claude-opus-5-5", **REQUIRED_TOOL)
     assert refused.value.payload.param == "tool_choice"
-    assert ask("claude-haiku-5-5", **MUST).body["tool_choice"] == {"type": "any"}
+    assert ask("claude-haiku-5-5", **REQUIRED_TOOL).body["tool_choice"] == {"type": "any"}
 
 
 def test_json_without_a_schema_is_a_tool_that_must_be_called():
@@ -66,8 +66,8 @@ def test_json_of_a_model_that_cannot_be_made_to_call_is_asked_for_in_words():
     question = ask("claude-opus-5-5", text={"format": {"type": "json_object"}})
     assert "tool_choice" not in question.body
     assert "final_answer" in question.body["system"]
-    body = stream(text(0, '{"a": 1}'), "end_turn", usage(1, 1))
-    assert answered(question, body).output_text == '{"a": 1}'
+    body = stream(text_deltas(0, '{"a": 1}'), "end_turn", usage(1, 1))
+    assert decode_response(question, body).output_text == '{"a": 1}'
 
 
 def test_a_demand_of_the_client_is_never_softened():
@@ -87,7 +87,7 @@ def test_what_the_dialect_lacks_is_warned_of():
         service_tier="flex",
         tools=[{"type": "web_search", "search_context_size": "low"}, {"type": "file_search"}],
     )
-    assert {param for _, param in codes(question)} == {
+    assert {param for _, param in warning_codes(question)} == {
         "seed",
         "presence_penalty",
         "frequency_penalty",
@@ -100,7 +100,7 @@ def test_what_the_dialect_lacks_is_warned_of():
     assert question.body == {
         "model": MODEL,
         "max_tokens": 8192,
-        "messages": [said(text_block("Hello"))],
+        "messages": [anthropic_message(text_block("Hello"))],
         "tools": [{"type": "web_search_20250305", "name": "web_search"}],
     }
 
@@ -122,24 +122,24 @@ def test_what_the_dialect_lacks_is_warned_of():
 def test_what_a_search_cannot_be_told_is_warned_of(fields: dict, told: dict, params: list[str]):
     question = ask(tools=[{"type": "web_search"} | fields])
     assert question.body["tools"] == [{"type": "web_search_20250305", "name": "web_search"} | told]
-    assert codes(question) == [("unsupported_parameter", f"tools[0].{name}") for name in params]
+    assert warning_codes(question) == [("unsupported_parameter", f"tools[0].{name}") for name in params]
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         (
-            {"input": [user({"type": "input_video", "video_url": "https://h/v.mp4"})]},
+            {"input": [user_message({"type": "input_video", "video_url": "https://h/v.mp4"})]},
             "input[0].content[0]",
         ),
         (
-            {"input": [user({"type": "input_image", "image_url": "data:image/tiff;base64,AAAA"})]},
+            {"input": [user_message({"type": "input_image", "image_url": "data:image/tiff;base64,AAAA"})]},
             "input[0].content[0]",
         ),
         (
             {
                 "input": [
-                    user(
+                    user_message(
                         {"type": "input_text", "text": "x"},
                         {"type": "input_file", "filename": "a.zip", "file_data": "AAAA"},
                     )
@@ -148,7 +148,7 @@ def test_what_a_search_cannot_be_told_is_warned_of(fields: dict, told: dict, par
             "input[0].content[1]",
         ),
         (
-            {"input": [user({"type": "input_file", "file_data": "data:text/plain;base64,/w=="})]},
+            {"input": [user_message({"type": "input_file", "file_data": "data:text/plain;base64,/w=="})]},
             "input[0].content[0]",
         ),
         (
@@ -158,12 +158,12 @@ def test_what_a_search_cannot_be_told_is_warned_of(fields: dict, told: dict, par
                         "role": "system",
                         "content": [{"type": "input_image", "image_url": "https://h/a.png"}],
                     },
-                    user_says("Hello"),
+                    user_text("Hello"),
                 ]
             },
             "input[0].content[0]",
         ),
-        ({"input": [user_says(" ")]}, "input"),
+        ({"input": [user_text(" ")]}, "input"),
         ({"stop": ["\n"]}, "stop[0]"),
     ],
 )
@@ -182,7 +182,7 @@ def test_ids_and_names_that_anthropic_refuses_are_changed_alike_everywhere():
         {"type": "function_call", "call_id": id, "name": "my.tool", "arguments": "{}"} for id in ids
     ]
     results = [{"type": "function_call_output", "call_id": id, "output": id} for id in ids]
-    question = ask(input=[user_says("Hello"), *calls, *results])
+    question = ask(input=[user_text("Hello"), *calls, *results])
     _, used, answered_with = question.body["messages"]
     changed = [block["id"] for block in used["content"]]
     assert len(set(changed)) == 3
@@ -203,12 +203,12 @@ def test_ids_and_names_that_anthropic_refuses_are_changed_alike_everywhere():
     ],
 )
 def test_arguments_are_always_an_object(arguments: str, input: dict):
-    loop = [LOOP[0], ORDERED | {"arguments": arguments}, LOOP[3]]
+    loop = [TOOL_LOOP[0], CALL | {"arguments": arguments}, TOOL_LOOP[3]]
     assert ask(input=loop).body["messages"][1]["content"][0]["input"] == input
 
 
 def test_an_output_without_words_has_no_content():
-    loop = [LOOP[0], LOOP[2], LOOP[3] | {"output": ""}]
+    loop = [TOOL_LOOP[0], TOOL_LOOP[2], TOOL_LOOP[3] | {"output": ""}]
     assert ask(input=loop).body["messages"][2]["content"] == [
         {"type": "tool_result", "tool_use_id": "toolu_01"}
     ]
@@ -217,22 +217,22 @@ def test_an_output_without_words_has_no_content():
 def test_items_of_other_providers_are_left_out_with_a_warning():
     foreign = {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": []}
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-    question = ask(input=[user_says("Hello"), foreign, search, user_says("Go on")])
-    assert question.body["messages"] == [said(text_block("Hello"), text_block("Go on"))]
-    assert codes(question) == [("unsupported_item", "input[1]")]
+    question = ask(input=[user_text("Hello"), foreign, search, user_text("Go on")])
+    assert question.body["messages"] == [anthropic_message(text_block("Hello"), text_block("Go on"))]
+    assert warning_codes(question) == [("unsupported_item", "input[1]")]
 
 
 @pytest.mark.parametrize("block", [None, {}, {"type": "text", "text": "x"}, "server_tool_use"])
 def test_an_item_of_ours_that_holds_no_block_is_left_out(block: object):
     item = {"type": "anthropic:server_tool_use", "id": "item_1", "block": block}
-    question = ask(input=[user_says("Hello"), item, user_says("Go on")])
-    assert question.body["messages"] == [said(text_block("Hello"), text_block("Go on"))]
+    question = ask(input=[user_text("Hello"), item, user_text("Go on")])
+    assert question.body["messages"] == [anthropic_message(text_block("Hello"), text_block("Go on"))]
 
 
 def test_a_refusal_in_the_history_is_text():
     refused = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    question = ask(input=[user_says("Hello"), refused, user_says("Please")])
-    assert question.body["messages"][1] == said(text_block("No."), role="assistant")
+    question = ask(input=[user_text("Hello"), refused, user_text("Please")])
+    assert question.body["messages"][1] == anthropic_message(text_block("No."), role="assistant")
 
 
 SYSTEM = {"role": "developer", "content": "Be brief."}
@@ -244,31 +244,31 @@ MARKED = text_block("<system>\nBe brief.\n</system>")
     [
         (
             "claude-opus-4-8",
-            [user_says("Hello"), SYSTEM],
-            [said(text_block("Hello")), said(text_block("Be brief."), role="system")],
+            [user_text("Hello"), SYSTEM],
+            [anthropic_message(text_block("Hello")), anthropic_message(text_block("Be brief."), role="system")],
         ),
         (
             "claude-opus-4-8",
-            [user_says("A"), SYSTEM, {"role": "assistant", "content": "B"}, user_says("C")],
+            [user_text("A"), SYSTEM, {"role": "assistant", "content": "B"}, user_text("C")],
             [
-                said(text_block("A")),
-                said(text_block("Be brief."), role="system"),
-                said(text_block("B"), role="assistant"),
-                said(text_block("C")),
+                anthropic_message(text_block("A")),
+                anthropic_message(text_block("Be brief."), role="system"),
+                anthropic_message(text_block("B"), role="assistant"),
+                anthropic_message(text_block("C")),
             ],
         ),
         (
             "claude-opus-4-8",
-            [user_says("A"), SYSTEM, user_says("B")],
-            [said(text_block("A"), MARKED, text_block("B"))],
+            [user_text("A"), SYSTEM, user_text("B")],
+            [anthropic_message(text_block("A"), MARKED, text_block("B"))],
         ),
         (
             "claude-opus-4-8",
-            [user_says("A"), {"role": "assistant", "content": "B"}, SYSTEM],
-            [said(text_block("A")), said(text_block("B"), role="assistant"), said(MARKED)],
+            [user_text("A"), {"role": "assistant", "content": "B"}, SYSTEM],
+            [anthropic_message(text_block("A")), anthropic_message(text_block("B"), role="assistant"), anthropic_message(MARKED)],
         ),
-        ("claude-opus-4-7", [user_says("A"), SYSTEM], [said(text_block("A"), MARKED)]),
-        ("claude-opus-4-8", [SYSTEM], [said(text_block("Be brief."))]),
+        ("claude-opus-4-7", [user_text("A"), SYSTEM], [anthropic_message(text_block("A"), MARKED)]),
+        ("claude-opus-4-8", [SYSTEM], [anthropic_message(text_block("Be brief."))]),
     ],
 )
 def test_what_the_system_says_later_stands_where_the_model_takes_it(
@@ -309,7 +309,7 @@ def test_a_schema_is_closed_and_what_cannot_be_enforced_is_said_in_words():
         },
         "additionalProperties": False,
     }
-    assert codes(question) == [("schema_relaxed", "text.format.schema")]
+    assert warning_codes(question) == [("schema_relaxed", "text.format.schema")]
 
 
 CLOSED = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -363,11 +363,11 @@ def test_a_format_that_is_no_word_is_told_in_the_description(strange: object):
     tool = {"type": "function", "name": "f", "strict": True, "parameters": schema}
     question = ask(tools=[tool])
     assert question.body["tools"] == [{"name": "f", "strict": True, "input_schema": made}]
-    assert codes(question) == [("schema_relaxed", "tools[0].parameters")]
+    assert warning_codes(question) == [("schema_relaxed", "tools[0].parameters")]
     format = {"type": "json_schema", "name": "n", "schema": schema}
     question = ask(text={"format": format})
     assert question.body["output_config"]["format"]["schema"] == made
-    assert codes(question) == [("schema_relaxed", "text.format.schema")]
+    assert warning_codes(question) == [("schema_relaxed", "text.format.schema")]
 
 
 @pytest.mark.parametrize(

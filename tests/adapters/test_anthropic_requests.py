@@ -8,22 +8,22 @@ import pytest
 
 from antiphon.adapters.anthropic import Anthropic
 from tests.adapters.claude import (
-    OLD,
-    ORDERED,
+    OLD_API_VERSION,
+    CALL,
     ask,
-    said,
-    user,
+    anthropic_message,
+    user_message,
 )
-from tests.adapters.hearing import asked, made
+from tests.adapters.hearing import encode_request, make_adapter
 from tests.adapters.scripts import FORMAT, SCHEMA, TIME, TOOL
 from tests.adapters.scripts.anthropic import (
     MODEL,
-    OSLO,
+    OSLO_CALL,
     SCENES,
     call_block,
     text_block,
 )
-from tests.upstream import Answer, upstream
+from tests.upstream import ScriptedAnswer, scripted_upstream
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
 PDF = base64.b64encode(b"%PDF-1.7 and so on").decode()
@@ -37,11 +37,11 @@ WEATHER = {
 CLOCK = {"name": "time", "input_schema": {"type": "object", "properties": {}}}
 
 
-def theirs(**params: object) -> tuple[dict, dict]:
+def sdk_request(**params: object) -> tuple[dict, dict]:
     """Return the body and the headers that Anthropic's own client sends."""
-    played = Answer(SCENES["text"].whole, headers={"content-type": "application/json"})
-    params = {"model": MODEL, "max_tokens": 8192, "messages": [said(text_block("Hello"))]} | params
-    with upstream(played) as provider:
+    played = ScriptedAnswer(SCENES["text"].whole, headers={"content-type": "application/json"})
+    params = {"model": MODEL, "max_tokens": 8192, "messages": [anthropic_message(text_block("Hello"))]} | params
+    with scripted_upstream(played) as provider:
         client = anthropic.Anthropic(base_url=provider.url, api_key="key", max_retries=0)
         with client:
             client.messages.create(**params)  # type: ignore[call-overload]
@@ -75,8 +75,8 @@ SAME = {
                 {"role": "assistant", "content": "Where?"},
                 {"role": "user", "content": "Oslo"},
                 {"role": "user", "content": ""},
-                ORDERED | {"arguments": '{"city":"Oslo"}'},
-                ORDERED | {"call_id": "toolu_02", "name": "time", "arguments": "{}"},
+                CALL | {"arguments": '{"city":"Oslo"}'},
+                CALL | {"call_id": "toolu_02", "name": "time", "arguments": "{}"},
                 {"type": "function_call_output", "call_id": "toolu_02", "output": "noon"},
                 {"type": "function_call_output", "call_id": "toolu_01", "output": "4 degrees"},
                 {"role": "user", "content": "And tomorrow?"},
@@ -85,11 +85,11 @@ SAME = {
         },
         {
             "messages": [
-                said(text_block("Weather?")),
-                said(text_block("Where?"), role="assistant"),
-                said(text_block("Oslo")),
-                said(call_block(*OSLO), call_block("toolu_02", "time", {}), role="assistant"),
-                said(
+                anthropic_message(text_block("Weather?")),
+                anthropic_message(text_block("Where?"), role="assistant"),
+                anthropic_message(text_block("Oslo")),
+                anthropic_message(call_block(*OSLO_CALL), call_block("toolu_02", "time", {}), role="assistant"),
+                anthropic_message(
                     {"type": "tool_result", "tool_use_id": "toolu_01", "content": "4 degrees"},
                     {"type": "tool_result", "tool_use_id": "toolu_02", "content": "noon"},
                     text_block("And tomorrow?"),
@@ -101,7 +101,7 @@ SAME = {
     "images": (
         {
             "input": [
-                user(
+                user_message(
                     {"type": "input_text", "text": "What?"},
                     {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"},
                     {"type": "input_image", "image_url": "https://host/cat.jpg"},
@@ -111,7 +111,7 @@ SAME = {
         },
         {
             "messages": [
-                said(
+                anthropic_message(
                     text_block("What?"),
                     {
                         "type": "image",
@@ -126,7 +126,7 @@ SAME = {
     "files": (
         {
             "input": [
-                user(
+                user_message(
                     {"type": "input_file", "filename": "a.pdf", "file_data": PDF},
                     {"type": "input_file", "file_data": "data:text/csv;base64,YSxiCg=="},
                     {"type": "input_file", "file_url": "https://host/b.pdf"},
@@ -137,7 +137,7 @@ SAME = {
         },
         {
             "messages": [
-                said(
+                anthropic_message(
                     {
                         "type": "document",
                         "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
@@ -162,7 +162,7 @@ SAME = {
             "tools": [TIME],
             "input": [
                 {"role": "user", "content": "Look"},
-                ORDERED | {"arguments": '{"city":"Oslo"}'},
+                CALL | {"arguments": '{"city":"Oslo"}'},
                 {
                     "type": "function_call_output",
                     "call_id": "toolu_01",
@@ -178,9 +178,9 @@ SAME = {
         {
             "tools": [CLOCK],
             "messages": [
-                said(text_block("Look")),
-                said(call_block(*OSLO), role="assistant"),
-                said(
+                anthropic_message(text_block("Look")),
+                anthropic_message(call_block(*OSLO_CALL), role="assistant"),
+                anthropic_message(
                     {
                         "type": "tool_result",
                         "tool_use_id": "toolu_01",
@@ -217,7 +217,7 @@ SAME = {
                 {"role": "assistant", "content": "Dear  \n"},
             ]
         },
-        {"messages": [said(text_block("Hello")), said(text_block("Dear"), role="assistant")]},
+        {"messages": [anthropic_message(text_block("Hello")), anthropic_message(text_block("Dear"), role="assistant")]},
     ),
     "tools": ({"tools": [TOOL, TIME]}, {"tools": [WEATHER, CLOCK]}),
     "tools, none of them": (
@@ -331,11 +331,11 @@ SAME = {
     "a stream": ({"stream": True}, {"stream": True}),
     "a temperature": (
         {"temperature": 0.2},
-        {"extra_body": {"temperature": 0.2}, "extra_headers": {"anthropic-version": OLD}},
+        {"extra_body": {"temperature": 0.2}, "extra_headers": {"anthropic-version": OLD_API_VERSION}},
     ),
     "a top_p": (
         {"top_p": 0.5},
-        {"extra_body": {"top_p": 0.5}, "extra_headers": {"anthropic-version": OLD}},
+        {"extra_body": {"top_p": 0.5}, "extra_headers": {"anthropic-version": OLD_API_VERSION}},
     ),
     "a temperature that holds anyway": ({"temperature": 1, "top_p": 1}, {}),
 }
@@ -345,21 +345,21 @@ SAME = {
 def test_we_send_what_anthropics_own_client_sends(name: str):
     ours, params = SAME[name]
     question = ask(**ours)
-    body, headers = theirs(**params)
+    body, headers = sdk_request(**params)
     assert question.body == body
     assert dict(question.sent.headers) == {"anthropic-version": headers["anthropic-version"]}
     assert question.warnings == []
 
 
 def test_tokens_are_counted_as_the_client_counts_them():
-    with upstream(
-        Answer(b'{"input_tokens": 14}', headers={"content-type": "application/json"})
+    with scripted_upstream(
+        ScriptedAnswer(b'{"input_tokens": 14}', headers={"content-type": "application/json"})
     ) as p:
         client = anthropic.Anthropic(base_url=p.url, api_key="key", max_retries=0)
         counted = client.messages.count_tokens(
             model=MODEL,
             system="Be brief.",
-            messages=[said(text_block("Hello"))],  # type: ignore[list-item]
+            messages=[anthropic_message(text_block("Hello"))],  # type: ignore[list-item]
             tools=[WEATHER],  # type: ignore[list-item]
             thinking={"type": "adaptive"},
             output_config={"effort": "low"},
@@ -368,16 +368,16 @@ def test_tokens_are_counted_as_the_client_counts_them():
     question = ask(
         instructions="Be brief.", tools=[TOOL], reasoning={"effort": "low"}, stop=["x"], stream=True
     )
-    adapter = made(Anthropic, base_url=p.url)
+    adapter = make_adapter(Anthropic, base_url=p.url)
     assert isinstance(adapter, Anthropic)
-    ours, count = adapter.counting(question.prompt)
+    ours, count = adapter.count_tokens_request(question.prompt)
     assert (ours.url, ours.body) == (f"{p.url}{p.requests[0].path}", p.requests[0].json)
     assert count({"input_tokens": 14}) == counted.input_tokens
 
 
 def test_the_version_can_be_configured():
-    adapter = made(Anthropic, api_version=OLD)
-    assert dict(asked(adapter).sent.headers) == {"anthropic-version": OLD}
+    adapter = make_adapter(Anthropic, api_version=OLD_API_VERSION)
+    assert dict(encode_request(adapter).sent.headers) == {"anthropic-version": OLD_API_VERSION}
 
 
 def test_the_body_is_plain_json():

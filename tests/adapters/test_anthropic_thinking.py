@@ -5,25 +5,25 @@ from typing import cast
 import anthropic
 import pytest
 
-from antiphon.adapters.anthropic.models import Claude, known
+from antiphon.adapters.anthropic.models import Claude, lookup_claude
 from antiphon.adapters.base import Capabilities
-from antiphon.core.value import plain
-from tests.adapters.claude import HARD, LOOP, MUST, ask, codes, said, user_says
-from tests.adapters.hearing import answered
+from antiphon.core.value import to_builtins
+from tests.adapters.claude import HIGH_EFFORT, TOOL_LOOP, REQUIRED_TOOL, ask, warning_codes, anthropic_message, user_text
+from tests.adapters.hearing import decode_response
 from tests.adapters.scripts import TOOL
 from tests.adapters.scripts.anthropic import (
-    OSLO,
+    OSLO_CALL,
     OSLO_JSON,
     REDACTED,
     SIGNATURE,
     THOUGHT,
-    call,
+    call_deltas,
     call_block,
-    redacted,
+    redacted_thinking,
     stream,
-    text,
+    text_deltas,
     text_block,
-    thinking,
+    thinking_deltas,
     usage,
 )
 
@@ -38,20 +38,20 @@ SHOWN = {"type": "adaptive", "display": "summarized"}
 @pytest.mark.parametrize(
     ("model", "fields", "thinking", "effort", "warned"),
     [
-        ("claude-3-haiku-20240307", HARD, None, None, True),
-        ("claude-3-5-haiku-20241022", HARD | MUST, None, None, True),
+        ("claude-3-haiku-20240307", HIGH_EFFORT, None, None, True),
+        ("claude-3-5-haiku-20241022", HIGH_EFFORT | REQUIRED_TOOL, None, None, True),
         ("claude-3-5-haiku-20241022", {"reasoning": {"summary": "auto"}}, None, None, True),
         ("claude-3-5-haiku-20241022", {"reasoning": {"effort": "none"}}, None, None, False),
         (
             "claude-3-7-sonnet-20250219",
-            HARD,
+            HIGH_EFFORT,
             {"type": "enabled", "budget_tokens": 16384},
             None,
             False,
         ),
-        ("claude-haiku-4-5", HARD, {"type": "enabled", "budget_tokens": 16384}, None, False),
+        ("claude-haiku-4-5", HIGH_EFFORT, {"type": "enabled", "budget_tokens": 16384}, None, False),
         ("claude-haiku-4-5", {}, None, None, False),
-        ("claude-haiku-4-5", HARD | MUST, None, None, True),
+        ("claude-haiku-4-5", HIGH_EFFORT | REQUIRED_TOOL, None, None, True),
         (
             "claude-opus-4-6",
             {"reasoning": {"effort": "minimal"}},
@@ -79,8 +79,8 @@ SHOWN = {"type": "adaptive", "display": "summarized"}
             None,
             False,
         ),
-        ("claude-opus-5", MUST, {"type": "disabled"}, None, False),
-        ("claude-opus-5", HARD | MUST, {"type": "disabled"}, None, True),
+        ("claude-opus-5", REQUIRED_TOOL, {"type": "disabled"}, None, False),
+        ("claude-opus-5", HIGH_EFFORT | REQUIRED_TOOL, {"type": "disabled"}, None, True),
         (
             "claude-sonnet-5-5",
             {"reasoning": {"effort": "none"}},
@@ -89,17 +89,17 @@ SHOWN = {"type": "adaptive", "display": "summarized"}
             False,
         ),
         ("claude-opus-5-5", {"reasoning": {"effort": "none"}}, None, "low", True),
-        ("claude-opus-5-5", HARD, None, "high", False),
-        ("claude-fable-5", HARD | MUST, None, "high", False),
-        ("claude-haiku-4-5", SUMMARY | MUST, None, None, True),
+        ("claude-opus-5-5", HIGH_EFFORT, None, "high", False),
+        ("claude-fable-5", HIGH_EFFORT | REQUIRED_TOOL, None, "high", False),
+        ("claude-haiku-4-5", SUMMARY | REQUIRED_TOOL, None, None, True),
         ("claude-haiku-4-5", QUIET_SUMMARY, None, None, True),
-        ("claude-opus-5", SUMMARY | MUST, {"type": "disabled"}, None, True),
+        ("claude-opus-5", SUMMARY | REQUIRED_TOOL, {"type": "disabled"}, None, True),
         ("claude-opus-5", QUIET_SUMMARY, {"type": "disabled"}, None, True),
         ("claude-opus-5", SUMMARY | ANY_JSON, {"type": "disabled"}, None, True),
-        ("claude-fable-5", SUMMARY | MUST, None, None, True),
+        ("claude-fable-5", SUMMARY | REQUIRED_TOOL, None, None, True),
         ("claude-fable-5", SUMMARY | ANY_JSON, None, None, True),
         ("claude-opus-5-5", SUMMARY | ANY_JSON, SHOWN, None, False),
-        ("qwen-claude", HARD, {"type": "adaptive"}, "high", False),
+        ("qwen-claude", HIGH_EFFORT, {"type": "adaptive"}, "high", False),
     ],
 )
 def test_each_model_is_told_to_think_in_its_own_way(
@@ -109,7 +109,7 @@ def test_each_model_is_told_to_think_in_its_own_way(
     body = question.body
     assert body.get("thinking") == thinking
     assert body.get("output_config", {}).get("effort") == effort
-    assert codes(question) == ([("reasoning_changed", "reasoning")] if warned else [])
+    assert warning_codes(question) == ([("reasoning_changed", "reasoning")] if warned else [])
 
 
 @pytest.mark.parametrize(
@@ -123,45 +123,45 @@ def test_each_model_is_told_to_think_in_its_own_way(
     ],
 )
 def test_a_budget_fits_into_the_room_there_is(room: int | None, budget: int, warned: bool):
-    question = ask("claude-haiku-4-5", max_output_tokens=room, **HARD)
+    question = ask("claude-haiku-4-5", max_output_tokens=room, **HIGH_EFFORT)
     thinking = {"type": "enabled", "budget_tokens": budget} if budget else None
     assert question.body.get("thinking") == thinking
     assert question.body["max_tokens"] == (room or 8192 + 16384)
-    assert codes(question) == ([("reasoning_changed", "reasoning")] if warned else [])
+    assert warning_codes(question) == ([("reasoning_changed", "reasoning")] if warned else [])
 
 
 def test_the_room_that_is_configured_holds():
     capabilities = Capabilities(max_output_tokens=64000)
-    assert ask(capabilities=capabilities, **HARD).body["max_tokens"] == 64000
+    assert ask(capabilities=capabilities, **HIGH_EFFORT).body["max_tokens"] == 64000
 
 
 @pytest.mark.parametrize("model", ["claude-sonnet-4-6", "claude-haiku-4-5"])
 def test_a_thought_goes_back_exactly_as_it_came_and_where_it_stood(model: str):
     came = (
-        thinking(0, SIGNATURE, "Where is Oslo? ", "In Norway.")
-        + redacted(1, REDACTED)
-        + text(2, "One moment.")
-        + call(3, *OSLO[:2], *OSLO_JSON)
-        + thinking(4, "second")
-        + call(5, "toolu_02", "weather", '{"city":"Rome"}')
+        thinking_deltas(0, SIGNATURE, "Where is Oslo? ", "In Norway.")
+        + redacted_thinking(1, REDACTED)
+        + text_deltas(2, "One moment.")
+        + call_deltas(3, *OSLO_CALL[:2], *OSLO_JSON)
+        + thinking_deltas(4, "second")
+        + call_deltas(5, "toolu_02", "weather", '{"city":"Rome"}')
     )
-    first = ask(model, tools=[TOOL], **HARD)
-    response = answered(first, stream(came, "tool_use", usage(1, 1)))
+    first = ask(model, tools=[TOOL], **HIGH_EFFORT)
+    response = decode_response(first, stream(came, "tool_use", usage(1, 1)))
     output = [
         # a client may well lose the words, and keep the seal
         {name: item[name] for name in item if name != "content" or item["type"] != "reasoning"}
-        for item in cast("list[dict]", list(map(plain, response.output)))
+        for item in cast("list[dict]", list(map(to_builtins, response.output)))
     ]
     results = [
         {"type": "function_call_output", "call_id": id, "output": "4"}
         for id in ("toolu_01", "toolu_02")
     ]
-    again = ask(model, tools=[TOOL], input=[user_says("Hello"), *output, *results], **HARD)
-    assert again.body["messages"][1] == said(
+    again = ask(model, tools=[TOOL], input=[user_text("Hello"), *output, *results], **HIGH_EFFORT)
+    assert again.body["messages"][1] == anthropic_message(
         {"type": "thinking", "thinking": THOUGHT, "signature": SIGNATURE},
         {"type": "redacted_thinking", "data": REDACTED},
         text_block("One moment."),
-        call_block(*OSLO),
+        call_block(*OSLO_CALL),
         {"type": "thinking", "thinking": "", "signature": "second"},
         call_block("toolu_02", "weather", {"city": "Rome"}),
         role="assistant",
@@ -171,8 +171,8 @@ def test_a_thought_goes_back_exactly_as_it_came_and_where_it_stood(model: str):
 
 
 def test_a_thought_that_is_not_sealed_is_left_out():
-    question = ask(input=LOOP)
-    assert question.body["messages"][1] == said(call_block(*OSLO), role="assistant")
+    question = ask(input=TOOL_LOOP)
+    assert question.body["messages"][1] == anthropic_message(call_block(*OSLO_CALL), role="assistant")
     assert question.warnings == []
 
 
@@ -181,20 +181,20 @@ def test_a_thought_that_is_not_sealed_is_left_out():
 )
 def test_a_seal_that_is_not_ours_is_left_out(seal: str):
     thought = {"type": "reasoning", "summary": [], "encrypted_content": seal}
-    question = ask(input=[LOOP[0], thought, *LOOP[2:]])
-    assert question.body["messages"][1] == said(call_block(*OSLO), role="assistant")
+    question = ask(input=[TOOL_LOOP[0], thought, *TOOL_LOOP[2:]])
+    assert question.body["messages"][1] == anthropic_message(call_block(*OSLO_CALL), role="assistant")
 
 
 def test_a_budget_is_not_spent_where_the_turns_own_thought_is_missing():
-    question = ask("claude-haiku-4-5", input=LOOP, tools=[TOOL], **HARD)
+    question = ask("claude-haiku-4-5", input=TOOL_LOOP, tools=[TOOL], **HIGH_EFFORT)
     assert "thinking" not in question.body
-    assert codes(question) == [("reasoning_changed", "reasoning")]
-    later = ask("claude-haiku-4-5", input=[*LOOP, user_says("Thanks")], tools=[TOOL], **HARD)
+    assert warning_codes(question) == [("reasoning_changed", "reasoning")]
+    later = ask("claude-haiku-4-5", input=[*TOOL_LOOP, user_text("Thanks")], tools=[TOOL], **HIGH_EFFORT)
     assert later.body["thinking"] == {"type": "enabled", "budget_tokens": 16384}
 
 
 def test_a_model_that_decides_itself_needs_no_thought_to_go_on():
-    question = ask("claude-opus-4-8", input=LOOP, tools=[TOOL], **HARD)
+    question = ask("claude-opus-4-8", input=TOOL_LOOP, tools=[TOOL], **HIGH_EFFORT)
     assert question.body["thinking"] == {"type": "adaptive"}
     assert question.warnings == []
 
@@ -202,10 +202,10 @@ def test_a_model_that_decides_itself_needs_no_thought_to_go_on():
 def test_a_turn_never_ends_in_a_thought():
     thought = {"type": "reasoning", "summary": [], "encrypted_content": '{"signature":"s"}'}
     spoken = {"role": "assistant", "content": "Well"}
-    question = ask(input=[user_says("Hello"), spoken, thought, user_says("Go on")])
-    assert question.body["messages"][1] == said(text_block("Well"), role="assistant")
-    alone = ask(input=[user_says("Hello"), thought, user_says("Go on")])
-    assert alone.body["messages"] == [said(text_block("Hello"), text_block("Go on"))]
+    question = ask(input=[user_text("Hello"), spoken, thought, user_text("Go on")])
+    assert question.body["messages"][1] == anthropic_message(text_block("Well"), role="assistant")
+    alone = ask(input=[user_text("Hello"), thought, user_text("Go on")])
+    assert alone.body["messages"] == [anthropic_message(text_block("Hello"), text_block("Go on"))]
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -227,14 +227,14 @@ def test_a_turn_never_ends_in_a_thought():
     ],
 )
 def test_a_model_is_known_by_any_of_its_names(name: str, same_as: str):
-    assert known(name) == known(same_as)
+    assert lookup_claude(name) == lookup_claude(same_as)
 
 
 @pytest.mark.parametrize("name", ["anthropic.claude-v2", "claude-instant-1.2", "claude-2.1"])
 def test_the_first_of_them_cannot_think(name: str):
-    assert not known(name).thinks
+    assert not lookup_claude(name).supports_thinking
 
 
 def test_every_model_of_the_client_is_known():
     literal = anthropic.types.Model.__args__[0]  # type: ignore[attr-defined]
-    assert all(known(name) != Claude() for name in literal.__args__)
+    assert all(lookup_claude(name) != Claude() for name in literal.__args__)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.adapters.astray import moved_to
+from antiphon.adapters.astray import redirect_target
 
 BASE = "http://here.example/v1"
 ASKED = f"{BASE}/responses"
@@ -25,14 +25,14 @@ ASKED = f"{BASE}/responses"
 )
 def test_a_redirect_says_which_base_url_would_lead_there(location: str, place: str | None) -> None:
     headers = {"location": location}
-    assert moved_to(308, headers, ASKED, BASE) == place
-    assert moved_to(302, headers, f"{ASKED}?a=b", BASE) == place
+    assert redirect_target(308, headers, ASKED, BASE) == place
+    assert redirect_target(302, headers, f"{ASKED}?a=b", BASE) == place
 
 
 @pytest.mark.parametrize("status", [200, 201, 404, 503])
 def test_only_a_redirect_says_that_somebody_has_moved(status: int) -> None:
-    assert moved_to(status, {"location": ASKED}, ASKED, BASE) is None
+    assert redirect_target(status, {"location": ASKED}, ASKED, BASE) is None
 
 
 def test_a_redirect_without_a_place_leads_nowhere() -> None:
-    assert moved_to(304, {}, ASKED, BASE) is None
+    assert redirect_target(304, {}, ASKED, BASE) is None

@@ -8,20 +8,20 @@ import pytest
 
 from antiphon.adapters.azure import Azure
 from antiphon.core import parts
-from antiphon.wire.upstream import Entra, Key
-from tests.adapters.chatting import HELLO, items, played, sdk_view, view
-from tests.adapters.hearing import answered, asked, heard, made
+from antiphon.wire.upstream import EntraToken, Key
+from tests.adapters.chatting import HELLO, items_without_ids, whole_answer, summarize_sdk, summarize_bytes
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, make_adapter
 from tests.adapters.scripts import FORMAT, NAMES, TOOL
 from tests.adapters.scripts.azure import SCENES
-from tests.upstream import ScriptedUpstream, sse, upstream
+from tests.upstream import ScriptedUpstream, sse_answer, scripted_upstream
 
 ENDPOINT = "https://acme.openai.azure.com"
 VERSION = "2025-04-01-preview"
-AZURE = made(Azure, endpoint=f"{ENDPOINT}/", api_version=VERSION)
-NEWER = made(Azure, endpoint=ENDPOINT)
+AZURE = make_adapter(Azure, endpoint=f"{ENDPOINT}/", api_version=VERSION)
+NEWER = make_adapter(Azure, endpoint=ENDPOINT)
 
 
-def client_of(provider: ScriptedUpstream) -> openai.AzureOpenAI:
+def azure_client(provider: ScriptedUpstream) -> openai.AzureOpenAI:
     return openai.AzureOpenAI(
         azure_endpoint=provider.url, api_version=VERSION, api_key="key", max_retries=0
     )
@@ -39,41 +39,41 @@ def test_every_scene_is_played_and_one_of_its_own():
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_stream_means_what_it_should(name: str, pieces: int):
     scene = SCENES[name]
-    asking = asked(AZURE, stream=True, **scene.request)
-    assert view(asking, scene.stream, pieces=pieces) == scene.seen
+    asking = encode_request(AZURE, stream=True, **scene.request)
+    assert summarize_bytes(asking, scene.stream, pieces=pieces) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    assert view(asked(AZURE, **scene.request), scene.whole, stream=False) == scene.seen
-    answer = answered(asked(AZURE, **scene.request), scene.whole, stream=False)
-    streamed = answered(asked(AZURE, stream=True, **scene.request), scene.stream)
-    assert items(answer) == items(streamed)
+    assert summarize_bytes(encode_request(AZURE, **scene.request), scene.whole, stream=False) == scene.expected
+    answer = decode_response(encode_request(AZURE, **scene.request), scene.whole, stream=False)
+    streamed = decode_response(encode_request(AZURE, stream=True, **scene.request), scene.stream)
+    assert items_without_ids(answer) == items_without_ids(streamed)
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_openais_own_sdk_for_azure_sees_the_same(name: str):
     scene = SCENES[name]
-    end = scene.seen.status, scene.seen.reason
-    answers = sse(scene.stream), played(scene.whole)
-    with upstream(*answers) as provider, client_of(provider) as client:
+    end = scene.expected.status, scene.expected.reason
+    answers = sse_answer(scene.stream), whole_answer(scene.whole)
+    with scripted_upstream(*answers) as provider, azure_client(provider) as client:
         create: Any = client.chat.completions.create
         chunks = list(create(model="m", messages=[HELLO], stream=True))
         answer = create(model="m", messages=[HELLO])
-    assert sdk_view(chunks, *end) == scene.seen
-    assert sdk_view([answer], *end) == scene.seen
+    assert summarize_sdk(chunks, *end) == scene.expected
+    assert summarize_sdk([answer], *end) == scene.expected
 
 
 def test_the_verdict_on_the_prompt_is_no_part_of_the_answer():
     first = SCENES["text"].stream.split(b"\n\n")[0] + b"\n\n"
     assert b"prompt_filter_results" in first
-    assert asked(AZURE, stream=True).decoder.feed(first) == []
+    assert encode_request(AZURE, stream=True).decoder.feed(first) == []
 
 
 def test_a_stream_that_ends_after_the_verdict_is_cut_short():
     first = SCENES["text"].stream.split(b"\n\n")[0] + b"\n\n"
-    (failure,) = heard(asked(AZURE, stream=True), first)
+    (failure,) = decode_parts(encode_request(AZURE, stream=True), first)
     assert isinstance(failure, parts.Failure)
     assert failure.error.code == "upstream_cut"
 
@@ -82,7 +82,7 @@ def test_a_stream_that_ends_after_the_verdict_is_cut_short():
 
 
 def test_the_request_goes_where_the_sdk_sends_it_and_says_the_same():
-    asking = asked(
+    asking = encode_request(
         AZURE,
         upstream_model="gpt 5/mini",
         instructions="Be brief.",
@@ -93,7 +93,7 @@ def test_the_request_goes_where_the_sdk_sends_it_and_says_the_same():
         tool_choice={"type": "function", "name": "weather"},
         text=FORMAT,
     )
-    with upstream(sse(SCENES["text"].stream)) as provider, client_of(provider) as client:
+    with scripted_upstream(sse_answer(SCENES["text"].stream)) as provider, azure_client(provider) as client:
         create: Any = client.chat.completions.create
         list(
             create(
@@ -124,9 +124,9 @@ def _without_type(value: dict) -> dict:
 
 
 def test_a_deployment_stands_in_the_path_as_the_sdk_writes_it():
-    with upstream(played(SCENES["text"].whole)) as provider, client_of(provider) as client:
+    with scripted_upstream(whole_answer(SCENES["text"].whole)) as provider, azure_client(provider) as client:
         client.chat.completions.create(model="gpt-5-mini", messages=[HELLO])  # type: ignore[list-item]
-    asking = asked(AZURE, upstream_model="gpt-5-mini")
+    asking = encode_request(AZURE, upstream_model="gpt-5-mini")
     assert asking.sent.url == ENDPOINT + provider.requests[0].path
 
 
@@ -140,15 +140,15 @@ def test_a_deployment_stands_in_the_path_as_the_sdk_writes_it():
     ],
 )
 def test_without_a_version_the_newer_address_is_used(options: dict):
-    adapter = made(Azure, **options)
-    assert asked(adapter).sent.url == f"{ENDPOINT}/openai/v1/chat/completions"
-    listing = adapter.listing()
+    adapter = make_adapter(Azure, **options)
+    assert encode_request(adapter).sent.url == f"{ENDPOINT}/openai/v1/chat/completions"
+    listing = adapter.models_request()
     assert listing
     assert listing.url == f"{ENDPOINT}/openai/v1/models"
 
 
 def test_models_are_listed_by_version_too():
-    listing = AZURE.listing()
+    listing = AZURE.models_request()
     assert listing
     assert (listing.method, listing.url) == (
         "GET",
@@ -158,7 +158,7 @@ def test_models_are_listed_by_version_too():
 
 def test_a_key_is_shown_unless_the_profile_is_entra():
     assert AZURE.credential() == Key("api-key", "")
-    assert made(Azure, endpoint=ENDPOINT, profile="entra").credential() == Entra()
+    assert make_adapter(Azure, endpoint=ENDPOINT, profile="entra").credential() == EntraToken()
 
 
 def test_allowed_tools_are_carried_as_they_are():
@@ -167,7 +167,7 @@ def test_allowed_tools_are_carried_as_they_are():
         "mode": "auto",
         "tools": [{"type": "function", "name": "weather"}],
     }
-    body = asked(NEWER, tools=[TOOL], tool_choice=allowed).body
+    body = encode_request(NEWER, tools=[TOOL], tool_choice=allowed).body
     assert body["tool_choice"]["type"] == "allowed_tools"
 
 
@@ -180,7 +180,7 @@ def test_a_blocked_prompt_is_a_400_that_says_so():
     inner = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": verdict}
     fields = {"message": words, "type": None, "param": "prompt", "code": "content_filter"}
     body = {"error": fields | {"status": 400, "innererror": inner}}
-    error = AZURE.error(400, {}, json.dumps(body).encode())
+    error = AZURE.decode_error(400, {}, json.dumps(body).encode())
     assert (error.status, error.retryable) == (400, False)
     assert error.payload.message == f"azure: {words}"
     assert (error.payload.type, error.payload.code, error.payload.param) == (
@@ -200,7 +200,7 @@ def test_a_blocked_prompt_is_a_400_that_says_so():
     ],
 )
 def test_other_refusals_keep_their_codes(status: int, body: dict, code: str | None):
-    error = AZURE.error(status, {"retry-after": "3"}, json.dumps(body).encode())
+    error = AZURE.decode_error(status, {"retry-after": "3"}, json.dumps(body).encode())
     assert (error.status, error.payload.code) == (status, code)
     assert error.payload.message.startswith("azure: ")
     assert error.headers == {"retry-after": "3"}

@@ -12,24 +12,24 @@ from antiphon.adapters.bedrock import REASONS
 from antiphon.core import parts
 from antiphon.core.content import ExtensionAnnotation, OutputText, UrlCitation
 from antiphon.core.items import Message, Reasoning
-from antiphon.core.value import plain
+from antiphon.core.value import to_builtins
 from antiphon.wire.eventstream import encode
-from tests.adapters.converse import BEDROCK, CLAUDE, HELLO, NEW_CLAUDE, items, played, seen, theirs
-from tests.adapters.hearing import answered, asked, heard, told
-from tests.adapters.scripts import NAMES, TOOL, Seen
+from tests.adapters.converse import BEDROCK, CLAUDE, HELLO, NEW_CLAUDE, items_without_ids, build_answer, summarize, aws_client
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, synthesize
+from tests.adapters.scripts import NAMES, TOOL, Summary
 from tests.adapters.scripts.bedrock import (
     EVENTS,
     SCENES,
     call,
     delta,
     event,
-    stop,
+    block_stop,
     stream,
     text,
     thought,
     whole,
 )
-from tests.upstream import upstream
+from tests.upstream import scripted_upstream
 
 
 def test_every_scene_is_played():
@@ -40,19 +40,19 @@ def test_every_scene_is_played():
 @pytest.mark.parametrize("pieces", [0, 1, 7])
 def test_a_stream_means_what_it_should(name: str, pieces: int):
     scene = SCENES[name]
-    request = asked(BEDROCK, stream=True, **scene.request)
-    told_parts = heard(request, scene.stream, pieces=pieces)
-    assert [part.raw for part in told_parts if isinstance(part, parts.Finish)] == [scene.seen.stop]
-    assert seen(told(request, told_parts)[1], scene.seen.stop) == scene.seen
+    request = encode_request(BEDROCK, stream=True, **scene.request)
+    told_parts = decode_parts(request, scene.stream, pieces=pieces)
+    assert [part.raw for part in told_parts if isinstance(part, parts.Finish)] == [scene.expected.stop]
+    assert summarize(synthesize(request, told_parts)[1], scene.expected.stop) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    whole_answer = answered(asked(BEDROCK, **scene.request), scene.whole, stream=False)
-    streamed = answered(asked(BEDROCK, stream=True, **scene.request), scene.stream)
-    assert seen(whole_answer, scene.seen.stop) == scene.seen
-    for one, other in zip(items(whole_answer), items(streamed), strict=True):
+    whole_answer = decode_response(encode_request(BEDROCK, **scene.request), scene.whole, stream=False)
+    streamed = decode_response(encode_request(BEDROCK, stream=True, **scene.request), scene.stream)
+    assert summarize(whole_answer, scene.expected.stop) == scene.expected
+    for one, other in zip(items_without_ids(whole_answer), items_without_ids(streamed), strict=True):
         if "arguments" in one:  # type: ignore[operator]
             one["arguments"] = json.loads(one["arguments"])  # type: ignore[index]
             other["arguments"] = json.loads(other["arguments"])  # type: ignore[index]
@@ -62,7 +62,7 @@ def test_a_whole_answer_means_the_same_as_the_stream(name: str):
 @pytest.mark.parametrize("name", SCENES)
 def test_awss_own_client_reads_the_same_stream(name: str):
     scene = SCENES[name]
-    with upstream(played(scene.stream)) as provider, theirs(provider) as client:
+    with scripted_upstream(build_answer(scene.stream)) as provider, aws_client(provider) as client:
         events = list(client.converse_stream(modelId=CLAUDE, messages=HELLO)["stream"])
     blocks: dict[int, dict] = {}
     reason, usage = "", {}
@@ -87,15 +87,15 @@ def test_awss_own_client_reads_the_same_stream(name: str):
     for block in blocks.values():
         if "toolUse" in block:
             block["toolUse"]["input"] = json.loads(block["toolUse"]["input"] or "{}")
-    assert their_view(list(blocks.values()), reason, usage) == scene.seen
+    assert summarize_sdk_message(list(blocks.values()), reason, usage) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_awss_own_client_reads_the_same_whole_answer(name: str):
     scene = SCENES[name]
     with (
-        upstream(played(scene.whole, "application/json")) as provider,
-        theirs(provider) as client,
+        scripted_upstream(build_answer(scene.whole, "application/json")) as provider,
+        aws_client(provider) as client,
     ):
         answer = client.converse(modelId=CLAUDE, messages=HELLO)
     blocks = [
@@ -104,13 +104,13 @@ def test_awss_own_client_reads_the_same_whole_answer(name: str):
         else block
         for block in answer["output"]["message"]["content"]
     ]
-    assert their_view(blocks, answer["stopReason"], answer["usage"]) == scene.seen
+    assert summarize_sdk_message(blocks, answer["stopReason"], answer["usage"]) == scene.expected
 
 
-def their_view(blocks: list[dict], reason: str, usage: dict) -> Seen:
+def summarize_sdk_message(blocks: list[dict], reason: str, usage: dict) -> Summary:
     ended_early = {"max_tokens": "max_output_tokens", "guardrail_intervened": "content_filter"}
     read = usage.get("cacheReadInputTokens", 0)
-    return Seen(
+    return Summary(
         text="".join(block.get("text", "") for block in blocks),
         calls=[
             (use["toolUseId"], use["name"], use["input"])
@@ -131,8 +131,8 @@ def their_view(blocks: list[dict], reason: str, usage: dict) -> Seen:
 @given(st.sampled_from(NAMES), st.lists(st.integers(0, 3000), max_size=8))
 def test_any_chunking_gives_the_same_parts(name: str, cuts: list[int]):
     scene = SCENES[name]
-    expected = heard(asked(BEDROCK, stream=True, **scene.request), scene.stream)
-    decoder = asked(BEDROCK, stream=True, **scene.request).decoder
+    expected = decode_parts(encode_request(BEDROCK, stream=True, **scene.request), scene.stream)
+    decoder = encode_request(BEDROCK, stream=True, **scene.request).decoder
     edges = [0, *sorted(cuts), len(scene.stream)]
     got = []
     for begin, end in pairwise(edges):
@@ -141,23 +141,23 @@ def test_any_chunking_gives_the_same_parts(name: str, cuts: list[int]):
 
 
 def test_a_stream_is_known_by_its_type():
-    decoder = asked(BEDROCK).decoder
-    assert decoder.hears(EVENTS)
-    assert not decoder.hears("application/json")
+    decoder = encode_request(BEDROCK).decoder
+    assert decoder.is_stream(EVENTS)
+    assert not decoder.is_stream("application/json")
 
 
 @pytest.mark.parametrize(("reason", "ours"), REASONS.items())
 def test_every_reason_to_stop_is_kept_as_it_was_said(reason: str, ours: str):
     calls = call(0, "tooluse_1", "weather", "{}") if ours == "tool_calls" else b""
-    told_parts = heard(asked(BEDROCK, tools=[TOOL], stream=True), stream(calls, reason=reason))
+    told_parts = decode_parts(encode_request(BEDROCK, tools=[TOOL], stream=True), stream(calls, reason=reason))
     assert told_parts[-2:] == [parts.Finish(ours, reason), parts.Usage(26, 5, 0)]  # type: ignore[arg-type]
 
 
 def test_an_unknown_reason_is_a_stop_or_what_the_calls_say():
     calls = call(0, "tooluse_1", "weather", "{}")
-    request = asked(BEDROCK, tools=[TOOL], stream=True)
-    assert heard(request, stream(calls, reason="new"))[-2] == parts.Finish("tool_calls", "new")
-    assert heard(asked(BEDROCK), stream(reason="new"))[-2] == parts.Finish("stop", "new")
+    request = encode_request(BEDROCK, tools=[TOOL], stream=True)
+    assert decode_parts(request, stream(calls, reason="new"))[-2] == parts.Finish("tool_calls", "new")
+    assert decode_parts(encode_request(BEDROCK), stream(reason="new"))[-2] == parts.Finish("stop", "new")
 
 
 @pytest.mark.parametrize("reason", ["malformed_model_output", "malformed_tool_use"])
@@ -166,7 +166,7 @@ def test_a_malformed_answer_is_a_failure(reason: str, streamed: bool):
     body = (
         stream(text(0, "Hm"), reason=reason) if streamed else whole({"text": "Hm"}, reason=reason)
     )
-    response = answered(asked(BEDROCK, stream=streamed), body, stream=streamed)
+    response = decode_response(encode_request(BEDROCK, stream=streamed), body, stream=streamed)
     assert response.status == "failed"
     assert response.error
     assert (response.error.type, response.error.code) == ("model_error", reason)
@@ -175,22 +175,22 @@ def test_a_malformed_answer_is_a_failure(reason: str, streamed: bool):
 
 def test_openais_models_count_the_cache_inside_their_input():
     counted = stream(read=4995, cacheWriteInputTokens=4993)
-    told_parts = heard(asked(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), counted)
+    told_parts = decode_parts(encode_request(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), counted)
     assert told_parts[-1] == parts.Usage(4995, 5, 0)
     apart = stream(read=2, cacheWriteInputTokens=4993)
-    told_parts = heard(asked(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), apart)
+    told_parts = decode_parts(encode_request(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), apart)
     assert told_parts[-1] == parts.Usage(4995, 5, 0)
 
 
 def test_a_signature_in_pieces_seals_the_text_before_it():
-    told_parts = heard(
-        asked(BEDROCK, stream=True),
+    told_parts = decode_parts(
+        encode_request(BEDROCK, stream=True),
         stream(
             delta(0, reasoningContent={"text": "Well, "}),
             delta(0, reasoningContent={"text": "🎵"}),
             delta(0, reasoningContent={"signature": "ab"}),
             delta(0, reasoningContent={"signature": "cd"}),
-            stop(0),
+            block_stop(0),
             delta(1, reasoningContent={"redactedContent": base64.b64encode(b"one").decode()}),
             delta(1, reasoningContent={"redactedContent": base64.b64encode(b"two").decode()}),
         ),
@@ -209,7 +209,7 @@ def test_a_signature_in_pieces_seals_the_text_before_it():
 
 
 def test_a_summary_that_was_asked_of_claude_is_told_as_one():
-    request = asked(
+    request = encode_request(
         BEDROCK,
         upstream_model=NEW_CLAUDE,
         stream=True,
@@ -218,7 +218,7 @@ def test_a_summary_that_was_asked_of_claude_is_told_as_one():
     assert request.body["additionalModelRequestFields"] == {
         "thinking": {"type": "adaptive", "display": "summarized"}
     }
-    response = answered(request, stream(thought(0, "Short."), text(1, "Yes.")))
+    response = decode_response(request, stream(thought(0, "Short."), text(1, "Yes.")))
     item = response.output[0]
     assert isinstance(item, Reasoning)
     assert [part.text for part in item.summary] == ["Short."]  # type: ignore[union-attr]
@@ -227,12 +227,12 @@ def test_a_summary_that_was_asked_of_claude_is_told_as_one():
 @pytest.mark.parametrize("streamed", [True, False])
 def test_thinking_goes_back_in_a_tool_loop_as_it_came(streamed: bool):
     scene = SCENES["thinking_and_call"]
-    first = asked(BEDROCK, upstream_model=CLAUDE, stream=streamed, **scene.request)
-    response = answered(first, scene.stream if streamed else scene.whole, stream=streamed)
+    first = encode_request(BEDROCK, upstream_model=CLAUDE, stream=streamed, **scene.request)
+    response = decode_response(first, scene.stream if streamed else scene.whole, stream=streamed)
     output = {"type": "function_call_output", "call_id": "tooluse_1", "output": "Sunny."}
-    told_items = [plain(item) for item in response.output]
+    told_items = [to_builtins(item) for item in response.output]
     told_items[0].pop("content")  # type: ignore[attr-defined]
-    second = asked(
+    second = encode_request(
         BEDROCK,
         upstream_model=CLAUDE,
         input=[{"role": "user", "content": "Hello"}, *told_items, output],
@@ -263,7 +263,7 @@ def test_thinking_that_is_not_sealed_is_left_out():
     odd = {"type": "reasoning", "summary": [], "encrypted_content": "not JSON"}
     unsigned = {"type": "reasoning", "summary": [], "encrypted_content": '{"text":"B"}'}
     said = {"role": "assistant", "content": "Hi"}
-    request = asked(
+    request = encode_request(
         BEDROCK, input=[{"role": "user", "content": "Hello"}, foreign, odd, unsigned, said]
     )
     assert request.body == {
@@ -272,7 +272,7 @@ def test_thinking_that_is_not_sealed_is_left_out():
 
 
 def test_thinking_that_has_no_signature_is_told_and_not_sealed():
-    response = answered(asked(BEDROCK, stream=True), stream(thought(0, "Hm."), text(1, "Yes.")))
+    response = decode_response(encode_request(BEDROCK, stream=True), stream(thought(0, "Hm."), text(1, "Yes.")))
     item = response.output[0]
     assert isinstance(item, Reasoning)
     assert not item.encrypted_content
@@ -284,19 +284,19 @@ PAGE = {"title": "report", "location": {"documentPage": {"documentIndex": 0, "st
 
 def test_citations_are_notes_on_the_text_of_their_block():
     cited = {"citationsContent": {"content": [{"text": "It is big."}], "citations": [WEB, PAGE]}}
-    whole_answer = answered(asked(BEDROCK), whole({"text": "Yes. "}, cited), stream=False)
-    streamed = answered(
-        asked(BEDROCK, stream=True),
+    whole_answer = decode_response(encode_request(BEDROCK), whole({"text": "Yes. "}, cited), stream=False)
+    streamed = decode_response(
+        encode_request(BEDROCK, stream=True),
         stream(
             text(0, "Yes. "),
             delta(1, citation=WEB),
             delta(1, text="It is "),
             delta(1, text="big."),
             delta(1, citation=PAGE),
-            stop(1),
+            block_stop(1),
         ),
     )
-    assert items(whole_answer) == items(streamed)
+    assert items_without_ids(whole_answer) == items_without_ids(streamed)
     message = streamed.output[1]
     assert isinstance(message, Message)
     assert message.content == [
@@ -324,7 +324,7 @@ def test_what_is_unknown_is_ignored():
             start={"toolUse": {"toolUseId": "s", "name": "grounding", "type": "server_tool_use"}},
         )
         + delta(5, toolUse={"input": '{"query":"x"}'})
-        + stop(5)
+        + block_stop(5)
         + event("contentBlockStart", contentBlockIndex=6, start={"toolResult": {"toolUseId": "s"}})
         + delta(6, toolResult=[{"text": "found"}])
         + delta(7, somethingNew={"a": 1})
@@ -332,20 +332,20 @@ def test_what_is_unknown_is_ignored():
         + event("metadata")
     )
     said = stream(odd, text(9, "Hello"))
-    expected = heard(asked(BEDROCK, tools=[TOOL], stream=True), stream(text(9, "Hello")))
-    assert heard(asked(BEDROCK, tools=[TOOL], stream=True), said) == expected
+    expected = decode_parts(encode_request(BEDROCK, tools=[TOOL], stream=True), stream(text(9, "Hello")))
+    assert decode_parts(encode_request(BEDROCK, tools=[TOOL], stream=True), said) == expected
     body = whole({"guardContent": {}}, {"text": "Hello"})
-    assert answered(asked(BEDROCK), body, stream=False).output_text == "Hello"
+    assert decode_response(encode_request(BEDROCK), body, stream=False).output_text == "Hello"
 
 
 def test_images_are_left_out_with_one_warning():
     source = {"bytes": "AAAA"}
     image = event("contentBlockStart", contentBlockIndex=0, start={"image": {"format": "png"}})
-    image += delta(0, image={"source": source}) * 2 + stop(0)
+    image += delta(0, image={"source": source}) * 2 + block_stop(0)
     block = {"image": {"format": "png", "source": source}}
     for response in (
-        answered(asked(BEDROCK, stream=True), stream(image, text(1, "Hello"))),
-        answered(asked(BEDROCK), whole(block, block, {"text": "Hello"}), stream=False),
+        decode_response(encode_request(BEDROCK, stream=True), stream(image, text(1, "Hello"))),
+        decode_response(encode_request(BEDROCK), whole(block, block, {"text": "Hello"}), stream=False),
     ):
         assert (response.status, response.output_text) == ("completed", "Hello")
         assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]

@@ -8,22 +8,22 @@ from botocore.exceptions import ClientError, EventStreamError
 from antiphon.core import parts
 from antiphon.core.items import FunctionCall
 from antiphon.wire.eventstream import encode
-from tests.adapters.converse import BEDROCK, CLAUDE, HELLO, played, theirs
-from tests.adapters.hearing import answered, asked, heard, told
+from tests.adapters.converse import BEDROCK, CLAUDE, HELLO, build_answer, aws_client
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, synthesize
 from tests.adapters.scripts import TIME
 from tests.adapters.scripts.bedrock import (
     SCENES,
-    ended,
+    stream_end,
     event,
     exception,
-    start,
-    stop,
+    call_start,
+    block_stop,
     stream,
     text,
-    use,
+    tool_use,
     whole,
 )
-from tests.upstream import upstream
+from tests.upstream import scripted_upstream
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ from tests.upstream import upstream
 def test_an_error_keeps_its_status_its_name_and_its_words(
     status: int, headers: dict, body: bytes, type: str, code: str, words: str, retryable: bool
 ):
-    error = BEDROCK.error(status, headers, body)
+    error = BEDROCK.decode_error(status, headers, body)
     assert (error.status, error.payload.type, error.payload.code) == (status, type, code)
     assert error.payload.message == f"bedrock: {words}"
     assert error.retryable is retryable
@@ -124,20 +124,20 @@ def test_an_error_keeps_its_status_its_name_and_its_words(
 
 
 def test_awss_own_client_reads_an_error_as_we_do():
-    answer = played(
+    answer = build_answer(
         b'{"message":"Too many."}',
         "application/json",
         429,
         **{"x-amzn-ErrorType": "ThrottlingException"},
     )
     with (
-        upstream(answer) as provider,
-        theirs(provider) as client,
+        scripted_upstream(answer) as provider,
+        aws_client(provider) as client,
         pytest.raises(ClientError) as caught,
     ):
         client.converse(modelId=CLAUDE, messages=HELLO)
     error = caught.value.response["Error"]
-    ours = BEDROCK.error(429, {"x-amzn-errortype": "ThrottlingException"}, answer.body).payload
+    ours = BEDROCK.decode_error(429, {"x-amzn-errortype": "ThrottlingException"}, answer.body).payload
     assert (error["Code"], f"bedrock: {error['Message']}") == (ours.code, ours.message)  # type: ignore[typeddict-item]
 
 
@@ -156,18 +156,18 @@ def test_an_exception_inside_a_stream_is_a_failure(
     kind: str, status: int, type: str, code: str, before: bytes
 ):
     body = event("messageStart", role="assistant") + before + exception(kind, message="It broke.")
-    request = asked(BEDROCK, stream=True)
-    told_parts = heard(request, body + text(1, "never told") + ended())
+    request = encode_request(BEDROCK, stream=True)
+    told_parts = decode_parts(request, body + text(1, "never told") + stream_end())
     failure = told_parts[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.status == status
     assert (failure.error.type, failure.error.code) == (type, code)
     assert failure.error.message == "bedrock: It broke."
-    response = told(request, told_parts)[1]
+    response = synthesize(request, told_parts)[1]
     assert (response.status, response.output_text) == ("failed", "Hel" if before else "")
     with (
-        upstream(played(body)) as provider,
-        theirs(provider) as client,
+        scripted_upstream(build_answer(body)) as provider,
+        aws_client(provider) as client,
         closing(client.converse_stream(modelId=CLAUDE, messages=HELLO)["stream"]) as events,
         pytest.raises(EventStreamError, match=r"It broke\."),
     ):
@@ -175,21 +175,21 @@ def test_an_exception_inside_a_stream_is_a_failure(
 
 
 def test_an_exception_that_nobody_knows_is_a_failure_too():
-    failure = heard(asked(BEDROCK, stream=True), exception("newException", message="Hm."))[-1]
+    failure = decode_parts(encode_request(BEDROCK, stream=True), exception("newException", message="Hm."))[-1]
     assert isinstance(failure, parts.Failure)
     assert (failure.status, failure.error.code) == (502, "NewException")
 
 
 def test_the_original_words_of_an_exception_are_told_if_it_has_no_others():
     body = exception("modelStreamErrorException", originalStatusCode=500, originalMessage="Deep.")
-    failure = heard(asked(BEDROCK, stream=True), body)[-1]
+    failure = decode_parts(encode_request(BEDROCK, stream=True), body)[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.error.message == "bedrock: Deep."
 
 
 def test_an_error_of_the_stream_itself_is_a_failure():
     headers = {":message-type": "error", ":error-code": "InternalError", ":error-message": "Hm."}
-    failure = heard(asked(BEDROCK, stream=True), encode(headers, b""))[-1]
+    failure = decode_parts(encode_request(BEDROCK, stream=True), encode(headers, b""))[-1]
     assert isinstance(failure, parts.Failure)
     assert (failure.status, failure.error.code, failure.error.message) == (
         502,
@@ -203,8 +203,8 @@ def test_a_stream_that_is_cut_before_its_end_is_never_completed(name: str):
     scene = SCENES[name]
     end = scene.stream.index(b"messageStop") - 30
     for cut in range(0, end, 23):
-        request = asked(BEDROCK, stream=True, **scene.request)
-        response = answered(request, scene.stream[:cut])
+        request = encode_request(BEDROCK, stream=True, **scene.request)
+        response = decode_response(request, scene.stream[:cut])
         assert response.status == "failed"
         assert response.error
         assert response.error.code == "upstream_cut"
@@ -212,7 +212,7 @@ def test_a_stream_that_is_cut_before_its_end_is_never_completed(name: str):
 
 @pytest.mark.parametrize("body", [b"<html>Bad gateway</html>", b'data: {"a": 1}\n\n', b"\0" * 40])
 def test_garbage_is_a_failure_and_no_exception(body: bytes):
-    failure = heard(asked(BEDROCK, stream=True), text(0, "Hel") + body)[-1]
+    failure = decode_parts(encode_request(BEDROCK, stream=True), text(0, "Hel") + body)[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.error.code == "upstream_invalid"
 
@@ -221,7 +221,7 @@ def test_garbage_is_a_failure_and_no_exception(body: bytes):
     "body", [b"", b"<html></html>", b"[]", b"{}", b'{"output":7}', b'{"message":"hm"}']
 )
 def test_a_whole_answer_that_is_none_is_a_failure(body: bytes):
-    (failure,) = heard(asked(BEDROCK), body, stream=False)
+    (failure,) = decode_parts(encode_request(BEDROCK), body, stream=False)
     assert isinstance(failure, parts.Failure)
     assert failure.error.code == "upstream_invalid"
 
@@ -237,7 +237,7 @@ def test_a_whole_answer_that_is_none_is_a_failure(body: bytes):
 )
 def test_an_event_that_cannot_be_read_is_a_failure(payload: bytes):
     headers = {":message-type": "event", ":event-type": "contentBlockDelta"}
-    failure = heard(asked(BEDROCK, stream=True), encode(headers, payload))[-1]
+    failure = decode_parts(encode_request(BEDROCK, stream=True), encode(headers, payload))[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.error.code == "upstream_invalid"
 
@@ -247,12 +247,12 @@ def test_half_an_emoji_is_made_whole():
     halves = encode(headers, b'{"contentBlockIndex":0,"delta":{"text":"a\\ud83c"}}') + encode(
         headers, b'{"contentBlockIndex":0,"delta":{"text":"\\udfb5!"}}'
     )
-    assert answered(asked(BEDROCK, stream=True), stream(halves, stop(0))).output_text == "a🎵!"
+    assert decode_response(encode_request(BEDROCK, stream=True), stream(halves, block_stop(0))).output_text == "a🎵!"
 
 
 def test_a_call_without_a_stop_is_whole_all_the_same():
-    body = stream(start(0, "t", "time"), text(1, "Hm"), reason="tool_use")
-    response = answered(asked(BEDROCK, tools=[TIME], stream=True), body)
+    body = stream(call_start(0, "t", "time"), text(1, "Hm"), reason="tool_use")
+    response = decode_response(encode_request(BEDROCK, tools=[TIME], stream=True), body)
     assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == ["{}"]
     assert not response.warnings
 
@@ -261,11 +261,11 @@ def test_whole_calls_without_input_have_no_arguments():
     missing = {"toolUse": {"toolUseId": "t", "name": "time"}}
     for block in (
         missing,
-        use("t", "time", {}),
+        tool_use("t", "time", {}),
         {"toolUse": {**missing["toolUse"], "input": None}},
     ):
         body = whole(block, reason="tool_use")
-        response = answered(asked(BEDROCK, tools=[TIME]), body, stream=False)
+        response = decode_response(encode_request(BEDROCK, tools=[TIME]), body, stream=False)
         assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == [
             "{}"
         ]

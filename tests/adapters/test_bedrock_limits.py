@@ -13,13 +13,13 @@ from tests.adapters.converse import (
     FILE,
     HELLO,
     IMAGE,
-    LOOSE_SPEC,
+    LOOSE_TOOL_SPEC,
     NEW_CLAUDE,
-    from_user,
-    sent_by_them,
-    user,
+    user_input,
+    aws_client_request,
+    user_message,
 )
-from tests.adapters.hearing import answered, asked
+from tests.adapters.hearing import decode_response, encode_request
 from tests.adapters.scripts import FORMAT, TIME, TOOL
 from tests.adapters.scripts.bedrock import (
     call,
@@ -42,27 +42,27 @@ from tests.adapters.scripts.bedrock import (
     ],
 )
 def test_what_does_not_change_the_meaning_is_left_out_with_a_warning(fields: dict, param: str):
-    request = asked(BEDROCK, **fields)
+    request = encode_request(BEDROCK, **fields)
     assert request.body == {"messages": HELLO}
     assert [warning.param for warning in request.warnings] == [param]
 
 
 def test_a_temperature_above_one_is_one():
-    request = asked(BEDROCK, temperature=1.5)
+    request = encode_request(BEDROCK, temperature=1.5)
     assert request.body["inferenceConfig"] == {"temperature": 1.0}
     assert [warning.code for warning in request.warnings] == ["approximated_parameter"]
 
 
 @pytest.mark.parametrize("model", [NEW_CLAUDE, "anthropic.claude-sonnet-4-20250514-v1:0"])
 def test_strict_is_not_sent_to_models_that_refuse_it(model: str):
-    request = asked(BEDROCK, upstream_model=model, tools=[TOOL])
-    assert request.body["toolConfig"] == {"tools": [LOOSE_SPEC]}
+    request = encode_request(BEDROCK, upstream_model=model, tools=[TOOL])
+    assert request.body["toolConfig"] == {"tools": [LOOSE_TOOL_SPEC]}
     assert [warning.param for warning in request.warnings] == ["tools[0].strict"]
 
 
 def test_what_a_schema_cannot_enforce_is_told_in_words():
     format = {"type": "json_schema", "name": "n", "schema": {"type": "array", "maxItems": 3}}
-    request = asked(BEDROCK, text={"format": format})
+    request = encode_request(BEDROCK, text={"format": format})
     schema = json.loads(
         request.body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]["schema"]
     )
@@ -86,38 +86,38 @@ BROKEN = {"type": "input_image", "image_url": "data:image/png;base64,!"}
 @pytest.mark.parametrize("part", [VIDEO, LINKED, UPLOADED, LINKED_FILE, BITMAP, ARCHIVE, BROKEN])
 def test_content_that_bedrock_cannot_read_is_refused(part: dict):
     with pytest.raises(RequestError) as caught:
-        asked(BEDROCK, input=from_user({"type": "input_text", "text": "What?"}, part))
+        encode_request(BEDROCK, input=user_input({"type": "input_text", "text": "What?"}, part))
     assert caught.value.payload.param == "input[0].content[1]"
     assert caught.value.status == 400
 
 
 def test_an_image_from_the_system_is_refused():
     with pytest.raises(RequestError) as caught:
-        asked(BEDROCK, input=[{"role": "system", "content": [IMAGE]}])
+        encode_request(BEDROCK, input=[{"role": "system", "content": [IMAGE]}])
     assert caught.value.payload.param == "input[0].content[0]"
 
 
 def test_json_without_a_schema_is_had_by_a_tool():
-    request = asked(BEDROCK, text={"format": {"type": "json_object"}}, stream=True)
+    request = encode_request(BEDROCK, text={"format": {"type": "json_object"}}, stream=True)
     assert request.body["toolConfig"]["toolChoice"] == {"tool": {"name": "final_answer"}}
     body = stream(call(0, "t", "final_answer", '{"a":', "1}"), reason="tool_use")
-    response = answered(request, body)
+    response = decode_response(request, body)
     assert (response.output_text, response.status) == ('{"a":1}', "completed")
 
 
 def test_a_model_that_cannot_be_made_to_call_is_asked_in_words():
     model = "anthropic.claude-opus-5-5-v1"
-    request = asked(BEDROCK, upstream_model=model, text={"format": {"type": "json_object"}})
+    request = encode_request(BEDROCK, upstream_model=model, text={"format": {"type": "json_object"}})
     assert "toolChoice" not in request.body["toolConfig"]
     assert "final_answer" in request.body["system"][-1]["text"]
     with pytest.raises(RequestError) as caught:
-        asked(BEDROCK, upstream_model=model, tools=[TIME], tool_choice="required")
+        encode_request(BEDROCK, upstream_model=model, tools=[TIME], tool_choice="required")
     assert caught.value.payload.param == "tool_choice"
 
 
 def test_a_schema_can_be_had_by_a_tool_where_the_model_lacks_it():
     lacks = Capabilities(lacks=frozenset({"json_schema"}))
-    request = asked(BEDROCK, text=FORMAT, capabilities=lacks)
+    request = encode_request(BEDROCK, text=FORMAT, capabilities=lacks)
     assert "outputConfig" not in request.body
     assert request.body["toolConfig"]["toolChoice"] == {"tool": {"name": "final_answer"}}
 
@@ -133,7 +133,7 @@ def test_a_schema_can_be_had_by_a_tool_where_the_model_lacks_it():
     ],
 )
 def test_a_claude_before_4_5_is_known_to_lack_schemas(model: str, native: bool):
-    request = asked(BEDROCK, upstream_model=model, text=FORMAT)
+    request = encode_request(BEDROCK, upstream_model=model, text=FORMAT)
     assert ("outputConfig" in request.body) == native
     assert ("toolConfig" in request.body) != native
 
@@ -146,9 +146,9 @@ def test_history_of_another_provider_is_written_legally():
         {"type": "acme:thing", "id": "x"},
         {"type": "function_call_output", "call_id": "call|a b/ü", "output": " "},
     ]
-    request = asked(BEDROCK, upstream_model=CLAUDE, input=history)
+    request = encode_request(BEDROCK, upstream_model=CLAUDE, input=history)
     first, second, third = request.body["messages"]
-    assert first == user({"text": "Continue."})
+    assert first == user_message({"text": "Continue."})
     text_block, use_block = second["content"]
     assert text_block == {"text": "Hello!"}
     id = use_block["toolUse"]["toolUseId"]
@@ -157,9 +157,9 @@ def test_history_of_another_provider_is_written_legally():
         "name": "mcp_weather_now",
         "input": {"arguments": "[1"},
     }
-    assert third == user({"toolResult": {"toolUseId": id, "content": [{"text": "(no output)"}]}})
+    assert third == user_message({"toolResult": {"toolUseId": id, "content": [{"text": "(no output)"}]}})
     assert [warning.code for warning in request.warnings] == ["unsupported_item", "added_message"]
-    assert sent_by_them(**request.body)[1] == request.body  # and AWS's own client finds it legal
+    assert aws_client_request(**request.body)[1] == request.body  # and AWS's own client finds it legal
 
 
 def test_a_thought_that_led_to_nothing_and_white_space_at_the_end_are_left_out():
@@ -168,7 +168,7 @@ def test_a_thought_that_led_to_nothing_and_white_space_at_the_end_are_left_out()
         "summary": [],
         "encrypted_content": '{"text":"A","signature":"s"}',
     }
-    request = asked(
+    request = encode_request(
         BEDROCK,
         input=[
             {"role": "user", "content": "Hello"},
@@ -178,7 +178,7 @@ def test_a_thought_that_led_to_nothing_and_white_space_at_the_end_are_left_out()
         ],
     )
     assert request.body["messages"] == [
-        user({"text": "Hello"}, {"text": "Well?"}),
+        user_message({"text": "Hello"}, {"text": "Well?"}),
         {"role": "assistant", "content": [{"text": "It is"}]},
     ]
 
@@ -189,7 +189,7 @@ def test_ids_are_mapped_only_where_the_model_would_refuse_them():
     history = [{"role": "user", "content": "Hello"}, kimi, answer]
 
     def id_for(model: str) -> str:
-        body = asked(BEDROCK, upstream_model=model, input=history).body
+        body = encode_request(BEDROCK, upstream_model=model, input=history).body
         return body["messages"][1]["content"][0]["toolUse"]["toolUseId"]
 
     assert id_for("moonshot.kimi-k2-thinking") == "functions.weather:0"
@@ -207,7 +207,7 @@ def test_documents_have_names_that_bedrock_takes_and_no_two_alike():
         "a [1] (2)-3.pdf",
     ]
     files = [{**FILE, "filename": name} for name in names]
-    request = asked(BEDROCK, input=from_user(*files, {"type": "input_text", "text": "What?"}))
+    request = encode_request(BEDROCK, input=user_input(*files, {"type": "input_text", "text": "What?"}))
     content = request.body["messages"][0]["content"]
     titles = [block["document"]["name"] for block in content if "document" in block]
     assert titles == ["a b c", "a b c 2", "document", "n", "pdf", "x" * 180, "a [1] (2)-3"]

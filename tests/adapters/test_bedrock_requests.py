@@ -8,36 +8,36 @@ import pytest
 
 from antiphon.adapters.base import Capabilities
 from antiphon.adapters.bedrock import Bedrock
-from antiphon.wire.upstream import Aws
+from antiphon.wire.upstream import AwsSignature
 from tests.adapters.converse import (
     BEDROCK,
     CALL,
     CLAUDE,
-    DOCUMENT,
+    DOCUMENT_BLOCK,
     FILE,
     HELLO,
     IMAGE,
-    LOOSE,
-    LOOSE_SPEC,
+    LOOSE_TOOL,
+    LOOSE_TOOL_SPEC,
     NEW_CLAUDE,
-    PICTURE,
-    SPEC,
-    USE,
-    assistant,
-    from_user,
-    output,
-    played,
-    result,
-    sent_by_them,
-    theirs,
-    user,
+    IMAGE_BLOCK,
+    TOOL_SPEC,
+    TOOL_USE,
+    assistant_message,
+    user_input,
+    call_output,
+    build_answer,
+    tool_result,
+    aws_client_request,
+    aws_client,
+    user_message,
 )
-from tests.adapters.hearing import asked, made
+from tests.adapters.hearing import encode_request, make_adapter
 from tests.adapters.scripts import FORMAT, SCHEMA, TIME, TOOL
 from tests.adapters.scripts.bedrock import (
     SCENES,
 )
-from tests.upstream import upstream
+from tests.upstream import scripted_upstream
 
 JSON_FORMAT = {
     "type": "json_schema",
@@ -69,9 +69,9 @@ SAME = {
         },
         {
             "messages": [
-                user({"text": "Hello"}, {"text": "you"}),
-                assistant({"text": "Hi"}),
-                user({"text": "Bye"}),
+                user_message({"text": "Hello"}, {"text": "you"}),
+                assistant_message({"text": "Hi"}),
+                user_message({"text": "Bye"}),
             ]
         },
     ),
@@ -83,7 +83,7 @@ SAME = {
                 CALL,
                 {**CALL, "call_id": "b", "name": "time", "arguments": ""},
                 {"type": "function_call_output", "call_id": "b", "output": ""},
-                output("Sunny."),
+                call_output("Sunny."),
                 {"role": "user", "content": "And?"},
             ],
             "tools": [TOOL],
@@ -91,51 +91,51 @@ SAME = {
         {
             "messages": [
                 *HELLO,
-                assistant(
+                assistant_message(
                     {"text": "Let me see."},
-                    USE,
+                    TOOL_USE,
                     {"toolUse": {"toolUseId": "b", "name": "time", "input": {}}},
                 ),
-                user(
+                user_message(
                     {"toolResult": {"toolUseId": "tooluse_1", "content": [{"text": "Sunny."}]}},
                     {"toolResult": {"toolUseId": "b", "content": [{"text": "(no output)"}]}},
                     {"text": "And?"},
                 ),
             ],
-            "toolConfig": {"tools": [SPEC]},
+            "toolConfig": {"tools": [TOOL_SPEC]},
         },
     ),
     "images": (
-        {"input": from_user({"type": "input_text", "text": "What?"}, IMAGE)},
-        {"messages": [user({"text": "What?"}, PICTURE)]},
+        {"input": user_input({"type": "input_text", "text": "What?"}, IMAGE)},
+        {"messages": [user_message({"text": "What?"}, IMAGE_BLOCK)]},
     ),
     "files": (
-        {"input": from_user(FILE, {"type": "input_text", "text": "What?"}, FILE)},
+        {"input": user_input(FILE, {"type": "input_text", "text": "What?"}, FILE)},
         {
             "messages": [
-                user(
-                    DOCUMENT,
+                user_message(
+                    DOCUMENT_BLOCK,
                     {"text": "What?"},
-                    {"document": {**DOCUMENT["document"], "name": "report v1 2"}},
+                    {"document": {**DOCUMENT_BLOCK["document"], "name": "report v1 2"}},
                 )
             ]
         },
     ),
     "a file alone": (
-        {"input": from_user(FILE)},
-        {"messages": [user(DOCUMENT, {"text": "report v1"})]},
+        {"input": user_input(FILE)},
+        {"messages": [user_message(DOCUMENT_BLOCK, {"text": "report v1"})]},
     ),
     "an image as a file": (
         {
-            "input": from_user(
+            "input": user_input(
                 {"type": "input_file", "filename": "a.png", "file_data": IMAGE["image_url"]}
             )
         },
-        {"messages": [user(PICTURE)]},
+        {"messages": [user_message(IMAGE_BLOCK)]},
     ),
     "a text file": (
         {
-            "input": from_user(
+            "input": user_input(
                 {
                     "type": "input_file",
                     "filename": "mod.py",
@@ -146,7 +146,7 @@ SAME = {
         },
         {
             "messages": [
-                user(
+                user_message(
                     {"document": {"format": "txt", "name": "mod", "source": {"bytes": b"x = 1"}}},
                     {"text": "What?"},
                 )
@@ -158,17 +158,17 @@ SAME = {
             "input": [
                 {"role": "user", "content": "Hello"},
                 CALL,
-                output([{"type": "input_text", "text": "Here."}, IMAGE, FILE], status="incomplete"),
+                call_output([{"type": "input_text", "text": "Here."}, IMAGE, FILE], status="incomplete"),
             ],
-            "tools": [LOOSE],
+            "tools": [LOOSE_TOOL],
         },
         {
             "messages": [
                 *HELLO,
-                assistant(USE),
-                result({"text": "Here."}, PICTURE, DOCUMENT, status="error"),
+                assistant_message(TOOL_USE),
+                tool_result({"text": "Here."}, IMAGE_BLOCK, DOCUMENT_BLOCK, status="error"),
             ],
-            "toolConfig": {"tools": [LOOSE_SPEC]},
+            "toolConfig": {"tools": [LOOSE_TOOL_SPEC]},
         },
     ),
     "tools": (
@@ -176,42 +176,42 @@ SAME = {
         {
             "toolConfig": {
                 "tools": [
-                    SPEC,
+                    TOOL_SPEC,
                     {"toolSpec": {"name": "time", "inputSchema": {"json": TIME["parameters"]}}},
                 ]
             }
         },
     ),
     "a call that is demanded": (
-        {"tools": [LOOSE], "tool_choice": "required"},
-        {"toolConfig": {"tools": [LOOSE_SPEC], "toolChoice": {"any": {}}}},
+        {"tools": [LOOSE_TOOL], "tool_choice": "required"},
+        {"toolConfig": {"tools": [LOOSE_TOOL_SPEC], "toolChoice": {"any": {}}}},
     ),
     "one tool that is demanded": (
-        {"tools": [LOOSE], "tool_choice": {"type": "function", "name": "weather"}},
-        {"toolConfig": {"tools": [LOOSE_SPEC], "toolChoice": {"tool": {"name": "weather"}}}},
+        {"tools": [LOOSE_TOOL], "tool_choice": {"type": "function", "name": "weather"}},
+        {"toolConfig": {"tools": [LOOSE_TOOL_SPEC], "toolChoice": {"tool": {"name": "weather"}}}},
     ),
-    "no call": ({"tools": [LOOSE], "tool_choice": "none"}, {}),
+    "no call": ({"tools": [LOOSE_TOOL], "tool_choice": "none"}, {}),
     "no call after calls": (
         {
-            "input": [{"role": "user", "content": "Hello"}, CALL, output("Sunny.")],
-            "tools": [LOOSE],
+            "input": [{"role": "user", "content": "Hello"}, CALL, call_output("Sunny.")],
+            "tools": [LOOSE_TOOL],
             "tool_choice": "none",
         },
         {
-            "messages": [*HELLO, assistant(USE), result({"text": "Sunny."})],
-            "toolConfig": {"tools": [LOOSE_SPEC]},
+            "messages": [*HELLO, assistant_message(TOOL_USE), tool_result({"text": "Sunny."})],
+            "toolConfig": {"tools": [LOOSE_TOOL_SPEC]},
         },
     ),
     "allowed tools": (
         {
-            "tools": [LOOSE, TIME],
+            "tools": [LOOSE_TOOL, TIME],
             "tool_choice": {
                 "type": "allowed_tools",
                 "mode": "required",
                 "tools": [{"type": "function", "name": "weather"}],
             },
         },
-        {"toolConfig": {"tools": [LOOSE_SPEC], "toolChoice": {"any": {}}}},
+        {"toolConfig": {"tools": [LOOSE_TOOL_SPEC], "toolChoice": {"any": {}}}},
     ),
     "a tool of the service's own": (
         {"tools": [{"type": "bedrock:nova_grounding"}]},
@@ -230,13 +230,13 @@ SAME = {
         },
     ),
     "one call at a time": (
-        {"tools": [LOOSE], "parallel_tool_calls": False},
-        {"toolConfig": {"tools": [LOOSE_SPEC]}},
+        {"tools": [LOOSE_TOOL], "parallel_tool_calls": False},
+        {"toolConfig": {"tools": [LOOSE_TOOL_SPEC]}},
     ),
     "a schema": ({"text": FORMAT}, {"outputConfig": {"textFormat": JSON_FORMAT}}),
     "a schema and tools": (
-        {"text": FORMAT, "tools": [LOOSE]},
-        {"outputConfig": {"textFormat": JSON_FORMAT}, "toolConfig": {"tools": [LOOSE_SPEC]}},
+        {"text": FORMAT, "tools": [LOOSE_TOOL]},
+        {"outputConfig": {"textFormat": JSON_FORMAT}, "toolConfig": {"tools": [LOOSE_TOOL_SPEC]}},
     ),
     "options": (
         {"max_output_tokens": 100, "temperature": 0.5, "top_p": 1, "stop": ["END", "STOP"]},
@@ -259,11 +259,11 @@ SAME = {
         },
     ),
     "caching": (
-        {"instructions": "Be brief.", "tools": [LOOSE], "prompt_cache_key": "k"},
+        {"instructions": "Be brief.", "tools": [LOOSE_TOOL], "prompt_cache_key": "k"},
         {
             "system": [{"text": "Be brief."}, {"cachePoint": {"type": "default"}}],
-            "messages": [user({"text": "Hello"}, {"cachePoint": {"type": "default"}})],
-            "toolConfig": {"tools": [LOOSE_SPEC, {"cachePoint": {"type": "default"}}]},
+            "messages": [user_message({"text": "Hello"}, {"cachePoint": {"type": "default"}})],
+            "toolConfig": {"tools": [LOOSE_TOOL_SPEC, {"cachePoint": {"type": "default"}}]},
         },
     ),
 }
@@ -272,14 +272,14 @@ SAME = {
 @pytest.mark.parametrize("name", SAME)
 def test_a_request_is_what_awss_own_client_sends(name: str):
     ours, equivalent = SAME[name]
-    request = asked(BEDROCK, upstream_model=CLAUDE, **ours)
-    path, body = sent_by_them(**equivalent)
+    request = encode_request(BEDROCK, upstream_model=CLAUDE, **ours)
+    path, body = aws_client_request(**equivalent)
     assert request.sent.url == f"https://bedrock-runtime.eu-west-1.amazonaws.com{path}"
     assert request.body == body
     assert request.warnings == []
 
 
-HARD: dict = {"reasoning": {"effort": "high"}}
+HIGH_EFFORT: dict = {"reasoning": {"effort": "high"}}
 NOVA = "amazon.nova-2-lite-v1:0"
 THINKING = [
     (NEW_CLAUDE, "high", {"thinking": {"type": "adaptive"}}, "high"),
@@ -304,7 +304,7 @@ THINKING = [
 def test_each_family_is_told_to_think_in_its_own_words(
     model: str, effort: str, fields: dict, level: str | None
 ):
-    request = asked(BEDROCK, upstream_model=model, reasoning={"effort": effort})
+    request = encode_request(BEDROCK, upstream_model=model, reasoning={"effort": effort})
     equivalent: dict[str, object] = {"modelId": model}
     if fields:
         equivalent["additionalModelRequestFields"] = fields
@@ -312,7 +312,7 @@ def test_each_family_is_told_to_think_in_its_own_words(
         equivalent["outputConfig"] = {"effort": level}
     if model == NEW_CLAUDE:
         equivalent["inferenceConfig"] = {"maxTokens": 8192 + 16384}
-    path, body = sent_by_them(**equivalent)
+    path, body = aws_client_request(**equivalent)
     assert request.body == body
     assert request.sent.url.endswith(path)
     assert request.warnings == []
@@ -343,7 +343,7 @@ def test_each_family_is_told_to_think_in_its_own_words(
         ("openai.gpt-5.6", {"reasoning": {"summary": "auto"}}, None, "reasoning.summary"),
         (
             CLAUDE,
-            {"reasoning": {"effort": "high"}, "tools": [LOOSE], "tool_choice": "required"},
+            {"reasoning": {"effort": "high"}, "tools": [LOOSE_TOOL], "tool_choice": "required"},
             None,
             "reasoning",
         ),
@@ -358,8 +358,8 @@ def test_each_family_is_told_to_think_in_its_own_words(
             CLAUDE,
             {
                 "reasoning": {"effort": "high"},
-                "tools": [LOOSE],
-                "input": [{"role": "user", "content": "Hello"}, CALL, output("Sunny.")],
+                "tools": [LOOSE_TOOL],
+                "input": [{"role": "user", "content": "Hello"}, CALL, call_output("Sunny.")],
             },
             None,
             "reasoning",
@@ -368,11 +368,11 @@ def test_each_family_is_told_to_think_in_its_own_words(
             CLAUDE,
             {
                 "reasoning": {"effort": "high"},
-                "tools": [LOOSE],
+                "tools": [LOOSE_TOOL],
                 "input": [
                     {"role": "user", "content": "Hello"},
                     CALL,
-                    output("Sunny."),
+                    call_output("Sunny."),
                     {"role": "system", "content": "Be brief."},
                     {"role": "developer", "content": "Be kind."},
                 ],
@@ -385,7 +385,7 @@ def test_each_family_is_told_to_think_in_its_own_words(
 def test_thinking_that_cannot_be_had_as_asked_is_told(
     model: str, asked_for: dict, fields: dict | None, param: str
 ):
-    request = asked(BEDROCK, upstream_model=model, **asked_for)
+    request = encode_request(BEDROCK, upstream_model=model, **asked_for)
     assert request.body.get("additionalModelRequestFields") == fields
     assert [warning.param for warning in request.warnings] == [param]
 
@@ -411,13 +411,13 @@ def test_thinking_that_cannot_be_had_as_asked_is_told(
 def test_sampling_is_said_as_the_models_maker_takes_it(
     model: str, fields: dict, sent: dict | None, params: list[str]
 ):
-    request = asked(BEDROCK, upstream_model=model, **fields)
+    request = encode_request(BEDROCK, upstream_model=model, **fields)
     assert request.body.get("inferenceConfig") == sent
     assert [warning.param for warning in request.warnings] == params
 
 
 def test_a_model_that_thinks_is_not_sampled():
-    request = asked(
+    request = encode_request(
         BEDROCK, upstream_model=CLAUDE, reasoning={"effort": "low"}, temperature=0.5, top_p=0.5
     )
     assert request.body["inferenceConfig"] == {"maxTokens": 8192 + 2048}
@@ -427,21 +427,21 @@ def test_a_model_that_thinks_is_not_sampled():
 @pytest.mark.parametrize(
     ("model", "fields", "configured", "room"),
     [
-        (CLAUDE, HARD, None, 8192 + 16384),
-        (CLAUDE, HARD | {"max_output_tokens": 20000}, 64000, 20000),
-        (CLAUDE, HARD, 64000, 64000),
+        (CLAUDE, HIGH_EFFORT, None, 8192 + 16384),
+        (CLAUDE, HIGH_EFFORT | {"max_output_tokens": 20000}, 64000, 20000),
+        (CLAUDE, HIGH_EFFORT, 64000, 64000),
         (CLAUDE, {}, 64000, 64000),
-        (NEW_CLAUDE, HARD, None, 8192 + 16384),
+        (NEW_CLAUDE, HIGH_EFFORT, None, 8192 + 16384),
         (NEW_CLAUDE, {}, None, None),
         ("anthropic.claude-sonnet-5-0", {}, None, 8192 + 16384),
-        (NOVA, HARD, 64000, None),
+        (NOVA, HIGH_EFFORT, 64000, None),
     ],
 )
 def test_a_claude_that_thinks_has_room_for_it(
     model: str, fields: dict, configured: int | None, room: int | None
 ):
     capabilities = Capabilities(max_output_tokens=configured)
-    request = asked(BEDROCK, upstream_model=model, capabilities=capabilities, **fields)
+    request = encode_request(BEDROCK, upstream_model=model, capabilities=capabilities, **fields)
     sent = {"maxTokens": room} if room else None
     assert request.body.get("inferenceConfig") == sent
     assert request.warnings == []
@@ -449,11 +449,11 @@ def test_a_claude_that_thinks_has_room_for_it(
 
 def test_a_stream_has_an_address_of_its_own_and_arns_are_encoded():
     arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/eu.anthropic.claude-3-7"
-    with upstream(played(SCENES["text"].stream)) as provider:
-        with theirs(provider) as client:
+    with scripted_upstream(build_answer(SCENES["text"].stream)) as provider:
+        with aws_client(provider) as client:
             list(client.converse_stream(modelId=arn, messages=HELLO)["stream"])
         path = provider.requests[0].path
-    request = asked(made(Bedrock, base_url=f"{provider.url}/"), upstream_model=arn, stream=True)
+    request = encode_request(make_adapter(Bedrock, base_url=f"{provider.url}/"), upstream_model=arn, stream=True)
     assert request.sent.url == provider.url + path
     assert request.sent.method == "POST"
     assert request.sent.headers == {}
@@ -482,24 +482,24 @@ def test_a_stream_has_an_address_of_its_own_and_arns_are_encoded():
     ],
 )
 def test_the_address_and_the_region_follow_from_each_other(options: dict, url: str, region: str):
-    adapter = made(Bedrock, profile="work", **options)
+    adapter = make_adapter(Bedrock, profile="work", **options)
     assert isinstance(adapter, Bedrock)
     assert adapter.base_url == url
-    assert adapter.credential() == Aws("bedrock", region, "work")
+    assert adapter.credential() == AwsSignature("bedrock", region, "work")
     assert Bedrock.key_env == ("AWS_BEARER_TOKEN_BEDROCK",)
 
 
 def test_models_are_listed_as_awss_own_client_lists_them():
     body = {"modelSummaries": [{"modelId": "a.b"}, {"modelArn": "x"}, {"modelId": "c.d"}]}
-    with upstream(played(json.dumps(body).encode(), "application/json")) as provider:
+    with scripted_upstream(build_answer(json.dumps(body).encode(), "application/json")) as provider:
         session = boto3.Session("AKIDEXAMPLE", "wJalrXUtnFEMI", region_name="eu-west-1")
         client = session.client("bedrock", endpoint_url=provider.url)
         client.list_foundation_models(byOutputModality="TEXT")
         client.close()
         received = provider.requests[0]
-    sent = BEDROCK.listing()
+    sent = BEDROCK.models_request()
     assert sent
     assert sent.method == received.method
     assert sent.url == "https://bedrock.eu-west-1.amazonaws.com" + received.path
-    assert BEDROCK.listed(body) == ["a.b", "c.d"]
-    assert made(Bedrock, base_url="http://10.0.0.1").listing() is None
+    assert BEDROCK.decode_models(body) == ["a.b", "c.d"]
+    assert make_adapter(Bedrock, base_url="http://10.0.0.1").models_request() is None

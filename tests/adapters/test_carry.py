@@ -2,13 +2,13 @@
 
 import pytest
 
-from antiphon.adapters.ask import ask
+from antiphon.adapters.ask import encode_prompt
 from antiphon.adapters.base import Adapter, Capabilities, Prompt
 from antiphon.core.errors import RequestError
-from antiphon.core.items import ExtensionItem, Item, user
+from antiphon.core.items import ExtensionItem, Item, user_message
 from antiphon.core.request import Request
-from tests.adapters.everywhere import NAMES, SCRIPTS, provider
-from tests.adapters.hearing import asked
+from tests.adapters.everywhere import NAMES, SCENE_MODULES, configure_provider
+from tests.adapters.hearing import encode_request
 from tests.adapters.scripts import FORMAT, TIME, TOOL
 
 TRANSLATED = [name for name in NAMES if name != "responses"]
@@ -17,7 +17,7 @@ TRANSLATED = [name for name in NAMES if name != "responses"]
 
 def adapter(name: str) -> Adapter:
     """Make the adapter of a provider."""
-    return SCRIPTS[name].ADAPTER(provider(name, "http://there"))
+    return SCENE_MODULES[name].ADAPTER(configure_provider(name, "http://there"))
 
 
 # --- the shape of the answer ----------------------------------------------------------------------
@@ -27,8 +27,8 @@ def adapter(name: str) -> Adapter:
 @pytest.mark.parametrize("schema", [{}, {"schema": None}, {"schema": {}}])
 def test_a_format_of_json_without_a_schema_is_json_of_any_shape(name: str, schema: dict) -> None:
     format = {"type": "json_schema", "name": "report", **schema}
-    asking = asked(adapter(name), text={"format": format})
-    assert asking.body == asked(adapter(name), text={"format": {"type": "json_object"}}).body
+    asking = encode_request(adapter(name), text={"format": format})
+    assert asking.body == encode_request(adapter(name), text={"format": {"type": "json_object"}}).body
     assert asking.warnings == []
 
 
@@ -44,7 +44,7 @@ def test_the_answers_tool_is_offered_where_nothing_can_be_demanded(
 ) -> None:
     lacking = Capabilities(lacks=frozenset({"json_schema", "tools_with_format", "tool_choice"}))
     wish = {"text": FORMAT, "tools": tools, "tool_choice": choice}
-    sent = str(asked(adapter(name), capabilities=lacking, **wish).body)
+    sent = str(encode_request(adapter(name), capabilities=lacking, **wish).body)
     assert "final_answer" in sent
     assert ("'weather'" in sent) == (bool(tools) and choice == "auto")
     assert not [word for word in FORCED if word in sent]
@@ -55,7 +55,7 @@ def test_tools_that_are_not_allowed_are_not_shown_where_nothing_can_be_chosen(na
     allowed = {"type": "allowed_tools", "tools": [{"type": "function", "name": "time"}]}
     lacking = Capabilities(lacks=frozenset({"tool_choice"}))
     wish = {"tools": [TOOL, TIME], "tool_choice": allowed | {"mode": "auto"}}
-    sent = str(asked(adapter(name), capabilities=lacking, **wish).body)
+    sent = str(encode_request(adapter(name), capabilities=lacking, **wish).body)
     assert ("'time'" in sent, "'weather'" in sent) == (True, False)
     assert not [word for word in FORCED if word in sent]
 
@@ -66,18 +66,18 @@ EMPTY_IMAGES = ["data:image/png;base64,", "data:image/png,"]
 EMPTY_FILES = ["data:application/pdf;base64,", "data:,"]
 
 
-def refusal(name: str, *pieces: dict, role: str = "user") -> RequestError:
+def find_error(name: str, *pieces: dict, role: str = "user") -> RequestError:
     """Return how an adapter refuses what a message holds beside its words."""
     content = [{"type": "input_text", "text": "Look."}, *pieces]
     with pytest.raises(RequestError) as refused:
-        asked(adapter(name), input=[{"role": role, "content": content}])
+        encode_request(adapter(name), input=[{"role": role, "content": content}])
     return refused.value
 
 
 @pytest.mark.parametrize("name", TRANSLATED)
 @pytest.mark.parametrize("url", EMPTY_IMAGES)
 def test_an_image_without_data_is_refused(name: str, url: str) -> None:
-    error = refusal(name, {"type": "input_image", "image_url": url}).payload
+    error = find_error(name, {"type": "input_image", "image_url": url}).payload
     assert error.message == "This 'input_image' cannot be sent: its data is empty."
     assert error.param == "input[0].content[1]"
 
@@ -85,7 +85,7 @@ def test_an_image_without_data_is_refused(name: str, url: str) -> None:
 @pytest.mark.parametrize("name", ["openai", "azure", "anthropic", "bedrock", "google"])
 @pytest.mark.parametrize("data", EMPTY_FILES)
 def test_a_file_without_data_is_refused(name: str, data: str) -> None:
-    error = refusal(name, {"type": "input_file", "filename": "a.pdf", "file_data": data}).payload
+    error = find_error(name, {"type": "input_file", "filename": "a.pdf", "file_data": data}).payload
     assert error.message == "This 'input_file' cannot be sent: its data is empty."
     assert error.param == "input[0].content[1]"
 
@@ -102,7 +102,7 @@ def test_a_file_without_data_is_refused(name: str, data: str) -> None:
     ],
 )
 def test_a_sound_without_data_or_format_is_refused(name: str, sound: dict) -> None:
-    error = refusal(name, {"type": "input_audio", **sound}).payload
+    error = find_error(name, {"type": "input_audio", **sound}).payload
     assert error.message == (
         "This 'openai:input_audio' cannot be sent: it has no data or no format."
     )
@@ -122,7 +122,7 @@ FROM_SYSTEM = [
 @pytest.mark.parametrize("role", ["system", "developer"])
 @pytest.mark.parametrize(("name", "piece"), FROM_SYSTEM)
 def test_only_text_comes_from_the_system(name: str, piece: dict, role: str) -> None:
-    error = refusal(name, piece, role=role).payload
+    error = find_error(name, piece, role=role).payload
     assert "only text comes from the system; send it as the user" in error.message
     assert error.param == "input[0].content[1]"
 
@@ -130,7 +130,7 @@ def test_only_text_comes_from_the_system(name: str, piece: dict, role: str) -> N
 @pytest.mark.parametrize("name", ["google", "ollama", "responses"])
 def test_whoever_can_look_at_what_the_system_shows_does(name: str) -> None:
     shown = {"role": "system", "content": [IMAGE]}
-    assert "iVBORw0KGgo=" in str(asked(adapter(name), input=[shown]).body)
+    assert "iVBORw0KGgo=" in str(encode_request(adapter(name), input=[shown]).body)
 
 
 # --- custom tools ---------------------------------------------------------------------------------
@@ -153,12 +153,12 @@ def test_a_custom_tool_is_named_as_functions_are(
     name: str, fields: dict, param: str, code: str
 ) -> None:
     with pytest.raises(RequestError) as refused:
-        asked(adapter(name), tools=[TOOL, {"type": "custom", **fields}])
+        encode_request(adapter(name), tools=[TOOL, {"type": "custom", **fields}])
     error = refused.value.payload
     assert (error.param, error.code) == (param, code)
 
 
-def odd(item: dict, **fields: object) -> Item:
+def invalid_item(item: dict, **fields: object) -> Item:
     """Return an item with fields that no client can send."""
     held = {name: value for name, value in item.items() if name != "type"}
     return ExtensionItem(type=f"openai:{item['type']}", extra=held | fields)
@@ -168,10 +168,10 @@ def odd(item: dict, **fields: object) -> Item:
 @pytest.mark.parametrize(
     ("call", "output", "param"),
     [
-        (odd(PATCH, call_id=""), odd(DONE), "input[0].call_id"),
-        (odd(PATCH, name=""), odd(DONE), "input[0].name"),
-        (odd(PATCH, input=None), odd(DONE), "input[0].input"),
-        (odd(PATCH), odd(DONE, output=None), "input[1].output"),
+        (invalid_item(PATCH, call_id=""), invalid_item(DONE), "input[0].call_id"),
+        (invalid_item(PATCH, name=""), invalid_item(DONE), "input[0].name"),
+        (invalid_item(PATCH, input=None), invalid_item(DONE), "input[0].input"),
+        (invalid_item(PATCH), invalid_item(DONE, output=None), "input[1].output"),
     ],
 )
 def test_an_odd_custom_call_that_is_asked_with_is_refused(
@@ -179,23 +179,23 @@ def test_an_odd_custom_call_that_is_asked_with_is_refused(
 ) -> None:
     request = Request(model="m", input=[call, output])
     with pytest.raises(RequestError) as refused:
-        ask(adapter(name), Prompt("some-model", request, request.input))
+        encode_prompt(adapter(name), Prompt("some-model", request, request.input))
     assert refused.value.payload.param == param
 
 
 def test_a_custom_call_may_have_a_long_id_and_an_empty_input() -> None:
     long = {"call_id": "x" * 100}
-    made = asked(adapter("openai"), input=[PATCH | long | {"input": ""}, DONE | long])
+    made = encode_request(adapter("openai"), input=[PATCH | long | {"input": ""}, DONE | long])
     call, output = made.body["messages"]
     assert call["tool_calls"][0]["id"] == output["tool_call_id"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("call", [odd(PATCH, name=""), odd(PATCH, input=None)])
+@pytest.mark.parametrize("call", [invalid_item(PATCH, name=""), invalid_item(PATCH, input=None)])
 def test_an_odd_custom_call_of_long_ago_is_left_out_with_its_output(name: str, call: Item) -> None:
-    request = Request(model="m", input=[user("Hi!")])
-    prompt = Prompt("some-model", request, [call, odd(DONE), *request.input])
-    sent, _ = ask(adapter(name), prompt)
+    request = Request(model="m", input=[user_message("Hi!")])
+    prompt = Prompt("some-model", request, [call, invalid_item(DONE), *request.input])
+    sent, _ = encode_prompt(adapter(name), prompt)
     assert "custom" not in str(sent.body)
     assert ("unsupported_item", "input") in [(w.code, w.param) for w in prompt.warnings]
 
@@ -207,7 +207,7 @@ def test_a_detail_that_a_model_lacks_is_not_sent(name: str) -> None:
     call = {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x"}
     lacking = Capabilities(lacks=frozenset({"image_detail"}))
     history = [{"role": "user", "content": [image]}, call, output]
-    asking = asked(adapter(name), capabilities=lacking, input=history)
+    asking = encode_request(adapter(name), capabilities=lacking, input=history)
     assert "'low'" not in str(asking.body)
     assert [warning.param for warning in asking.warnings] == [
         "input[0].content[0].detail",

@@ -9,46 +9,46 @@ from antiphon.core import parts
 from antiphon.core.content import UrlCitation
 from antiphon.core.events import Event
 from antiphon.core.items import FunctionCall, Message
-from antiphon.core.manner import Manner
-from antiphon.core.response import Response, Usage
+from antiphon.core.manner import SynthOptions
+from antiphon.core.response import Response, ResponseUsage
 from antiphon.core.synth import Synth
-from antiphon.core.value import plain
-from tests.adapters.chatting import items
-from tests.adapters.hearing import answered, asked, heard, made, told
+from antiphon.core.value import to_builtins
+from tests.adapters.chatting import items_without_ids
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, make_adapter, synthesize
 from tests.adapters.scripts import TIME, TOOL
 from tests.adapters.scripts.openai import (
     BERLIN,
     PARIS,
     SCENES,
-    begin,
+    call_start,
     call,
     calls,
     chunk,
     frame,
-    more,
+    call_arguments,
     stream,
     whole,
 )
 
-CHAT = made(OpenAI, base_url="http://localhost:8000/v1", name="local")
+CHAT = make_adapter(OpenAI, base_url="http://localhost:8000/v1", name="local")
 DONE = b"data: [DONE]\n\n"
 
 
-def streamed(body: bytes) -> Response:
-    return answered(asked(CHAT, stream=True, tools=[TOOL, TIME]), body)
+def decode_stream(body: bytes) -> Response:
+    return decode_response(encode_request(CHAT, stream=True, tools=[TOOL, TIME]), body)
 
 
-def answer(body: bytes) -> Response:
-    return answered(asked(CHAT, tools=[TOOL, TIME]), body, stream=False)
+def decode_whole(body: bytes) -> Response:
+    return decode_response(encode_request(CHAT, tools=[TOOL, TIME]), body, stream=False)
 
 
-def called(response: Response) -> list[tuple[str, str, str]]:
+def calls_in(response: Response) -> list[tuple[str, str, str]]:
     found = [item for item in response.output if isinstance(item, FunctionCall)]
     return [(item.call_id, item.name, item.arguments) for item in found]
 
 
-def bits(*deltas: dict) -> Response:
-    return streamed(stream(*deltas, finish="tool_calls"))
+def decode_deltas(*deltas: dict) -> Response:
+    return decode_stream(stream(*deltas, finish="tool_calls"))
 
 
 # --- which call a bit belongs to ---
@@ -59,54 +59,54 @@ ONE = [("a", "weather", BERLIN)]
 
 def test_three_calls_in_one_delta_are_three_items_in_order():
     third = ("c", "time", "{}")
-    delta = calls(begin(0, *TWO[0]), begin(1, *TWO[1]), begin(2, *third))
-    assert called(bits(delta)) == [*TWO, third]
+    delta = calls(call_start(0, *TWO[0]), call_start(1, *TWO[1]), call_start(2, *third))
+    assert calls_in(decode_deltas(delta)) == [*TWO, third]
 
 
 def test_a_new_id_and_name_on_a_known_index_is_another_call():
-    response = bits(
-        calls(begin(0, "a", "weather")),
-        calls(more(0, BERLIN)),
-        calls(begin(0, "b", "weather")),
-        calls(more(0, PARIS)),
+    response = decode_deltas(
+        calls(call_start(0, "a", "weather")),
+        calls(call_arguments(0, BERLIN)),
+        calls(call_start(0, "b", "weather")),
+        calls(call_arguments(0, PARIS)),
     )
-    assert called(response) == TWO
+    assert calls_in(response) == TWO
 
 
 def test_indexes_that_start_at_one_leave_no_gap():
-    asking = asked(CHAT, stream=True, tools=[TOOL])
-    body = stream(calls(begin(1, *TWO[0])), calls(begin(2, *TWO[1])), finish="tool_calls")
-    events, response = told(asking, heard(asking, body))
+    asking = encode_request(CHAT, stream=True, tools=[TOOL])
+    body = stream(calls(call_start(1, *TWO[0])), calls(call_start(2, *TWO[1])), finish="tool_calls")
+    events, response = synthesize(asking, decode_parts(asking, body))
     indexes = [e.output_index for e in events if e.type == "response.output_item.added"]  # type: ignore[union-attr]
-    assert (indexes, called(response)) == ([0, 1], TWO)
+    assert (indexes, calls_in(response)) == ([0, 1], TWO)
 
 
 def test_an_id_before_its_name_is_one_call():
-    response = bits(
+    response = decode_deltas(
         calls({"index": 0, "id": "a"}),
         calls({"index": 0, "function": {"name": "weather"}}),
-        calls(more(0, BERLIN)),
+        calls(call_arguments(0, BERLIN)),
     )
-    assert called(response) == ONE
+    assert calls_in(response) == ONE
 
 
 def test_a_name_before_its_id_is_one_call():
-    response = bits(
+    response = decode_deltas(
         calls({"index": 0, "function": {"name": "weather", "arguments": ""}}),
         calls({"index": 0, "id": "a"}),
-        calls(more(0, BERLIN)),
+        calls(call_arguments(0, BERLIN)),
     )
-    assert called(response) == ONE
+    assert calls_in(response) == ONE
 
 
 def test_an_id_and_a_name_after_one_another_on_a_known_index_are_another_call():
-    response = bits(
-        calls(begin(0, "a", "weather", BERLIN)),
+    response = decode_deltas(
+        calls(call_start(0, "a", "weather", BERLIN)),
         calls({"index": 0, "id": "b"}),
         calls({"index": 0, "function": {"name": "weather"}}),
-        calls(more(0, PARIS)),
+        calls(call_arguments(0, PARIS)),
     )
-    assert called(response) == TWO
+    assert calls_in(response) == TWO
 
 
 @pytest.mark.parametrize("id", ["a", "", None])
@@ -114,57 +114,57 @@ def test_an_id_and_a_name_after_one_another_on_a_known_index_are_another_call():
 def test_ids_and_names_that_are_repeated_or_empty_do_no_harm(id: str | None, name: str | None):
     again = {"index": 0, "id": id, "function": {"name": name, "arguments": '"Berlin"}'}}
     end = {"index": 0, "id": id, "function": {"name": name, "arguments": ""}}
-    response = bits(calls(begin(0, "a", "weather", '{"city":')), calls(again), calls(end))
-    assert called(response) == ONE
+    response = decode_deltas(calls(call_start(0, "a", "weather", '{"city":')), calls(again), calls(end))
+    assert calls_in(response) == ONE
 
 
 def test_a_fresh_id_with_every_bit_is_still_one_call():
     later = {"index": 0, "id": "y", "function": {"name": None, "arguments": '"Berlin"}'}}
     last = {"index": 0, "id": "z", "function": {"name": None, "arguments": ""}}
-    response = bits(calls(begin(0, "a", "weather", '{"city":')), calls(later), calls(last))
-    assert called(response) == ONE
+    response = decode_deltas(calls(call_start(0, "a", "weather", '{"city":')), calls(later), calls(last))
+    assert calls_in(response) == ONE
 
 
 def test_calls_without_ids_or_indexes_are_told_apart_by_their_names_and_whole_arguments():
     def bit(name: str, arguments: str) -> dict:
         return {"id": "", "function": {"name": name, "arguments": arguments}}
 
-    response = bits(
+    response = decode_deltas(
         calls(bit("weather", BERLIN)), calls(bit("weather", PARIS)), calls(bit("time", "{}"))
     )
-    assert [(name, said) for _, name, said in called(response)] == [
+    assert [(name, said) for _, name, said in calls_in(response)] == [
         ("weather", BERLIN),
         ("weather", PARIS),
         ("time", "{}"),
     ]
-    assert len({id for id, *_ in called(response)}) == 3
+    assert len({id for id, *_ in calls_in(response)}) == 3
 
 
 def test_a_call_that_is_only_a_name_is_told_at_the_end():
     bare = {"index": 0, "function": {"name": "time"}}
-    assert [said[1:] for said in called(bits(calls(bare)))] == [("time", "{}")]
+    assert [said[1:] for said in calls_in(decode_deltas(calls(bare)))] == [("time", "{}")]
 
 
 def test_arguments_of_no_call_are_left_out_and_said_so():
-    response = bits(calls(more(0, BERLIN)))
-    assert called(response) == []
+    response = decode_deltas(calls(call_arguments(0, BERLIN)))
+    assert calls_in(response) == []
     assert response.warnings
     assert response.warnings[0].code == "nameless_call"
 
 
 def test_empty_calls_are_nothing():
-    assert called(bits(calls({}), calls({"index": 0}), calls(begin(0, *ONE[0])))) == ONE
+    assert calls_in(decode_deltas(calls({}), calls({"index": 0}), calls(call_start(0, *ONE[0])))) == ONE
 
 
 def test_arguments_that_are_an_object_become_a_string():
     fields = {"id": "a", "function": {"name": "weather", "arguments": {"city": "Berlin"}}}
-    assert called(bits(calls({"index": 0} | fields))) == ONE
-    assert called(answer(whole(calls(fields), "tool_calls"))) == ONE
+    assert calls_in(decode_deltas(calls({"index": 0} | fields))) == ONE
+    assert calls_in(decode_whole(whole(calls(fields), "tool_calls"))) == ONE
 
 
 def test_whole_calls_are_counted_by_their_place_whatever_their_index():
     message = calls({"index": 0} | call(*TWO[0]), {"index": 0} | call(*TWO[1]))
-    assert called(answer(whole(message, "tool_calls"))) == TWO
+    assert calls_in(decode_whole(whole(message, "tool_calls"))) == TWO
 
 
 def test_the_function_call_of_old_is_a_call():
@@ -172,13 +172,13 @@ def test_the_function_call_of_old_is_a_call():
     deltas += [{"arguments": '"Berlin"}'}]
     body = stream(*[{"function_call": delta} for delta in deltas], finish="function_call")
     message = {"function_call": {"name": "weather", "arguments": BERLIN}}
-    for response in (streamed(body), answer(whole(message, "function_call"))):
-        assert [said[1:] for said in called(response)] == [("weather", BERLIN)]
+    for response in (decode_stream(body), decode_whole(whole(message, "function_call"))):
+        assert [said[1:] for said in calls_in(response)] == [("weather", BERLIN)]
 
 
 def test_calls_with_the_word_stop_are_calls():
-    asking = asked(CHAT, stream=True)
-    said = heard(asking, stream(calls(begin(0, *ONE[0])), finish="stop"))
+    asking = encode_request(CHAT, stream=True)
+    said = decode_parts(asking, stream(calls(call_start(0, *ONE[0])), finish="stop"))
     assert parts.Finish("tool_calls", "stop") in said
 
 
@@ -196,24 +196,24 @@ def test_a_custom_tool_is_called_in_one_item():
             "input": "+1+1",
         }
     ]
-    assert items(streamed(body)) == expected
-    assert items(answer(whole(calls(message), "tool_calls"))) == expected
+    assert items_without_ids(decode_stream(body)) == expected
+    assert items_without_ids(decode_whole(whole(calls(message), "tool_calls"))) == expected
 
 
 # --- thinking, words, notes ---
 
 
 def test_thinking_words_and_a_call_are_three_items_each_opened_and_closed_once():
-    asking = asked(CHAT, stream=True, tools=[TOOL])
-    events, response = told(asking, heard(asking, SCENES["thinking_and_call"].stream))
+    asking = encode_request(CHAT, stream=True, tools=[TOOL])
+    events, response = synthesize(asking, decode_parts(asking, SCENES["thinking_and_call"].stream))
     assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
     for kind in ("response.output_item.added", "response.output_item.done"):
         assert [e.output_index for e in events if e.type == kind] == [0, 1, 2]  # type: ignore[union-attr]
 
 
 def test_thinking_that_comes_twice_is_marked_twice():
-    said = heard(
-        asked(CHAT, stream=True),
+    said = decode_parts(
+        encode_request(CHAT, stream=True),
         stream({"reasoning": "a"}, {"reasoning": "b"}, {"content": "c"}, {"reasoning": "d"}),
     )
     seal = '{"field":"reasoning"}'
@@ -226,7 +226,7 @@ def test_thinking_that_comes_twice_is_marked_twice():
 
 def test_thinking_that_is_sent_in_both_fields_is_thought_once():
     body = stream({"reasoning": "a", "reasoning_content": "a"}, {"content": "b"})
-    assert items(streamed(body))[0] == {
+    assert items_without_ids(decode_stream(body))[0] == {
         "type": "reasoning",
         "summary": [],
         "content": [{"type": "reasoning_text", "text": "a"}],
@@ -239,8 +239,8 @@ def test_citations_are_notes_on_the_text():
     notes = [{"type": "url_citation", "url_citation": cited}, {"type": "unheard_of"}]
     expected = [UrlCitation(**cited)]
     for response in (
-        streamed(stream({"content": "Hi"}, {"annotations": notes})),
-        answer(whole({"content": "Hi", "annotations": notes})),
+        decode_stream(stream({"content": "Hi"}, {"annotations": notes})),
+        decode_whole(whole({"content": "Hi", "annotations": notes})),
     ):
         (message,) = response.output
         assert isinstance(message, Message)
@@ -255,11 +255,11 @@ def test_logprobs_are_told_also_where_bytes_are_missing():
     message = {"index": 0, "message": {"content": "Hi"}, "logprobs": likely}
     expected = [token | {"bytes": [72, 105], "top_logprobs": [top | {"bytes": [72, 111]}]}]
     for response in (
-        streamed(frame({"choices": [choice]}) + DONE),
-        answer(json.dumps({"choices": [message | {"finish_reason": "stop"}]}).encode()),
+        decode_stream(frame({"choices": [choice]}) + DONE),
+        decode_whole(json.dumps({"choices": [message | {"finish_reason": "stop"}]}).encode()),
     ):
         (written,) = response.output
-        assert plain(written.content[0].logprobs) == expected  # type: ignore[union-attr]
+        assert to_builtins(written.content[0].logprobs) == expected  # type: ignore[union-attr]
 
 
 # --- side data of the wrong shape ---
@@ -268,11 +268,11 @@ CITED = {"type": "url_citation", "url_citation": {"url": "https://a", "title": "
 WEIGHED = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
 
 
-def beside(message: dict, choice: dict | None = None, **fields: object) -> list[Response]:
+def decode_with_side_data(message: dict, choice: dict | None = None, **fields: object) -> list[Response]:
     """Return an answer with odd things beside its words, streamed and whole."""
     end = {"index": 0, "finish_reason": "stop", **(choice or {})}
     bodies = [{"choices": [end | {name: message}], **fields} for name in ("delta", "message")]
-    return [streamed(frame(bodies[0]) + DONE), answer(json.dumps(bodies[1]).encode())]
+    return [decode_stream(frame(bodies[0]) + DONE), decode_whole(json.dumps(bodies[1]).encode())]
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def beside(message: dict, choice: dict | None = None, **fields: object) -> list[
     [-0.25, [], "?", {"content": 3}, {"content": [{"token": "Hi", "logprob": None}]}],
 )
 def test_odd_logprobs_do_not_cost_the_words(logprobs: object):
-    for response in beside({"content": "Hi"}, {"logprobs": logprobs}):
+    for response in decode_with_side_data({"content": "Hi"}, {"logprobs": logprobs}):
         assert (response.status, response.output_text) == ("completed", "Hi")
 
 
@@ -288,18 +288,18 @@ def test_of_odd_side_data_is_kept_what_fits():
     odd = {"token": "x", "logprob": None}
     message = {"content": "Hi", "annotations": [{"url_citation": 3}, CITED, "?"]}
     usage = {"prompt_tokens": 3.0, "completion_tokens": "2", "prompt_tokens_details": "none"}
-    for response in beside(message, {"logprobs": {"content": [odd, WEIGHED]}}, usage=usage):
+    for response in decode_with_side_data(message, {"logprobs": {"content": [odd, WEIGHED]}}, usage=usage):
         assert (response.status, response.output_text) == ("completed", "Hi")
-        assert response.usage == Usage.of(3, 2)
+        assert response.usage == ResponseUsage.of(3, 2)
         (said,) = [item for item in response.output if isinstance(item, Message)]
-        (text,) = plain(said.content)  # type: ignore[misc]
+        (text,) = to_builtins(said.content)  # type: ignore[misc]
         assert [note["url"] for note in text["annotations"]] == ["https://a"]
         assert text["logprobs"] == [WEIGHED]
 
 
 @pytest.mark.parametrize("usage", [[], "?", 3, {"prompt_tokens": {}}, {"completion_tokens": 1.5}])
 def test_odd_usage_does_not_cost_the_words(usage: object):
-    for response in beside({"content": "Hi"}, usage=usage):
+    for response in decode_with_side_data({"content": "Hi"}, usage=usage):
         assert (response.status, response.output_text) == ("completed", "Hi")
 
 
@@ -309,12 +309,12 @@ def test_odd_usage_does_not_cost_the_words(usage: object):
 )
 def test_calls_may_have_numbers_for_ids_and_arguments_of_any_kind(arguments: object, written: str):
     made = {"id": 7, "index": "0", "function": {"name": "weather", "arguments": arguments}}
-    for response in beside({"content": None, "tool_calls": [made]}):
-        assert called(response) == [("7", "weather", written)]
+    for response in decode_with_side_data({"content": None, "tool_calls": [made]}):
+        assert calls_in(response) == [("7", "weather", written)]
 
 
 def test_words_that_are_none_are_not_passed_over():
-    for response in beside({"content": 3}):
+    for response in decode_with_side_data({"content": 3}):
         assert response.error
         assert response.error.code == "upstream_invalid"
 
@@ -344,8 +344,8 @@ def test_noise_around_the_answer_is_not_heard():
             b"data: what is this\n\n",
         ]
     )
-    response = streamed(body)
-    assert items(response) == [
+    response = decode_stream(body)
+    assert items_without_ids(response) == [
         {
             "type": "message",
             "status": "completed",
@@ -355,7 +355,7 @@ def test_noise_around_the_answer_is_not_heard():
     ]
     assert response.usage
     assert (response.usage.input_tokens, response.usage.output_tokens) == (3, 1)
-    said = heard(asked(CHAT, stream=True), body)
+    said = decode_parts(encode_request(CHAT, stream=True), body)
     assert [part for part in said if isinstance(part, parts.Finish)] == [
         parts.Finish("stop", "stop")
     ]
@@ -363,21 +363,21 @@ def test_noise_around_the_answer_is_not_heard():
 
 def test_done_without_a_reason_is_a_normal_end():
     body = frame(chunk({"content": "Hi"})) + DONE
-    assert parts.Finish("stop", None) in heard(asked(CHAT, stream=True), body)
-    assert streamed(body).status == "completed"
+    assert parts.Finish("stop", None) in decode_parts(encode_request(CHAT, stream=True), body)
+    assert decode_stream(body).status == "completed"
     message = {"choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": None}]}
-    assert answer(json.dumps(message).encode()).status == "completed"
+    assert decode_whole(json.dumps(message).encode()).status == "completed"
 
 
 def test_an_unheard_of_reason_is_a_stop():
-    said = heard(asked(CHAT, stream=True), stream({"content": "Hi"}, finish="eos"))
+    said = decode_parts(encode_request(CHAT, stream=True), stream({"content": "Hi"}, finish="eos"))
     assert parts.Finish("stop", "eos") in said
 
 
 def test_a_filter_leaves_the_answer_incomplete():
     for response in (
-        streamed(stream({"content": "Hi"}, finish="content_filter")),
-        answer(whole({"content": "Hi"}, "content_filter")),
+        decode_stream(stream({"content": "Hi"}, finish="content_filter")),
+        decode_whole(whole({"content": "Hi"}, "content_filter")),
     ):
         assert response.status == "incomplete"
         assert response.incomplete_details
@@ -387,7 +387,7 @@ def test_a_filter_leaves_the_answer_incomplete():
 
 
 def test_an_answer_of_nothing_is_an_empty_message():
-    for response in (streamed(stream()), answer(whole({}))):
+    for response in (decode_stream(stream()), decode_whole(whole({}))):
         assert (response.status, response.output_text) == ("completed", "")
 
 
@@ -427,18 +427,18 @@ ERRORS: list[tuple[bytes, int, str, str | None]] = [
 def test_an_error_in_mid_stream_keeps_what_was_said(
     error: bytes, status: int, words: str, code: str | None
 ):
-    said = heard(asked(CHAT, stream=True), BEGUN + error + frame(chunk({"content": "lo"})) + DONE)
+    said = decode_parts(encode_request(CHAT, stream=True), BEGUN + error + frame(chunk({"content": "lo"})) + DONE)
     failure = said[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.error.message == f"local: {words}"
     assert (failure.status, failure.error.code) == (status, code)
-    response = streamed(BEGUN + error + DONE)
+    response = decode_stream(BEGUN + error + DONE)
     assert (response.status, response.output_text) == ("failed", "Hel")
     assert response.output[0].status == "incomplete"  # type: ignore[union-attr]
 
 
 def test_an_error_before_any_word_fails_with_nothing_made():
-    response = streamed(frame({"error": {"message": "no", "type": "server_error"}}))
+    response = decode_stream(frame({"error": {"message": "no", "type": "server_error"}}))
     assert (response.status, response.output) == ("failed", [])
 
 
@@ -458,14 +458,14 @@ def test_an_error_before_any_word_fails_with_nothing_made():
     ],
 )
 def test_a_whole_answer_that_holds_none_is_a_failure(body: bytes):
-    assert answer(body).status == "failed"
+    assert decode_whole(body).status == "failed"
 
 
 @pytest.mark.parametrize("end", ["", "chunk", "bytes"])
 def test_a_stream_that_is_cut_never_completes(end: str):
     body = SCENES["text"].stream
     cut = {"": b"", "chunk": body[: body.index(b" world!") + 20], "bytes": body[:333]}[end]
-    response = streamed(cut)
+    response = decode_stream(cut)
     assert response.status == "failed"
     assert response.error
     assert response.error.code in ("upstream_cut", "upstream_invalid")
@@ -475,7 +475,7 @@ def test_a_stream_that_is_cut_never_completes(end: str):
     "junk", [b"data: {\n\n", b"data: 7\n\n", b"data: \xff\n\n", b"data: null\n\n"]
 )
 def test_what_cannot_be_read_is_a_failure_and_not_an_exception(junk: bytes):
-    response = streamed(BEGUN + junk)
+    response = decode_stream(BEGUN + junk)
     assert (response.status, response.output_text) == ("failed", "Hel")
     assert response.error
     assert response.error.code == "upstream_invalid"
@@ -485,7 +485,7 @@ def test_half_an_emoji_waits_for_its_other_half():
     deltas = [b'{"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}']
     deltas += [b'{"choices":[{"index":0,"delta":{"content":"\\ude00"}}]}']
     body = b"".join(b"data: " + delta + b"\n\n" for delta in deltas) + DONE
-    assert streamed(body).output_text == "😀"
+    assert decode_stream(body).output_text == "😀"
 
 
 # --- for those who count deltas ---
@@ -493,13 +493,13 @@ def test_half_an_emoji_waits_for_its_other_half():
 
 def test_every_chunk_of_words_is_told_also_an_empty_one():
     deltas = [{"content": ""}, {"content": "a"}, {"content": None}, {"content": "b"}]
-    said = heard(asked(CHAT, stream=True), b"".join(frame(chunk(d)) for d in deltas) + DONE)
-    asking = asked(CHAT, stream=True)
+    said = decode_parts(encode_request(CHAT, stream=True), b"".join(frame(chunk(d)) for d in deltas) + DONE)
+    asking = encode_request(CHAT, stream=True)
     synth = Synth(
         Response.new(asking.prompt.request, id="resp_1", created_at=1),
         ids=lambda prefix: f"{prefix}_1",
         clock=lambda: 2.0,
-        manner=Manner(keep_empty=True),
+        options=SynthOptions(keep_empty=True),
     )
     events: list[Event] = list(synth.start())
     for part in said:

@@ -7,12 +7,12 @@ from msgspec import UNSET
 
 from antiphon.adapters.base import Provider
 from antiphon.server.settings import Settings
-from tests.adapters.chatting import items, played
+from tests.adapters.chatting import items_without_ids, whole_answer
 from tests.adapters.scripts.openai import stream, whole
-from tests.adapters.test_chat import answer, streamed
-from tests.asking import ask, hear
-from tests.serving import serving
-from tests.upstream import sse, upstream
+from tests.adapters.test_chat import decode_whole, decode_stream
+from tests.asking import post_response, stream_events
+from tests.serving import run_server
+from tests.upstream import sse_answer, scripted_upstream
 
 
 def test_content_in_pieces_is_read_piece_by_piece():
@@ -23,9 +23,9 @@ def test_content_in_pieces_is_read_piece_by_piece():
         {"type": "reference", "reference_ids": [1]},
         {"type": "refusal", "refusal": "No"},
     ]
-    once = answer(whole({"content": pieces}))
-    bit_by_bit = streamed(stream(*[{"content": [piece]} for piece in pieces]))
-    assert items(once) == items(bit_by_bit)
+    once = decode_whole(whole({"content": pieces}))
+    bit_by_bit = decode_stream(stream(*[{"content": [piece]} for piece in pieces]))
+    assert items_without_ids(once) == items_without_ids(bit_by_bit)
     assert [item.type for item in once.output] == ["reasoning", "message"]
     assert [part.type for part in once.output[1].content] == ["output_text", "refusal"]  # type: ignore[union-attr]
 
@@ -47,11 +47,11 @@ def test_pieces_without_words_are_left_out_with_one_warning(name: str, between: 
     piece = WORDLESS[name]
     pieces = [piece, between, piece] if between else [piece]
     message, delta = whole({"content": pieces}), stream(*[{"content": [each]} for each in pieces])
-    with upstream(played(message), sse(delta)) as local:
+    with scripted_upstream(whole_answer(message), sse_answer(delta)) as local:
         there = Provider(name="local", adapter="openai", base_url=local.url)
-        with serving(Settings(providers=[there])) as address:
-            once = ask(address, model="local/m").json()
-            streamed = hear(address, model="local/m")[-1]["response"]
+        with run_server(Settings(providers=[there])) as address:
+            once = post_response(address, model="local/m").json()
+            streamed = stream_events(address, model="local/m")[-1]["response"]
     for response in (once, streamed):
         (message,) = [item for item in response["output"] if item["type"] == "message"]
         assert message["content"][0]["text"] == (between["text"] if between else "")
@@ -65,14 +65,14 @@ def test_pieces_that_say_nothing_are_nothing_to_warn_of(piece: dict, empty: str)
     nothing = {"type": empty, empty: None}
     thought = {"type": "thinking", "thinking": [piece]}
     pieces: list[Any] = [nothing, {"type": "text", "text": "Yes"}, piece, thought]
-    for response in (answer(whole({"content": pieces})), streamed(stream({"content": pieces}))):
+    for response in (decode_whole(whole({"content": pieces})), decode_stream(stream({"content": pieces}))):
         assert (response.output_text, response.warnings) == ("Yes", UNSET)
 
 
 def test_a_thought_goes_on_after_what_was_left_out_of_it():
     hm, more = ({"type": "thinking", "thinking": text} for text in ("Hm", "."))
     for pieces in ([hm, PICTURE, more], [hm, {"type": "thinking", "thinking": [PICTURE]}, more]):
-        response = streamed(stream(*[{"content": [each]} for each in pieces]))
+        response = decode_stream(stream(*[{"content": [each]} for each in pieces]))
         (thought,) = response.output
         assert thought.content[0].text == "Hm."  # type: ignore[union-attr]
 
@@ -87,7 +87,7 @@ def test_a_thought_goes_on_after_what_was_left_out_of_it():
 @pytest.mark.parametrize("words", ["", "Here: "])
 def test_images_and_audio_are_left_out_with_one_warning(made: dict, words: str):
     said = {"content": words} | made
-    whole_answer, in_bits = answer(whole(said)), streamed(stream(said, {"content": None} | made))
+    whole_answer, in_bits = decode_whole(whole(said)), decode_stream(stream(said, {"content": None} | made))
     for response in (whole_answer, in_bits):
         assert (response.status, response.output_text) == ("completed", words)
         assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from antiphon.core.events import (
-    TERMINAL,
+    TERMINAL_EVENTS,
     Event,
     FunctionCallArgumentsDelta,
     FunctionCallArgumentsDone,
@@ -17,19 +17,19 @@ from antiphon.core.events import (
     ResponseCreated,
 )
 from antiphon.core.items import FunctionCall, Message
-from antiphon.core.manner import Manner
+from antiphon.core.manner import SynthOptions
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-from tests.adapters.everywhere import NAMES, SCRIPTS, provider
-from tests.adapters.hearing import asked, heard, told
+from tests.adapters.everywhere import NAMES, SCENE_MODULES, configure_provider
+from tests.adapters.hearing import encode_request, decode_parts, synthesize
 
 
 def events_of(name: str, scene: str) -> list[Event]:
     """Play a scene through an adapter."""
-    played = SCRIPTS[name].SCENES[scene]
-    adapter = SCRIPTS[name].ADAPTER(provider(name, "http://there"))
-    asking = asked(adapter, **played.request | {"stream": True})
-    return told(asking, heard(asking, played.stream))[0]
+    played = SCENE_MODULES[name].SCENES[scene]
+    adapter = SCENE_MODULES[name].ADAPTER(configure_provider(name, "http://there"))
+    asking = encode_request(adapter, **played.request | {"stream": True})
+    return synthesize(asking, decode_parts(asking, played.stream))[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,8 +42,8 @@ def test_a_text_begins_grows_ends_and_has_one_last_event(name: str) -> None:
     assert {(e.item_id, e.output_index, e.content_index) for e in (*deltas, done)} == {
         (done.item_id, 0, 0)
     }
-    assert [isinstance(event, TERMINAL) for event in events].count(True) == 1
-    assert isinstance(events[-1], TERMINAL)
+    assert [isinstance(event, TERMINAL_EVENTS) for event in events].count(True) == 1
+    assert isinstance(events[-1], TERMINAL_EVENTS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,7 +51,7 @@ def test_a_text_begins_grows_ends_and_has_one_last_event(name: str) -> None:
 def test_a_call_is_added_grows_and_is_done_under_one_id(name: str, scene: str) -> None:
     events = events_of(name, scene)
     added = [e for e in events if isinstance(e, OutputItemAdded) and _is_call(e.item)]
-    assert len(added) == len(SCRIPTS[name].SCENES[scene].seen.calls)
+    assert len(added) == len(SCENE_MODULES[name].SCENES[scene].seen.calls)
     for begun in added:
         own = [e for e in events if getattr(e, "output_index", None) == begun.output_index]
         deltas = [e for e in own if isinstance(e, FunctionCallArgumentsDelta)]
@@ -79,19 +79,19 @@ def test_items_are_numbered_in_the_order_they_begin(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["openai", "azure", "writer"])
 def test_every_chunk_of_a_chat_is_a_delta_for_those_who_want_them_all(name: str) -> None:
-    played = SCRIPTS[name].SCENES["text"]
-    adapter = SCRIPTS[name].ADAPTER(provider(name, "http://there"))
-    asking = asked(adapter, stream=True)
+    played = SCENE_MODULES[name].SCENES["text"]
+    adapter = SCENE_MODULES[name].ADAPTER(configure_provider(name, "http://there"))
+    asking = encode_request(adapter, stream=True)
     numbers = count()
     begun = Response.new(asking.prompt.request, id="resp_1", created_at=1)
     synth = Synth(
         begun,
         ids=lambda prefix: f"{prefix}_{next(numbers)}",
         clock=lambda: 2.0,
-        manner=Manner(keep_empty=True),
+        options=SynthOptions(keep_empty=True),
     )
     events = synth.start()
-    for part in heard(asking, played.stream):
+    for part in decode_parts(asking, played.stream):
         events += synth.feed(part)
     lines = [line for line in played.stream.split(b"\n") if line.startswith(b"data: {")]
     chunks = [chunk for line in lines if (chunk := json.loads(line[6:]))["choices"]]

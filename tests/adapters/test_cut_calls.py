@@ -8,11 +8,11 @@ from msgspec import UNSET
 
 from antiphon.adapters.base import Adapter
 from antiphon.adapters.openai import OpenAI
-from antiphon.core.items import CUSTOM_CALL, ExtensionItem, FunctionCall
+from antiphon.core.items import CUSTOM_TOOL_CALL, ExtensionItem, FunctionCall
 from antiphon.core.response import Response
 from tests.adapters.claude import ANTHROPIC
 from tests.adapters.converse import BEDROCK
-from tests.adapters.hearing import answered, asked, made
+from tests.adapters.hearing import decode_response, encode_request, make_adapter
 from tests.adapters.scripts import TIME, TOOL, anthropic, bedrock, openai
 
 Told = tuple[str, str, str]
@@ -22,10 +22,10 @@ CUT = '{"city":"Os'
 
 STREAMS: dict[str, tuple[Adapter, Callable[[str, str], bytes], list[str]]] = {
     "openai": (
-        made(OpenAI),
+        make_adapter(OpenAI),
         lambda given, reason: openai.stream(
-            openai.calls(openai.begin(0, *NOW, "{}")),
-            openai.calls(openai.begin(1, *HERE, given)),
+            openai.calls(openai.call_start(0, *NOW, "{}")),
+            openai.calls(openai.call_start(1, *HERE, given)),
             finish=reason,
         ),
         ["tool_calls", "length", "content_filter"],
@@ -33,7 +33,7 @@ STREAMS: dict[str, tuple[Adapter, Callable[[str, str], bytes], list[str]]] = {
     "anthropic": (
         ANTHROPIC,
         lambda given, reason: anthropic.stream(
-            anthropic.call(0, *NOW) + anthropic.call(1, *HERE, given),
+            anthropic.call_deltas(0, *NOW) + anthropic.call_deltas(1, *HERE, given),
             reason,
             anthropic.usage(1, 1),
         ),
@@ -64,7 +64,7 @@ WHOLES: dict[str, tuple[Adapter, Callable[[dict, str], bytes], list[str]]] = {
     "bedrock": (
         BEDROCK,
         lambda given, reason: bedrock.whole(
-            bedrock.use(*NOW, {}), bedrock.use(*HERE, given), reason=reason
+            bedrock.tool_use(*NOW, {}), bedrock.tool_use(*HERE, given), reason=reason
         ),
         ["tool_use", "max_tokens", "guardrail_intervened"],
     ),
@@ -74,7 +74,7 @@ WHOLES: dict[str, tuple[Adapter, Callable[[dict, str], bytes], list[str]]] = {
 FIRST = ("time", "{}", "completed")
 
 
-def told(response: Response) -> list[Told]:
+def call_summaries(response: Response) -> list[Told]:
     """Return the calls of a response."""
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
     return [(call.name, call.arguments, str(call.status)) for call in calls]
@@ -85,18 +85,18 @@ def told(response: Response) -> list[Told]:
 def test_the_last_call_of_a_stream_that_was_cut_is_incomplete(name: str, given: str):
     adapter, stream, (_, *cuts) = STREAMS[name]
     for reason in cuts:
-        response = answered(asked(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason))
+        response = decode_response(encode_request(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason))
         assert response.status == "incomplete"
-        assert told(response) == [FIRST, ("weather", given, "incomplete")]
+        assert call_summaries(response) == [FIRST, ("weather", given, "incomplete")]
 
 
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize(("given", "arguments"), [(CITY, CITY), ("", "{}")])
 def test_a_stream_that_ends_in_calls_has_whole_ones(name: str, given: str, arguments: str):
     adapter, stream, (reason, *_) = STREAMS[name]
-    response = answered(asked(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason))
+    response = decode_response(encode_request(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason))
     assert response.status == "completed"
-    assert told(response) == [FIRST, ("weather", arguments, "completed")]
+    assert call_summaries(response) == [FIRST, ("weather", arguments, "completed")]
 
 
 @pytest.mark.parametrize("name", WHOLES)
@@ -106,31 +106,31 @@ def test_the_last_call_of_a_whole_answer_that_was_cut_is_incomplete(
 ):
     adapter, whole, (_, *cuts) = WHOLES[name]
     for reason in cuts:
-        asking = asked(adapter, tools=[TOOL, TIME])
-        response = answered(asking, whole(given, reason), stream=False)
+        asking = encode_request(adapter, tools=[TOOL, TIME])
+        response = decode_response(asking, whole(given, reason), stream=False)
         assert response.status == "incomplete"
-        assert told(response) == [FIRST, ("weather", arguments, "incomplete")]
+        assert call_summaries(response) == [FIRST, ("weather", arguments, "incomplete")]
 
 
 @pytest.mark.parametrize("name", WHOLES)
 @pytest.mark.parametrize(("given", "arguments"), [({"city": "Oslo"}, CITY), ({}, "{}")])
 def test_a_whole_answer_that_ends_in_calls_has_whole_ones(name: str, given: dict, arguments: str):
     adapter, whole, (reason, *_) = WHOLES[name]
-    response = answered(asked(adapter, tools=[TOOL, TIME]), whole(given, reason), stream=False)
-    assert told(response) == [FIRST, ("weather", arguments, "completed")]
+    response = decode_response(encode_request(adapter, tools=[TOOL, TIME]), whole(given, reason), stream=False)
+    assert call_summaries(response) == [FIRST, ("weather", arguments, "completed")]
 
 
 @pytest.mark.parametrize("name", ["anthropic", "bedrock"])
 def test_words_after_a_call_without_arguments_show_that_it_is_whole(name: str):
     call, words = {
-        "anthropic": (anthropic.call(0, *NOW), anthropic.text(1, "Once upon")),
+        "anthropic": (anthropic.call_deltas(0, *NOW), anthropic.text_deltas(1, "Once upon")),
         "bedrock": (bedrock.call(0, *NOW), bedrock.text(1, "Once upon")),
     }[name]
     body = {
         "anthropic": anthropic.stream(call + words, "max_tokens", anthropic.usage(1, 1)),
         "bedrock": bedrock.stream(call, words, reason="max_tokens"),
     }[name]
-    response = answered(asked(STREAMS[name][0], stream=True, tools=[TIME]), body)
+    response = decode_response(encode_request(STREAMS[name][0], stream=True, tools=[TIME]), body)
     assert [(item.type, item.status) for item in response.output] == [  # type: ignore[union-attr]
         ("function_call", "completed"),
         ("message", "incomplete"),
@@ -149,22 +149,22 @@ def test_of_custom_calls_only_the_last_can_have_been_cut(finish: str, status: st
     ]
     write = openai.stream if streamed else openai.whole
     body = write(openai.calls(*bits), finish=finish)
-    response = answered(asked(made(OpenAI), stream=streamed), body, stream=streamed)
+    response = decode_response(encode_request(make_adapter(OpenAI), stream=streamed), body, stream=streamed)
     calls = [item for item in response.output if isinstance(item, ExtensionItem)]
     assert [(call.type, call.get("input"), call.status) for call in calls] == [
-        (CUSTOM_CALL, "+1", "completed"),
-        (CUSTOM_CALL, "+", status),
+        (CUSTOM_TOOL_CALL, "+1", "completed"),
+        (CUSTOM_TOOL_CALL, "+", status),
     ]
 
 
 AMID: dict[str, Callable[[str, str], bytes]] = {
     "openai": lambda given, reason: openai.stream(
-        openai.calls(openai.begin(0, *HERE, given)),
-        openai.calls(openai.begin(1, *NOW, "{}")),
+        openai.calls(openai.call_start(0, *HERE, given)),
+        openai.calls(openai.call_start(1, *NOW, "{}")),
         finish=reason,
     ),
     "anthropic": lambda given, reason: anthropic.stream(
-        anthropic.call(0, *HERE, given) + anthropic.call(1, *NOW, "{}"),
+        anthropic.call_deltas(0, *HERE, given) + anthropic.call_deltas(1, *NOW, "{}"),
         reason,
         anthropic.usage(1, 1),
     ),
@@ -183,9 +183,9 @@ ODD = [CUT, "Oslo, I think", "[1]", '{"city":"Oslo"}}', '"Oslo"']
 def test_odd_arguments_amid_an_answer_are_the_models_words_and_complete(name: str, given: str):
     adapter, _, (reason, *_) = STREAMS[name]
     body = AMID[name](given, reason)
-    response = answered(asked(adapter, stream=True, tools=[TOOL, TIME]), body)
+    response = decode_response(encode_request(adapter, stream=True, tools=[TOOL, TIME]), body)
     assert response.status == "completed"
-    assert told(response) == [("weather", given, "completed"), FIRST]
+    assert call_summaries(response) == [("weather", given, "completed"), FIRST]
     assert response.warnings is UNSET
 
 
@@ -197,6 +197,6 @@ def test_of_an_answer_that_was_cut_only_what_has_ended_is_complete(name: str, gi
     status = "incomplete" if name == "openai" else "completed"
     for reason in cuts:
         body = AMID[name](given, reason)
-        response = answered(asked(adapter, stream=True, tools=[TOOL, TIME]), body)
+        response = decode_response(encode_request(adapter, stream=True, tools=[TOOL, TIME]), body)
         assert response.status == "incomplete"
-        assert told(response)[0] == ("weather", given, status)
+        assert call_summaries(response)[0] == ("weather", given, status)

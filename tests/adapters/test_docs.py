@@ -12,20 +12,20 @@ from antiphon.adapters.base import Adapter, Provider
 from antiphon.core import parts
 from antiphon.core.content import Content
 from antiphon.core.errors import RequestError
-from antiphon.core.items import Item, Status
+from antiphon.core.items import Item, ItemStatus
 from antiphon.core.request import (
-    Format,
+    OutputFormat,
     JsonSchemaFormat,
     ReasoningConfig,
     Request,
     ServiceTier,
     TextConfig,
 )
-from antiphon.core.tools import FunctionTool, Mode
+from antiphon.core.tools import FunctionTool, ToolChoiceMode
 from antiphon.core.value import type_names
-from antiphon.engine.guard import Guard
-from tests.adapters.everywhere import NAMES, SCRIPTS
-from tests.adapters.hearing import asked, heard, told
+from antiphon.engine.guard import ToolChoiceFilter
+from tests.adapters.everywhere import NAMES, SCENE_MODULES
+from tests.adapters.hearing import encode_request, decode_parts, synthesize
 from tests.adapters.scripts import FORMAT, TIME, TOOL
 from tests.serving import ROOT
 
@@ -43,7 +43,7 @@ HEADINGS = [
 def adapter(name: str) -> Adapter:
     """Make an adapter at its provider's own address."""
     provider = Provider(name=name, adapter=name, endpoint="https://a.example", region="eu-west-1")
-    return SCRIPTS[name].ADAPTER(provider)
+    return SCENE_MODULES[name].ADAPTER(provider)
 
 
 # --- reading a page -------------------------------------------------------------------------------
@@ -88,12 +88,12 @@ NESTED = {
 }
 """The values within a request whose fields a page may name."""
 
-KINDS = [*get_args(Item), *get_args(Content), *get_args(Format)]
+KINDS = [*get_args(Item), *get_args(Content), *get_args(OutputFormat)]
 TYPES = {name for kind in KINDS for name in type_names(kind)}
 OPENAI = {"custom", "custom_tool_call", "input_audio", "web_search"}
 """Types of OpenAI's, which may be written without their slug."""
 
-VALUES = {*get_args(Mode), *get_args(ServiceTier), *get_args(Status)}
+VALUES = {*get_args(ToolChoiceMode), *get_args(ServiceTier), *get_args(ItemStatus)}
 OTHERS = re.compile(r"[a-z]+:[a-z_<>…]+|[a-z()]+://")
 """The type of a tool as `slug:name`, or how an address begins."""
 
@@ -106,7 +106,7 @@ def fields() -> set[str]:
     }
 
 
-def named(cell: str) -> list[str]:
+def backticked_names(cell: str) -> list[str]:
     """Return what a cell names, without the values beside."""
     return [name.partition(": ")[0].strip('"') for name in re.findall(r"`([^`]+)`", cell)]
 
@@ -114,7 +114,7 @@ def named(cell: str) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_names_fields_that_requests_have(name: str) -> None:
     rows = table(page(name)["Requests"], "ours", "theirs")
-    ours = [word for cell, _ in rows for word in named(cell)]
+    ours = [word for cell, _ in rows for word in backticked_names(cell)]
     known = fields() | TYPES | OPENAI | VALUES
     assert [word for word in ours if word not in known and not OTHERS.fullmatch(word)] == []
 
@@ -122,9 +122,9 @@ def test_a_page_names_fields_that_requests_have(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_says_where_every_option_that_is_carried_goes(name: str) -> None:
     rows = table(page(name)["Requests"], "ours", "theirs")
-    ours = {word for cell, _ in rows for word in named(cell)}
+    ours = {word for cell, _ in rows for word in backticked_names(cell)}
     whole = {word.partition(".")[0] for word in ours} | ours
-    carried = adapter(name).carries
+    carried = adapter(name).features
     told = {feature for feature, row in carry.FEATURES.items() if row.param in whole}
     assert told <= carried
     if not any(cell.startswith(("all else", "every other field")) for cell, _ in rows):
@@ -139,15 +139,15 @@ def test_a_page_shows_the_events_of_every_scene(name: str) -> None:
     shown = by_name(table(page(name)["Events"], "scene", "events"))
     assert {scene: cells[0] for scene, cells in shown.items()} == {
         scene: ", ".join(f"`{type}`" for type in events(name, scene))
-        for scene in SCRIPTS[name].SCENES
+        for scene in SCENE_MODULES[name].SCENES
     }
 
 
 def events(name: str, scene: str) -> list[str]:
     """Return the types of a scene's events, those that repeat once."""
-    played = SCRIPTS[name].SCENES[scene]
-    asking = asked(adapter(name), stream=True, **played.request)
-    made, _ = told(asking, heard(asking, played.stream))
+    played = SCENE_MODULES[name].SCENES[scene]
+    asking = encode_request(adapter(name), stream=True, **played.request)
+    made, _ = synthesize(asking, decode_parts(asking, played.stream))
     return [type for type, _ in groupby(event.type for event in made)]
 
 
@@ -158,13 +158,13 @@ def events(name: str, scene: str) -> list[str]:
 def test_a_page_says_what_every_stop_reason_leads_to(name: str) -> None:
     reasons = import_module(f"antiphon.adapters.{name}").REASONS
     shown = by_name(table(page(name)["Stop reasons"], "they say", "status", "reason"))
-    assert shown == {word: ending(name, reason) for word, reason in reasons.items()}
+    assert shown == {word: finish_events(name, reason) for word, reason in reasons.items()}
 
 
-def ending(name: str, reason: parts.Reason) -> list[str]:
+def finish_events(name: str, reason: parts.Reason) -> list[str]:
     """Return the status and the incomplete reason of an answer that stopped so."""
     said: list[parts.Part] = [parts.Text("Hello"), parts.Finish(reason)]
-    _, response = told(asked(adapter(name)), said)
+    _, response = synthesize(encode_request(adapter(name)), said)
     details = response.incomplete_details
     return [response.status, details.reason if details else "-"]
 
@@ -181,7 +181,7 @@ ONLY_TIME = {
 LINK = "https://a.example/it"
 
 
-def showing(part: dict) -> dict:
+def user_content(part: dict) -> dict:
     """Return a request that holds a piece of content."""
     return {"input": [{"role": "user", "content": [part]}]}
 
@@ -210,37 +210,37 @@ PROBES: dict[str, dict] = {
     "json_object": {"text": {"format": {"type": "json_object"}}},
     "json_schema": {"text": FORMAT},
     "tools_with_format": {"tools": [TIME], "text": FORMAT},
-    "images": showing({"type": "input_image", "image_url": PIXEL}),
-    "image_urls": showing({"type": "input_image", "image_url": LINK}),
-    "image_detail": showing({"type": "input_image", "image_url": PIXEL, "detail": "low"}),
-    "files": showing({"type": "input_file", "filename": "a.pdf", "file_data": PDF}),
-    "file_urls": showing({"type": "input_file", "file_url": LINK}),
-    "file_ids": showing({"type": "input_file", "file_id": "file_1"}),
-    "videos": showing({"type": "input_video", "video_url": LINK}),
-    "audio": showing({"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}),
+    "images": user_content({"type": "input_image", "image_url": PIXEL}),
+    "image_urls": user_content({"type": "input_image", "image_url": LINK}),
+    "image_detail": user_content({"type": "input_image", "image_url": PIXEL, "detail": "low"}),
+    "files": user_content({"type": "input_file", "filename": "a.pdf", "file_data": PDF}),
+    "file_urls": user_content({"type": "input_file", "file_url": LINK}),
+    "file_ids": user_content({"type": "input_file", "file_id": "file_1"}),
+    "videos": user_content({"type": "input_video", "video_url": LINK}),
+    "audio": user_content({"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}),
 }
 """A request that asks for each feature."""
 
 
 def test_every_feature_can_be_asked_for() -> None:
-    assert PROBES.keys() == carry.ALL
+    assert PROBES.keys() == carry.ALL_FEATURES
     for feature, row in carry.FEATURES.items():
-        assert row.asked(asked(adapter("responses"), **PROBES[feature]).prompt.request)
+        assert row.is_requested(encode_request(adapter("responses"), **PROBES[feature]).prompt.request)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_says_what_happens_to_everything_that_is_not_carried(name: str) -> None:
     shown = by_name(table(page(name)["Not carried"], "feature", "what happens"))
-    missing = carry.ALL - adapter(name).carries
+    missing = carry.ALL_FEATURES - adapter(name).features
     assert {feature: cells[0] for feature, cells in shown.items()} == {
-        feature: happens(name, feature) for feature in missing
+        feature: observed_support(name, feature) for feature in missing
     }
 
 
-def happens(name: str, feature: str) -> str:
+def observed_support(name: str, feature: str) -> str:
     """Ask for something that an adapter does not carry, and say what comes of it."""
     try:
-        asking = asked(adapter(name), **PROBES[feature])
+        asking = encode_request(adapter(name), **PROBES[feature])
     except RequestError as error:
         return f"a {error.status}"
     codes = {warning.code for warning in asking.warnings}
@@ -249,5 +249,5 @@ def happens(name: str, feature: str) -> str:
     if feature in carry.FORMAT_FEATURES:
         assert "final_answer" in str(asking.body)
     if feature in ("allowed_tools", "parallel_tool_calls"):
-        assert Guard.of(asking.prompt.request)
+        assert ToolChoiceFilter.for_request(asking.prompt.request)
     return "done here"

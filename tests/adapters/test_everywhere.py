@@ -7,48 +7,48 @@ from typing import Any
 import pytest
 
 from antiphon.core.events import decode_event
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from tests.adapters.everywhere import (
     ALL_SCENES,
     NAMES,
-    SCRIPTS,
-    House,
-    house,
-    in_one_piece,
-    seen,
-    streamed,
+    SCENE_MODULES,
+    ProviderServers,
+    serve_providers,
+    whole_answer,
+    summarize,
+    stream_answer,
 )
-from tests.asking import ask, client, hear, types
+from tests.asking import post_response, http_client, stream_events, event_types
 from tests.spec.oracle import check_event, check_response
-from tests.upstream import sse, whole
+from tests.upstream import sse_answer, json_answer
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[House]:
-    with house(retries=0) as served:
+def home() -> Iterator[ProviderServers]:
+    with serve_providers(retries=0) as served:
         yield served
 
 
 @pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
-def test_a_stream_means_what_the_provider_said(home: House, name: str, scene: str) -> None:
-    played = SCRIPTS[name].SCENES[scene]
+def test_a_stream_means_what_the_provider_said(home: ProviderServers, name: str, scene: str) -> None:
+    played = SCENE_MODULES[name].SCENES[scene]
     for pieces in (0, 7):
-        home.upstreams[name].play(streamed(played, pieces=pieces))
-        events = hear(home.address, model=f"{name}/some-model", **played.request)
+        home.upstreams[name].play(stream_answer(played, pieces=pieces))
+        events = stream_events(home.address, model=f"{name}/some-model", **played.request)
         for event in events:
             check_event(event)
-        assert judge(decode_event(event) for event in events) == []
-        assert seen(events[-1]["response"], played.seen) == played.seen
+        assert find_violations(decode_event(event) for event in events) == []
+        assert summarize(events[-1]["response"], played.seen) == played.seen
 
 
 @pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
-def test_a_whole_answer_means_what_the_provider_said(home: House, name: str, scene: str) -> None:
-    played = SCRIPTS[name].SCENES[scene]
-    home.upstreams[name].play(in_one_piece(played))
-    answer = ask(home.address, model=f"{name}/some-model", **played.request)
+def test_a_whole_answer_means_what_the_provider_said(home: ProviderServers, name: str, scene: str) -> None:
+    played = SCENE_MODULES[name].SCENES[scene]
+    home.upstreams[name].play(whole_answer(played))
+    answer = post_response(home.address, model=f"{name}/some-model", **played.request)
     assert answer.status_code == 200
     check_response(answer.json())
-    assert seen(answer.json(), played.seen) == played.seen
+    assert summarize(answer.json(), played.seen) == played.seen
 
 
 HALF = "A \ud83c"
@@ -67,45 +67,45 @@ WEIGHED = {"content": [{"token": HALF, "logprob": -0.5, "bytes": None, "top_logp
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_half_an_emoji_beside_the_words_breaks_nothing(home: House, stream: bool) -> None:
+def test_half_an_emoji_beside_the_words_breaks_nothing(home: ProviderServers, stream: bool) -> None:
     said = {"delta" if stream else "message": CITED}
     choice = {"index": 0, **said, "logprobs": WEIGHED, "finish_reason": "stop"}
     data = json.dumps({"choices": [choice]}).encode()
-    played = sse(b"data: %b\n\ndata: [DONE]\n\n" % data) if stream else whole({"choices": [choice]})
+    played = sse_answer(b"data: %b\n\ndata: [DONE]\n\n" % data) if stream else json_answer({"choices": [choice]})
     home.upstreams["openai"].play(played)
     if stream:
-        events = hear(home.address, model="openai/some-model")
-        assert judge(decode_event(event) for event in events) == []
+        events = stream_events(home.address, model="openai/some-model")
+        assert find_violations(decode_event(event) for event in events) == []
         final = events[-1]["response"]
     else:
-        final = ask(home.address, model="openai/some-model").json()
+        final = post_response(home.address, model="openai/some-model").json()
     (text,) = final["output"][0]["content"]
     assert (final["status"], text["text"]) == ("completed", "Hello")
     assert (text["annotations"][0]["title"], text["logprobs"][0]["token"]) == ("A \ufffd",) * 2
-    with client(home.address) as http:
+    with http_client(home.address) as http:
         assert http.get(f"/v1/responses/{final['id']}").json() == final
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_kept_is_what_was_streamed(home: House, name: str) -> None:
-    played = SCRIPTS[name].SCENES["text_and_call"]
-    home.upstreams[name].play(streamed(played))
-    events = hear(home.address, model=f"{name}/some-model", **played.request)
+def test_what_is_kept_is_what_was_streamed(home: ProviderServers, name: str) -> None:
+    played = SCENE_MODULES[name].SCENES["text_and_call"]
+    home.upstreams[name].play(stream_answer(played))
+    events = stream_events(home.address, model=f"{name}/some-model", **played.request)
     final = events[-1]["response"]
     import httpx
 
     kept = httpx.get(f"{home.address}/v1/responses/{final['id']}").json()
     assert kept == final
-    assert types(events)[-1] == "response.completed"
+    assert event_types(events)[-1] == "response.completed"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stream_that_is_cut_never_completes(home: House, name: str) -> None:
-    played = SCRIPTS[name].SCENES["text"]
+def test_a_stream_that_is_cut_never_completes(home: ProviderServers, name: str) -> None:
+    played = SCENE_MODULES[name].SCENES["text"]
     half = type(played)(played.stream[: len(played.stream) // 2], b"", played.seen)
-    home.upstreams[name].play(streamed(half, cut=True))
-    events = hear(home.address, model=f"{name}/some-model")
-    assert types(events)[-2:] == ["error", "response.failed"]
+    home.upstreams[name].play(stream_answer(half, cut=True))
+    events = stream_events(home.address, model=f"{name}/some-model")
+    assert event_types(events)[-2:] == ["error", "response.failed"]
     failed = events[-1]["response"]
     assert failed["error"]["message"].startswith(f"{name}: ")
     assert {item["status"] for item in failed["output"] if "status" in item} <= {"incomplete"}
@@ -119,18 +119,18 @@ NONE: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("name", "body"), NONE)
-def test_a_whole_answer_that_is_none_is_invalid(home: House, name: str, body: object) -> None:
-    home.upstreams[name].play(whole(body))
-    answer = ask(home.address, model=f"{name}/some-model")
+def test_a_whole_answer_that_is_none_is_invalid(home: ProviderServers, name: str, body: object) -> None:
+    home.upstreams[name].play(json_answer(body))
+    answer = post_response(home.address, model=f"{name}/some-model")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid")
     assert answer.json()["error"]["message"].startswith(f"{name}: ")
 
 
-def test_fields_inside_others_go_on_to_a_server_that_may_know_them(home: House) -> None:
-    home.upstreams["responses"].play(in_one_piece(SCRIPTS["responses"].SCENES["text"]))
+def test_fields_inside_others_go_on_to_a_server_that_may_know_them(home: ProviderServers) -> None:
+    home.upstreams["responses"].play(whole_answer(SCENE_MODULES["responses"].SCENES["text"]))
     tool = {"type": "function", "name": "f", "parameters": {}, "foo": 1}
     asked = {"tools": [tool], "reasoning": {"effort": "low", "foo": 2}}
-    answer = ask(home.address, model="responses/some-model", **asked).json()
+    answer = post_response(home.address, model="responses/some-model", **asked).json()
     sent = home.upstreams["responses"].requests[-1].json
     assert (sent["tools"][0]["foo"], sent["reasoning"]["foo"]) == (1, 2)
     assert "antiphon:warnings" not in answer

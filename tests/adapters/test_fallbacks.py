@@ -12,30 +12,30 @@ from antiphon.adapters.base import Capabilities
 from antiphon.server.settings import Settings
 from tests.adapters.everywhere import (
     NAMES,
-    SCRIPTS,
-    House,
-    house,
-    in_one_piece,
-    provider,
-    streamed,
+    SCENE_MODULES,
+    ProviderServers,
+    serve_providers,
+    whole_answer,
+    configure_provider,
+    stream_answer,
 )
-from tests.adapters.framing import generated, meaning
-from tests.adapters.framing import hear as hear_frames
+from tests.adapters.framing import generation_frames, summarize_frames
+from tests.adapters.framing import post_frames as hear_frames
 from tests.adapters.framing import types as frame_types
 from tests.adapters.scripts import TOOL, responses
-from tests.asking import ask, client, events_of, hear, types
-from tests.serving import serving
-from tests.upstream import Answer, sse, upstream, whole
+from tests.asking import post_response, http_client, parse_stream, stream_events, event_types
+from tests.serving import run_server
+from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream, json_answer
 
 CRAMPED = Capabilities(window=10)
-TEXT = SCRIPTS["openai"].SCENES["text"]
+TEXT = SCENE_MODULES["openai"].SCENES["text"]
 SAID = TEXT.seen.text
 TEXT_JSON = {"format": {"type": "json_object"}}
 BROKE = {"error": {"message": "Bad.", "type": "server_error", "code": "broke"}}
 
 
 @pytest.fixture
-def patient() -> Iterator[House]:
+def patient() -> Iterator[ProviderServers]:
     aliases = {
         "best": ["anthropic/a", "openai/b"],
         "fast": ["openai/b"],
@@ -44,19 +44,19 @@ def patient() -> Iterator[House]:
         "open": ["responses/r", "openai/b"],
         "last": ["openai/b", "responses/r"],
     } | {f"{name} or writer": [f"{name}/m", "writer/w"] for name in NAMES}
-    with house(retries=0, aliases=aliases, commit_seconds=0.2) as served:
+    with serve_providers(retries=0, aliases=aliases, commit_seconds=0.2) as served:
         yield served
 
 
-def error(status: int, **headers: str) -> Answer:
+def error(status: int, **headers: str) -> ScriptedAnswer:
     """Refuse as most providers do."""
     body = {"error": {"message": "Not so fast.", "type": "rate_limit_error", "code": "slow_down"}}
-    return whole(body, status, **headers)
+    return json_answer(body, status, **headers)
 
 
-def chunks(*told: dict) -> Answer:
+def chunks(*told: dict) -> ScriptedAnswer:
     """Play the chunks of a chat."""
-    return sse(b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in told))
+    return sse_answer(b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in told))
 
 
 def chunk(finish: str | None = None, **delta: str) -> dict:
@@ -67,12 +67,12 @@ def chunk(finish: str | None = None, **delta: str) -> dict:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [401, 404, 429, 500])
 def test_the_next_model_answers_where_the_first_cannot(
-    patient: House, status: int, stream: bool
+    patient: ProviderServers, status: int, stream: bool
 ) -> None:
     patient.upstreams["anthropic"].play(error(status))
-    patient.upstreams["openai"].play(streamed(TEXT) if stream else in_one_piece(TEXT))
-    answer = ask(patient.address, model="best", stream=stream)
-    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    patient.upstreams["openai"].play(stream_answer(TEXT) if stream else whole_answer(TEXT))
+    answer = post_response(patient.address, model="best", stream=stream)
+    response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert response["output"][0]["content"][0]["text"] == SAID
     assert response["model"] == "best"
     (warning,) = response["antiphon:warnings"]
@@ -83,38 +83,38 @@ def test_the_next_model_answers_where_the_first_cannot(
 
 
 @pytest.fixture
-def again() -> Iterator[House]:
+def again() -> Iterator[ProviderServers]:
     best = ["anthropic/a", "openai/b"]
-    with house(["anthropic", "openai"], retries=1, aliases={"best": best}) as served:
+    with serve_providers(["anthropic", "openai"], retries=1, aliases={"best": best}) as served:
         yield served
 
 
 @pytest.mark.parametrize(("wait", "asked"), [("0", 2), ("3", 1)])
 def test_a_long_wait_is_not_worth_it_where_another_may_answer(
-    again: House, wait: str, asked: int
+    again: ProviderServers, wait: str, asked: int
 ) -> None:
     again.upstreams["anthropic"].play(error(429, retry_after=wait))
-    again.upstreams["openai"].play(in_one_piece(TEXT))
-    assert ask(again.address, model="best").status_code == 200
+    again.upstreams["openai"].play(whole_answer(TEXT))
+    assert post_response(again.address, model="best").status_code == 200
     assert len(again.upstreams["anthropic"].requests) == asked
 
 
-def test_but_it_is_where_nobody_else_can(again: House) -> None:
+def test_but_it_is_where_nobody_else_can(again: ProviderServers) -> None:
     again.upstreams["anthropic"].play(error(401))
-    again.upstreams["openai"].play(error(429, retry_after="3"), in_one_piece(TEXT))
-    assert ask(again.address, model="best").status_code == 200
+    again.upstreams["openai"].play(error(429, retry_after="3"), whole_answer(TEXT))
+    assert post_response(again.address, model="best").status_code == 200
     assert len(again.upstreams["openai"].requests) == 2
 
 
 def test_a_window_that_is_too_small_is_a_reason_to_ask_another() -> None:
-    small = replace(provider("anthropic", "http://127.0.0.1:9"), models={"a": CRAMPED})
-    with upstream(in_one_piece(TEXT)) as openai:
+    small = replace(configure_provider("anthropic", "http://127.0.0.1:9"), models={"a": CRAMPED})
+    with scripted_upstream(whole_answer(TEXT)) as openai:
         chosen = Settings(
-            providers=[small, provider("openai", openai.url)],
+            providers=[small, configure_provider("openai", openai.url)],
             aliases={"best": ["anthropic/a", "openai/b"]},
         )
-        with serving(chosen) as address:
-            answer = ask(address, model="best", input="word " * 100)
+        with run_server(chosen) as address:
+            answer = post_response(address, model="best", input="word " * 100)
     assert answer.status_code == 200
     assert [w["code"] for w in answer.json()["antiphon:warnings"]] == ["fallback"]
 
@@ -144,90 +144,90 @@ ITS_OWN = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("trouble", ITS_OWN)
 def test_a_provider_whose_400_is_its_own_trouble_is_passed_over(
-    patient: House, trouble: str, stream: bool
+    patient: ProviderServers, trouble: str, stream: bool
 ) -> None:
     name, body = ITS_OWN[trouble]
-    patient.upstreams[name].play(whole(body, 400))
-    scene = SCRIPTS["writer"].SCENES["text"]
-    patient.upstreams["writer"].play(streamed(scene) if stream else in_one_piece(scene))
-    answer = ask(patient.address, model=f"{name} or writer", stream=stream)
-    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    patient.upstreams[name].play(json_answer(body, 400))
+    scene = SCENE_MODULES["writer"].SCENES["text"]
+    patient.upstreams["writer"].play(stream_answer(scene) if stream else whole_answer(scene))
+    answer = post_response(patient.address, model=f"{name} or writer", stream=stream)
+    response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert response["output"][0]["content"][0]["text"] == scene.seen.text
     assert [w["code"] for w in response["antiphon:warnings"]] == ["fallback"]
 
 
 @pytest.mark.parametrize("code", ["content_filter", "unsupported_value", None])
-def test_any_other_400_is_the_requests(patient: House, code: str | None) -> None:
-    patient.upstreams["openai"].play(whole({"error": {"message": "No.", "code": code}}, 400))
-    answer = ask(patient.address, model="openai or writer")
+def test_any_other_400_is_the_requests(patient: ProviderServers, code: str | None) -> None:
+    patient.upstreams["openai"].play(json_answer({"error": {"message": "No.", "code": code}}, 400))
+    answer = post_response(patient.address, model="openai or writer")
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
     assert patient.upstreams["writer"].requests == []
 
 
-def test_a_bad_request_is_the_clients_whoever_is_asked(patient: House) -> None:
+def test_a_bad_request_is_the_clients_whoever_is_asked(patient: ProviderServers) -> None:
     patient.upstreams["anthropic"].play(error(400))
-    assert ask(patient.address, model="best").status_code == 400
+    assert post_response(patient.address, model="best").status_code == 400
     assert patient.upstreams["openai"].requests == []
 
 
-def test_a_stream_that_breaks_before_its_first_word_falls_back(patient: House) -> None:
-    events = SCRIPTS["anthropic"].SCENES["text"].stream
+def test_a_stream_that_breaks_before_its_first_word_falls_back(patient: ProviderServers) -> None:
+    events = SCENE_MODULES["anthropic"].SCENES["text"].stream
     start = events[: events.index(b"event: content_block_start")]
     broken = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n'
-    patient.upstreams["anthropic"].play(sse(start + broken))
-    patient.upstreams["openai"].play(streamed(TEXT))
-    heard = hear(patient.address, model="best")
-    assert types(heard)[-1] == "response.completed"
+    patient.upstreams["anthropic"].play(sse_answer(start + broken))
+    patient.upstreams["openai"].play(stream_answer(TEXT))
+    heard = stream_events(patient.address, model="best")
+    assert event_types(heard)[-1] == "response.completed"
     assert heard[-1]["response"]["output"][0]["content"][0]["text"] == SAID
 
 
-def test_nothing_of_a_model_that_gave_way_is_left(patient: House) -> None:
-    events = SCRIPTS["anthropic"].SCENES["text"].stream
+def test_nothing_of_a_model_that_gave_way_is_left(patient: ProviderServers) -> None:
+    events = SCENE_MODULES["anthropic"].SCENES["text"].stream
     start = events[: events.index(b"event: content_block_start")]
     assert b'"input_tokens": 12' in start
-    patient.upstreams["anthropic"].play(sse(start, cut=True))
+    patient.upstreams["anthropic"].play(sse_answer(start, cut=True))
     uncounted = TEXT.stream[: TEXT.stream.index(b'"usage": {')].rpartition(b"data: ")[0]
-    patient.upstreams["openai"].play(sse(uncounted))
-    last = hear(patient.address, model="best", presence_penalty=1)[-1]["response"]
+    patient.upstreams["openai"].play(sse_answer(uncounted))
+    last = stream_events(patient.address, model="best", presence_penalty=1)[-1]["response"]
     assert last["usage"]["input_tokens"] != 12
     codes = [warning["code"] for warning in last["antiphon:warnings"]]
     assert codes == ["fallback", "usage_estimated"]  # and openai has presence penalties
 
 
 def test_a_model_that_stood_in_may_fail_too(
-    patient: House, caplog: pytest.LogCaptureFixture
+    patient: ProviderServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     patient.upstreams["anthropic"].play(error(401))
     begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
-    patient.upstreams["openai"].play(sse(begun + b'data: {"error":{"message":"Bad."}}\n\n'))
-    failed = hear(patient.address, model="best")[-1]["response"]
+    patient.upstreams["openai"].play(sse_answer(begun + b'data: {"error":{"message":"Bad."}}\n\n'))
+    failed = stream_events(patient.address, model="best")[-1]["response"]
     codes = [warning["code"] for warning in failed["antiphon:warnings"]]
     assert (failed["status"], codes) == ("failed", ["fallback", "usage_estimated"])
     assert "Traceback" not in caplog.text
 
 
-def test_a_stream_that_breaks_after_its_first_word_does_not(patient: House) -> None:
-    events = SCRIPTS["anthropic"].SCENES["text"].stream
+def test_a_stream_that_breaks_after_its_first_word_does_not(patient: ProviderServers) -> None:
+    events = SCENE_MODULES["anthropic"].SCENES["text"].stream
     half = events[: events.index(b"event: content_block_stop")]
-    patient.upstreams["anthropic"].play(sse(half, cut=True))
-    heard = hear(patient.address, model="best")
-    assert types(heard)[-1] == "response.failed"
+    patient.upstreams["anthropic"].play(sse_answer(half, cut=True))
+    heard = stream_events(patient.address, model="best")
+    assert event_types(heard)[-1] == "response.failed"
     assert patient.upstreams["openai"].requests == []
 
 
-def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: House) -> None:
+def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: ProviderServers) -> None:
     patient.upstreams["google"].play(error(500))
-    patient.upstreams["openai"].play(in_one_piece(TEXT))
-    answer = ask(patient.address, model="all", tools=[TOOL], tool_choice="required")
+    patient.upstreams["openai"].play(whole_answer(TEXT))
+    answer = post_response(patient.address, model="all", tools=[TOOL], tool_choice="required")
     assert answer.status_code == 200
     assert patient.upstreams["ollama"].requests == []  # it cannot be made to call
     codes = [warning["code"] for warning in answer.json()["antiphon:warnings"]]
     assert codes == ["fallback", "fallback", "tool_not_called"]
 
 
-def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patient: House) -> None:
+def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patient: ProviderServers) -> None:
     patient.upstreams["anthropic"].play(error(401))
-    patient.upstreams["openai"].play(in_one_piece(TEXT))
+    patient.upstreams["openai"].play(whole_answer(TEXT))
     body = {"model": "best", "input": "Hi!"}
     url = f"{patient.address}/v1/responses/compact"
     made = httpx.post(url, json=body, trust_env=False).json()
@@ -235,10 +235,10 @@ def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patien
     assert [warning["code"] for warning in made["antiphon:warnings"]] == ["fallback"]
 
 
-def test_when_nobody_can_answer_the_last_refusal_counts(patient: House) -> None:
+def test_when_nobody_can_answer_the_last_refusal_counts(patient: ProviderServers) -> None:
     patient.upstreams["anthropic"].play(error(500))
     patient.upstreams["openai"].play(error(401))
-    answer = ask(patient.address, model="best")
+    answer = post_response(patient.address, model="best")
     told = answer.json()["error"]["message"]
     assert answer.status_code == 401
     assert told == (
@@ -247,9 +247,9 @@ def test_when_nobody_can_answer_the_last_refusal_counts(patient: House) -> None:
     )
 
 
-def test_an_alias_is_a_model(patient: House) -> None:
-    patient.upstreams["openai"].play(in_one_piece(TEXT))
-    assert ask(patient.address, model="fast").json()["model"] == "fast"
+def test_an_alias_is_a_model(patient: ProviderServers) -> None:
+    patient.upstreams["openai"].play(whole_answer(TEXT))
+    assert post_response(patient.address, model="fast").json()["model"] == "fast"
     listed = httpx.get(f"{patient.address}/v1/models").json()["data"]
     assert {"best", "fast", "all"} <= {model["id"] for model in listed}
 
@@ -266,56 +266,56 @@ WORDLESS = {
 
 
 @pytest.mark.parametrize("before", WORDLESS)
-def test_an_answer_that_breaks_without_a_word_has_failed(patient: House, before: str) -> None:
+def test_an_answer_that_breaks_without_a_word_has_failed(patient: ProviderServers, before: str) -> None:
     patient.upstreams["openai"].play(chunks(*WORDLESS[before]))
-    last = hear(patient.address, model="openai/m")[-1]
+    last = stream_events(patient.address, model="openai/m")[-1]
     assert last["type"] == "response.failed"
     assert last["response"]["error"]["code"] == "broke"
 
 
 @pytest.mark.parametrize("before", WORDLESS)
-def test_and_another_may_answer_in_its_place(patient: House, before: str) -> None:
+def test_and_another_may_answer_in_its_place(patient: ProviderServers, before: str) -> None:
     patient.upstreams["writer"].play(chunks(*WORDLESS[before]))
-    patient.upstreams["openai"].play(streamed(TEXT))
-    last = hear(patient.address, model="same")[-1]
+    patient.upstreams["openai"].play(stream_answer(TEXT))
+    last = stream_events(patient.address, model="same")[-1]
     assert last["type"] == "response.completed"
     assert last["response"]["output"][0]["content"][0]["text"] == SAID
 
 
 @pytest.mark.parametrize("before", WORDLESS)
-def test_frames_go_on_in_the_message_that_was_begun(patient: House, before: str) -> None:
+def test_frames_go_on_in_the_message_that_was_begun(patient: ProviderServers, before: str) -> None:
     patient.upstreams["writer"].play(chunks(*WORDLESS[before]))
-    patient.upstreams["openai"].play(streamed(TEXT))
-    frames = generated(hear_frames(patient.address, model="same"))
+    patient.upstreams["openai"].play(stream_answer(TEXT))
+    frames = generation_frames(hear_frames(patient.address, model="same"))
     assert frame_types(frames)[-1] == "response.completed"
-    assert meaning(frames, TEXT.seen)["text"] == SAID
+    assert summarize_frames(frames, TEXT.seen)["text"] == SAID
     assert len({frame["itemId"] for frame in frames if "itemId" in frame}) == 1
 
 
-def test_what_was_weighed_is_said_though_it_is_no_word(patient: House) -> None:
+def test_what_was_weighed_is_said_though_it_is_no_word(patient: ProviderServers) -> None:
     weighed = chunk(content="")
     weighed["choices"][0]["logprobs"] = {"content": [{"token": "a", "logprob": -1, "bytes": [97]}]}
     patient.upstreams["writer"].play(chunks(weighed, BROKE))
-    assert hear(patient.address, model="same")[-1]["type"] == "response.failed"
+    assert stream_events(patient.address, model="same")[-1]["type"] == "response.failed"
     assert patient.upstreams["openai"].requests == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_json_that_does_not_come_has_failed(patient: House, stream: bool) -> None:
+def test_json_that_does_not_come_has_failed(patient: ProviderServers, stream: bool) -> None:
     silent = chunks(ROLE, chunk("stop"))
     nothing = {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}
-    patient.upstreams["writer"].play(silent if stream else whole(nothing))
-    answer = ask(patient.address, model="writer/w", stream=stream, text=TEXT_JSON)
-    told = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    patient.upstreams["writer"].play(silent if stream else json_answer(nothing))
+    answer = post_response(patient.address, model="writer/w", stream=stream, text=TEXT_JSON)
+    told = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert told["error"]["code"] == "invalid_structured_output"
 
 
-def test_a_whole_answer_that_broke_on_its_way_has_the_status_of_its_error(patient: House) -> None:
+def test_a_whole_answer_that_broke_on_its_way_has_the_status_of_its_error(patient: ProviderServers) -> None:
     broke = {"code": "rate_limit_exceeded", "message": "Slow down."}
     said = responses.message("So")
     told = responses.response(said, status="failed", error=broke)
-    patient.upstreams["responses"].play(whole(told))
-    answer = ask(patient.address, model="responses/r")
+    patient.upstreams["responses"].play(json_answer(told))
+    answer = post_response(patient.address, model="responses/r")
     assert answer.status_code == 429
     assert answer.json()["error"]["code"] == "rate_limit_exceeded"
 
@@ -323,38 +323,38 @@ def test_a_whole_answer_that_broke_on_its_way_has_the_status_of_its_error(patien
 # --- what is not read -----------------------------------------------------------------------------
 
 
-def unused(response: dict) -> list[str]:
+def unused_warnings(response: dict) -> list[str]:
     """Return the fields that a response says were not used."""
     told = response.get("antiphon:warnings", [])
     return [warning["param"] for warning in told if warning["code"] == "unused_parameter"]
 
 
-def test_what_the_model_that_answers_does_not_read_is_said(patient: House) -> None:
+def test_what_the_model_that_answers_does_not_read_is_said(patient: ProviderServers) -> None:
     patient.upstreams["responses"].play(error(500))
-    patient.upstreams["openai"].play(in_one_piece(TEXT))
-    assert unused(ask(patient.address, model="open", odd=1).json()) == ["odd"]
+    patient.upstreams["openai"].play(whole_answer(TEXT))
+    assert unused_warnings(post_response(patient.address, model="open", odd=1).json()) == ["odd"]
 
 
-def test_what_it_reads_is_not(patient: House) -> None:
+def test_what_it_reads_is_not(patient: ProviderServers) -> None:
     patient.upstreams["openai"].play(error(500))
-    patient.upstreams["responses"].play(in_one_piece(SCRIPTS["responses"].SCENES["text"]))
-    assert unused(ask(patient.address, model="last", odd=1).json()) == []
+    patient.upstreams["responses"].play(whole_answer(SCENE_MODULES["responses"].SCENES["text"]))
+    assert unused_warnings(post_response(patient.address, model="last", odd=1).json()) == []
     assert patient.upstreams["responses"].requests[-1].json["odd"] == 1
 
 
-def test_a_server_that_is_asked_in_chat_reads_no_more_than_a_chat(patient: House) -> None:
+def test_a_server_that_is_asked_in_chat_reads_no_more_than_a_chat(patient: ProviderServers) -> None:
     there = patient.upstreams["responses"]
-    there.play(error(404), in_one_piece(TEXT))
-    assert unused(ask(patient.address, model="responses/r", odd=1).json()) == ["odd"]
+    there.play(error(404), whole_answer(TEXT))
+    assert unused_warnings(post_response(patient.address, model="responses/r", odd=1).json()) == ["odd"]
     assert there.requests[-1].path.endswith("/chat/completions")
 
 
 def test_who_was_asked_before_is_said_also_of_a_server_that_is_asked_in_chat(
-    patient: House,
+    patient: ProviderServers,
 ) -> None:
     patient.upstreams["openai"].play(error(500))
-    patient.upstreams["responses"].play(error(404), in_one_piece(TEXT))
-    warned = ask(patient.address, model="last").json()["antiphon:warnings"]
+    patient.upstreams["responses"].play(error(404), whole_answer(TEXT))
+    warned = post_response(patient.address, model="last").json()["antiphon:warnings"]
     assert [warning["code"] for warning in warned] == ["fallback"]
 
 
@@ -362,11 +362,11 @@ def test_who_was_asked_before_is_said_also_of_a_server_that_is_asked_in_chat(
 
 
 def test_the_log_tells_who_could_not_answer_and_not_why_in_full(
-    patient: House, caplog: pytest.LogCaptureFixture
+    patient: ProviderServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     patient.upstreams["anthropic"].play(error(500))
     patient.upstreams["openai"].play(error(429))
-    ask(patient.address, model="best")
+    post_response(patient.address, model="best")
     first, last = [
         record.getMessage() for record in caplog.records if record.levelname == "WARNING"
     ]
@@ -376,11 +376,11 @@ def test_the_log_tells_who_could_not_answer_and_not_why_in_full(
 
 
 def test_the_log_tells_of_an_answer_that_broke_on_its_way(
-    patient: House, caplog: pytest.LogCaptureFixture
+    patient: ProviderServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     forged = {"error": {"message": "Bad.", "type": "server_error", "code": "x\nERROR forged"}}
     patient.upstreams["openai"].play(chunks(chunk(content="So"), forged))
-    hear(patient.address, model="openai/\nm")
+    stream_events(patient.address, model="openai/\nm")
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line.endswith(": 'openai/\\nm' broke (500 server_error)")
 
@@ -399,7 +399,7 @@ ERRORS = {
 @pytest.mark.parametrize("path", ["/v1/responses", "/openai/responses", "/v1/chat/completions"])
 @pytest.mark.parametrize("broken", ERRORS)
 def test_an_answer_that_breaks_is_told_whole_with_the_status_that_the_log_tells(
-    patient: House, caplog: pytest.LogCaptureFixture, broken: str, path: str
+    patient: ProviderServers, caplog: pytest.LogCaptureFixture, broken: str, path: str
 ) -> None:
     error, told = ERRORS[broken]
     said = [chunk(content="So"), *([{"error": error}] if error else [])]
@@ -407,7 +407,7 @@ def test_an_answer_that_breaks_is_told_whole_with_the_status_that_the_log_tells(
     words = "messages" if "chat" in path else "input"
     body = {"model": "openai/m", words: [{"role": "user", "content": "Hi"}]}
     headers = {"idempotency-key": f"{path} {broken}"}
-    with client(patient.address) as http:
+    with http_client(patient.address) as http:
         first, again = (http.post(path, json=body, headers=headers) for _ in range(2))
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line.endswith(f": 'openai/m' {told}")
@@ -419,11 +419,11 @@ def test_an_answer_that_breaks_is_told_whole_with_the_status_that_the_log_tells(
 def test_an_answer_that_stops_coming_is_late_whoever_asks_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with house(["openai"], idle_seconds=0.2, retries=0) as served:
+    with serve_providers(["openai"], idle_seconds=0.2, retries=0) as served:
         begun = chunks(chunk(content="So"), chunk(content=" far"))
         served.upstreams["openai"].play(dataclasses.replace(begun, pieces=90, pause=1.0))
         body, keyed = {"model": "openai/m", "input": "Hi"}, {"idempotency-key": "the same"}
-        with client(served.address) as http:
+        with http_client(served.address) as http:
             answers = [http.post("/v1/responses", json=body, headers=keyed) for _ in range(2)]
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line.endswith(": 'openai/m' cannot answer (504 timeout)")

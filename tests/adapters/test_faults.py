@@ -6,22 +6,22 @@ from antiphon.adapters.anthropic import Anthropic
 from antiphon.adapters.base import Adapter, Provider
 from antiphon.adapters.bedrock import Bedrock
 from antiphon.adapters.faults import (
-    Fault,
-    fault_in,
-    passed_on,
-    redacted,
-    status_of,
-    understood,
+    ErrorInfo,
+    parse_error,
+    client_status,
+    redact,
+    infer_status,
+    infer_code,
 )
 from antiphon.adapters.google import Google
 from antiphon.adapters.ollama import Ollama
 from antiphon.adapters.openai import OpenAI
-from antiphon.adapters.responses import Responses
+from antiphon.adapters.responses import OpenResponses
 from antiphon.server.settings import Settings
-from tests.adapters.hearing import made
-from tests.asking import ask
-from tests.serving import serving
-from tests.upstream import upstream, whole
+from tests.adapters.hearing import make_adapter
+from tests.asking import post_response
+from tests.serving import run_server
+from tests.upstream import scripted_upstream, json_answer
 
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
 TOO_MANY = "The input token count (9) exceeds the maximum number of tokens allowed (8)."
@@ -51,7 +51,7 @@ VLLM = {
     ],
 )
 def test_an_error_is_found_in_the_shapes_that_most_servers_use(value: object, fault: tuple):
-    assert fault_in(value) == Fault(*fault)
+    assert parse_error(value) == ErrorInfo(*fault)
 
 
 MISSING = {"type": "missing", "loc": ["body", "messages"], "msg": "Field required", "input": {}}
@@ -76,10 +76,10 @@ MISSING = {"type": "missing", "loc": ["body", "messages"], "msg": "Field require
     ],
 )
 def test_the_reason_is_found_wherever_it_stands(value: object, words: str):
-    assert fault_in(value).message == words
+    assert parse_error(value).message == words
 
 
-@pytest.mark.parametrize("kind", [OpenAI, Anthropic, Bedrock, Google, Ollama, Responses])
+@pytest.mark.parametrize("kind", [OpenAI, Anthropic, Bedrock, Google, Ollama, OpenResponses])
 @pytest.mark.parametrize(
     ("content_type", "body", "words"),
     [
@@ -96,24 +96,24 @@ def test_the_reason_is_found_wherever_it_stands(value: object, words: str):
 def test_a_refusal_in_mere_words_is_quoted_and_a_page_is_not(
     kind: type[Adapter], content_type: str, body: bytes, words: str
 ):
-    there = made(kind, name="there", region="eu-west-1")
-    assert str(there.error(503, {"content-type": content_type}, body)) == f"there: {words}"
+    there = make_adapter(kind, name="there", region="eu-west-1")
+    assert str(there.decode_error(503, {"content-type": content_type}, body)) == f"there: {words}"
 
 
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
-        (Fault(code="429", type="server_error"), 429),
-        (Fault(code="rate_limit_exceeded", type="invalid_request_error"), 429),
-        (Fault(code="oops", type="overloaded_error"), 529),
-        (Fault(type="server_error"), 500),
-        (Fault(type="model_error"), 502),
-        (Fault(code="200"), 502),
-        (Fault(), 502),
+        (ErrorInfo(code="429", type="server_error"), 429),
+        (ErrorInfo(code="rate_limit_exceeded", type="invalid_request_error"), 429),
+        (ErrorInfo(code="oops", type="overloaded_error"), 529),
+        (ErrorInfo(type="server_error"), 500),
+        (ErrorInfo(type="model_error"), 502),
+        (ErrorInfo(code="200"), 502),
+        (ErrorInfo(), 502),
     ],
 )
-def test_an_error_inside_an_answer_has_the_status_that_it_would_have_had(fault: Fault, status: int):
-    assert status_of(fault) == status
+def test_an_error_inside_an_answer_has_the_status_that_it_would_have_had(fault: ErrorInfo, status: int):
+    assert infer_status(fault) == status
 
 
 LONG = "context_length_exceeded"
@@ -161,7 +161,7 @@ LONG = "context_length_exceeded"
 def test_words_that_every_client_should_understand_have_a_code(
     words: str, code: str | None, meant: str | None
 ):
-    assert understood(Fault(words, "t", code, "p")) == Fault(words, "t", meant, "p")
+    assert infer_code(ErrorInfo(words, "t", code, "p")) == ErrorInfo(words, "t", meant, "p")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_words_that_every_client_should_understand_have_a_code(
         (Ollama, 400, {"error": "input exceeds maximum context length"}, "invalid_request"),
         (OpenAI, 400, {"object": "error"} | VLLM, "BadRequestError"),
         (OpenAI, 400, {"error": VLLM}, "BadRequestError"),
-        (Responses, 400, {"error": VLLM}, "BadRequestError"),
+        (OpenResponses, 400, {"error": VLLM}, "BadRequestError"),
         (
             OpenAI,
             400,
@@ -201,23 +201,23 @@ def test_words_that_every_client_should_understand_have_a_code(
 def test_a_prompt_that_is_too_long_has_one_code_everywhere(
     kind: type[Adapter], status: int, body: dict, type: str
 ):
-    with upstream(whole(body, status)) as played:
+    with scripted_upstream(json_answer(body, status)) as played:
         there = Provider(name="there", adapter=kind.name, base_url=played.url, region="eu-west-1")
         chosen = Settings(providers=[there], keys={"there": "secret-key"})
-        with serving(chosen) as address:
-            answer = ask(address, model="there/m")
+        with run_server(chosen) as address:
+            answer = post_response(address, model="there/m")
     told = answer.json()["error"]
     assert (answer.status_code, told["type"], told["code"]) == (400, type, LONG)
 
 
 def test_a_client_is_told_the_status_of_an_error_that_it_knows():
-    assert [passed_on(status) for status in (302, 404, 529, 503, 600)] == [502, 404, 503, 503, 502]
+    assert [client_status(status) for status in (302, 404, 529, 503, 600)] == [502, 404, 503, 503, 502]
 
 
 def test_what_looks_like_a_key_is_not_repeated():
     said = "Bad key sk-abcdefgh1234 for bearer abcdefgh12345678, half a \ud83d."
-    assert redacted(said) == "Bad key [redacted] for [redacted], half a \ufffd."
-    assert redacted("x" * 300, 200) == "x" * 200
+    assert redact(said) == "Bad key [redacted] for [redacted], half a \ufffd."
+    assert redact("x" * 300, 200) == "x" * 200
 
 
 def test_a_header_that_holds_a_secret_is_not_repeated():
@@ -227,7 +227,7 @@ def test_a_header_that_holds_a_secret_is_not_repeated():
         "host;x-amz-security-token\n0f1e'\n"
         "Authorization: AWS4-HMAC-SHA256 Credential=me/20261101, Signature=abcd\nNo."
     )
-    assert redacted(said) == (
+    assert redact(said) == (
         "The Canonical String for this request should have been\n'POST\n/model/x/converse\n\n"
         "host:bedrock-runtime.eu-west-1.amazonaws.com\n[redacted]\n\n"
         "host;x-amz-security-token\n0f1e'\n"
@@ -238,16 +238,16 @@ def test_a_header_that_holds_a_secret_is_not_repeated():
 @pytest.mark.parametrize("name", ["x-api-key", "X-Goog-Api-Key", "api-key"])
 def test_a_header_with_a_key_is_not_repeated(name: str):
     said = f'Bad headers {{"{name}": "0123456789abcdef", "a": 1}} or {name}=0123456789abcdef.'
-    assert redacted(said) == 'Bad headers {"[redacted]", "a": 1} or [redacted]'
-    assert redacted(f"The header {name} is missing.") == f"The header {name} is missing."
+    assert redact(said) == 'Bad headers {"[redacted]", "a": 1} or [redacted]'
+    assert redact(f"The header {name} is missing.") == f"The header {name} is missing."
 
 
 def test_words_beside_a_header_are_kept():
     said = "Use a header (i.e. Authorization: Basic YWJjOmRlZg==), or a field. See our page."
-    assert redacted(said) == "Use a header (i.e. [redacted]), or a field. See our page."
+    assert redact(said) == "Use a header (i.e. [redacted]), or a field. See our page."
 
 
 @pytest.mark.parametrize("name", ["secret_access_key", "SecretAccessKey", "SESSION_TOKEN"])
 def test_what_programs_say_of_awss_secrets_is_not_repeated(name: str):
     said = f"Bad aws_{name}=wJalrXUtnFEMI/K7MDENG here"
-    assert redacted(said) == "Bad aws_[redacted] here"
+    assert redact(said) == "Bad aws_[redacted] here"

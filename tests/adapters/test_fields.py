@@ -4,21 +4,21 @@ import pytest
 from msgspec import Struct
 
 from antiphon.adapters.fields import (
-    arguments_in,
-    arguments_of,
-    filled,
-    given,
-    json_text,
-    read_as,
-    without,
+    parse_arguments,
+    normalize_arguments,
+    drop_empty,
+    drop_none,
+    to_json_text,
+    decode_as,
+    omit,
 )
 
 
 def test_what_says_nothing_is_not_written():
     fields = {"none": None, "text": "", "list": [], "object": {}, "zero": 0, "no": False}
-    assert filled(fields) == {"zero": 0, "no": False}
-    assert given(fields) == {name: fields[name] for name in fields if name != "none"}
-    assert without(fields, ["none", "text"]) == {"list": [], "object": {}, "zero": 0, "no": False}
+    assert drop_empty(fields) == {"zero": 0, "no": False}
+    assert drop_none(fields) == {name: fields[name] for name in fields if name != "none"}
+    assert omit(fields, ["none", "text"]) == {"list": [], "object": {}, "zero": 0, "no": False}
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_what_says_nothing_is_not_written():
     [('{"a":1}', '{"a":1}'), ("", ""), ({"a": 1}, '{"a":1}'), ([], "[]"), (None, "{}")],
 )
 def test_a_text_is_kept_and_anything_else_becomes_json(value: object, text: str):
-    assert json_text(value) == text
+    assert to_json_text(value) == text
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_text_is_kept_and_anything_else_becomes_json(value: object, text: str)
     ],
 )
 def test_arguments_are_always_an_object(text: str, arguments: dict[str, object]):
-    assert arguments_in(text) == arguments
+    assert parse_arguments(text) == arguments
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_arguments_are_always_an_object(text: str, arguments: dict[str, object])
     ],
 )
 def test_arguments_that_are_an_object_are_written_as_they_came(text: str, written: str):
-    assert arguments_of(text) == written
+    assert normalize_arguments(text) == written
 
 
 class Seal(Struct):
@@ -67,5 +67,5 @@ class Seal(Struct):
 
 @pytest.mark.parametrize("other", ["gAAAA", '{"mark":1}', "{}", "[" * 10_000, "", None, "\ud83d"])
 def test_what_we_did_not_write_is_read_as_nothing(other: object):
-    assert read_as(Seal, json_text(Seal("x"))) == Seal("x")
-    assert read_as(Seal, other) is None
+    assert decode_as(Seal, to_json_text(Seal("x"))) == Seal("x")
+    assert decode_as(Seal, other) is None

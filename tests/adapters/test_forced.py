@@ -6,38 +6,38 @@ from typing import Any
 import pytest
 
 from antiphon.adapters.base import Capabilities
-from antiphon.adapters.forced import mismatch
+from antiphon.adapters.forced import find_mismatch
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.writer import Writer
-from antiphon.core.content import Refusal
+from antiphon.core.content import RefusalContent
 from antiphon.core.items import FunctionCall, Message
 from antiphon.core.response import Response
-from antiphon.engine.guard import Guard
-from tests.adapters.hearing import Asked, answered, asked, heard, made, told
+from antiphon.engine.guard import ToolChoiceFilter
+from tests.adapters.hearing import EncodedRequest, decode_response, encode_request, decode_parts, make_adapter, synthesize
 from tests.adapters.scripts import TIME, TOOL, openai
 from tests.adapters.scripts import writer as script
-from tests.adapters.scripts.openai import begin, call, calls
-from tests.upstream import upstream, whole
+from tests.adapters.scripts.openai import call_start, call, calls
+from tests.upstream import scripted_upstream, json_answer
 
-WRITER = made(Writer)
+WRITER = make_adapter(Writer)
 JSON: dict[str, Any] = {"text": {"format": {"type": "json_object"}}}
 SIZES = [0, 1, 90]
 
 
-def forced(*deltas: dict, pieces: int = 0, **fields: Any) -> Response:
+def decode_deltas(*deltas: dict, pieces: int = 0, **fields: Any) -> Response:
     """Return the response to what a model without a JSON mode says, asked for JSON."""
-    asking = asked(WRITER, stream=True, **JSON | fields)
-    return answered(asking, script.stream(*deltas), pieces=pieces)
+    asking = encode_request(WRITER, stream=True, **JSON | fields)
+    return decode_response(asking, script.stream(*deltas), pieces=pieces)
 
 
-def given(arguments: str) -> dict:
+def answer_call(arguments: str) -> dict:
     """Write the answer's tool being called."""
-    return calls(begin(0, "a", "final_answer", arguments))
+    return calls(call_start(0, "a", "final_answer", arguments))
 
 
 @pytest.mark.parametrize("pieces", SIZES)
 def test_an_answer_that_is_wrong_has_failed_and_is_paid_for(pieces: int) -> None:
-    response = forced(given("[1]"), pieces=pieces)
+    response = decode_deltas(answer_call("[1]"), pieces=pieces)
     assert response.status == "failed"
     assert response.error
     assert response.error.code == "invalid_structured_output"
@@ -48,28 +48,28 @@ def test_an_answer_that_is_wrong_has_failed_and_is_paid_for(pieces: int) -> None
 
 @pytest.mark.parametrize("pieces", SIZES)
 def test_arguments_that_are_none_are_an_empty_object(pieces: int) -> None:
-    response = forced(given(""), pieces=pieces)
+    response = decode_deltas(answer_call(""), pieces=pieces)
     assert (response.status, response.output_text) == ("completed", "{}")
 
 
 def test_a_whole_answer_is_judged_too() -> None:
     message = {"tool_calls": [call("a", "final_answer", "[1]")]}
-    asking = asked(WRITER, **JSON)
-    response = answered(asking, script.whole(message, "tool_calls"), stream=False)
+    asking = encode_request(WRITER, **JSON)
+    response = decode_response(asking, script.whole(message, "tool_calls"), stream=False)
     assert (response.status, response.output_text) == ("failed", "[1]")
 
 
 @pytest.mark.parametrize("pieces", SIZES)
 def test_an_answer_beside_a_call_is_judged_too(pieces: int) -> None:
-    both = calls(begin(0, "a", "final_answer", "[1]"), begin(1, "b", "weather", "{}"))
-    assert forced(both, pieces=pieces, tools=[TOOL]).status == "failed"
+    both = calls(call_start(0, "a", "final_answer", "[1]"), call_start(1, "b", "weather", "{}"))
+    assert decode_deltas(both, pieces=pieces, tools=[TOOL]).status == "failed"
 
 
 @pytest.mark.parametrize("pieces", SIZES)
 def test_words_before_a_call_are_no_part_of_the_answer_after_it(pieces: int) -> None:
-    deltas = ({"content": "Let me see."}, calls(begin(0, "b", "weather", "{}")))
-    answer = calls(begin(1, "a", "final_answer", '{"x":1}'))
-    response = forced(*deltas, answer, pieces=pieces, tools=[TOOL])
+    deltas = ({"content": "Let me see."}, calls(call_start(0, "b", "weather", "{}")))
+    answer = calls(call_start(1, "a", "final_answer", '{"x":1}'))
+    response = decode_deltas(*deltas, answer, pieces=pieces, tools=[TOOL])
     kinds = [type(item) for item in response.output]
     assert (response.status, kinds) == ("completed", [Message, FunctionCall, Message])
     assert json.loads(response.output[-1].content[0].text) == {"x": 1}  # type: ignore[union-attr]
@@ -77,8 +77,8 @@ def test_words_before_a_call_are_no_part_of_the_answer_after_it(pieces: int) -> 
 
 @pytest.mark.parametrize("pieces", SIZES)
 def test_a_custom_tool_may_be_called_in_its_place(pieces: int) -> None:
-    asking = asked(
-        made(OpenAI),
+    asking = encode_request(
+        make_adapter(OpenAI),
         stream=True,
         capabilities=Capabilities(lacks=frozenset({"json_object"})),
         tools=[{"type": "custom", "name": "patch"}],
@@ -86,7 +86,7 @@ def test_a_custom_tool_may_be_called_in_its_place(pieces: int) -> None:
     )
     called = {"index": 0, "id": "a", "type": "custom", "custom": {"name": "patch", "input": "+1"}}
     said = {"content": "Let me see."}
-    response = answered(asking, openai.stream(said, calls(called)), pieces=pieces)
+    response = decode_response(asking, openai.stream(said, calls(called)), pieces=pieces)
     assert (response.status, response.output_text) == ("completed", "Let me see.")
     assert response.output[-1].type == "openai:custom_tool_call"
 
@@ -97,63 +97,63 @@ ANSWER = {"type": "function", "function": {"name": "final_answer"}}
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_the_answer_is_one_of_the_tools_that_may_be_called(mode: str) -> None:
-    asking = shapeless(tools=[TOOL, TIME], tool_choice=allowed(mode))
+    asking = encode_without_schema(tools=[TOOL, TIME], tool_choice=allowed_tools(mode))
     tools = [{"type": "function", "function": {"name": "weather"}}, ANSWER]
     assert asking.body["tool_choice"] == {
         "type": "allowed_tools",
         "allowed_tools": {"mode": "required", "tools": tools},
     }
-    assert [named(tool) for tool in asking.body["tools"]] == ["weather", "time", "final_answer"]
+    assert [tool_name(tool) for tool in asking.body["tools"]] == ["weather", "time", "final_answer"]
 
 
 def test_the_answer_is_the_only_tool_where_none_of_the_others_may_be_called() -> None:
-    asking = shapeless(tools=[TOOL, TIME], tool_choice=allowed("none"))
+    asking = encode_without_schema(tools=[TOOL, TIME], tool_choice=allowed_tools("none"))
     assert asking.body["tool_choice"] == ANSWER
-    assert [named(tool) for tool in asking.body["tools"]] == ["final_answer"]
+    assert [tool_name(tool) for tool in asking.body["tools"]] == ["final_answer"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "required", "none"])
 def test_the_guard_lets_the_answer_pass_whatever_else_may_be_called(mode: str) -> None:
-    asking = shapeless(tools=[TOOL, TIME], tool_choice=allowed(mode), stream=True)
-    guard = Guard.of(asking.prompt.request)
+    asking = encode_without_schema(tools=[TOOL, TIME], tool_choice=allowed_tools(mode), stream=True)
+    guard = ToolChoiceFilter.for_request(asking.prompt.request)
     assert guard
-    passed = guard.allowed(heard(asking, openai.stream(given('{"x":1}'))))
-    response = told(asking, passed)[1]
+    passed = guard.filter(decode_parts(asking, openai.stream(answer_call('{"x":1}'))))
+    response = synthesize(asking, passed)[1]
     assert (response.status, response.output_text) == ("completed", '{"x":1}')
     assert not response.warnings
 
 
-def shapeless(**fields: Any) -> Asked:
+def encode_without_schema(**fields: Any) -> EncodedRequest:
     """Ask OpenAI for JSON of a model that has no JSON mode."""
     lacks = Capabilities(lacks=frozenset({"json_object"}))
-    return asked(made(OpenAI), capabilities=lacks, **JSON | fields)
+    return encode_request(make_adapter(OpenAI), capabilities=lacks, **JSON | fields)
 
 
-def allowed(mode: str) -> dict[str, Any]:
+def allowed_tools(mode: str) -> dict[str, Any]:
     """Allow one tool."""
     return {"type": "allowed_tools", "mode": mode, "tools": ONE}
 
 
-def named(tool: dict) -> str:
+def tool_name(tool: dict) -> str:
     """Return a tool's name."""
     return tool["function"]["name"]
 
 
 @pytest.mark.parametrize("pieces", SIZES)
 def test_a_refusal_is_an_answer(pieces: int) -> None:
-    response = forced({"refusal": "No."}, pieces=pieces)
+    response = decode_deltas({"refusal": "No."}, pieces=pieces)
     (message,) = response.output
     assert response.status == "completed"
     assert isinstance(message, Message)
-    assert message.content == [Refusal(refusal="No.")]
+    assert message.content == [RefusalContent(refusal="No.")]
 
 
 @pytest.mark.parametrize("pieces", SIZES)
 def test_words_are_kept_when_the_answer_breaks_off(pieces: int) -> None:
-    asking = asked(WRITER, stream=True, **JSON)
+    asking = encode_request(WRITER, stream=True, **JSON)
     said = script.stream({"content": "Part"}).split(b"\n\n")[:2]
     broken = b"\n\n".join([*said, b'data: {"error":{"message":"Oh."}}', b""])
-    response = answered(asking, broken, pieces=pieces)
+    response = decode_response(asking, broken, pieces=pieces)
     assert (response.status, response.output_text) == ("failed", "Part")
 
 
@@ -167,17 +167,17 @@ def test_words_are_kept_when_the_answer_breaks_off(pieces: int) -> None:
     ],
 )
 def test_nothing_is_fetched_for_a_schema(schema: dict[str, object]) -> None:
-    with upstream(whole({"type": "string"})) as server:
-        placed = at(schema, server.url)
+    with scripted_upstream(json_answer({"type": "string"})) as server:
+        placed = nest_reference(schema, server.url)
         assert isinstance(placed, dict)
-        assert mismatch('{"a": 1}', placed) is None  # what cannot be read demands nothing
+        assert find_mismatch('{"a": 1}', placed) is None  # what cannot be read demands nothing
         assert server.connections == 0
 
 
-def at(value: object, url: str) -> object:
+def nest_reference(value: object, url: str) -> object:
     """Put an address into a schema."""
     if isinstance(value, dict):
-        return {name: at(inner, url) for name, inner in value.items()}
+        return {name: nest_reference(inner, url) for name, inner in value.items()}
     return value.replace("{}", url) if isinstance(value, str) else value
 
 
@@ -186,10 +186,10 @@ def test_a_schema_may_refer_to_itself() -> None:
         "properties": {"a": {"$ref": "#/$defs/n"}},
         "$defs": {"n": {"type": "string"}},
     }
-    assert mismatch('{"a": "x"}', schema) is None
-    assert mismatch('{"a": 1}', schema) == 'a: 1 is not of type "string"'
+    assert find_mismatch('{"a": "x"}', schema) is None
+    assert find_mismatch('{"a": 1}', schema) == 'a: 1 is not of type "string"'
 
 
 def test_half_a_character_is_mended_before_it_is_checked() -> None:
-    assert mismatch('{"a": "\ud800"}', {"type": "object"}) is None
-    assert mismatch('{"a": "\ud800"}', {"type": "array"}) is not None
+    assert find_mismatch('{"a": "\ud800"}', {"type": "object"}) is None
+    assert find_mismatch('{"a": "\ud800"}', {"type": "array"}) is not None

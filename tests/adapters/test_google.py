@@ -6,27 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.adapters.google import BROKEN, REASONS
+from antiphon.adapters.google import FAILURE_REASONS, REASONS
 from antiphon.core import parts
 from antiphon.core.content import LogProb, OutputText, TopLogProb, UrlCitation
 from antiphon.core.items import FunctionCall, Message, Reasoning
 from antiphon.core.response import Response
-from antiphon.core.value import plain
-from tests.adapters.gemini import GEMINI_3, GOOGLE, PIXEL, client, said, types
-from tests.adapters.hearing import answered, asked, heard
-from tests.adapters.scripts import NAMES, Seen
-from tests.adapters.scripts.google import SCENES, answer, streamed, thought
-from tests.upstream import sse
-from tests.upstream import whole as played
+from antiphon.core.value import to_builtins
+from tests.adapters.gemini import GEMINI_3, GOOGLE, PIXEL, google_client, decode_chunks, types
+from tests.adapters.hearing import decode_response, encode_request, decode_parts
+from tests.adapters.scripts import NAMES, Summary
+from tests.adapters.scripts.google import SCENES, answer, sse_stream, thought
+from tests.upstream import sse_answer
+from tests.upstream import json_answer as played
 
 
-def seen(response: Response, expected: Seen) -> Seen:
+def summarize(response: Response, expected: Summary) -> Summary:
     """Return what a response means; calls whose provider gave no id have none here either."""
     usage, details = response.usage, response.incomplete_details
     assert usage
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
     thoughts = [item for item in response.output if isinstance(item, Reasoning)]
-    return Seen(
+    return Summary(
         text=response.output_text,
         calls=[
             (item.call_id if id else "", item.name, json.loads(item.arguments))
@@ -43,10 +43,10 @@ def seen(response: Response, expected: Seen) -> Seen:
     )
 
 
-def items(response: Response) -> list[dict]:
+def items_without_ids(response: Response) -> list[dict]:
     """Return the output without its ids."""
     return [
-        {name: value for name, value in plain(item).items() if name not in ("id", "call_id")}  # type: ignore[attr-defined]
+        {name: value for name, value in to_builtins(item).items() if name not in ("id", "call_id")}  # type: ignore[attr-defined]
         for item in response.output
     ]
 
@@ -59,16 +59,16 @@ def test_every_scene_is_played():
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_stream_means_what_it_says(name: str, pieces: int):
     scene = SCENES[name]
-    response = answered(asked(GOOGLE, stream=True, **scene.request), scene.stream, pieces=pieces)
-    assert seen(response, scene.seen) == scene.seen
+    response = decode_response(encode_request(GOOGLE, stream=True, **scene.request), scene.stream, pieces=pieces)
+    assert summarize(response, scene.expected) == scene.expected
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_whole_answer_means_the_same(name: str):
     scene = SCENES[name]
-    response = answered(asked(GOOGLE, **scene.request), scene.whole, stream=False)
-    assert seen(response, scene.seen) == scene.seen
-    assert items(response) == items(answered(asked(GOOGLE, **scene.request), scene.stream))
+    response = decode_response(encode_request(GOOGLE, **scene.request), scene.whole, stream=False)
+    assert summarize(response, scene.expected) == scene.expected
+    assert items_without_ids(response) == items_without_ids(decode_response(encode_request(GOOGLE, **scene.request), scene.stream))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -76,9 +76,9 @@ def test_an_array_of_chunks_means_the_same(name: str):
     scene = SCENES[name]
     chunks = [json.loads(line[6:]) for line in scene.stream.split(b"\r\n\r\n") if line]
     array = json.dumps(chunks, indent=2).encode()
-    expected = items(answered(asked(GOOGLE, **scene.request), scene.stream))
-    assert items(answered(asked(GOOGLE, **scene.request), array, stream=False)) == expected
-    assert items(answered(asked(GOOGLE, **scene.request), array, pieces=7)) == expected
+    expected = items_without_ids(decode_response(encode_request(GOOGLE, **scene.request), scene.stream))
+    assert items_without_ids(decode_response(encode_request(GOOGLE, **scene.request), array, stream=False)) == expected
+    assert items_without_ids(decode_response(encode_request(GOOGLE, **scene.request), array, pieces=7)) == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,14 +86,14 @@ def test_the_stop_reason_is_kept_as_it_was_said(name: str):
     scene = SCENES[name]
     ends = [
         part
-        for part in heard(asked(GOOGLE, stream=True, **scene.request), scene.stream)
+        for part in decode_parts(encode_request(GOOGLE, stream=True, **scene.request), scene.stream)
         if isinstance(part, parts.Finish)
     ]
-    reason = REASONS[scene.seen.stop]
-    assert ends == [parts.Finish("tool_calls" if scene.seen.calls else reason, scene.seen.stop)]
+    reason = REASONS[scene.expected.stop]
+    assert ends == [parts.Finish("tool_calls" if scene.expected.calls else reason, scene.expected.stop)]
 
 
-def their_view(answers: list[types.GenerateContentResponse]) -> Seen:
+def summarize_sdk_message(answers: list[types.GenerateContentResponse]) -> Summary:
     """Return what Google's own client makes of an answer."""
     pieces = [
         piece
@@ -107,7 +107,7 @@ def their_view(answers: list[types.GenerateContentResponse]) -> Seen:
     thoughts = usage.thoughts_token_count or 0
     reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
     reason = reasons.get(REASONS[last.finish_reason.value])
-    return Seen(
+    return Summary(
         text="".join(piece.text or "" for piece in pieces if not piece.thought),
         calls=[
             (made.id or "", made.name or "", made.args or {})
@@ -129,18 +129,18 @@ def their_view(answers: list[types.GenerateContentResponse]) -> Seen:
 def test_their_own_client_sees_the_same(name: str):
     scene = SCENES[name]
     body = json.loads(scene.whole)
-    with client(sse(scene.stream), played(body)) as (google, _):
+    with google_client(sse_answer(scene.stream), played(body)) as (google, _):
         chunks = list(google.generate_content_stream(model=GEMINI_3, contents="Hello"))
-        assert their_view(chunks) == scene.seen
+        assert summarize_sdk_message(chunks) == scene.expected
         answer = google.generate_content(model=GEMINI_3, contents="Hello")
-        assert their_view([answer]) == scene.seen
+        assert summarize_sdk_message([answer]) == scene.expected
 
 
 @given(st.sampled_from(NAMES), st.lists(st.integers(1, 60), max_size=60))
 def test_however_the_bytes_are_cut_the_parts_are_the_same(name: str, cuts: list[int]):
     scene = SCENES[name]
-    one = heard(asked(GOOGLE, stream=True, **scene.request), scene.stream)
-    other = asked(GOOGLE, stream=True, **scene.request).decoder
+    one = decode_parts(encode_request(GOOGLE, stream=True, **scene.request), scene.stream)
+    other = encode_request(GOOGLE, stream=True, **scene.request).decoder
     parts: list = []
     start = 0
     for size in cuts:
@@ -152,53 +152,53 @@ def test_however_the_bytes_are_cut_the_parts_are_the_same(name: str, cuts: list[
 
 @pytest.mark.parametrize(("reason", "ours"), REASONS.items())
 def test_every_stop_reason_has_a_meaning(reason: str, ours: str):
-    told = heard(asked(GOOGLE, stream=True), streamed(answer({"text": "a"}, finish=reason)))
+    told = decode_parts(encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish=reason)))
     assert told == [parts.Text("a"), parts.Finish(ours, reason)]  # type: ignore[arg-type]
 
 
 def test_an_unknown_stop_reason_is_a_stop_and_kept():
-    told = heard(asked(GOOGLE, stream=True), streamed(answer({"text": "a"}, finish="BORED")))
+    told = decode_parts(encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish="BORED")))
     assert told == [parts.Text("a"), parts.Finish("stop", "BORED")]
 
 
 def test_a_stop_in_every_chunk_is_one_stop():
-    told = heard(
-        asked(GOOGLE, stream=True),
-        streamed(answer({"text": "a"}, finish="STOP"), answer({"text": "b"}, finish="STOP")),
+    told = decode_parts(
+        encode_request(GOOGLE, stream=True),
+        sse_stream(answer({"text": "a"}, finish="STOP"), answer({"text": "b"}, finish="STOP")),
     )
     assert told == [parts.Text("a"), parts.Finish("stop", "STOP"), parts.Text("b")]
 
 
-@pytest.mark.parametrize("reason", BROKEN)
+@pytest.mark.parametrize("reason", FAILURE_REASONS)
 def test_an_answer_that_is_broken_is_a_failure(reason: str):
-    response = said(answer({"text": "So "}, finish=reason))
+    response = decode_chunks(answer({"text": "So "}, finish=reason))
     assert response.status == "failed"
     assert response.error
     assert (response.error.code, response.error.message) == (
         reason,
-        f"google: {BROKEN[reason]}",
+        f"google: {FAILURE_REASONS[reason]}",
     )
-    response = said(answer(finish=reason, finishMessage="Malformed: x(1"))
+    response = decode_chunks(answer(finish=reason, finishMessage="Malformed: x(1"))
     assert response.error
     assert response.error.message == "google: Malformed: x(1"
 
 
 def test_a_question_that_is_blocked_is_a_content_filter_and_says_why_if_it_can():
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}
-    response = said(blocked)
+    response = decode_chunks(blocked)
     assert (response.status, response.output) == ("incomplete", [])
     assert response.incomplete_details
     assert response.incomplete_details.reason == "content_filter"
     blocked["promptFeedback"]["blockReasonMessage"] = "Not here."
-    response = said(blocked)
+    response = decode_chunks(blocked)
     [message] = response.output
     assert isinstance(message, Message)
     assert message.text == "Not here."
-    assert plain(message.content[0]) == {"type": "refusal", "refusal": "Not here."}
+    assert to_builtins(message.content[0]) == {"type": "refusal", "refusal": "Not here."}
 
 
 def test_tokens_that_tools_found_are_input():
-    response = said(
+    response = decode_chunks(
         answer(
             {"text": "a"},
             finish="STOP",
@@ -239,7 +239,7 @@ def test_the_pages_an_answer_rests_on_are_annotations_in_characters():
         answer({"text": text[10:], "thoughtSignature": "c2ln"}, groundingMetadata=grounding),
         answer(finish="STOP", groundingMetadata=grounding),
     )
-    message, sealed = said(*chunks).output
+    message, sealed = decode_chunks(*chunks).output
     assert isinstance(message, Message)
     assert isinstance(sealed, Reasoning)
     [part] = message.content
@@ -254,7 +254,7 @@ def test_the_pages_an_answer_rests_on_are_annotations_in_characters():
 @pytest.mark.parametrize("name", ["citations", "citationSources"])
 def test_quotations_are_annotations_too(name: str):
     citation = {"startIndex": 0, "endIndex": 2, "uri": "https://a.example", "title": "A"}
-    response = said(
+    response = decode_chunks(
         answer({"text": "Ja."}, finish="STOP", citationMetadata={name: [citation, {"endIndex": 1}]})
     )
     [message] = response.output
@@ -272,7 +272,7 @@ def test_logprobs_come_with_their_text():
         "topCandidates": [{"candidates": [{"token": "J", "logProbability": -0.5}, {"token": "ä"}]}],
     }
     chunk = answer(thought("Hm."), {"text": "J"}, finish="STOP", logprobsResult=result)
-    told = heard(asked(GOOGLE, stream=True), streamed(chunk))
+    told = decode_parts(encode_request(GOOGLE, stream=True), sse_stream(chunk))
     top = [
         TopLogProb(token="J", logprob=-0.5, bytes=[74]),
         TopLogProb(token="ä", logprob=0.0, bytes=[195, 164]),
@@ -283,7 +283,7 @@ def test_logprobs_come_with_their_text():
 
 def test_what_is_neither_text_nor_a_call_is_left_out_with_one_warning():
     image = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
-    response = said(answer({"text": "See: "}, image, image), answer({"text": "it"}, finish="STOP"))
+    response = decode_chunks(answer({"text": "See: "}, image, image), answer({"text": "it"}, finish="STOP"))
     assert response.output_text == "See: it"
     assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]
 
@@ -291,7 +291,7 @@ def test_what_is_neither_text_nor_a_call_is_left_out_with_one_warning():
 def test_unknown_fields_and_parts_and_other_candidates_are_ignored():
     chunk = answer({"text": "a", "news": 1}, {"hologram": {}}, {}, finish="STOP", mood="good")
     chunk["candidates"].append({"index": 1, "content": {"parts": [{"text": "b"}]}})
-    response = said({"news": True}, {"candidates": []}, chunk)
+    response = decode_chunks({"news": True}, {"candidates": []}, chunk)
     assert (response.status, response.output_text) == ("completed", "a")
 
 
@@ -301,6 +301,6 @@ def test_the_rest_of_a_call_in_pieces_is_ignored():
         answer({"functionCall": {"partialArgs": [{"jsonPath": "$.city"}], "willContinue": True}}),
         answer({"functionCall": {}}, finish="STOP"),
     )
-    [item] = said(*chunks).output
+    [item] = decode_chunks(*chunks).output
     assert isinstance(item, FunctionCall)
     assert (item.name, item.arguments) == ("weather", "{}")

@@ -6,12 +6,12 @@ import pytest
 
 from antiphon.core import parts
 from antiphon.core.errors import RequestError
-from tests.adapters.gemini import GEMINI_3, GOOGLE, client, content, errors
-from tests.adapters.hearing import answered, asked, heard, told
+from tests.adapters.gemini import GEMINI_3, GOOGLE, google_client, user_content, errors
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, synthesize
 from tests.adapters.scripts import TOOL
-from tests.adapters.scripts.google import SCENES, answer, streamed, whole
-from tests.upstream import Answer, sse
-from tests.upstream import whole as played
+from tests.adapters.scripts.google import SCENES, answer, sse_stream, whole
+from tests.upstream import ScriptedAnswer, sse_answer
+from tests.upstream import json_answer as played
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from tests.upstream import whole as played
     ],
 )
 def test_what_google_has_not_is_left_out_with_a_warning(fields: dict, param: str):
-    request = asked(GOOGLE, **fields)
+    request = encode_request(GOOGLE, **fields)
     assert [warning.param for warning in request.warnings] == [param]
     assert request.body.keys() <= {"contents", "tools"}
 
@@ -37,13 +37,13 @@ def test_what_google_has_not_is_left_out_with_a_warning(fields: dict, param: str
     [
         ({"input": ""}, "input"),
         ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
-        (content({"type": "input_image", "file_id": "f"}), "input[0].content[0]"),
-        (content({"type": "input_image", "image_url": "s3://a/b.png"}), "input[0].content[0]"),
+        (user_content({"type": "input_image", "file_id": "f"}), "input[0].content[0]"),
+        (user_content({"type": "input_image", "image_url": "s3://a/b.png"}), "input[0].content[0]"),
         (
-            content({"type": "input_image", "image_url": "data:image/png;base64,?"}),
+            user_content({"type": "input_image", "image_url": "data:image/png;base64,?"}),
             "input[0].content[0]",
         ),
-        (content({"type": "input_audio", "input_audio": {}}), "input[0].content[0]"),
+        (user_content({"type": "input_audio", "input_audio": {}}), "input[0].content[0]"),
         (
             {"input": [{"role": "system", "content": [{"type": "input_image", "image_url": "?"}]}]},
             "input[0].content[0]",
@@ -57,16 +57,16 @@ def test_what_google_has_not_is_left_out_with_a_warning(fields: dict, param: str
 )
 def test_what_would_change_the_meaning_is_refused(fields: dict, param: str):
     with pytest.raises(RequestError) as refusal:
-        asked(GOOGLE, **fields)
+        encode_request(GOOGLE, **fields)
     assert refusal.value.payload.param == param
 
 
 def test_no_tool_choice_reaches_hosted_tools_so_none_leaves_them_out():
-    body = asked(GOOGLE, tools=[TOOL, {"type": "web_search"}], tool_choice="none").body
+    body = encode_request(GOOGLE, tools=[TOOL, {"type": "web_search"}], tool_choice="none").body
     assert [list(tool) for tool in body["tools"]] == [["functionDeclarations"]]
 
 
-def refused(code: int, message: str, status: str, *details: dict) -> dict:
+def error_body(code: int, message: str, status: str, *details: dict) -> dict:
     """An error of Google's."""
     error: dict = {"code": code, "message": message, "status": status}
     return {"error": error | ({"details": list(details)} if details else {})}
@@ -78,7 +78,7 @@ BAD_KEY = {
     "reason": "API_KEY_INVALID",
     "domain": "googleapis.com",
 }
-QUOTA = refused(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", WAIT)
+QUOTA = error_body(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", WAIT)
 
 
 @pytest.mark.parametrize(
@@ -86,33 +86,33 @@ QUOTA = refused(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", WAIT)
     [
         (
             400,
-            refused(400, "API key not valid.", "INVALID_ARGUMENT", BAD_KEY),
+            error_body(400, "API key not valid.", "INVALID_ARGUMENT", BAD_KEY),
             ("authentication_error", "API_KEY_INVALID", "API key not valid.", False),
         ),
         (
             401,
-            refused(401, "Who?", "UNAUTHENTICATED"),
+            error_body(401, "Who?", "UNAUTHENTICATED"),
             ("authentication_error", "UNAUTHENTICATED", "Who?", False),
         ),
         (
             400,
-            [refused(400, "No.", "INVALID_ARGUMENT")],
+            [error_body(400, "No.", "INVALID_ARGUMENT")],
             ("invalid_request", "INVALID_ARGUMENT", "No.", False),
         ),
         (
             404,
-            refused(404, "models/x is not found.", "NOT_FOUND"),
+            error_body(404, "models/x is not found.", "NOT_FOUND"),
             ("not_found", "NOT_FOUND", "models/x is not found.", False),
         ),
         (429, QUOTA, ("too_many_requests", "RESOURCE_EXHAUSTED", "Quota exceeded.", True)),
         (
             500,
-            refused(500, "Oh.", "INTERNAL"),
+            error_body(500, "Oh.", "INTERNAL"),
             ("model_error", "INTERNAL", "Oh.", True),
         ),
         (
             503,
-            refused(503, "Overloaded.", "UNAVAILABLE"),
+            error_body(503, "Overloaded.", "UNAVAILABLE"),
             ("model_error", "UNAVAILABLE", "Overloaded.", True),
         ),
         (
@@ -126,7 +126,7 @@ QUOTA = refused(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", WAIT)
 )
 def test_a_refusal_is_told_in_googles_words(status: int, body: object, expected: tuple):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    error = GOOGLE.error(status, {}, data)
+    error = GOOGLE.decode_error(status, {}, data)
     type, code, message, retryable = expected
     assert (error.status, error.retryable) == (status, retryable)
     assert (error.payload.type, error.payload.code) == (type, code)
@@ -135,11 +135,11 @@ def test_a_refusal_is_told_in_googles_words(status: int, body: object, expected:
 
 def test_how_long_to_wait_is_passed_on():
     data = json.dumps(QUOTA).encode()
-    assert GOOGLE.error(429, {}, data).headers == {"retry-after": "35"}
-    assert GOOGLE.error(429, {"retry-after": "2"}, data).headers == {"retry-after": "2"}
+    assert GOOGLE.decode_error(429, {}, data).headers == {"retry-after": "35"}
+    assert GOOGLE.decode_error(429, {"retry-after": "2"}, data).headers == {"retry-after": "2"}
 
 
-OVERLOADED = refused(503, "Overloaded.", "UNAVAILABLE")
+OVERLOADED = error_body(503, "Overloaded.", "UNAVAILABLE")
 
 
 @pytest.mark.parametrize(
@@ -150,15 +150,15 @@ OVERLOADED = refused(503, "Overloaded.", "UNAVAILABLE")
         json.dumps([OVERLOADED], indent=2).encode() + b"\n",
     ],
 )
-@pytest.mark.parametrize("before", [b"", streamed(answer({"text": "Well, "}))])
+@pytest.mark.parametrize("before", [b"", sse_stream(answer({"text": "Well, "}))])
 @pytest.mark.parametrize("pieces", [0, 1, 5])
 def test_an_error_in_the_stream_is_a_failure(error: bytes, before: bytes, pieces: int):
-    request = asked(GOOGLE, stream=True)
-    heard_parts = heard(request, before + error, pieces=pieces)
+    request = encode_request(GOOGLE, stream=True)
+    heard_parts = decode_parts(request, before + error, pieces=pieces)
     failure = heard_parts[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.status == 503
-    response = told(request, heard_parts)[1]
+    response = synthesize(request, heard_parts)[1]
     assert response.status == "failed"
     assert response.error
     assert (response.error.code, response.error.message) == ("UNAVAILABLE", "google: Overloaded.")
@@ -170,15 +170,15 @@ def test_an_error_in_the_stream_is_a_failure(error: bytes, before: bytes, pieces
     [
         (played(QUOTA, 429), 429, "RESOURCE_EXHAUSTED"),
         (
-            sse(streamed(answer({"text": "a"})) + json.dumps(OVERLOADED, indent=2).encode()),
+            sse_answer(sse_stream(answer({"text": "a"})) + json.dumps(OVERLOADED, indent=2).encode()),
             503,
             "UNAVAILABLE",
         ),
-        (sse(streamed(answer({"text": "a"}), OVERLOADED)), 503, "UNAVAILABLE"),
+        (sse_answer(sse_stream(answer({"text": "a"}), OVERLOADED)), 503, "UNAVAILABLE"),
     ],
 )
-def test_their_own_client_fails_at_the_same_errors(played: Answer, code: int, status: str):
-    with client(played) as (google, _):
+def test_their_own_client_fails_at_the_same_errors(played: ScriptedAnswer, code: int, status: str):
+    with google_client(played) as (google, _):
         with pytest.raises(errors.APIError) as error:
             list(google.generate_content_stream(model=GEMINI_3, contents="Hello"))
         assert (error.value.code, error.value.status) == (code, status)
@@ -186,7 +186,7 @@ def test_their_own_client_fails_at_the_same_errors(played: Answer, code: int, st
 
 @pytest.mark.parametrize("end", range(0, len(SCENES["length"].stream) - 140, 23))
 def test_a_stream_that_is_cut_is_never_completed(end: int):
-    response = answered(asked(GOOGLE, stream=True), SCENES["length"].stream[:end])
+    response = decode_response(encode_request(GOOGLE, stream=True), SCENES["length"].stream[:end])
     assert response.status == "failed"
 
 
@@ -205,12 +205,12 @@ def test_a_stream_that_is_cut_is_never_completed(end: int):
 )
 def test_garbage_is_a_failure_and_no_exception(garbage: bytes):
     for stream in (True, False):
-        response = answered(asked(GOOGLE, stream=stream), garbage, stream=stream)
+        response = decode_response(encode_request(GOOGLE, stream=stream), garbage, stream=stream)
         assert response.status == "failed"
 
 
 def test_an_answer_that_says_nothing_is_a_failure_unless_a_candidate_is_there():
-    response = answered(asked(GOOGLE), b"{}", stream=False)
+    response = decode_response(encode_request(GOOGLE), b"{}", stream=False)
     assert response.status == "failed"
-    response = answered(asked(GOOGLE), whole(answer({"text": "Hi."})), stream=False)
+    response = decode_response(encode_request(GOOGLE), whole(answer({"text": "Hi."})), stream=False)
     assert (response.status, response.output_text) == ("completed", "Hi.")

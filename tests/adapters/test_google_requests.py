@@ -11,24 +11,24 @@ from antiphon.core.errors import RequestError
 from antiphon.wire import upstream as wire
 from tests.adapters.gemini import (
     BYTES,
-    FOREIGN,
+    FOREIGN_ITEMS,
     GEMINI_3,
     GOOGLE,
     IMAGE,
     PDF,
     PIXEL,
-    SOUND,
-    client,
-    content,
+    AUDIO,
+    google_client,
+    user_content,
     genai,
-    raw,
-    said,
+    output_as_input,
+    decode_chunks,
     types,
 )
-from tests.adapters.hearing import answered, asked, made
+from tests.adapters.hearing import decode_response, encode_request, make_adapter
 from tests.adapters.scripts import FORMAT, SCHEMA, TIME, TOOL
-from tests.adapters.scripts.google import PARIS, SCENES, answer, call, streamed
-from tests.upstream import sse, upstream
+from tests.adapters.scripts.google import PARIS, SCENES, answer, call, sse_stream
+from tests.upstream import sse_answer, scripted_upstream
 
 
 def camel(value: object) -> object:
@@ -45,9 +45,9 @@ def camel(value: object) -> object:
             return value
 
 
-def sent_by_them(contents: object, model: str = GEMINI_3, **config: object) -> tuple[str, dict]:
+def sdk_request(contents: object, model: str = GEMINI_3, **config: object) -> tuple[str, dict]:
     """Return the path and the body that Google's own client sends."""
-    with client(sse(SCENES["text"].stream)) as (google, provider):
+    with google_client(sse_answer(SCENES["text"].stream)) as (google, provider):
         options = types.GenerateContentConfig(**config)  # type: ignore[arg-type]
         list(google.generate_content_stream(model=model, contents=contents, config=options))  # type: ignore[arg-type]
         [request] = provider.requests
@@ -83,7 +83,7 @@ WEATHER = types.Tool(
 )
 
 
-def chosen(mode: str, *names: str) -> types.ToolConfig:
+def tool_config(mode: str, *names: str) -> types.ToolConfig:
     """A tool choice, in the client's words."""
     config = types.FunctionCallingConfig(
         mode=types.FunctionCallingConfigMode(mode), allowed_function_names=list(names) or None
@@ -163,43 +163,43 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
         {},
     ),
     "image": (
-        content({"type": "input_text", "text": "What?"}, IMAGE),
+        user_content({"type": "input_text", "text": "What?"}, IMAGE),
         user(types.Part(text="What?"), types.Part.from_bytes(data=BYTES, mime_type="image/png")),
         {},
     ),
     "image by address": (
-        content({"type": "input_image", "image_url": "https://a.example/b.png?x=1"}),
+        user_content({"type": "input_image", "image_url": "https://a.example/b.png?x=1"}),
         user(types.Part.from_uri(file_uri="https://a.example/b.png?x=1", mime_type="image/png")),
         {},
     ),
     "image in a bucket": (
-        content({"type": "input_image", "image_url": "gs://a/b"}),
+        user_content({"type": "input_image", "image_url": "gs://a/b"}),
         user(types.Part.from_uri(file_uri="gs://a/b", mime_type="image/jpeg")),
         {},
     ),
     "pdf": (
-        content(PDF),
+        user_content(PDF),
         user(types.Part.from_bytes(data=BYTES, mime_type="application/pdf")),
         {},
     ),
     "file by address": (
-        content({"type": "input_file", "file_url": "https://a.example/b.csv"}),
+        user_content({"type": "input_file", "file_url": "https://a.example/b.csv"}),
         user(types.Part.from_uri(file_uri="https://a.example/b.csv", mime_type="text/csv")),
         {},
     ),
     "video": (
-        content({"type": "input_video", "video_url": "https://www.youtube.com/watch?v=1"}),
+        user_content({"type": "input_video", "video_url": "https://www.youtube.com/watch?v=1"}),
         user(
             types.Part.from_uri(file_uri="https://www.youtube.com/watch?v=1", mime_type="video/mp4")
         ),
         {},
     ),
-    "audio": (content(SOUND), user(types.Part.from_bytes(data=BYTES, mime_type="audio/wav")), {}),
+    "audio": (user_content(AUDIO), user(types.Part.from_bytes(data=BYTES, mime_type="audio/wav")), {}),
     "outputs with media": (
         {
             "input": [
                 {"role": "user", "content": "Hello"},
-                *raw(said(answer(call("weather", PARIS, "fc-1", "c2ln"), finish="STOP"))),
+                *output_as_input(decode_chunks(answer(call("weather", PARIS, "fc-1", "c2ln"), finish="STOP"))),
                 {
                     "type": "function_call_output",
                     "call_id": "fc-1",
@@ -239,17 +239,17 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
     "tool_choice none": (
         {"tools": [TOOL], "tool_choice": "none"},
         HELLO,
-        {"tools": [WEATHER], "tool_config": chosen("NONE")},
+        {"tools": [WEATHER], "tool_config": tool_config("NONE")},
     ),
     "tool_choice required": (
         {"tools": [TOOL], "tool_choice": "required"},
         HELLO,
-        {"tools": [WEATHER], "tool_config": chosen("ANY")},
+        {"tools": [WEATHER], "tool_config": tool_config("ANY")},
     ),
     "tool_choice by name": (
         {"tools": [TOOL], "tool_choice": {"type": "function", "name": "weather"}},
         HELLO,
-        {"tools": [WEATHER], "tool_config": chosen("ANY", "weather")},
+        {"tools": [WEATHER], "tool_config": tool_config("ANY", "weather")},
     ),
     "allowed tools": (
         {
@@ -261,7 +261,7 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
             },
         },
         HELLO,
-        {"tools": [WEATHER], "tool_config": chosen("ANY")},
+        {"tools": [WEATHER], "tool_config": tool_config("ANY")},
     ),
     "allowed tools, no search among them": (
         {
@@ -350,8 +350,8 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
 @pytest.mark.parametrize("name", REQUESTS)
 def test_we_send_what_their_own_client_sends(name: str):
     ours, contents, config = REQUESTS[name]
-    path, body = sent_by_them(contents, **config)
-    request = asked(GOOGLE, upstream_model=GEMINI_3, stream=True, **ours)
+    path, body = sdk_request(contents, **config)
+    request = encode_request(GOOGLE, upstream_model=GEMINI_3, stream=True, **ours)
     assert request.body == body
     assert request.sent.url == f"https://generativelanguage.googleapis.com{path}"
     strict = (
@@ -361,7 +361,7 @@ def test_we_send_what_their_own_client_sends(name: str):
 
 
 def test_on_vertex_their_own_client_sends_the_same_to_the_same_address():
-    with upstream(sse(SCENES["text"].stream)) as provider:
+    with scripted_upstream(sse_answer(SCENES["text"].stream)) as provider:
         vertex = genai.Client(
             vertexai=True,
             project="p",
@@ -372,15 +372,15 @@ def test_on_vertex_their_own_client_sends_the_same_to_the_same_address():
         with vertex as google:
             list(google.models.generate_content_stream(model=GEMINI_3, contents="Hello"))
         [received] = provider.requests
-        ours = made(Google, project="p", location="l", base_url=provider.url)
-        sent = asked(ours, upstream_model=GEMINI_3, stream=True).sent
+        ours = make_adapter(Google, project="p", location="l", base_url=provider.url)
+        sent = encode_request(ours, upstream_model=GEMINI_3, stream=True).sent
         assert sent.url == provider.url + received.path
         assert sent.body == received.json
         assert received.headers["authorization"] == "Bearer t"
 
 
 def test_a_whole_answer_is_asked_for_elsewhere():
-    assert asked(GOOGLE, upstream_model="models/a b").sent == wire.Upstream(
+    assert encode_request(GOOGLE, upstream_model="models/a b").sent == wire.Upstream(
         url="https://generativelanguage.googleapis.com/v1beta/models/a%20b:generateContent",
         body={"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]},
     )
@@ -415,7 +415,7 @@ def test_a_whole_answer_is_asked_for_elsewhere():
     ],
 )
 def test_the_address_follows_the_provider(options: dict, address: str):
-    sent = asked(made(Google, **options), upstream_model="m").sent
+    sent = encode_request(make_adapter(Google, **options), upstream_model="m").sent
     assert sent.url == f"{address}:generateContent"
 
 
@@ -429,38 +429,38 @@ def test_the_address_follows_the_provider(options: dict, address: str):
     ],
 )
 def test_a_model_on_vertex_may_be_named_by_its_path(model: str, path: str):
-    sent = asked(made(Google, project="p"), upstream_model=model).sent
+    sent = encode_request(make_adapter(Google, project="p"), upstream_model=model).sent
     assert sent.url == f"https://aiplatform.googleapis.com/v1beta1/{path}:generateContent"
 
 
 def test_a_model_of_another_project_is_refused():
     with pytest.raises(RequestError) as refusal:
-        asked(made(Google, project="p"), upstream_model="projects/q/locations/l/endpoints/1")
+        encode_request(make_adapter(Google, project="p"), upstream_model="projects/q/locations/l/endpoints/1")
     assert refusal.value.payload.code == "model_not_found"
 
 
 def test_a_name_that_climbs_out_of_its_path_is_refused():
     with pytest.raises(RequestError) as refusal:
-        asked(GOOGLE, upstream_model="../../files")
+        encode_request(GOOGLE, upstream_model="../../files")
     assert refusal.value.payload.param == "model"
-    sent = asked(GOOGLE, upstream_model="m:x?key=1#").sent
+    sent = encode_request(GOOGLE, upstream_model="m:x?key=1#").sent
     assert sent.url.endswith("/models/m%3Ax%3Fkey%3D1%23:generateContent")
 
 
 def test_the_key_is_shown_to_gemini_and_googles_credentials_to_vertex():
     assert GOOGLE.credential() == wire.Key("x-goog-api-key", "")
-    assert made(Google, project="p").credential() == wire.Google()
+    assert make_adapter(Google, project="p").credential() == wire.GoogleToken()
 
 
 def test_models_are_listed_by_their_names():
-    listing = GOOGLE.listing()
+    listing = GOOGLE.models_request()
     assert listing
     assert listing.url == ("https://generativelanguage.googleapis.com/v1beta/models?pageSize=1000")
-    vertex = made(Google, project="p", location="l").listing()
+    vertex = make_adapter(Google, project="p", location="l").models_request()
     assert vertex
     assert vertex.url == ("https://l-aiplatform.googleapis.com/v1beta1/publishers/google/models")
-    assert GOOGLE.listed({"models": [{"name": "models/gemini-3"}, {}]}) == ["gemini-3"]
-    assert GOOGLE.listed({"publisherModels": [{"name": "publishers/google/models/g"}]}) == ["g"]
+    assert GOOGLE.decode_models({"models": [{"name": "models/gemini-3"}, {}]}) == ["gemini-3"]
+    assert GOOGLE.decode_models({"publisherModels": [{"name": "publishers/google/models/g"}]}) == ["g"]
 
 
 @pytest.mark.parametrize(
@@ -481,7 +481,7 @@ def test_models_are_listed_by_their_names():
     ],
 )
 def test_effort_is_a_level_or_a_budget(model: str, effort: str, config: dict | None, warned: bool):
-    request = asked(GOOGLE, upstream_model=model, reasoning={"effort": effort})
+    request = encode_request(GOOGLE, upstream_model=model, reasoning={"effort": effort})
     if config and effort != "none":
         config = {"includeThoughts": True} | config
     expected = {"thinkingConfig": config} if config else None
@@ -497,7 +497,7 @@ def test_media_an_old_model_cannot_take_inside_a_response_stand_beside_it():
         {"type": "function_call_output", "call_id": "a", "output": [IMAGE]},
         {"type": "function_call_output", "call_id": "b", "output": '{"at": 12}'},
     ]
-    contents = asked(GOOGLE, upstream_model="gemini-2.5-flash", input=history).body["contents"]
+    contents = encode_request(GOOGLE, upstream_model="gemini-2.5-flash", input=history).body["contents"]
     assert contents[1]["parts"] == [call("time", {}, "a"), call("time", {}, "b")]
     assert contents[2]["parts"] == [
         {"functionResponse": {"id": "a", "name": "time", "response": {"output": ""}}},
@@ -507,7 +507,7 @@ def test_media_an_old_model_cannot_take_inside_a_response_stand_beside_it():
 
 
 def test_instructions_alone_are_what_the_user_says():
-    sent = asked(GOOGLE, instructions="Greet.", input=[{"role": "system", "content": "Now."}])
+    sent = encode_request(GOOGLE, instructions="Greet.", input=[{"role": "system", "content": "Now."}])
     assert sent.body == {
         "contents": [{"role": "user", "parts": [{"text": "Greet."}, {"text": "Now."}]}]
     }
@@ -515,19 +515,19 @@ def test_instructions_alone_are_what_the_user_says():
 
 def test_a_system_message_with_an_image_is_the_users():
     said = [{"type": "input_text", "text": "Our logo:"}, IMAGE]
-    sent = asked(GOOGLE, input=[{"role": "system", "content": said}]).body
+    sent = encode_request(GOOGLE, input=[{"role": "system", "content": said}]).body
     assert sent["contents"][0]["parts"][1]["inlineData"]["mimeType"] == "image/png"
     assert "systemInstruction" not in sent
 
 
 def test_a_conversation_that_begins_with_a_call_is_given_a_beginning():
-    contents = asked(GOOGLE, input=FOREIGN).body["contents"]
+    contents = encode_request(GOOGLE, input=FOREIGN_ITEMS).body["contents"]
     assert [content["role"] for content in contents] == ["user", "model", "user"]
     assert contents[0]["parts"] == [{"text": "Go on."}]
 
 
 def test_before_gemini_3_json_beside_tools_is_a_tool_itself():
-    request = asked(GOOGLE, upstream_model="gemini-2.5-flash", text=FORMAT, tools=[TOOL])
+    request = encode_request(GOOGLE, upstream_model="gemini-2.5-flash", text=FORMAT, tools=[TOOL])
     [offered] = request.body["tools"]
     assert [made["name"] for made in offered["functionDeclarations"]] == [
         "weather",
@@ -535,12 +535,12 @@ def test_before_gemini_3_json_beside_tools_is_a_tool_itself():
     ]
     assert "generationConfig" not in request.body
     answer_of = call("final_answer", {"city": "Paris", "degrees": 21})
-    response = answered(request, streamed(answer(answer_of, finish="STOP")))
+    response = decode_response(request, sse_stream(answer(answer_of, finish="STOP")))
     assert response.output_text == '{"city":"Paris","degrees":21}'
 
 
 def test_a_model_that_lacks_json_beside_tools_gets_the_same():
-    request = asked(
+    request = encode_request(
         GOOGLE,
         capabilities=Capabilities(lacks=frozenset({"tools_with_format"})),
         text=FORMAT,

@@ -2,24 +2,24 @@
 
 import pytest
 
-from antiphon.adapters.google.thinking import SKIP
+from antiphon.adapters.google.thinking import SKIP_SIGNATURE_CHECK
 from antiphon.core.response import Response
-from tests.adapters.gemini import FOREIGN, GEMINI_3, GOOGLE, raw, said
-from tests.adapters.hearing import answered, asked
+from tests.adapters.gemini import FOREIGN_ITEMS, GEMINI_3, GOOGLE, output_as_input, decode_chunks
+from tests.adapters.hearing import decode_response, encode_request
 from tests.adapters.scripts.google import PARIS, ROME, answer, call, thought, whole
 
 
-def replayed(response: Response, *, model: str = GEMINI_3, outputs: bool = True) -> list[dict]:
+def encode_replay(response: Response, *, model: str = GEMINI_3, outputs: bool = True) -> list[dict]:
     """Return the contents that go back when every call has been answered."""
-    back = raw(response)
-    for item in raw(response) if outputs else []:
+    back = output_as_input(response)
+    for item in output_as_input(response) if outputs else []:
         if item["type"] == "function_call":
             output = {"type": "function_call_output", "call_id": item["call_id"], "output": "21"}
             back.append(output)
     if not outputs:
         back.append({"role": "user", "content": "And?"})
     history = [{"role": "user", "content": "Hello"}, *back]
-    return asked(GOOGLE, upstream_model=model, input=history).body["contents"]
+    return encode_request(GOOGLE, upstream_model=model, input=history).body["contents"]
 
 
 ROUNDS = {
@@ -61,10 +61,10 @@ ROUNDS = {
 def test_what_the_model_said_goes_back_exactly_as_it_came(name: str):
     sent = ROUNDS[name]
     for response in (
-        said(*(answer(part) for part in sent), answer(finish="STOP")),
-        answered(asked(GOOGLE), whole(answer(*sent, finish="STOP")), stream=False),
+        decode_chunks(*(answer(part) for part in sent), answer(finish="STOP")),
+        decode_response(encode_request(GOOGLE), whole(answer(*sent, finish="STOP")), stream=False),
     ):
-        question, model, results = replayed(response)
+        question, model, results = encode_replay(response)
         assert question == {"role": "user", "parts": [{"text": "Hello"}]}
         assert model == {"role": "model", "parts": sent}
         calls = [part["functionCall"] for part in sent if "functionCall" in part]
@@ -90,40 +90,40 @@ def test_what_the_model_said_goes_back_exactly_as_it_came(name: str):
     ],
 )
 def test_a_signature_on_a_text_goes_back_on_that_piece_of_it(sent: list[dict]):
-    response = said(*(answer(part) for part in sent), answer(finish="STOP"))
-    assert replayed(response, outputs=False)[1] == {"role": "model", "parts": sent}
+    response = decode_chunks(*(answer(part) for part in sent), answer(finish="STOP"))
+    assert encode_replay(response, outputs=False)[1] == {"role": "model", "parts": sent}
 
 
 def test_a_text_that_was_changed_keeps_its_signature_beside_it():
-    response = said(answer({"text": "Good morning", "thoughtSignature": "c2ln"}, finish="STOP"))
-    message, sealed = raw(response)
+    response = decode_chunks(answer({"text": "Good morning", "thoughtSignature": "c2ln"}, finish="STOP"))
+    message, sealed = output_as_input(response)
     message["content"][0]["text"] = "Hi"
-    contents = asked(GOOGLE, input=[message, sealed, {"role": "user", "content": "?"}]).body[
+    contents = encode_request(GOOGLE, input=[message, sealed, {"role": "user", "content": "?"}]).body[
         "contents"
     ]
     assert contents[0]["parts"] == [{"text": "Hi"}, {"text": "", "thoughtSignature": "c2ln"}]
 
 
 def test_steps_one_after_the_other_keep_their_own_signatures():
-    first = said(answer(call("weather", PARIS, "fc-1", "b25l"), finish="STOP"))
-    second = said(answer(call("weather", ROME, "fc-2", "dHdv"), finish="STOP"))
+    first = decode_chunks(answer(call("weather", PARIS, "fc-1", "b25l"), finish="STOP"))
+    second = decode_chunks(answer(call("weather", ROME, "fc-2", "dHdv"), finish="STOP"))
     history = [
         {"role": "user", "content": "Hello"},
-        *raw(first),
+        *output_as_input(first),
         {"type": "function_call_output", "call_id": "fc-1", "output": '{"degrees": 21}'},
-        *raw(second),
+        *output_as_input(second),
         {"type": "function_call_output", "call_id": "fc-2", "output": "[1]"},
     ]
-    contents = asked(GOOGLE, upstream_model=GEMINI_3, input=history).body["contents"]
+    contents = encode_request(GOOGLE, upstream_model=GEMINI_3, input=history).body["contents"]
     assert contents[1:] == [
         {"role": "model", "parts": [call("weather", PARIS, "fc-1", "b25l")]},
-        given_back("fc-1", "weather", {"degrees": 21}),
+        function_response("fc-1", "weather", {"degrees": 21}),
         {"role": "model", "parts": [call("weather", ROME, "fc-2", "dHdv")]},
-        given_back("fc-2", "weather", {"output": "[1]"}),
+        function_response("fc-2", "weather", {"output": "[1]"}),
     ]
 
 
-def given_back(id: str, name: str, response: dict) -> dict:
+def function_response(id: str, name: str, response: dict) -> dict:
     """What a function gave back, as content."""
     part = {"functionResponse": {"id": id, "name": name, "response": response}}
     return {"role": "user", "parts": [part]}
@@ -143,12 +143,12 @@ def given_back(id: str, name: str, response: dict) -> dict:
 def test_the_first_foreign_call_of_the_turn_asks_not_to_be_checked(
     model: str, turn: str, signed: bool
 ):
-    history = [{"role": "user", "content": "Hello"}, *FOREIGN]
+    history = [{"role": "user", "content": "Hello"}, *FOREIGN_ITEMS]
     if turn == "earlier":
         history += [{"role": "assistant", "content": "Hi."}, {"role": "user", "content": "So?"}]
-    contents = asked(GOOGLE, upstream_model=model, input=history).body["contents"]
+    contents = encode_request(GOOGLE, upstream_model=model, input=history).body["contents"]
     assert contents[1]["parts"] == [
-        call("weather", {"a": 1}, "toolu_|1", SKIP if signed else None),
+        call("weather", {"a": 1}, "toolu_|1", SKIP_SIGNATURE_CHECK if signed else None),
         call("time", {"arguments": "none"}, "toolu_|2"),
     ]
     assert [part["functionResponse"]["name"] for part in contents[2]["parts"]] == [

@@ -14,9 +14,9 @@ from llmock.testing import LLMockServer
 
 from antiphon.adapters.base import Provider
 from antiphon.server.settings import Settings
-from tests.adapters.meaning import Refused, Said, called, message, said
-from tests.asking import ask
-from tests.serving import serving
+from tests.adapters.meaning import ErrorSummary, ResponseSummary, call_summary, message_summary, post_and_summarize
+from tests.asking import post_response
+from tests.serving import run_server
 
 PLACES = {"openai": "openai", "responses": "openai", "anthropic": "anthropic", "google": "gemini"}
 """Each dialect, and what llmock calls the place where it speaks it."""
@@ -50,14 +50,14 @@ def settings(server: LLMockServer, **choices: float) -> Settings:
 
 @pytest.fixture(scope="module")
 def home(llmock_server: LLMockServer) -> Iterator[str]:
-    with serving(settings(llmock_server, retries=0)) as address:
+    with run_server(settings(llmock_server, retries=0)) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
 def patient(llmock_server: LLMockServer) -> Iterator[str]:
     """A server that tries again, soon."""
-    with serving(settings(llmock_server, retries=2, retry_seconds=0.05)) as address:
+    with run_server(settings(llmock_server, retries=2, retry_seconds=0.05)) as address:
         yield address
 
 
@@ -65,7 +65,7 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
-def findings(llmock: LLMock) -> list[str]:
+def find_problems(llmock: LLMock) -> list[str]:
     """Return what llmock holds against us."""
     return [finding.code for finding in llmock.verdict().findings]
 
@@ -77,7 +77,7 @@ def findings(llmock: LLMock) -> list[str]:
 @every_dialect
 def test_words_come_through(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     llmock.reply(TEXT)
-    assert said(home, model=f"{dialect}/some-model", stream=stream) == Said([message(TEXT)])
+    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary([message_summary(TEXT)])
     assert llmock.last_request.model == "some-model"
     llmock.assert_resilient(strict=True)
 
@@ -89,9 +89,9 @@ def test_a_call_is_made_and_its_output_is_answered(
 ) -> None:
     model = f"{dialect}/some-model"
     asked = {"role": "user", "content": "What is the weather?"}
-    made = said(home, model=model, input=[asked], tools=TOOLS, stream=stream)
-    assert made == Said([called("get_weather", {"city": "mock-city"})])
-    first = ask(home, model=model, input=[asked], tools=TOOLS).json()
+    made = post_and_summarize(home, model=model, input=[asked], tools=TOOLS, stream=stream)
+    assert made == ResponseSummary([call_summary("get_weather", {"city": "mock-city"})])
+    first = post_response(home, model=model, input=[asked], tools=TOOLS).json()
     [call] = first["output"]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
     for round in (
@@ -99,11 +99,11 @@ def test_a_call_is_made_and_its_output_is_answered(
         {"input": [output], "previous_response_id": first["id"]},
     ):
         llmock.reset().reply("It is sunny.")
-        answered = said(home, model=model, tools=TOOLS, stream=stream, **round)
-        assert answered == Said([message("It is sunny.")])
+        answered = post_and_summarize(home, model=model, tools=TOOLS, stream=stream, **round)
+        assert answered == ResponseSummary([message_summary("It is sunny.")])
         assert "sunny" in json.dumps(llmock.last_request.body)
-        answered = said(home, model=model, tools=TOOLS, stream=stream, **round)
-        assert isinstance(answered, Said)  # its own words, once it has seen the output
+        answered = post_and_summarize(home, model=model, tools=TOOLS, stream=stream, **round)
+        assert isinstance(answered, ResponseSummary)  # its own words, once it has seen the output
         assert [item[0] for item in answered.items] == ["message"]
 
 
@@ -113,18 +113,18 @@ def test_words_and_calls_come_together(
     home: str, llmock: LLMock, dialect: str, stream: bool
 ) -> None:
     llmock.call_tool("get_weather", PARIS, text="Let me look.")
-    answered = said(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
-    assert answered == Said([message("Let me look."), called("get_weather", PARIS)])
+    answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
+    assert answered == ResponseSummary([message_summary("Let me look."), call_summary("get_weather", PARIS)])
 
 
 @every_dialect
 def test_the_choice_of_a_tool_is_obeyed(home: str, llmock: LLMock, dialect: str) -> None:
     model = f"{dialect}/some-model"
     one = {"type": "function", "name": "get_time"}
-    assert said(home, model=model, tools=TOOLS, tool_choice=one) == Said([called("get_time", {})])
+    assert post_and_summarize(home, model=model, tools=TOOLS, tool_choice=one) == ResponseSummary([call_summary("get_time", {})])
     llmock.reply("No tool.")
-    none = said(home, model=model, tools=TOOLS, tool_choice="none")
-    assert none == Said([message("No tool.")])
+    none = post_and_summarize(home, model=model, tools=TOOLS, tool_choice="none")
+    assert none == ResponseSummary([message_summary("No tool.")])
 
 
 @pytest.mark.parametrize("dialect", ["openai", "responses", "google"])
@@ -138,8 +138,8 @@ def test_a_schema_is_obeyed(home: str, llmock: LLMock, dialect: str) -> None:
         "additionalProperties": False,
     }
     wanted = {"format": {"type": "json_schema", "name": "someone", "schema": schema}}
-    answered = said(home, model=f"{dialect}/some-model", text=wanted)
-    assert isinstance(answered, Said)
+    answered = post_and_summarize(home, model=f"{dialect}/some-model", text=wanted)
+    assert isinstance(answered, ResponseSummary)
     [(_, _, text)] = answered.items
     assert type(json.loads(str(text))["age"]) is int
 
@@ -151,9 +151,9 @@ def test_a_call_that_nobody_can_read_is_passed_on_as_it_is(
 ) -> None:
     """Where arguments are an object on the wire, llmock can only leave them out."""
     llmock.break_tool_call("malformed_arguments")
-    answered = said(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
+    answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
     object_ = dialect == "google" or (dialect == "anthropic" and not stream)
-    assert answered == Said([called("get_weather", {} if object_ else '{"city": "')])
+    assert answered == ResponseSummary([call_summary("get_weather", {} if object_ else '{"city": "')])
 
 
 @both_ways
@@ -162,8 +162,8 @@ def test_a_call_of_a_tool_that_nobody_offered_is_passed_on(
     home: str, llmock: LLMock, dialect: str, stream: bool
 ) -> None:
     llmock.break_tool_call("unknown_tool")
-    answered = said(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
-    assert answered == Said([called("llmock_unknown_tool", {"city": "mock-city"})])
+    answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
+    assert answered == ResponseSummary([call_summary("llmock_unknown_tool", {"city": "mock-city"})])
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def test_an_answer_that_is_too_long_is_incomplete(
 ) -> None:
     """llmock's Responses say `completed` of the message, and in the name of the last event."""
     llmock.add(Reply(text="And so it", finish_reason="length"))
-    assert said(home, model=f"{dialect}/some-model", stream=stream) == Said(
-        [message("And so it", "incomplete")], "incomplete", "max_output_tokens"
+    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary(
+        [message_summary("And so it", "incomplete")], "incomplete", "max_output_tokens"
     )
 
 
@@ -188,8 +188,8 @@ def test_an_answer_that_was_filtered_is_incomplete(
 ) -> None:
     """llmock's Responses have no word for it."""
     llmock.add(Reply(text="And so it", finish_reason="content_filter"))
-    assert said(home, model=f"{dialect}/some-model", stream=stream) == Said(
-        [message("And so it", "incomplete")], "incomplete", "content_filter"
+    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary(
+        [message_summary("And so it", "incomplete")], "incomplete", "content_filter"
     )
 
 
@@ -209,8 +209,8 @@ def test_a_refusal_keeps_its_status_and_its_advice(
     home: str, llmock: LLMock, dialect: str, status: int, stream: bool
 ) -> None:
     llmock.fail(status, message="No.", retry_after=7 if status == 429 else None)
-    answered = said(home, model=f"{dialect}/some-model", stream=stream)
-    assert isinstance(answered, Refused)
+    answered = post_and_summarize(home, model=f"{dialect}/some-model", stream=stream)
+    assert isinstance(answered, ErrorSummary)
     assert (answered.status, answered.message) == (status, f"{dialect}: No.")
     assert answered.after == ("7" if status == 429 else None)
     assert answered.type in TYPES[status]
@@ -219,15 +219,15 @@ def test_a_refusal_keeps_its_status_and_its_advice(
 @every_dialect
 def test_advice_to_the_millisecond_is_passed_on(home: str, llmock: LLMock, dialect: str) -> None:
     llmock.rate_limit(retry_after=0.3)
-    headers = ask(home, model=f"{dialect}/some-model").headers
+    headers = post_response(home, model=f"{dialect}/some-model").headers
     assert (headers["retry-after"], headers["retry-after-ms"]) == ("1", "300")
 
 
 @every_dialect
 def test_an_overloaded_provider_is_unavailable(home: str, llmock: LLMock, dialect: str) -> None:
     llmock.fail(529)
-    answered = said(home, model=f"{dialect}/some-model")
-    assert isinstance(answered, Refused)
+    answered = post_and_summarize(home, model=f"{dialect}/some-model")
+    assert isinstance(answered, ErrorSummary)
     assert answered.status == 503
 
 
@@ -241,8 +241,8 @@ def test_a_stream_that_breaks_never_completes(
     home: str, llmock: LLMock, dialect: str, fault: str, after: int
 ) -> None:
     getattr(llmock.reply(TEXT), fault)(after_chunks=after)
-    answered = said(home, model=f"{dialect}/some-model", stream=True)
-    assert isinstance(answered, Said)
+    answered = post_and_summarize(home, model=f"{dialect}/some-model", stream=True)
+    assert isinstance(answered, ResponseSummary)
     invalid = ("failed", "upstream_invalid")
     assert (answered.status, answered.error) == (invalid if fault == "corrupt" else CUT)
     for kind, status, text in answered.items:
@@ -257,9 +257,9 @@ def test_a_call_that_breaks_never_completes(
     home: str, llmock: LLMock, dialect: str, after: int, fault: str
 ) -> None:
     getattr(llmock.call_tool("get_weather", PARIS), fault)(after_chunks=after)
-    answered = said(home, model=f"{dialect}/some-model", tools=TOOLS, stream=True)
-    assert answered == Said(
-        [called("get_weather", '{"city": "Pa', "incomplete")], "failed", error="upstream_cut"
+    answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=True)
+    assert answered == ResponseSummary(
+        [call_summary("get_weather", '{"city": "Pa', "incomplete")], "failed", error="upstream_cut"
     )
 
 
@@ -270,21 +270,21 @@ def test_a_call_that_breaks_never_completes(
 def test_a_slow_answer_is_waited_for(home: str, llmock: LLMock, dialect: str) -> None:
     model = f"{dialect}/some-model"
     llmock.reply(TEXT, times=3).delay(0.1)
-    assert said(home, model=model) == Said([message(TEXT)])
+    assert post_and_summarize(home, model=model) == ResponseSummary([message_summary(TEXT)])
     llmock.slow_first_token(0.1)
-    assert said(home, model=model, stream=True) == Said([message(TEXT)])
+    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary([message_summary(TEXT)])
     llmock.stall(after_chunks=3, seconds=0.1)
-    assert said(home, model=model, stream=True) == Said([message(TEXT)])
+    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary([message_summary(TEXT)])
 
 
 def test_a_stream_that_stalls_is_left(llmock_server: LLMockServer, llmock: LLMock) -> None:
-    with serving(settings(llmock_server, idle_seconds=0.1)) as address:
+    with run_server(settings(llmock_server, idle_seconds=0.1)) as address:
         for dialect in DIALECTS:
             llmock.reset().reply(TEXT).stall(after_chunks=1, seconds=5)
-            answered = said(address, model=f"{dialect}/some-model", stream=True)
-            assert isinstance(answered, Said)
+            answered = post_and_summarize(address, model=f"{dialect}/some-model", stream=True)
+            assert isinstance(answered, ResponseSummary)
             assert answered.status == "failed"
-            assert "no_read_timeout" not in findings(llmock)
+            assert "no_read_timeout" not in find_problems(llmock)
 
 
 # --- llmock's verdict on us -----------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_stream_that_stalls_is_left(llmock_server: LLMockServer, llmock: LLMoc
 @every_dialect
 def test_we_wait_as_long_as_we_are_asked_to(patient: str, llmock: LLMock, dialect: str) -> None:
     llmock.rate_limit(retry_after=0.3).reply(TEXT)
-    assert said(patient, model=f"{dialect}/some-model") == Said([message(TEXT)])
+    assert post_and_summarize(patient, model=f"{dialect}/some-model") == ResponseSummary([message_summary(TEXT)])
     assert len(llmock.requests) == 2
     llmock.assert_resilient(strict=True)
 
@@ -304,8 +304,8 @@ def test_we_try_again_what_may_succeed(
     patient: str, llmock: LLMock, dialect: str, stream: bool
 ) -> None:
     llmock.fail(500).reply(TEXT)
-    answered = said(patient, model=f"{dialect}/some-model", stream=stream)
-    assert answered == Said([message(TEXT)])
+    answered = post_and_summarize(patient, model=f"{dialect}/some-model", stream=stream)
+    assert answered == ResponseSummary([message_summary(TEXT)])
     assert len(llmock.requests) == 2
     llmock.assert_resilient(strict=True)
 
@@ -313,8 +313,8 @@ def test_we_try_again_what_may_succeed(
 @every_dialect
 def test_we_give_up_in_the_end(patient: str, llmock: LLMock, dialect: str) -> None:
     llmock.outage(status=502)
-    answered = said(patient, model=f"{dialect}/some-model")
-    assert isinstance(answered, Refused)
+    answered = post_and_summarize(patient, model=f"{dialect}/some-model")
+    assert isinstance(answered, ErrorSummary)
     assert (answered.status, len(llmock.requests)) == (502, 3)
     llmock.assert_resilient()
 
@@ -325,8 +325,8 @@ def test_we_never_repeat_what_cannot_succeed(
     patient: str, llmock: LLMock, dialect: str, status: int
 ) -> None:
     llmock.fail(status, times=None)
-    answered = said(patient, model=f"{dialect}/some-model")
-    assert isinstance(answered, Refused)
+    answered = post_and_summarize(patient, model=f"{dialect}/some-model")
+    assert isinstance(answered, ErrorSummary)
     assert (answered.status, len(llmock.requests)) == (status, 1)
     llmock.assert_resilient(strict=True)
 
@@ -337,7 +337,7 @@ def test_a_cut_is_told_though_llmock_cannot_see_it(
 ) -> None:
     """It wants a cut stream asked for again; what has begun cannot be, and the client is told."""
     llmock.reply(TEXT).truncate(after_chunks=5)
-    answered = said(patient, model=f"{dialect}/some-model", stream=True)
-    assert isinstance(answered, Said)
+    answered = post_and_summarize(patient, model=f"{dialect}/some-model", stream=True)
+    assert isinstance(answered, ResponseSummary)
     assert (answered.status, answered.error) == CUT
-    assert findings(llmock) == ["truncated_stream_accepted"]
+    assert find_problems(llmock) == ["truncated_stream_accepted"]

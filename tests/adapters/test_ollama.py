@@ -13,13 +13,13 @@ from antiphon.core import parts
 from antiphon.core.errors import RequestError
 from antiphon.core.items import FunctionCall, Message, Reasoning
 from antiphon.core.response import Response
-from antiphon.core.value import plain
-from tests.adapters.hearing import answered, asked, heard, made
-from tests.adapters.scripts import FORMAT, NAMES, SCHEMA, TOOL, Seen
-from tests.adapters.scripts.ollama import SCENES, call, ended, line, said
-from tests.upstream import ndjson, upstream, whole
+from antiphon.core.value import to_builtins
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, make_adapter
+from tests.adapters.scripts import FORMAT, NAMES, SCHEMA, TOOL, Summary
+from tests.adapters.scripts.ollama import SCENES, call, last_line, line, message_line
+from tests.upstream import ndjson_answer, scripted_upstream, json_answer
 
-OLLAMA = made(Ollama)
+OLLAMA = make_adapter(Ollama)
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
 IMAGE = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}
 PLAIN_TOOL = {
@@ -34,14 +34,14 @@ PLAIN_TOOL = {
 }
 
 
-def seen(response: Response, named: Seen) -> Seen:
+def summarize(response: Response, named: Summary) -> Summary:
     """Return what a response means; calls whose provider gave no id have none here either."""
     usage = response.usage
     assert usage
     details = response.incomplete_details
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
     ids = [id for id, *_ in named.calls] or [""] * len(calls)
-    return Seen(
+    return Summary(
         text=response.output_text,
         calls=[
             (call.call_id if id else "", call.name, json.loads(call.arguments))
@@ -61,7 +61,7 @@ def seen(response: Response, named: Seen) -> Seen:
     )
 
 
-def items(response: Response) -> list[object]:
+def items_without_ids(response: Response) -> list[object]:
     """Return the output without what is ours alone: its ids."""
     told = []
     for item in response.output:
@@ -85,40 +85,40 @@ def test_every_scene_is_played_that_the_dialect_has():
 @pytest.mark.parametrize("pieces", [0, 1, 7])
 def test_a_stream_means_what_it_should(name: str, pieces: int):
     scene = SCENES[name]
-    response = answered(asked(OLLAMA, stream=True, **scene.request), scene.stream, pieces=pieces)
-    assert seen(response, scene.seen) == scene.seen
+    response = decode_response(encode_request(OLLAMA, stream=True, **scene.request), scene.stream, pieces=pieces)
+    assert summarize(response, scene.expected) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    whole_answer = answered(asked(OLLAMA, **scene.request), scene.whole, stream=False)
-    streamed = answered(asked(OLLAMA, stream=True, **scene.request), scene.stream)
-    assert seen(whole_answer, scene.seen) == scene.seen
-    assert items(whole_answer) == items(streamed)
+    whole_answer = decode_response(encode_request(OLLAMA, **scene.request), scene.whole, stream=False)
+    streamed = decode_response(encode_request(OLLAMA, stream=True, **scene.request), scene.stream)
+    assert summarize(whole_answer, scene.expected) == scene.expected
+    assert items_without_ids(whole_answer) == items_without_ids(streamed)
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_ollamas_own_client_reads_the_same_lines(name: str):
     scene = SCENES[name]
-    with upstream(ndjson(scene.stream)) as provider, ollama.Client(host=provider.url) as client:
+    with scripted_upstream(ndjson_answer(scene.stream)) as provider, ollama.Client(host=provider.url) as client:
         lines = list(client.chat("qwen3:8b", [{"role": "user", "content": "Hi"}], stream=True))
-    assert their_view(lines) == without_ids(scene.seen)
+    assert summarize_sdk(lines) == without_ids(scene.expected)
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_ollamas_own_client_reads_the_same_whole_answer(name: str):
     scene = SCENES[name]
-    answer_bytes = whole(json.loads(scene.whole))
-    with upstream(answer_bytes) as provider, ollama.Client(host=provider.url) as client:
+    answer_bytes = json_answer(json.loads(scene.whole))
+    with scripted_upstream(answer_bytes) as provider, ollama.Client(host=provider.url) as client:
         answer = client.chat("qwen3:8b", [{"role": "user", "content": "Hi"}])
-    assert their_view([answer]) == without_ids(scene.seen)
+    assert summarize_sdk([answer]) == without_ids(scene.expected)
 
 
-def their_view(lines: list[ollama.ChatResponse]) -> Seen:
+def summarize_sdk(lines: list[ollama.ChatResponse]) -> Summary:
     last = lines[-1]
     length = last.done_reason == "length"
-    return Seen(
+    return Summary(
         text="".join(part.message.content or "" for part in lines),
         calls=[
             ("", call.function.name, dict(call.function.arguments))
@@ -134,26 +134,26 @@ def their_view(lines: list[ollama.ChatResponse]) -> Seen:
     )
 
 
-def without_ids(seen: Seen) -> Seen:
+def without_ids(seen: Summary) -> Summary:
     """Their client shows no ids of calls."""
-    return Seen(**{**vars(seen), "calls": [("", name, args) for _, name, args in seen.calls]})
+    return Summary(**{**vars(seen), "calls": [("", name, args) for _, name, args in seen.calls]})
 
 
 def test_a_stop_after_calls_is_told_as_calls():
-    told = heard(asked(OLLAMA, tools=[TOOL]), SCENES["call"].stream)
+    told = decode_parts(encode_request(OLLAMA, tools=[TOOL]), SCENES["call"].stream)
     assert told[-1] == parts.Finish("tool_calls", "stop")
 
 
 def test_calls_whose_index_starts_again_stay_apart_and_get_ids():
-    response = answered(asked(OLLAMA, tools=[TOOL]), SCENES["parallel_calls"].stream)
+    response = decode_response(encode_request(OLLAMA, tools=[TOOL]), SCENES["parallel_calls"].stream)
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
     assert len({call.call_id for call in calls}) == 2
     assert [call.arguments for call in calls] == ['{"city":"Paris"}', '{"city":"Oslo"}']
 
 
 def test_arguments_in_a_string_are_taken_as_they_are():
-    spoken = said(tool_calls=[call("weather", '{"city":"Oslo"}')])  # type: ignore[arg-type]
-    response = answered(asked(OLLAMA, tools=[TOOL]), spoken + ended())
+    spoken = message_line(tool_calls=[call("weather", '{"city":"Oslo"}')])  # type: ignore[arg-type]
+    response = decode_response(encode_request(OLLAMA, tools=[TOOL]), spoken + last_line())
     assert [i.arguments for i in response.output if isinstance(i, FunctionCall)] == [
         '{"city":"Oslo"}'
     ]
@@ -161,14 +161,14 @@ def test_arguments_in_a_string_are_taken_as_they_are():
 
 @pytest.mark.parametrize("reason", [*REASONS, "", "something new"])
 def test_every_reason_ends_the_response(reason: str):
-    told = heard(asked(OLLAMA), said("Hi") + ended(reason=reason))
+    told = decode_parts(encode_request(OLLAMA), message_line("Hi") + last_line(reason=reason))
     assert told[-1] == parts.Finish(REASONS.get(reason, "stop"), reason)
 
 
 def test_log_probabilities_are_told_with_their_bytes():
     weighed = {"token": "Hé", "logprob": -0.1, "top_logprobs": [{"token": "H", "logprob": -2.0}]}
-    body = line(message={"content": "Hé"}, logprobs=[weighed], done=False) + ended()
-    response = answered(asked(OLLAMA, top_logprobs=1), body)
+    body = line(message={"content": "Hé"}, logprobs=[weighed], done=False) + last_line()
+    response = decode_response(encode_request(OLLAMA, top_logprobs=1), body)
     message = response.output[0]
     assert isinstance(message, Message)
     (logprob,) = message.content[0].logprobs  # type: ignore[union-attr]
@@ -178,28 +178,28 @@ def test_log_probabilities_are_told_with_their_bytes():
 
 def test_what_is_not_known_is_ignored():
     body = line(message={"content": "Hi", "images": ["aGk="], "mood": 1}, done=False, remote=1)
-    body += line(done=False) + b"\n" + line(message=None, done=False) + ended({"content": None})
-    assert answered(asked(OLLAMA), body).output_text == "Hi"
+    body += line(done=False) + b"\n" + line(message=None, done=False) + last_line({"content": None})
+    assert decode_response(encode_request(OLLAMA), body).output_text == "Hi"
 
 
 @given(cuts=st.lists(st.integers(1, 400), max_size=6))
 def test_however_the_bytes_are_cut_the_parts_are_the_same(cuts: list[int]):
     body = SCENES["thinking_and_call"].stream
-    decoder = asked(OLLAMA, tools=[TOOL]).decoder
+    decoder = encode_request(OLLAMA, tools=[TOOL]).decoder
     told, rest = [], body
     for cut in cuts:
         told += decoder.feed(rest[:cut])
         rest = rest[cut:]
     told += decoder.feed(rest) + decoder.close()
-    assert told == heard(asked(OLLAMA, tools=[TOOL]), body)
+    assert told == decode_parts(encode_request(OLLAMA, tools=[TOOL]), body)
 
 
 # --- answers that go wrong ---
 
 
-@pytest.mark.parametrize("before", [b"", said("Hel")])
+@pytest.mark.parametrize("before", [b"", message_line("Hel")])
 def test_an_error_in_the_stream_is_a_failure(before: bytes):
-    response = answered(asked(OLLAMA), before + b'{"error":"the runner has stopped"}\n')
+    response = decode_response(encode_request(OLLAMA), before + b'{"error":"the runner has stopped"}\n')
     assert response.status == "failed"
     assert response.error
     assert response.error.message == "ollama: the runner has stopped"
@@ -207,14 +207,14 @@ def test_an_error_in_the_stream_is_a_failure(before: bytes):
 
 
 def test_a_stream_without_its_last_line_was_cut():
-    response = answered(asked(OLLAMA), said("Hel") + said("lo"))
+    response = decode_response(encode_request(OLLAMA), message_line("Hel") + message_line("lo"))
     assert (response.status, response.error.code) == ("failed", "upstream_cut")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"\xff\xfe\x00", b"[1]\n", b'{"message":3}\n', b"{"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_bytes_that_cannot_be_read_are_a_failure(body: bytes, stream: bool):
-    response = answered(asked(OLLAMA), body, stream=stream)
+    response = decode_response(encode_request(OLLAMA), body, stream=stream)
     assert (response.status, response.error.code) == ("failed", "upstream_invalid")  # type: ignore[union-attr]
 
 
@@ -238,7 +238,7 @@ def test_bytes_that_cannot_be_read_are_a_failure(body: bytes, stream: bool):
 def test_a_refusal_is_told_in_ollamas_words(
     status: int, body: dict, type: str, code: str | None, message: str
 ):
-    error = OLLAMA.error(status, {"retry-after": "3"}, json.dumps(body).encode())
+    error = OLLAMA.decode_error(status, {"retry-after": "3"}, json.dumps(body).encode())
     payload = error.payload
     assert (error.status, payload.type, payload.code) == (status, type, code)
     assert payload.message.startswith(f"ollama: {message}")
@@ -248,16 +248,16 @@ def test_a_refusal_is_told_in_ollamas_words(
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>"])
 def test_a_refusal_without_words_is_told_all_the_same(body: bytes):
-    error = OLLAMA.error(502, {}, body)
+    error = OLLAMA.decode_error(502, {}, body)
     assert str(error) == "ollama: answered 502 and did not say why."
 
 
 # --- requests ---
 
 
-def sent_by_them(**fields: object) -> dict:
+def sdk_request(**fields: object) -> dict:
     """Return what Ollama's own client sends."""
-    with upstream(ndjson(ended())) as provider:
+    with scripted_upstream(ndjson_answer(last_line())) as provider:
         with ollama.Client(host=provider.url) as client:
             answer = client.chat("qwen3:8b", **fields)  # type: ignore[arg-type]
             if fields.get("stream"):
@@ -265,9 +265,9 @@ def sent_by_them(**fields: object) -> dict:
         return provider.requests[0].json
 
 
-def sent_by_us(**fields: object) -> dict:
+def our_request(**fields: object) -> dict:
     """Return what we send, without what their client cannot say: ids of calls, `truncate`."""
-    request = asked(OLLAMA, upstream_model="qwen3:8b", capabilities=None, **fields)
+    request = encode_request(OLLAMA, upstream_model="qwen3:8b", capabilities=None, **fields)
     assert request.sent.url == "http://127.0.0.1:11434/api/chat"
     body = json.loads(json.dumps(request.body))
     assert body.pop("truncate") is False
@@ -390,8 +390,8 @@ SAME_REQUESTS = {
 @pytest.mark.parametrize("name", SAME_REQUESTS)
 def test_we_send_what_ollamas_own_client_sends(name: str):
     ours, theirs = SAME_REQUESTS[name]
-    expected = sent_by_them(**theirs)
-    body = sent_by_us(**ours)
+    expected = sdk_request(**theirs)
+    body = our_request(**ours)
     assert {"tools": []} | body == {"tools": []} | expected
 
 
@@ -406,13 +406,13 @@ def test_we_send_what_ollamas_own_client_sends(name: str):
     ],
 )
 def test_gpt_oss_thinks_in_three_levels(effort: str, level: str, warned: int):
-    request = asked(OLLAMA, upstream_model="gpt-oss:120b-cloud", reasoning={"effort": effort})
+    request = encode_request(OLLAMA, upstream_model="gpt-oss:120b-cloud", reasoning={"effort": effort})
     assert request.body["think"] == level
     assert len(request.warnings) == warned
 
 
 def test_other_models_think_or_do_not_and_the_client_is_told():
-    request = asked(OLLAMA, upstream_model="qwen3:8b", reasoning={"effort": "low"})
+    request = encode_request(OLLAMA, upstream_model="qwen3:8b", reasoning={"effort": "low"})
     assert request.body["think"] is True
     assert [(w.code, w.param) for w in request.warnings] == [
         ("approximated_parameter", "reasoning.effort")
@@ -420,13 +420,13 @@ def test_other_models_think_or_do_not_and_the_client_is_told():
 
 
 def test_what_was_not_asked_for_is_not_sent():
-    request = asked(OLLAMA, reasoning={"summary": "auto"})
+    request = encode_request(OLLAMA, reasoning={"summary": "auto"})
     assert set(request.body) == {"model", "messages", "stream", "truncate"}
     assert [w.param for w in request.warnings] == ["reasoning.summary"]
 
 
 def test_a_history_may_be_cut_only_if_the_client_says_so():
-    assert "truncate" not in asked(OLLAMA, truncation="auto").body
+    assert "truncate" not in encode_request(OLLAMA, truncation="auto").body
 
 
 def test_an_output_has_the_name_of_the_call_before_it_also_if_its_id_comes_again():
@@ -435,16 +435,16 @@ def test_an_output_has_the_name_of_the_call_before_it_also_if_its_id_comes_again
         call = {"type": "function_call", "call_id": "call_0", "name": name, "arguments": "{}"}
         history += [call, {"type": "function_call_output", "call_id": "call_0", "output": name}]
         history.append(USER)
-    messages = asked(OLLAMA, input=history).body["messages"]
+    messages = encode_request(OLLAMA, input=history).body["messages"]
     told = [(m["tool_name"], m["content"]) for m in messages if m["role"] == "tool"]
     assert told == [("weather", "weather"), ("time", "time")]
 
 
 def test_thinking_goes_back_with_its_calls_and_nowhere_else():
-    response = answered(asked(OLLAMA, tools=[TOOL]), SCENES["thinking_and_call"].stream)
+    response = decode_response(encode_request(OLLAMA, tools=[TOOL]), SCENES["thinking_and_call"].stream)
     output = {"type": "function_call_output", "call_id": "call_1", "output": "sun"}
-    history = [USER, *(plain(item) for item in response.output), output]
-    assert asked(OLLAMA, tools=[TOOL], input=history).body["messages"][1:] == [
+    history = [USER, *(to_builtins(item) for item in response.output), output]
+    assert encode_request(OLLAMA, tools=[TOOL], input=history).body["messages"][1:] == [
         {
             "role": "assistant",
             "thinking": "Paris is a city.",
@@ -454,9 +454,9 @@ def test_thinking_goes_back_with_its_calls_and_nowhere_else():
         },
         {"role": "tool", "tool_name": "weather", "tool_call_id": "call_1", "content": "sun"},
     ]
-    spoken = answered(asked(OLLAMA), said(thinking="Hm.") + said("Hello!") + ended())
-    history = [USER, *(plain(item) for item in spoken.output), USER]
-    assert asked(OLLAMA, input=history).body["messages"][1] == {
+    spoken = decode_response(encode_request(OLLAMA), message_line(thinking="Hm.") + message_line("Hello!") + last_line())
+    history = [USER, *(to_builtins(item) for item in spoken.output), USER]
+    assert encode_request(OLLAMA, input=history).body["messages"][1] == {
         "role": "assistant",
         "content": "Hello!",
     }
@@ -469,23 +469,23 @@ def test_thinking_of_others_is_left_out():
         "summary": [],
         "content": [{"type": "reasoning_text", "text": "Hm."}],
     }
-    request = asked(OLLAMA, input=[USER, thought, *HISTORY[1:]])
-    assert request.body["messages"][1:] == asked(OLLAMA, input=HISTORY).body["messages"][1:]
+    request = encode_request(OLLAMA, input=[USER, thought, *HISTORY[1:]])
+    assert request.body["messages"][1:] == encode_request(OLLAMA, input=HISTORY).body["messages"][1:]
 
 
 def test_a_turn_in_which_nothing_was_said_is_left_out():
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     silent = {"role": "assistant", "content": ""}
-    sent = asked(OLLAMA, input=[USER, thought, USER, silent, USER]).body["messages"]
+    sent = encode_request(OLLAMA, input=[USER, thought, USER, silent, USER]).body["messages"]
     assert sent == [{"role": "user", "content": "Hello"}] * 3
     with pytest.raises(RequestError) as refused:
-        asked(OLLAMA, input=[thought])
+        encode_request(OLLAMA, input=[thought])
     assert refused.value.payload.param == "input"
 
 
 def test_thinking_after_words_is_marked_again():
-    body = said(thinking="a") + said("b") + said(thinking="c") + said(thinking="d") + ended()
-    told = [part for part in heard(asked(OLLAMA), body) if isinstance(part, parts.Reasoning)]
+    body = message_line(thinking="a") + message_line("b") + message_line(thinking="c") + message_line(thinking="d") + last_line()
+    told = [part for part in decode_parts(encode_request(OLLAMA), body) if isinstance(part, parts.Reasoning)]
     assert [(part.text, bool(part.encrypted_content)) for part in told] == [
         ("a", True),
         ("c", True),
@@ -505,7 +505,7 @@ def test_thinking_after_words_is_marked_again():
 def test_odd_arguments_of_other_models_become_objects(arguments: str, sent: dict):
     odd = {"type": "function_call", "call_id": "f/1", "name": "f", "arguments": arguments}
     output = {"type": "function_call_output", "call_id": "f/1", "output": "ok"}
-    message = asked(OLLAMA, input=[USER, odd, output]).body["messages"][1]
+    message = encode_request(OLLAMA, input=[USER, odd, output]).body["messages"][1]
     assert message["tool_calls"] == [{"id": "f/1", "function": {"name": "f", "arguments": sent}}]
 
 
@@ -516,17 +516,17 @@ def test_tools_that_may_not_be_called_are_not_shown():
         "tools": [{"type": "function", "name": "weather"}],
     }
     other = {"type": "function", "name": "other"}
-    request = asked(OLLAMA, tools=[PLAIN_TOOL, other], tool_choice=allowed)
+    request = encode_request(OLLAMA, tools=[PLAIN_TOOL, other], tool_choice=allowed)
     assert request.body["tools"] == [THEIR_TOOL]
 
 
 def test_json_beside_tools_may_come_through_a_tool_of_its_own():
-    request = asked(OLLAMA, tools=[TOOL], text=FORMAT)
+    request = encode_request(OLLAMA, tools=[TOOL], text=FORMAT)
     assert "format" not in request.body
     assert [t["function"]["name"] for t in request.body["tools"]] == ["weather", "final_answer"]
     report = {"city": "Paris", "degrees": 21}
-    body = said(tool_calls=[call("final_answer", report)]) + ended()
-    response = answered(request, body)
+    body = message_line(tool_calls=[call("final_answer", report)]) + last_line()
+    response = decode_response(request, body)
     assert (response.status, json.loads(response.output_text)) == ("completed", report)
 
 
@@ -534,16 +534,16 @@ def test_json_beside_tools_may_come_through_a_tool_of_its_own():
 
 
 def test_models_are_listed():
-    listing = OLLAMA.listing()
+    listing = OLLAMA.models_request()
     assert listing
     assert (listing.method, listing.url) == ("GET", "http://127.0.0.1:11434/api/tags")
-    assert OLLAMA.listed({"models": [{"name": "qwen3:8b"}, {"model": "x"}, 3]}) == ["qwen3:8b"]
+    assert OLLAMA.decode_models({"models": [{"name": "qwen3:8b"}, {"model": "x"}, 3]}) == ["qwen3:8b"]
 
 
 @pytest.mark.parametrize("end", ["", "/", "/api", "/api/", "/v1", "/v1/"])
 def test_the_address_may_end_as_its_makers_write_it(end: str):
-    there = made(Ollama, base_url=f"https://ollama.com{end}")
-    assert asked(there).sent.url == "https://ollama.com/api/chat"
-    listing = there.listing()
+    there = make_adapter(Ollama, base_url=f"https://ollama.com{end}")
+    assert encode_request(there).sent.url == "https://ollama.com/api/chat"
+    listing = there.models_request()
     assert listing
     assert listing.url == "https://ollama.com/api/tags"

@@ -7,13 +7,13 @@ import pytest
 from antiphon.adapters.base import Capabilities
 from antiphon.core import parts
 from antiphon.core.errors import RequestError
-from tests.adapters.everywhere import house, in_one_piece
-from tests.adapters.hearing import asked
+from tests.adapters.everywhere import serve_providers, whole_answer
+from tests.adapters.hearing import encode_request
 from tests.adapters.scripts import TOOL
 from tests.adapters.scripts.ollama import SCENES
 from tests.adapters.test_ollama import IMAGE, OLLAMA, PIXEL, USER
-from tests.asking import ask
-from tests.upstream import whole
+from tests.asking import post_response
+from tests.upstream import json_answer
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from tests.upstream import whole
     ],
 )
 def test_what_changes_no_meaning_is_left_out_with_a_warning(fields: dict, param: str):
-    request = asked(OLLAMA, **fields)
+    request = encode_request(OLLAMA, **fields)
     assert [warning.param for warning in request.warnings] == [param]
     assert set(request.body) == {"model", "messages", "stream", "truncate"}
 
@@ -82,24 +82,24 @@ def test_what_changes_no_meaning_is_left_out_with_a_warning(fields: dict, param:
 )
 def test_what_changes_the_meaning_is_refused(fields: dict, param: str):
     with pytest.raises(RequestError) as refused:
-        asked(OLLAMA, **fields)
+        encode_request(OLLAMA, **fields)
     assert refused.value.payload.param == param
 
 
 def test_a_model_that_cannot_think_is_not_asked_to():
     lacking = Capabilities(lacks=frozenset({"reasoning"}))
-    request = asked(OLLAMA, reasoning={"effort": "high"}, capabilities=lacking)
+    request = encode_request(OLLAMA, reasoning={"effort": "high"}, capabilities=lacking)
     assert "think" not in request.body
     assert [w.param for w in request.warnings] == ["reasoning"]
 
 
 def test_a_model_that_says_it_cannot_think_is_asked_again_without_and_from_then_on():
-    refusal = whole({"error": '"gemma3" does not support thinking'}, 400)
+    refusal = json_answer({"error": '"gemma3" does not support thinking'}, 400)
     wish = {"model": "ollama/gemma3", "reasoning": {"effort": "low"}}
-    with house(["ollama"]) as served:
+    with serve_providers(["ollama"]) as served:
         there = served.upstreams["ollama"]
-        there.play(refusal, in_one_piece(SCENES["text"]))
-        answers = [ask(served.address, **wish).json() for _ in range(2)]
+        there.play(refusal, whole_answer(SCENES["text"]))
+        answers = [post_response(served.address, **wish).json() for _ in range(2)]
     assert ["think" in sent.json for sent in there.requests] == [True, False, False]
     for answer in answers:
         assert answer["status"] == "completed"
@@ -115,20 +115,20 @@ def test_a_model_that_says_it_cannot_think_is_asked_again_without_and_from_then_
     ],
 )
 def test_any_other_refusal_is_the_answer(status: int, words: str):
-    error = OLLAMA.error(status, {}, json.dumps({"error": words}).encode())
-    assert OLLAMA.instead(error) is None
+    error = OLLAMA.decode_error(status, {}, json.dumps({"error": words}).encode())
+    assert OLLAMA.fallback_adapter(error) is None
 
 
 def test_a_model_that_refuses_once_more_is_not_asked_a_third_time():
-    error = OLLAMA.error(400, {}, b'{"error": "x does not support thinking"}')
-    other = OLLAMA.instead(error)
+    error = OLLAMA.decode_error(400, {}, b'{"error": "x does not support thinking"}')
+    other = OLLAMA.fallback_adapter(error)
     assert other
-    assert other.instead(error) is None
+    assert other.fallback_adapter(error) is None
 
 
 def test_the_detail_of_an_image_is_left_out_with_a_warning():
     pieces = [IMAGE | {"detail": "high"}, IMAGE]
-    asking = asked(OLLAMA, input=[{"role": "user", "content": pieces}])
+    asking = encode_request(OLLAMA, input=[{"role": "user", "content": pieces}])
     assert asking.body["messages"][0]["images"] == [PIXEL, PIXEL]
     message = "Images have no 'detail' at ollama; it was not sent."
     place = "input[0].content[0].detail"

@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.adapters.base import Adapter
-from antiphon.adapters.carry import ALL
+from antiphon.adapters.carry import ALL_FEATURES
 from antiphon.adapters.openai import REASONS, OpenAI
 from antiphon.core import parts
 from antiphon.core.items import Message, Reasoning
-from antiphon.core.value import plain
-from antiphon.wire.chat_messages import CUSTOM_OUTPUT
-from tests.adapters.chatting import HELLO, items, played, quiet, sdk_view, texts, view
-from tests.adapters.hearing import answered, asked, heard, made
+from antiphon.core.value import to_builtins
+from antiphon.wire.chat_messages import CUSTOM_TOOL_CALL_OUTPUT
+from tests.adapters.chatting import HELLO, items_without_ids, whole_answer, sdk_options, summarize_sdk, join_text, summarize_bytes
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, make_adapter
 from tests.adapters.scripts import NAMES, TIME, TOOL
 from tests.adapters.scripts.openai import BERLIN, SCENES
-from tests.upstream import sse, upstream
+from tests.upstream import sse_answer, scripted_upstream
 
-OPENAI = made(OpenAI)
-LOCAL = made(OpenAI, base_url="http://localhost:8000/v1/")
-MISTRAL = made(OpenAI, base_url="https://api.mistral.ai/v1")
+OPENAI = make_adapter(OpenAI)
+LOCAL = make_adapter(OpenAI, base_url="http://localhost:8000/v1/")
+MISTRAL = make_adapter(OpenAI, base_url="https://api.mistral.ai/v1")
 TIMER = {"type": "function", "function": {k: v for k, v in TIME.items() if k != "type"}}
 
 
@@ -38,55 +38,55 @@ def test_every_scene_is_played():
 @pytest.mark.parametrize("pieces", [0, 1, 7])
 def test_a_stream_means_what_it_should(name: str, pieces: int):
     scene = SCENES[name]
-    asking = asked(OPENAI, stream=True, **scene.request)
-    assert view(asking, scene.stream, pieces=pieces) == scene.seen
+    asking = encode_request(OPENAI, stream=True, **scene.request)
+    assert summarize_bytes(asking, scene.stream, pieces=pieces) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    assert view(asked(OPENAI, **scene.request), scene.whole, stream=False) == scene.seen
-    answer = answered(asked(OPENAI, **scene.request), scene.whole, stream=False)
-    streamed = answered(asked(OPENAI, stream=True, **scene.request), scene.stream)
-    assert items(answer) == items(streamed)
+    assert summarize_bytes(encode_request(OPENAI, **scene.request), scene.whole, stream=False) == scene.expected
+    answer = decode_response(encode_request(OPENAI, **scene.request), scene.whole, stream=False)
+    streamed = decode_response(encode_request(OPENAI, stream=True, **scene.request), scene.stream)
+    assert items_without_ids(answer) == items_without_ids(streamed)
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_openais_own_sdk_sees_the_same(name: str):
     scene = SCENES[name]
-    end = scene.seen.status, scene.seen.reason
-    answers = sse(scene.stream), played(scene.whole)
-    with upstream(*answers) as provider, openai.OpenAI(**quiet(provider)) as client:
+    end = scene.expected.status, scene.expected.reason
+    answers = sse_answer(scene.stream), whole_answer(scene.whole)
+    with scripted_upstream(*answers) as provider, openai.OpenAI(**sdk_options(provider)) as client:
         create: Any = client.chat.completions.create
         chunks = list(create(model="m", messages=[HELLO], stream=True))
         answer = create(model="m", messages=[HELLO])
-    assert sdk_view(chunks, *end) == scene.seen
-    assert sdk_view([answer], *end) == scene.seen
+    assert summarize_sdk(chunks, *end) == scene.expected
+    assert summarize_sdk([answer], *end) == scene.expected
 
 
 @given(st.data())
 def test_any_cuts_in_the_bytes_give_the_same_parts(data: st.DataObject):
     scene = SCENES[data.draw(st.sampled_from(sorted(SCENES)))]
-    asking = asked(OPENAI, stream=True, **scene.request)
+    asking = encode_request(OPENAI, stream=True, **scene.request)
     cuts = data.draw(st.lists(st.integers(0, len(scene.stream)), max_size=12).map(sorted))
     told = []
     for start, end in zip([0, *cuts], [*cuts, len(scene.stream)], strict=True):
         told += asking.decoder.feed(scene.stream[start:end])
     told += asking.decoder.close()
-    assert told == heard(asked(OPENAI, stream=True, **scene.request), scene.stream)
+    assert told == decode_parts(encode_request(OPENAI, stream=True, **scene.request), scene.stream)
 
 
 @pytest.mark.parametrize(("raw", "reason"), REASONS.items())
 def test_every_reason_to_stop_is_told_with_the_providers_own_word(raw: str, reason: parts.Reason):
     body = SCENES["text"].stream.replace(b'"stop"', f'"{raw}"'.encode())
-    assert parts.Finish(reason, raw) in heard(asked(OPENAI, stream=True), body)
+    assert parts.Finish(reason, raw) in decode_parts(encode_request(OPENAI, stream=True), body)
 
 
 # --- what other servers are sent ---
 
 
 def test_a_compatible_server_is_sent_the_words_that_all_servers_know():
-    asking = asked(
+    asking = encode_request(
         LOCAL,
         instructions="Be brief.",
         max_output_tokens=50,
@@ -108,7 +108,7 @@ def test_a_compatible_server_is_sent_the_words_that_all_servers_know():
 
 
 def test_a_compatible_server_is_not_sent_what_only_openai_has():
-    asking = asked(
+    asking = encode_request(
         LOCAL,
         service_tier="flex",
         prompt_cache_key="k",
@@ -143,7 +143,7 @@ def test_a_compatible_server_reads_of_custom_tools_and_refusals_in_words_it_know
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
     ]
     function = {"name": "patch", "arguments": '{"input":"+1"}'}
-    assert asked(LOCAL, input=said).body["messages"] == [
+    assert encode_request(LOCAL, input=said).body["messages"] == [
         {
             "role": "user",
             "content": [{"type": "video_url", "video_url": {"url": "https://a.b/c.mp4"}}],
@@ -165,7 +165,7 @@ def test_mistral_is_sent_nothing_that_it_refuses():
         {"type": "function_call", "call_id": "abcDEF123", "name": "time", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "abcDEF123", "output": "noon"},
     ]
-    asking = asked(MISTRAL, input=said, stream=True, seed=7, user="u", top_logprobs=2)
+    asking = encode_request(MISTRAL, input=said, stream=True, seed=7, user="u", top_logprobs=2)
     body = asking.body
     ids = [message["tool_calls"][0]["id"] for message in body.pop("messages")[::2]]
     assert body == {"model": "some-model", "random_seed": 7, "stream": True}
@@ -186,21 +186,21 @@ def test_mistral_is_sent_nothing_that_it_refuses():
     ],
 )
 def test_openais_own_address_is_told_from_others(url: str | None, own: bool):
-    adapter = made(OpenAI, base_url=url)
-    assert ("allowed_tools" in adapter.carries) == own
-    assert adapter.carries <= ALL
+    adapter = make_adapter(OpenAI, base_url=url)
+    assert ("allowed_tools" in adapter.features) == own
+    assert adapter.features <= ALL_FEATURES
 
 
 # --- thinking goes back ---
 
 
-def looped(adapter: Adapter, body: bytes, *then: dict) -> list[dict]:
+def replay_loop(adapter: Adapter, body: bytes, *then: dict) -> list[dict]:
     """Ask again after a call was made and answered, as the client would."""
     scene = SCENES["thinking_and_call"]
-    response = answered(asked(adapter, stream=True, **scene.request), body)
+    response = decode_response(encode_request(adapter, stream=True, **scene.request), body)
     output = {"type": "function_call_output", "call_id": "call_a", "output": "21"}
-    said = [HELLO, *map(plain, response.output), output, *then]
-    return asked(adapter, input=said, **scene.request).body["messages"]
+    said = [HELLO, *map(to_builtins, response.output), output, *then]
+    return encode_request(adapter, input=said, **scene.request).body["messages"]
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
@@ -218,9 +218,9 @@ def test_thinking_about_a_call_goes_back_in_the_field_it_came_in(field: str):
         "tool_calls": [call],
     }
     output = {"role": "tool", "tool_call_id": "call_a", "content": "21"}
-    assert looped(LOCAL, body) == [HELLO, turn, output]
+    assert replay_loop(LOCAL, body) == [HELLO, turn, output]
     later = [{"role": "assistant", "content": "21."}, HELLO]
-    assert looped(LOCAL, body, *later) == [HELLO, turn, output, *later]
+    assert replay_loop(LOCAL, body, *later) == [HELLO, turn, output, *later]
 
 
 def test_thinking_that_led_to_no_call_stays_behind_when_the_user_goes_on():
@@ -229,13 +229,13 @@ def test_thinking_that_led_to_no_call_stays_behind_when_the_user_goes_on():
         content=[{"type": "reasoning_text", "text": "Hm."}],  # type: ignore[list-item]
         encrypted_content='{"field":"reasoning_content"}',
     )
-    said = [HELLO, plain(thought), {"role": "assistant", "content": "Hi."}]
+    said = [HELLO, to_builtins(thought), {"role": "assistant", "content": "Hi."}]
     answer = {"role": "assistant", "content": "Hi."}
-    assert asked(LOCAL, input=said).body["messages"] == [
+    assert encode_request(LOCAL, input=said).body["messages"] == [
         HELLO,
         answer | {"reasoning_content": "Hm."},
     ]
-    assert asked(LOCAL, input=[*said, HELLO]).body["messages"] == [HELLO, answer, HELLO]
+    assert encode_request(LOCAL, input=[*said, HELLO]).body["messages"] == [HELLO, answer, HELLO]
 
 
 def test_mistrals_thinking_goes_back_as_the_piece_of_content_that_it_was():
@@ -247,10 +247,10 @@ def test_mistrals_thinking_goes_back_as_the_piece_of_content_that_it_was():
     message = {"role": "assistant", "content": pieces, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     body = json.dumps({"choices": [choice]}).encode()
-    response = answered(asked(MISTRAL), body, stream=False)
+    response = decode_response(encode_request(MISTRAL), body, stream=False)
     output = {"type": "function_call_output", "call_id": "abcDEF123", "output": "21"}
-    said = [HELLO, *map(plain, response.output), output]
-    told = asked(MISTRAL, input=said).body["messages"][1]
+    said = [HELLO, *map(to_builtins, response.output), output]
+    told = encode_request(MISTRAL, input=said).body["messages"][1]
     assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
     assert told["content"] == pieces
 
@@ -261,7 +261,7 @@ def test_foreign_thinking_is_left_out():
         {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "gAAAA"},
     ]
     said = [HELLO, *thoughts, {"role": "assistant", "content": "Hi."}, *thoughts]
-    assert asked(LOCAL, input=said).body["messages"] == [
+    assert encode_request(LOCAL, input=said).body["messages"] == [
         HELLO,
         {"role": "assistant", "content": "Hi."},
     ]
@@ -296,7 +296,7 @@ LIMITED = {
 def test_a_refusal_keeps_the_providers_own_words(
     status: int, body: bytes, type: str, code: str | None, retryable: bool
 ):
-    error = OPENAI.error(status, {"retry-after": "7"}, body)
+    error = OPENAI.decode_error(status, {"retry-after": "7"}, body)
     assert (error.status, error.payload.type, error.retryable) == (status, type, retryable)
     assert code is None or error.payload.code == code
     assert error.headers == {"retry-after": "7"}
@@ -304,13 +304,13 @@ def test_a_refusal_keeps_the_providers_own_words(
 
 
 def test_custom_output_type_is_one_that_the_carrier_lets_pass():
-    assert {"openai:custom_tool_call", CUSTOM_OUTPUT} == OPENAI.item_types
+    assert {"openai:custom_tool_call", CUSTOM_TOOL_CALL_OUTPUT} == OPENAI.extension_items
 
 
 def test_text_is_told_in_as_many_parts_as_chunks():
-    said = heard(asked(OPENAI, stream=True), SCENES["text"].stream)
+    said = decode_parts(encode_request(OPENAI, stream=True), SCENES["text"].stream)
     words = [part.text for part in said if isinstance(part, parts.Text)]
     assert words == ["", "Hello", ", 🎭", " world!", ""]
-    assert texts(said) == "Hello, 🎭 world!"
-    response = answered(asked(OPENAI, stream=True), SCENES["text"].stream)
+    assert join_text(said) == "Hello, 🎭 world!"
+    response = decode_response(encode_request(OPENAI, stream=True), SCENES["text"].stream)
     assert [type(item) for item in response.output] == [Message]

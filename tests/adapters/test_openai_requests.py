@@ -9,14 +9,14 @@ from antiphon.adapters.base import Capabilities
 from antiphon.adapters.openai import OpenAI
 from antiphon.core.errors import RequestError
 from antiphon.wire.upstream import Key
-from tests.adapters.chatting import HELLO, played, quiet
-from tests.adapters.hearing import Asked, asked, made
+from tests.adapters.chatting import HELLO, whole_answer, sdk_options
+from tests.adapters.hearing import EncodedRequest, encode_request, make_adapter
 from tests.adapters.scripts import FORMAT, SCHEMA, TIME, TOOL
 from tests.adapters.scripts.openai import BERLIN, SCENES
-from tests.upstream import Received, upstream
+from tests.upstream import ReceivedRequest, scripted_upstream
 
-OPENAI = made(OpenAI)
-LOCAL = made(OpenAI, base_url="http://localhost:8000/v1/")
+OPENAI = make_adapter(OpenAI)
+LOCAL = make_adapter(OpenAI, base_url="http://localhost:8000/v1/")
 PNG = "data:image/png;base64,iVBORw0KGgo="
 ATTACHED = "[The next user message holds what is attached.]"
 PDF = "data:application/pdf;base64,JVBERi0xLjQ="
@@ -24,31 +24,31 @@ FUNCTION = {"type": "function", "function": {k: v for k, v in TOOL.items() if k 
 TIMER = {"type": "function", "function": {k: v for k, v in TIME.items() if k != "type"}}
 
 
-def ours(**fields: Any) -> Asked:
-    return asked(OPENAI, upstream_model="gpt-5-mini", **fields)
+def our_request(**fields: Any) -> EncodedRequest:
+    return encode_request(OPENAI, upstream_model="gpt-5-mini", **fields)
 
 
-def received(**fields: Any) -> Received:
+def send_with_sdk(**fields: Any) -> ReceivedRequest:
     """Return what OpenAI's SDK sends."""
-    answer = played(SCENES["text"].whole)
-    with upstream(answer) as provider, openai.OpenAI(**quiet(provider)) as client:
+    answer = whole_answer(SCENES["text"].whole)
+    with scripted_upstream(answer) as provider, openai.OpenAI(**sdk_options(provider)) as client:
         create: Any = client.chat.completions.create
         create(**{"model": "gpt-5-mini", "messages": [HELLO]} | fields)
     return provider.requests[0]
 
 
-def theirs(**fields: Any) -> dict:
+def sdk_request(**fields: Any) -> dict:
     """Return the body that OpenAI's SDK sends."""
-    return received(**fields).json
+    return send_with_sdk(**fields).json
 
 
 def test_the_request_goes_where_openais_sdk_sends_it():
-    sent, theirs = ours().sent, received()
+    sent, theirs = our_request().sent, send_with_sdk()
     assert (sent.method, sent.url) == (theirs.method, f"https://api.openai.com/v1{theirs.path}")
     assert theirs.headers["authorization"] == "Bearer sk-test"
     assert OPENAI.credential() == Key()
-    assert OPENAI.listing() is not None
-    assert OPENAI.listed({"data": [{"id": "gpt-5"}, {"id": "gpt-5-mini"}]}) == [
+    assert OPENAI.models_request() is not None
+    assert OPENAI.decode_models({"data": [{"id": "gpt-5"}, {"id": "gpt-5-mini"}]}) == [
         "gpt-5",
         "gpt-5-mini",
     ]
@@ -129,8 +129,8 @@ OPTIONS: list[tuple[dict, dict]] = [
 
 @pytest.mark.parametrize(("asking", "saying"), OPTIONS)
 def test_each_option_is_sent_as_openais_sdk_sends_it(asking: dict, saying: dict):
-    assert ours(**asking).body == theirs(**saying)
-    assert ours(**asking).warnings == []
+    assert our_request(**asking).body == sdk_request(**saying)
+    assert our_request(**asking).warnings == []
 
 
 TURNS: list[tuple[str, Any, list[dict]]] = [
@@ -371,12 +371,12 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
 
 @pytest.mark.parametrize(("said", "messages"), [t[1:] for t in TURNS], ids=[t[0] for t in TURNS])
 def test_a_conversation_is_sent_as_openais_sdk_sends_it(said: list, messages: list):
-    assert ours(input=said).body == theirs(messages=messages)
+    assert our_request(input=said).body == sdk_request(messages=messages)
 
 
 def test_a_custom_tool_is_offered_and_demanded_as_openais_sdk_does_it():
     format = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
-    asking = ours(
+    asking = our_request(
         tools=[{"type": "custom", "name": "patch", "description": "Patch.", "format": format}],
         tool_choice={"type": "custom", "name": "patch"},
     )
@@ -386,7 +386,7 @@ def test_a_custom_tool_is_offered_and_demanded_as_openais_sdk_does_it():
         "description": "Patch.",
         "format": {"type": "grammar", "grammar": inner},
     }
-    assert asking.body == theirs(
+    assert asking.body == sdk_request(
         tools=[{"type": "custom", "custom": custom}],
         tool_choice={"type": "custom", "custom": {"name": "patch"}},
     )
@@ -401,7 +401,7 @@ def test_what_a_custom_tool_shows_is_refused_as_what_a_function_shows():
     output = {"type": "custom_tool_call_output", "call_id": "a", "output": [shown]}
     blind = Capabilities(lacks=frozenset({"images"}))
     with pytest.raises(RequestError) as caught:
-        ours(input=[called, output], capabilities=blind)
+        our_request(input=[called, output], capabilities=blind)
     assert caught.value.payload.param == "input[1].output[0]"
 
 
@@ -412,35 +412,35 @@ def test_an_allowed_tool_that_chat_does_not_have_is_left_out():
     choice = {"type": "allowed_tools", "tools": [SEARCH, {"type": "function", "name": "time"}]}
     timer = {"type": "function", "function": {"name": "time"}}
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [timer]}}
-    asking = ours(tools=[TOOL, TIME, SEARCH], tool_choice=choice)
+    asking = our_request(tools=[TOOL, TIME, SEARCH], tool_choice=choice)
     assert asking.body["tool_choice"] == allowed
     assert [(w.code, w.param) for w in asking.warnings] == [("unsupported_tool", "tools[2]")]
 
 
 def test_where_no_allowed_tool_is_left_none_is_called_or_the_request_is_refused():
     choice = {"type": "allowed_tools", "tools": [SEARCH]}
-    assert ours(tools=[TOOL, SEARCH], tool_choice=choice).body["tool_choice"] == "none"
+    assert our_request(tools=[TOOL, SEARCH], tool_choice=choice).body["tool_choice"] == "none"
     with pytest.raises(RequestError) as caught:
-        ours(tools=[TOOL, SEARCH], tool_choice=choice | {"mode": "required"})
+        our_request(tools=[TOOL, SEARCH], tool_choice=choice | {"mode": "required"})
     assert caught.value.payload.param == "tool_choice"
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4.1", "ft:gpt-3.5-turbo:acme", "gpt-4"])
 def test_a_model_that_does_not_think_is_not_asked_to(model: str):
-    asking = asked(OPENAI, upstream_model=model, reasoning={"effort": "high"})
+    asking = encode_request(OPENAI, upstream_model=model, reasoning={"effort": "high"})
     assert "reasoning_effort" not in asking.body
     assert [(w.code, w.param) for w in asking.warnings] == [("unsupported_parameter", "reasoning")]
-    assert asked(OPENAI, upstream_model=model, reasoning={"effort": "none"}).warnings == []
+    assert encode_request(OPENAI, upstream_model=model, reasoning={"effort": "none"}).warnings == []
 
 
 def test_a_summary_of_thinking_is_not_to_be_had():
-    asking = ours(reasoning={"effort": "low", "summary": "auto"})
+    asking = our_request(reasoning={"effort": "low", "summary": "auto"})
     assert asking.body["reasoning_effort"] == "low"
     assert [w.param for w in asking.warnings] == ["reasoning.summary"]
 
 
 def test_a_hosted_tool_is_left_out_and_said_so():
-    asking = ours(tools=[{"type": "web_search"}, TOOL])
+    asking = our_request(tools=[{"type": "web_search"}, TOOL])
     assert asking.body["tools"] == [FUNCTION]
     assert [(w.code, w.param) for w in asking.warnings] == [("unsupported_tool", "tools[0]")]
 
@@ -490,13 +490,13 @@ REFUSED: list[tuple[dict, str]] = [
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
 def test_what_would_change_the_meaning_is_refused(fields: dict, param: str):
     with pytest.raises(RequestError) as caught:
-        ours(**fields)
+        our_request(**fields)
     assert caught.value.payload.param == param
 
 
 def test_a_model_that_lacks_a_feature_is_asked_in_another_way():
     lacks = Capabilities(lacks=frozenset({"json_schema", "temperature"}))
-    asking = asked(LOCAL, capabilities=lacks, text=FORMAT, temperature=1.0)
+    asking = encode_request(LOCAL, capabilities=lacks, text=FORMAT, temperature=1.0)
     assert asking.body["tool_choice"]["function"]["name"] == "final_answer"
     assert [w.param for w in asking.warnings] == ["temperature"]
 
@@ -504,7 +504,7 @@ def test_a_model_that_lacks_a_feature_is_asked_in_another_way():
 def test_a_model_that_lacks_parallel_calls_and_effort_is_told_of_neither():
     lacks = Capabilities(lacks=frozenset({"parallel_tool_calls", "reasoning"}))
     fields: Any = {"parallel_tool_calls": False, "reasoning": {"effort": "none"}, "tools": [TOOL]}
-    asking = asked(LOCAL, capabilities=lacks, **fields)
+    asking = encode_request(LOCAL, capabilities=lacks, **fields)
     assert asking.body == {"model": "some-model", "messages": [HELLO], "tools": [FUNCTION]}
     assert asking.warnings == []
 
@@ -517,7 +517,7 @@ def test_the_history_of_another_provider_is_legal_here():
         {"type": "acme:thing", "id": "x_1"},
         {"type": "function_call_output", "call_id": odd, "output": "21"},
     ]
-    asking = ours(input=said)
+    asking = our_request(input=said)
     call, output = asking.body["messages"][1:]
     assert len(call["tool_calls"][0]["id"]) <= 40
     assert call["tool_calls"][0]["function"]["name"] == "get_weather_"

@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.adapters.everywhere import SCRIPTS, House, house, in_one_piece, streamed
+from tests.adapters.everywhere import SCENE_MODULES, ProviderServers, serve_providers, whole_answer, stream_answer
 from tests.adapters.scripts import TIME, TOOL
-from tests.asking import ask, events_of
-from tests.upstream import whole
+from tests.asking import post_response, parse_stream
+from tests.upstream import json_answer
 
 NAMES = ["anthropic", "bedrock"]
 CALL = {"call_id": "c1", "name": "weather", "arguments": "{}"}
@@ -46,12 +46,12 @@ SHOWN = {
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[House]:
-    with house(NAMES, retries=0) as served:
+def home() -> Iterator[ProviderServers]:
+    with serve_providers(NAMES, retries=0) as served:
         yield served
 
 
-def shown(home: House, name: str) -> dict[str, Any]:
+def shown_tools(home: ProviderServers, name: str) -> dict[str, Any]:
     """Return what an upstream was last sent about tools."""
     body = home.upstreams[name].requests[-1].json
     return {field: body[field] for field in SHOWN[name] if field in body}
@@ -61,52 +61,52 @@ def shown(home: House, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "fields", [{}, {"tool_choice": "none"}, {"tools": [TOOL, TIME], "tool_choice": NONE}]
 )
-def test_what_was_called_is_shown_where_no_tool_is(home: House, name: str, fields: dict) -> None:
-    home.upstreams[name].play(in_one_piece(SCRIPTS[name].SCENES["text"]))
-    assert ask(home.address, model=f"{name}/m", input=HISTORY, **fields).status_code == 200
-    assert shown(home, name) == SHOWN[name]
+def test_what_was_called_is_shown_where_no_tool_is(home: ProviderServers, name: str, fields: dict) -> None:
+    home.upstreams[name].play(whole_answer(SCENE_MODULES[name].SCENES["text"]))
+    assert post_response(home.address, model=f"{name}/m", input=HISTORY, **fields).status_code == 200
+    assert shown_tools(home, name) == SHOWN[name]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_turn_of_a_chain_need_not_repeat_its_tools(home: House, name: str) -> None:
-    scene = SCRIPTS[name].SCENES["call"]
-    home.upstreams[name].play(in_one_piece(scene), in_one_piece(SCRIPTS[name].SCENES["text"]))
-    first = ask(home.address, model=f"{name}/m", tools=[TOOL]).json()
+def test_a_turn_of_a_chain_need_not_repeat_its_tools(home: ProviderServers, name: str) -> None:
+    scene = SCENE_MODULES[name].SCENES["call"]
+    home.upstreams[name].play(whole_answer(scene), whole_answer(SCENE_MODULES[name].SCENES["text"]))
+    first = post_response(home.address, model=f"{name}/m", tools=[TOOL]).json()
     (call,) = first["output"]
-    answer = ask(
+    answer = post_response(
         home.address,
         model=f"{name}/m",
         previous_response_id=first["id"],
         input=[OUTPUT | {"call_id": call["call_id"]}],
     )
     assert answer.status_code == 200
-    assert shown(home, name) == SHOWN[name]
+    assert shown_tools(home, name) == SHOWN[name]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_so_it_is_at_the_chat_door(home: House, name: str) -> None:
-    home.upstreams[name].play(in_one_piece(SCRIPTS[name].SCENES["text"]))
+def test_so_it_is_at_the_chat_door(home: ProviderServers, name: str) -> None:
+    home.upstreams[name].play(whole_answer(SCENE_MODULES[name].SCENES["text"]))
     body = {"model": f"{name}/m", "messages": CHATTED}
     answer = httpx.post(f"{home.address}/v1/chat/completions", json=body)
     assert answer.status_code == 200
-    assert shown(home, name) == SHOWN[name]
+    assert shown_tools(home, name) == SHOWN[name]
 
 
-def test_so_it_is_when_tokens_are_counted(home: House) -> None:
-    home.upstreams["anthropic"].play(whole({"input_tokens": 14}))
+def test_so_it_is_when_tokens_are_counted(home: ProviderServers) -> None:
+    home.upstreams["anthropic"].play(json_answer({"input_tokens": 14}))
     body = {"model": "anthropic/m", "input": HISTORY}
     answer = httpx.post(f"{home.address}/v1/responses/input_tokens", json=body)
     assert answer.json()["input_tokens"] == 14
-    assert shown(home, "anthropic") == SHOWN["anthropic"]
+    assert shown_tools(home, "anthropic") == SHOWN["anthropic"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_of_it_never_reaches_the_client(home: House, name: str, stream: bool) -> None:
-    scene = SCRIPTS[name].SCENES["text_and_call"]
-    home.upstreams[name].play(streamed(scene) if stream else in_one_piece(scene))
-    answer = ask(home.address, model=f"{name}/m", input=HISTORY, stream=stream)
-    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+def test_a_call_of_it_never_reaches_the_client(home: ProviderServers, name: str, stream: bool) -> None:
+    scene = SCENE_MODULES[name].SCENES["text_and_call"]
+    home.upstreams[name].play(stream_answer(scene) if stream else whole_answer(scene))
+    answer = post_response(home.address, model=f"{name}/m", input=HISTORY, stream=stream)
+    response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert response["status"] == "completed"
     assert [item["type"] for item in response["output"]] == ["message"]
     assert [w["code"] for w in response["antiphon:warnings"]] == ["dropped_call"]
@@ -114,7 +114,7 @@ def test_a_call_of_it_never_reaches_the_client(home: House, name: str, stream: b
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tools_that_are_offered_are_shown_alone(home: House, name: str) -> None:
-    home.upstreams[name].play(in_one_piece(SCRIPTS[name].SCENES["text"]))
-    ask(home.address, model=f"{name}/m", input=HISTORY, tools=[TIME])
-    assert "weather" not in json.dumps(shown(home, name))
+def test_tools_that_are_offered_are_shown_alone(home: ProviderServers, name: str) -> None:
+    home.upstreams[name].play(whole_answer(SCENE_MODULES[name].SCENES["text"]))
+    post_response(home.address, model=f"{name}/m", input=HISTORY, tools=[TIME])
+    assert "weather" not in json.dumps(shown_tools(home, name))

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.adapters.chat.answer import ChatDecoder, words_in
-from antiphon.adapters.chat.refrain import MAX_LENGTH, Refrain
+from antiphon.adapters.chat.answer import ChatDecoder, text_in_chunk
+from antiphon.adapters.chat.refrain import MAX_CHUNK_BYTES, ChatTextFastPath
 from antiphon.adapters.openai import OpenAI
 from antiphon.core.parts import Part, Reasoning, Text
-from tests.adapters.hearing import made
+from tests.adapters.hearing import make_adapter
 from tests.adapters.scripts.openai import chunk, frame, stream
 
-CHAT = made(OpenAI, base_url="http://localhost:8000/v1", name="local")
+CHAT = make_adapter(OpenAI, base_url="http://localhost:8000/v1", name="local")
 
 # Words as they come, words that look like something else, and things that are no words at all.
 WORDS = st.text() | st.sampled_from(
@@ -61,20 +61,20 @@ NOISE = st.sampled_from(
 STREAMS = st.lists(CHUNKS | CHUNKS | CHUNKS | NOISE, max_size=12)
 
 
-def heard(decoder: ChatDecoder, pieces: list[bytes]) -> list[Part]:
+def decode_all(decoder: ChatDecoder, pieces: list[bytes]) -> list[Part]:
     """Return what is heard of a stream: more words after words, without ado, if they can be."""
     told: list[Part] = []
     for piece in pieces:
-        words = decoder.words if told and isinstance(told[-1], Text) else None
+        words = decoder.text_fast_path if told and isinstance(told[-1], Text) else None
         said = words(piece) if words else None
         told += map(Text, said) if said else decoder.feed(piece)
     return told + decoder.close()
 
 
-def plain() -> ChatDecoder:
+def slow_decoder() -> ChatDecoder:
     """Make a decoder that reads everything in full."""
     decoder = ChatDecoder(CHAT)
-    decoder._refrain.trials = 0  # pyright: ignore[reportPrivateUsage]
+    decoder._fast_text.trials = 0  # pyright: ignore[reportPrivateUsage]
     return decoder
 
 
@@ -86,30 +86,30 @@ def test_a_stream_means_the_same_as_when_every_chunk_is_read_in_full(
     places = sorted({0, len(whole), *(cut % (len(whole) + 1) for cut in cuts)})
     pieces = [whole[a:b] for a, b in pairwise(places)]
     for some in (chunks, pieces, [whole]):
-        assert heard(ChatDecoder(CHAT), some) == heard(plain(), some)
+        assert decode_all(ChatDecoder(CHAT), some) == decode_all(slow_decoder(), some)
 
 
-def json_of(words: str, **more: str) -> bytes:
+def chunk_json(words: str, **more: str) -> bytes:
     """Write a chunk as JSON."""
     return json.dumps(chunk({"content": words}) | more, ensure_ascii=False).encode()
 
 
 def event(words: str, **more: str) -> bytes:
     """Write a chunk as an event."""
-    return b"data: " + json_of(words, **more) + b"\n\n"
+    return b"data: " + chunk_json(words, **more) + b"\n\n"
 
 
-def learnt(words: str = "Hello", **more: str) -> Refrain:
+def learned_path(words: str = "Hello", **more: str) -> ChatTextFastPath:
     """Make a refrain that has learnt from one chunk."""
-    refrain = Refrain()
-    refrain.learn(json_of(words, **more), words, words_in)
+    refrain = ChatTextFastPath()
+    refrain.learn(chunk_json(words, **more), words, text_in_chunk)
     return refrain
 
 
 def test_words_are_heard_one_by_one_and_in_a_row():
-    refrain = learnt()
-    assert refrain.words(event(" dear")) == [" dear"]
-    assert refrain.words(event(" wörld") + event("!")) == [" wörld", "!"]
+    refrain = learned_path()
+    assert refrain.extract_texts(event(" dear")) == [" dear"]
+    assert refrain.extract_texts(event(" wörld") + event("!")) == [" wörld", "!"]
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,15 @@ def test_words_are_heard_one_by_one_and_in_a_row():
     ],
 )
 def test_what_is_not_quite_alike_is_left_to_be_read_in_full(data: bytes):
-    assert learnt().words(data) is None
+    assert learned_path().extract_texts(data) is None
 
 
 def test_nothing_is_known_before_something_was_learnt():
-    assert Refrain().words(event("Hello")) is None
+    assert ChatTextFastPath().extract_texts(event("Hello")) is None
 
 
 def test_a_word_that_stands_elsewhere_too_is_not_taken_for_the_place():
-    assert learnt("gpt", model="gpt").words(event("gpt", model="another")) is None
+    assert learned_path("gpt", model="gpt").extract_texts(event("gpt", model="another")) is None
 
 
 @pytest.mark.parametrize("words", [",", ":", "}", "content", "delta", "choices", "id"])
@@ -151,27 +151,27 @@ def test_words_that_json_is_made_of_do_no_harm(words: str):
 
 
 def test_a_chunk_that_is_very_long_is_not_learnt():
-    assert learnt(model="m" * MAX_LENGTH).words(event("Hello", model="m" * MAX_LENGTH)) is None
+    assert learned_path(model="m" * MAX_CHUNK_BYTES).extract_texts(event("Hello", model="m" * MAX_CHUNK_BYTES)) is None
 
 
 def test_a_stream_whose_chunks_differ_is_learnt_a_few_times_only():
     decoder = ChatDecoder(CHAT)
     for number in range(9):
         assert decoder.feed(event("a", obfuscation=str(number))) == [Text("a")]
-    assert decoder._refrain.trials == 0  # pyright: ignore[reportPrivateUsage]
+    assert decoder._fast_text.trials == 0  # pyright: ignore[reportPrivateUsage]
 
 
 def test_thinking_that_follows_words_begins_anew():
     thought = frame(chunk({"reasoning_content": "Hm."}))
     decoder = ChatDecoder(CHAT)
-    parts = heard(decoder, [event("a"), event("b"), thought, event("c"), thought])
+    parts = decode_all(decoder, [event("a"), event("b"), thought, event("c"), thought])
     marks = [part.encrypted_content for part in parts if isinstance(part, Reasoning)]
     assert marks == ['{"field":"reasoning_content"}'] * 2
 
 
 def test_an_event_that_goes_on_is_read_in_full():
     pieces = [event("a"), event("b"), b"event: error\n", event("c")]
-    assert heard(ChatDecoder(CHAT), pieces) == heard(plain(), pieces)
+    assert decode_all(ChatDecoder(CHAT), pieces) == decode_all(slow_decoder(), pieces)
 
 
 def test_nothing_is_heard_after_the_end():

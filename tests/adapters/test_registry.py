@@ -9,17 +9,17 @@ import pytest
 from antiphon.adapters.base import Adapter, Provider
 from antiphon.adapters.registry import (
     BUILT_IN,
-    GROUP,
+    ENTRY_POINT_GROUP,
     AdapterError,
     adapter_class,
-    adapter_for,
+    make_adapter,
     adapter_names,
-    problems,
+    find_plugin_problems,
 )
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.asking import ask
-from tests.serving import serving
+from tests.asking import post_response
+from tests.serving import run_server
 
 OURS = ["openai", "azure", "anthropic", "bedrock", "google", "ollama", "writer", "responses"]
 
@@ -49,7 +49,7 @@ def install(site: Path, package: str, code: str, *adapters: str) -> None:
     info = site / f"{package}-1.5.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
-    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *adapters]) + "\n")
+    (info / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINT_GROUP}]", *adapters]) + "\n")
 
 
 def provider(adapter: str) -> Provider:
@@ -62,23 +62,23 @@ def provider(adapter: str) -> Provider:
 def test_each_of_ours_is_an_adapter_of_its_name() -> None:
     assert list(BUILT_IN) == OURS
     for name in OURS:
-        adapter = adapter_for(provider(name))
+        adapter = make_adapter(provider(name))
         assert (adapter.name, adapter.provider.name) == (name, "some")
         assert isinstance(adapter, Adapter)
 
 
 def test_an_unknown_adapter_is_told_which_there_are() -> None:
     with pytest.raises(AdapterError) as caught:
-        adapter_for(provider("nobody"))
+        make_adapter(provider("nobody"))
     assert str(caught.value) == f"there is no adapter 'nobody'. Use one of {', '.join(OURS)}"
 
 
 def test_a_package_brings_an_adapter(site: Path) -> None:
     install(site, "acme_antiphon", ACME, "acme = acme_antiphon:Acme")
-    adapter = adapter_for(provider("acme"))
+    adapter = make_adapter(provider("acme"))
     assert (type(adapter).__name__, adapter.base_url) == ("Acme", "https://acme.example")
     assert adapter_names() == [*OURS, "acme"]
-    assert problems() == []
+    assert find_plugin_problems() == []
 
 
 def test_a_broken_package_is_named_and_troubles_nobody_else(site: Path) -> None:
@@ -98,17 +98,17 @@ def test_a_broken_package_is_named_and_troubles_nobody_else(site: Path) -> None:
     }
     for name, reason in reasons.items():
         with pytest.raises(AdapterError) as caught:
-            adapter_for(provider(name))
+            make_adapter(provider(name))
         assert str(caught.value) == f"the adapter '{name}' {reason}"
     said = {f"the adapter '{name}' {reason}" for name, reason in reasons.items()}
-    assert set(problems()) == said
+    assert set(find_plugin_problems()) == said
 
 
 def test_a_package_cannot_replace_one_of_ours(site: Path) -> None:
     install(site, "cuckoo", ACME, "openai = cuckoo:Acme")
     assert adapter_class("openai").__module__ == "antiphon.adapters.openai"
     assert adapter_names() == OURS
-    assert problems() == [
+    assert find_plugin_problems() == [
         "the adapter of cuckoo 1.5 is not used: 'openai' is Antiphon's own; "
         "its author has to choose another name"
     ]
@@ -121,7 +121,7 @@ def test_two_packages_with_one_name_are_both_named(site: Path) -> None:
     with pytest.raises(AdapterError) as caught:
         adapter_class("acme")
     assert str(caught.value) == said
-    assert problems() == [said]
+    assert find_plugin_problems() == [said]
 
 
 LUCKLESS = """
@@ -144,9 +144,9 @@ def test_an_adapter_that_breaks_when_it_is_asked_leaves_the_answer_to_another(
         aliases={"best": ["some/large", "echo"]},
         responses_dir=None,
     )
-    with serving(create_app(settings)) as address:
-        alone = ask(address, model="some/large")
-        instead = ask(address, model="best")
+    with run_server(create_app(settings)) as address:
+        alone = post_response(address, model="some/large")
+        instead = post_response(address, model="best")
     error = alone.json()["error"]
     assert (alone.status_code, error["message"]) == (500, "some: its adapter is broken.")
     assert "no luck" in caplog.text

@@ -10,7 +10,7 @@ from openai.types.responses import Response as TheirResponse
 from openai.types.responses import ResponseCompletedEvent, ResponseIncompleteEvent
 
 from antiphon.adapters.base import Provider
-from antiphon.adapters.responses import REASONS, Responses
+from antiphon.adapters.responses import FINISH_REASONS, OpenResponses
 from antiphon.core import parts
 from antiphon.core.events import Event, OutputItemAdded, OutputItemDone
 from antiphon.core.items import ExtensionItem, FunctionCall, Message, Reasoning
@@ -18,20 +18,20 @@ from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.server.settings import Settings
 from antiphon.wire.dialects import Dialect, OpenAIDialect
-from tests.adapters.hearing import answered, asked, heard, told
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, synthesize
 from tests.adapters.retelling import (
-    CITED,
+    CITED_MESSAGE,
     INCLUDE,
-    RAW,
+    RAW_REASONING,
     SEARCH,
-    STRICT,
-    THERE,
-    client_of,
-    items,
-    mended,
-    warned,
+    STRICT_ADAPTER,
+    ADAPTER,
+    openai_client,
+    items_without_ids,
+    decode_stream,
+    warning_message,
 )
-from tests.adapters.scripts import FORMAT, NAMES, TOOL, Seen
+from tests.adapters.scripts import FORMAT, NAMES, TOOL, Summary
 from tests.adapters.scripts.responses import (
     SCENES,
     event,
@@ -40,20 +40,20 @@ from tests.adapters.scripts.responses import (
     response,
     stream,
 )
-from tests.asking import ask, hear
-from tests.core.making import ending
-from tests.core.making import stream as made_stream
+from tests.asking import post_response, stream_events
+from tests.core.making import final_response
+from tests.core.making import synthesize as made_stream
 from tests.core.strategies import part_lists
-from tests.serving import serving
-from tests.upstream import sse, upstream, whole
+from tests.serving import run_server
+from tests.upstream import sse_answer, scripted_upstream, json_answer
 
 
-def seen(response: Response, stop: str) -> Seen:
+def summarize(response: Response, stop: str) -> Summary:
     """Return what a response means."""
     counts, details = response.usage, response.incomplete_details
     assert counts
     contents = [piece for i in response.output if isinstance(i, Message) for piece in i.content]
-    return Seen(
+    return Summary(
         text=response.output_text,
         calls=[
             (item.call_id, item.name, json.loads(item.arguments))
@@ -86,53 +86,53 @@ def test_every_scene_is_played():
 
 @pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize("pieces", [0, 1, 9])
-@pytest.mark.parametrize("adapter", [THERE, STRICT])
-def test_a_stream_means_what_it_should(name: str, pieces: int, adapter: Responses):
+@pytest.mark.parametrize("adapter", [ADAPTER, STRICT_ADAPTER])
+def test_a_stream_means_what_it_should(name: str, pieces: int, adapter: OpenResponses):
     scene = SCENES[name]
-    asking = asked(adapter, stream=True, **scene.request)
-    parts_heard = heard(asking, scene.stream, pieces=pieces)
+    asking = encode_request(adapter, stream=True, **scene.request)
+    parts_heard = decode_parts(asking, scene.stream, pieces=pieces)
     finish = parts_heard[-1]
     assert isinstance(finish, parts.Finish)
-    response = told(asking, parts_heard)[1]
-    assert seen(response, finish.raw or "") == scene.seen
+    response = synthesize(asking, parts_heard)[1]
+    assert summarize(response, finish.raw or "") == scene.expected
     assert not response.warnings
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    in_one = answered(asked(THERE, **scene.request), scene.whole, stream=False)
-    streamed = answered(asked(THERE, stream=True, **scene.request), scene.stream)
-    assert seen(in_one, scene.seen.stop) == scene.seen
-    assert items(in_one) == items(streamed)
+    in_one = decode_response(encode_request(ADAPTER, **scene.request), scene.whole, stream=False)
+    streamed = decode_response(encode_request(ADAPTER, stream=True, **scene.request), scene.stream)
+    assert summarize(in_one, scene.expected.stop) == scene.expected
+    assert items_without_ids(in_one) == items_without_ids(streamed)
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_openais_own_client_reads_the_same_stream(name: str):
     scene = SCENES[name]
-    with upstream(sse(scene.stream)) as provider, client_of(provider.url) as client:
+    with scripted_upstream(sse_answer(scene.stream)) as provider, openai_client(provider.url) as client:
         events = list(client.responses.create(model="m", input="Hi", stream=True))
     texts = [e.delta for e in events if e.type == "response.output_text.delta"]
     last = events[-1]
     assert isinstance(last, ResponseCompletedEvent | ResponseIncompleteEvent)
-    assert their_view(last.response) == scene.seen
-    assert "".join(texts) == scene.seen.text
+    assert summarize_openai(last.response) == scene.expected
+    assert "".join(texts) == scene.expected.text
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_openais_own_client_reads_the_same_whole_answer(name: str):
     scene = SCENES[name]
-    playing = whole(json.loads(scene.whole))
-    with upstream(playing) as provider, client_of(provider.url) as client:
+    playing = json_answer(json.loads(scene.whole))
+    with scripted_upstream(playing) as provider, openai_client(provider.url) as client:
         answer = client.responses.create(model="m", input="Hi")
-    assert their_view(answer) == scene.seen
+    assert summarize_openai(answer) == scene.expected
 
 
-def their_view(answer: TheirResponse) -> Seen:
+def summarize_openai(answer: TheirResponse) -> Summary:
     counts, details = answer.usage, answer.incomplete_details
     assert counts
     pieces = [c for item in answer.output if item.type == "message" for c in item.content]
-    return Seen(
+    return Summary(
         text=answer.output_text,
         calls=[
             (item.call_id, item.name, json.loads(item.arguments))
@@ -169,22 +169,22 @@ def their_view(answer: TheirResponse) -> Seen:
 def test_every_end_is_understood(status: str, reason: str | None, finish: parts.Finish):
     details = {"reason": reason} if reason else None
     end = response(message("Hi"), status=status, incomplete_details=details)
-    assert heard(asked(THERE), json.dumps(end).encode(), stream=False)[-1] == finish
-    assert heard(asked(THERE, stream=True), stream([], end))[-1] == finish
-    assert set(REASONS) >= {reason or status} - {"something_new"}
+    assert decode_parts(encode_request(ADAPTER), json.dumps(end).encode(), stream=False)[-1] == finish
+    assert decode_parts(encode_request(ADAPTER, stream=True), stream([], end))[-1] == finish
+    assert set(FINISH_REASONS) >= {reason or status} - {"something_new"}
 
 
 def test_a_message_keeps_its_phase():
-    (said, _) = answered(asked(THERE, tools=[TOOL]), SCENES["text_and_call"].stream).output
+    (said, _) = decode_response(encode_request(ADAPTER, tools=[TOOL]), SCENES["text_and_call"].stream).output
     assert isinstance(said, Message)
     assert said.phase == "commentary"
 
 
 @pytest.mark.parametrize("told_before", [True, False])
 def test_annotations_are_told_once_whatever_they_are(told_before: bool):
-    item = message(content=[CITED])
+    item = message(content=[CITED_MESSAGE])
     events = events_of(item) if told_before else events_of(item)[-1:]
-    (said,) = items(mended(stream(events, response(item))))
+    (said,) = items_without_ids(decode_stream(stream(events, response(item))))
     types = [note["type"] for note in said["content"][0]["annotations"]]
     assert types == [
         "url_citation",
@@ -198,7 +198,7 @@ def test_log_probabilities_without_bytes_are_spelled_out():
     weighed = [{"token": "Hé", "logprob": -0.1, "top_logprobs": [{"token": "H", "logprob": -2}]}]
     events = events_of(message("Hé"))
     events[2] |= {"logprobs": weighed}
-    (said,) = items(mended(stream(events, response(message("Hé")))))
+    (said,) = items_without_ids(decode_stream(stream(events, response(message("Hé")))))
     assert said["content"][0]["logprobs"] == [
         {
             "token": "Hé",
@@ -211,12 +211,12 @@ def test_log_probabilities_without_bytes_are_spelled_out():
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_text", "reasoning_content"])
 def test_raw_thinking_is_heard_in_every_spelling(name: str):
-    item = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [RAW]}
+    item = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [RAW_REASONING]}
     events = events_of(item, deltas=["Hm. ", "Well."])
     body = stream(events, response(item)).replace(b"reasoning_text.d", f"{name}.d".encode())
-    result = mended(body)
-    assert not warned(result)
-    (thinking,) = items(result)
+    result = decode_stream(body)
+    assert not warning_message(result)
+    (thinking,) = items_without_ids(result)
     assert thinking["content"] == [{"type": "reasoning_text", "text": "Hm. Well."}]
 
 
@@ -234,32 +234,32 @@ def test_items_of_other_types_are_carried_whole(item: dict, type: str, streamed:
     end = response(item, message("Hi"))
     events = [*events_of(item), *events_of(message("Hi"), 1)]
     body = stream(events, end) if streamed else json.dumps(end).encode()
-    result = answered(asked(THERE, stream=streamed), body, stream=streamed)
+    result = decode_response(encode_request(ADAPTER, stream=streamed), body, stream=streamed)
     first, second = result.output
     assert isinstance(first, ExtensionItem)
     assert (first.type, first.extra) == (type, {"action": SEARCH["action"]})
     assert second.type == "message"
-    assert not warned(result)
+    assert not warning_message(result)
 
 
 def test_what_follows_a_hosted_call_waits_for_it():
     hosted, said = events_of(SEARCH), events_of(message("Hi"), 1)
     events = [hosted[0], said[0], said[1], hosted[1], *said[2:]]
-    result = mended(stream(events, response(SEARCH, message("Hi"))))
+    result = decode_stream(stream(events, response(SEARCH, message("Hi"))))
     assert [item.type for item in result.output] == ["openai:web_search_call", "message"]
 
 
 def test_a_hosted_call_that_never_ends_loses_nothing():
     body = stream([*events_of(SEARCH)[:1], *events_of(message("Hi"), 1)], response(message("Hi")))
     cut = body[: body.index(b"event: response.completed")]
-    assert mended(body).output_text == "Hi"
-    assert (mended(cut).output_text, mended(cut).status) == ("Hi", "failed")
+    assert decode_stream(body).output_text == "Hi"
+    assert (decode_stream(cut).output_text, decode_stream(cut).status) == ("Hi", "failed")
 
 
 def test_a_compaction_is_carried():
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "sealed"}
     body = stream(events_of(item), response(item))
-    assert items(mended(body)) == [{"type": "compaction", "encrypted_content": "sealed"}]
+    assert items_without_ids(decode_stream(body)) == [{"type": "compaction", "encrypted_content": "sealed"}]
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -269,8 +269,8 @@ def test_what_is_neither_words_nor_refusal_is_left_out_with_a_warning(streamed: 
     events = [*events_of(message("Hi"))[:-1], events_of(SEARCH)[-1] | {"item": item}]
     end = response(item)
     body = stream(events, end) if streamed else json.dumps(end).encode()
-    result = answered(asked(THERE, stream=streamed), body, stream=streamed)
-    assert [content["text"] for content in items(result)[0]["content"]] == ["Hi"]
+    result = decode_response(encode_request(ADAPTER, stream=streamed), body, stream=streamed)
+    assert [content["text"] for content in items_without_ids(result)[0]["content"]] == ["Hi"]
     assert "unsupported_content" in {warning.code for warning in result.warnings or []}
 
 
@@ -279,11 +279,11 @@ def test_content_that_is_a_string_is_one_text(deltas: list[str]):
     item = message("Hi") | {"content": "Hi"}
     said = [fields for fields in events_of(message("Hi"), deltas=deltas) if "delta" in fields]
     for result in (
-        mended(stream([*said, event("output_item.done", item=item, output_index=0)], response())),
-        mended(stream(said, response(item))),
-        answered(asked(THERE), json.dumps(response(item)).encode(), stream=False),
+        decode_stream(stream([*said, event("output_item.done", item=item, output_index=0)], response())),
+        decode_stream(stream(said, response(item))),
+        decode_response(encode_request(ADAPTER), json.dumps(response(item)).encode(), stream=False),
     ):
-        assert [content["text"] for content in items(result)[0]["content"]] == ["Hi"]
+        assert [content["text"] for content in items_without_ids(result)[0]["content"]] == ["Hi"]
         assert not any(w.code == "unsupported_content" for w in result.warnings or [])
 
 
@@ -294,7 +294,7 @@ def test_extension_events_are_passed_on_and_unknown_ones_are_not():
         {"type": "keepalive"},
         *events_of(message("Hi")),
     ]
-    parts_heard = heard(asked(STRICT, stream=True), stream(middle, response(message("Hi"))))
+    parts_heard = decode_parts(encode_request(STRICT_ADAPTER, stream=True), stream(middle, response(message("Hi"))))
     assert parts_heard[0] == parts.Extension("acme:progress", {"percent": 3})
     assert [type(part) for part in parts_heard[1:]] == [parts.Text, parts.Usage, parts.Finish]
 
@@ -303,7 +303,7 @@ def test_warnings_of_another_antiphon_are_passed_on():
     end = response(
         message("Hi"), **{"antiphon:warnings": [{"code": "c", "message": "m", "param": "p"}]}
     )
-    parts_heard = heard(asked(THERE), json.dumps(end).encode(), stream=False)
+    parts_heard = decode_parts(encode_request(ADAPTER), json.dumps(end).encode(), stream=False)
     assert parts.Warn("c", "m", "p") in parts_heard
 
 
@@ -311,14 +311,14 @@ def test_warnings_of_another_antiphon_are_passed_on():
 @settings(deadline=None)
 def test_however_the_bytes_are_cut_the_parts_are_the_same(cuts: list[int]):
     body = SCENES["thinking_and_call"].stream
-    decoder = asked(THERE, stream=True).decoder
+    decoder = encode_request(ADAPTER, stream=True).decoder
     pieces: list[Part] = []
     rest = body
     for cut in cuts:
         pieces += decoder.feed(rest[:cut])
         rest = rest[cut:]
     pieces += decoder.feed(rest) + decoder.close()
-    assert pieces == heard(asked(THERE, stream=True), body)
+    assert pieces == decode_parts(encode_request(ADAPTER, stream=True), body)
 
 
 # --- our own words, heard again ---
@@ -331,7 +331,7 @@ def comparable(response: Response) -> list[object]:
     not told again, a phase only with words, and how far the items of a broken response got is not
     for us to say.
     """
-    output = items(response)
+    output = items_without_ids(response)
     for item in output:
         if item.get("encrypted_content") == '{"raw":true}':
             del item["encrypted_content"]
@@ -356,7 +356,7 @@ def comparable(response: Response) -> list[object]:
     ]
 
 
-def is_orderly(events: list[Event]) -> bool:
+def has_no_overlap(events: list[Event]) -> bool:
     """Tell whether every message and every thought is done before another item begins."""
     growing = False
     for one in events:
@@ -380,13 +380,13 @@ def test_what_we_say_at_either_door_is_heard_as_it_was_meant(
     dialect: type[Dialect], made_parts: list[Part]
 ):
     events = made_stream(*made_parts)
-    assume(is_orderly(events))
+    assume(has_no_overlap(events))
     door = dialect(frozenset(INCLUDE))
-    body = b"".join(door.sse(one) for one in events)
-    again = answered(asked(STRICT, stream=True), body)
-    assert comparable(again) == comparable(ending(events))
-    in_one = answered(asked(STRICT), door.response(ending(events)), stream=False)
-    assert comparable(in_one) == comparable(ending(events))
+    body = b"".join(door.encode_sse(one) for one in events)
+    again = decode_response(encode_request(STRICT_ADAPTER, stream=True), body)
+    assert comparable(again) == comparable(final_response(events))
+    in_one = decode_response(encode_request(STRICT_ADAPTER), door.encode_response(final_response(events)), stream=False)
+    assert comparable(in_one) == comparable(final_response(events))
 
 
 # --- house behind house ---
@@ -401,15 +401,15 @@ REQUESTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("door", ["/v1", "/openai/v1"])
 def test_our_own_server_is_an_upstream_at_either_door(door: str):
-    with serving() as behind:
+    with run_server() as behind:
         there = Provider(name="there", adapter="responses", base_url=behind + door, strict=True)
-        with serving(Settings(providers=[there])) as front:
+        with run_server(Settings(providers=[there])) as front:
             for fields in REQUESTS:
-                direct = ask(behind, model="demo", **fields).json()
-                relayed = ask(front, model="there/demo", **fields).json()
+                direct = post_response(behind, model="demo", **fields).json()
+                relayed = post_response(front, model="there/demo", **fields).json()
                 assert without_ids(relayed["output"]) == without_ids(direct["output"])
                 assert relayed["usage"] == direct["usage"]
-                last = hear(front, model="there/demo", **fields)[-1]["response"]
+                last = stream_events(front, model="there/demo", **fields)[-1]["response"]
                 assert without_ids(last["output"]) == without_ids(direct["output"])
                 assert "antiphon:warnings" not in last
 

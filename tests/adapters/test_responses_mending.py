@@ -7,63 +7,63 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.adapters.openai import OpenAI
-from antiphon.adapters.responses import Responses
+from antiphon.adapters.responses import OpenResponses
 from antiphon.core import parts
-from tests.adapters.everywhere import house, seen, streamed
-from tests.adapters.hearing import answered, asked, heard, made
+from tests.adapters.everywhere import serve_providers, summarize, stream_answer
+from tests.adapters.hearing import decode_response, encode_request, decode_parts, make_adapter
 from tests.adapters.retelling import (
-    AS_IT_SHOULD_BE,
-    CITED,
-    FLAT,
+    EXPECTED_ITEMS,
+    CITED_MESSAGE,
+    FLAT_ERROR,
     INCLUDE,
-    NESTED,
+    NESTED_ERROR,
     SEARCH,
-    THERE,
-    TWO,
+    ADAPTER,
+    TWO_ITEMS,
     TWO_EVENTS,
-    items,
-    mended,
-    warned,
+    items_without_ids,
+    decode_stream,
+    warning_message,
 )
 from tests.adapters.scripts.openai import SCENES as CHAT
 from tests.adapters.scripts.responses import (
     SAID,
     SCENES,
-    added,
+    item_added,
     call,
     event,
     events_of,
     message,
     response,
     stream,
-    thought,
+    reasoning,
     usage,
-    written,
+    sse_bytes,
 )
-from tests.asking import hear
-from tests.upstream import whole
+from tests.asking import stream_events
+from tests.upstream import json_answer
 
 # --- streams that are not as they should be ---
 
 
-def without(*names: str) -> list[dict]:
+def without_fields(*names: str) -> list[dict]:
     """Return the events without some fields."""
     return [{k: v for k, v in fields.items() if k not in names} for fields in TWO_EVENTS]
 
 
-def only(*names: str) -> list[dict]:
+def only_events(*names: str) -> list[dict]:
     """Return some of the events."""
     return [fields for fields in TWO_EVENTS if fields["type"].removeprefix("response.") in names]
 
 
-def not_(*names: str) -> list[dict]:
+def all_events_but(*names: str) -> list[dict]:
     """Return all but some of the events."""
     return [
         fields for fields in TWO_EVENTS if fields["type"].removeprefix("response.") not in names
     ]
 
 
-def renamed_ids() -> list[dict]:
+def with_random_ids() -> list[dict]:
     """Return deltas that each name another item."""
     return [
         fields | {"item_id": f"odd_{number}"} if "item_id" in fields else fields
@@ -71,7 +71,7 @@ def renamed_ids() -> list[dict]:
     ]
 
 
-def late_announcements() -> list[dict]:
+def items_added_late() -> list[dict]:
     """Return events in which each item's first delta comes before the item."""
     told = list(TWO_EVENTS)
     for number in range(len(told) - 1, 0, -1):
@@ -80,24 +80,24 @@ def late_announcements() -> list[dict]:
     return told
 
 
-SLOPPY = {
-    "no output_index": without("output_index"),
-    "no item_id": without("item_id"),
-    "no content_index": without("content_index"),
-    "no index and no id": without("output_index", "content_index", "item_id"),
-    "nothing announced": not_("output_item.added", "content_part.added"),
-    "nothing ended": not_(
+INVALID_STREAMS = {
+    "no output_index": without_fields("output_index"),
+    "no item_id": without_fields("item_id"),
+    "no content_index": without_fields("content_index"),
+    "no index and no id": without_fields("output_index", "content_index", "item_id"),
+    "nothing announced": all_events_but("output_item.added", "content_part.added"),
+    "nothing ended": all_events_but(
         "output_item.done",
         "content_part.done",
         "output_text.done",
         "function_call_arguments.done",
     ),
-    "no deltas": not_("output_text.delta", "function_call_arguments.delta"),
-    "only finished items": only("output_item.done"),
-    "only texts": only("output_text.done", "output_item.added", "function_call_arguments.done"),
+    "no deltas": all_events_but("output_text.delta", "function_call_arguments.delta"),
+    "only finished items": only_events("output_item.done"),
+    "only texts": only_events("output_text.done", "output_item.added", "function_call_arguments.done"),
     "nothing but the end": [],
-    "another id in every event": renamed_ids(),
-    "deltas before their item": late_announcements(),
+    "another id in every event": with_random_ids(),
+    "deltas before their item": items_added_late(),
     "one index for all": [
         fields | {"output_index": 0} if "output_index" in fields else fields
         for fields in TWO_EVENTS
@@ -110,53 +110,53 @@ SLOPPY = {
 }
 
 
-@pytest.mark.parametrize("name", SLOPPY)
+@pytest.mark.parametrize("name", INVALID_STREAMS)
 def test_a_sloppy_stream_is_mended_and_told_once_with_a_warning(name: str):
-    result = mended(stream(SLOPPY[name], response(*TWO)))
-    assert items(result) == AS_IT_SHOULD_BE
+    result = decode_stream(stream(INVALID_STREAMS[name], response(*TWO_ITEMS)))
+    assert items_without_ids(result) == EXPECTED_ITEMS
     assert result.status == "completed"
-    assert warned(result).startswith("responses broke rules of the protocol, and was mended: ")
+    assert warning_message(result).startswith("responses broke rules of the protocol, and was mended: ")
 
 
-@pytest.mark.parametrize("name", SLOPPY)
+@pytest.mark.parametrize("name", INVALID_STREAMS)
 def test_a_strict_reader_takes_no_sloppy_stream(name: str):
-    result = mended(stream(SLOPPY[name], response(*TWO)), strict=True)
+    result = decode_stream(stream(INVALID_STREAMS[name], response(*TWO_ITEMS)), strict=True)
     assert result.status == "failed"
     assert result.error
     assert result.error.code == "upstream_protocol"
 
 
-@pytest.mark.parametrize("name", SLOPPY.keys() - {"nothing but the end"})
+@pytest.mark.parametrize("name", INVALID_STREAMS.keys() - {"nothing but the end"})
 def test_a_sloppy_stream_may_end_with_an_empty_output(name: str):
-    assert items(mended(stream(SLOPPY[name], response()))) == AS_IT_SHOULD_BE
+    assert items_without_ids(decode_stream(stream(INVALID_STREAMS[name], response()))) == EXPECTED_ITEMS
 
 
 def test_deltas_may_come_under_an_id_that_is_announced_later():
     first, *rest = [
         fields | {"item_id": "early"} if fields["type"].endswith(".delta") else fields
-        for fields in events_of(TWO[0], 0, ["On", "e."])
+        for fields in events_of(TWO_ITEMS[0], 0, ["On", "e."])
     ]
     events = [*rest[1:2], first, *rest[2:], *TWO_EVENTS[7:]]
-    assert items(mended(stream(events, response(*TWO)))) == AS_IT_SHOULD_BE
+    assert items_without_ids(decode_stream(stream(events, response(*TWO_ITEMS)))) == EXPECTED_ITEMS
 
 
 def test_other_ids_in_the_final_response_make_no_other_items():
-    final = [item | {"id": f"final_{number}"} for number, item in enumerate(TWO)]
-    assert items(mended(stream(TWO_EVENTS, response(*final)))) == AS_IT_SHOULD_BE
+    final = [item | {"id": f"final_{number}"} for number, item in enumerate(TWO_ITEMS)]
+    assert items_without_ids(decode_stream(stream(TWO_EVENTS, response(*final)))) == EXPECTED_ITEMS
 
 
 def test_numbers_may_be_missing():
-    body = stream(TWO_EVENTS, response(*TWO)).replace(b'"sequence_number"', b'"number"')
-    result = mended(body)
-    assert items(result) == AS_IT_SHOULD_BE
-    assert warned(result).endswith("Events have no sequence_number.")
+    body = stream(TWO_EVENTS, response(*TWO_ITEMS)).replace(b'"sequence_number"', b'"number"')
+    result = decode_stream(body)
+    assert items_without_ids(result) == EXPECTED_ITEMS
+    assert warning_message(result).endswith("Events have no sequence_number.")
 
 
 def test_a_strict_reader_stops_at_a_delta_that_is_out_of_order():
-    body = stream(TWO_EVENTS, response(*TWO)).replace(
+    body = stream(TWO_EVENTS, response(*TWO_ITEMS)).replace(
         b'"sequence_number": 4', b'"sequence_number": 9'
     )
-    result = mended(body, strict=True)
+    result = decode_stream(body, strict=True)
     assert result.error
     assert "[sequence-gapless]" in result.error.message
 
@@ -164,31 +164,31 @@ def test_a_strict_reader_stops_at_a_delta_that_is_out_of_order():
 def test_names_of_events_may_be_missing():
     body = b"".join(
         line
-        for line in stream(TWO_EVENTS, response(*TWO)).splitlines(keepends=True)
+        for line in stream(TWO_EVENTS, response(*TWO_ITEMS)).splitlines(keepends=True)
         if not line.startswith(b"event:")
     )
-    assert items(mended(body)) == AS_IT_SHOULD_BE
+    assert items_without_ids(decode_stream(body)) == EXPECTED_ITEMS
 
 
 def test_two_calls_on_one_index_stay_two():
     second = call("weather", '{"city":"Oslo"}', "2")
     events = [
-        added(SAID, 0),
-        added(second, 0),
+        item_added(SAID, 0),
+        item_added(second, 0),
         event("function_call_arguments.delta", item_id="fc_1", output_index=0, delta='{"city"'),
         event("function_call_arguments.delta", item_id="fc_2", output_index=0, delta='{"city"'),
         event("function_call_arguments.delta", item_id="fc_1", output_index=0, delta=':"Paris"}'),
         event("function_call_arguments.delta", item_id="fc_2", output_index=0, delta=':"Oslo"}'),
     ]
-    result = mended(stream(events, response(SAID, second)))
-    assert [item["arguments"] for item in items(result)] == ['{"city":"Paris"}', '{"city":"Oslo"}']
+    result = decode_stream(stream(events, response(SAID, second)))
+    assert [item["arguments"] for item in items_without_ids(result)] == ['{"city":"Paris"}', '{"city":"Oslo"}']
 
 
-BOTH = [call("weather", '{"city":"Paris"}', "1"), call("time", '{"city":"Oslo"}', "2")]
-BOTH_SAID = [("weather", '{"city":"Paris"}'), ("time", '{"city":"Oslo"}')]
+TWO_CALLS = [call("weather", '{"city":"Paris"}', "1"), call("time", '{"city":"Oslo"}', "2")]
+TWO_CALLS_EXPECTED = [("weather", '{"city":"Paris"}'), ("time", '{"city":"Oslo"}')]
 
 
-def at_once(first: list[dict], second: list[dict]) -> list[dict]:
+def interleave(first: list[dict], second: list[dict]) -> list[dict]:
     """Return the events of two items, in turns."""
     return [fields for pair in zip(first, second, strict=True) for fields in pair]
 
@@ -200,7 +200,7 @@ def at_once(first: list[dict], second: list[dict]) -> list[dict]:
 def test_calls_that_share_an_id_are_told_apart_by_their_places(
     id: str | None, kept: str, in_turns: bool, final: bool
 ):
-    calls: list[dict] = [item | {"id": id} for item in BOTH]
+    calls: list[dict] = [item | {"id": id} for item in TWO_CALLS]
     first, second = (
         [
             fields
@@ -209,9 +209,9 @@ def test_calls_that_share_an_id_are_told_apart_by_their_places(
         ]
         for place, item in enumerate(calls)
     )
-    events = at_once(first, second) if in_turns else [*first, *second]
-    result = mended(stream(events, response(*calls if final else [])))
-    assert [(item["name"], item["arguments"]) for item in items(result)] == BOTH_SAID
+    events = interleave(first, second) if in_turns else [*first, *second]
+    result = decode_stream(stream(events, response(*calls if final else [])))
+    assert [(item["name"], item["arguments"]) for item in items_without_ids(result)] == TWO_CALLS_EXPECTED
 
 
 @pytest.mark.parametrize("id", ["", "same", None])
@@ -225,20 +225,20 @@ def test_messages_that_share_an_id_are_told_apart_by_their_places(id: str | None
         if announced or not fields["type"].endswith(".added")
     ]
     for end in (response(*both), response()):
-        result = mended(stream(events, end))
-        assert [item["content"][0]["text"] for item in items(result)] == ["One. ", "Two."]
+        result = decode_stream(stream(events, end))
+        assert [item["content"][0]["text"] for item in items_without_ids(result)] == ["One. ", "Two."]
 
 
 def test_an_id_that_is_nobody_elses_counts_more_than_an_index():
     events = [
         fields | {"output_index": 0} if fields["type"].endswith(".delta") else fields
-        for fields in at_once(*(events_of(item, place) for place, item in enumerate(BOTH)))
+        for fields in interleave(*(events_of(item, place) for place, item in enumerate(TWO_CALLS)))
     ]
-    result = mended(stream(events, response(*BOTH)))
-    assert [(item["name"], item["arguments"]) for item in items(result)] == BOTH_SAID
+    result = decode_stream(stream(events, response(*TWO_CALLS)))
+    assert [(item["name"], item["arguments"]) for item in items_without_ids(result)] == TWO_CALLS_EXPECTED
 
 
-CUT_SHORT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+TRUNCATED = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
 
 
 @pytest.mark.parametrize("arguments", ['{"city', '{"city":"Par', ""])
@@ -246,15 +246,15 @@ CUT_SHORT = {"status": "incomplete", "incomplete_details": {"reason": "max_outpu
 def test_a_call_that_was_cut_off_is_incomplete_whatever_its_server_calls_it(
     arguments: str, before: int
 ):
-    calls = [*BOTH[:before], call("time", arguments, "3")]
-    final = response(*calls, **CUT_SHORT)
+    calls = [*TWO_CALLS[:before], call("time", arguments, "3")]
+    final = response(*calls, **TRUNCATED)
     told = [fields for place, item in enumerate(calls) for fields in events_of(item, place)]
     streams = [told[:-1], [], *([told] if arguments else [])]
-    results = [mended(stream(events, final)) for events in streams]
-    results.append(answered(asked(THERE), json.dumps(final).encode(), stream=False))
+    results = [decode_stream(stream(events, final)) for events in streams]
+    results.append(decode_response(encode_request(ADAPTER), json.dumps(final).encode(), stream=False))
     for result in results:
         assert result.status == "incomplete"
-        *first, last = items(result)
+        *first, last = items_without_ids(result)
         assert [item["status"] for item in first] == ["completed"] * before
         assert (last["status"], last["arguments"]) == ("incomplete", arguments)
 
@@ -262,31 +262,31 @@ def test_a_call_that_was_cut_off_is_incomplete_whatever_its_server_calls_it(
 @pytest.mark.parametrize("arguments", ['{"city":"Oslo"}', "{}"])
 def test_a_whole_call_of_a_response_that_was_cut_off_is_complete(arguments: str):
     item = call("time", arguments, "3")
-    final = response(item, **CUT_SHORT)
-    whole = answered(asked(THERE), json.dumps(final).encode(), stream=False)
-    for result in (whole, mended(stream(events_of(item), final))):
-        assert [(i["status"], i["arguments"]) for i in items(result)] == [("completed", arguments)]
+    final = response(item, **TRUNCATED)
+    whole = decode_response(encode_request(ADAPTER), json.dumps(final).encode(), stream=False)
+    for result in (whole, decode_stream(stream(events_of(item), final))):
+        assert [(i["status"], i["arguments"]) for i in items_without_ids(result)] == [("completed", arguments)]
 
 
 def test_arguments_that_are_no_json_may_end_a_completed_response():
     item = call("time", "Oslo", "3")
     for events in (events_of(item), []):
-        (told,) = items(mended(stream(events, response(item))))
+        (told,) = items_without_ids(decode_stream(stream(events, response(item))))
         assert (told["status"], told["arguments"]) == ("completed", "Oslo")
 
 
 def test_a_text_that_contradicts_its_deltas_does_not_come_twice():
     item = message("Another text.")
     events = events_of(item, deltas=["One ", "text."])
-    result = mended(stream(events, response(item)))
+    result = decode_stream(stream(events, response(item)))
     assert result.output_text == "One text."
-    assert "[deltas-add-up]" in warned(result)
+    assert "[deltas-add-up]" in warning_message(result)
 
 
 def test_a_long_list_of_broken_rules_is_cut():
     strays = [fields | {"item_id": "x", "output_index": 7} for fields in TWO_EVENTS[1:4]]
-    events = [added(message(), 3) | {"item": message()}, *strays]
-    text = warned(mended(stream(events, response(status="in_progress"), "completed")))
+    events = [item_added(message(), 3) | {"item": message()}, *strays]
+    text = warning_message(decode_stream(stream(events, response(status="in_progress"), "completed")))
     assert text.count("[") == 3
     assert text.endswith("more.")
 
@@ -304,28 +304,28 @@ def test_half_a_character_finds_its_other_half():
             ]
         )
     ]
-    result = mended("".join(frames).encode())
+    result = decode_stream("".join(frames).encode())
     assert result.output_text == "🎵"
-    assert not warned(result)
+    assert not warning_message(result)
 
 
 def test_lines_may_end_as_they_like_and_a_byte_order_mark_may_come_first():
     body = SCENES["text"].stream
     for other in (body.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + body, body + b"data: [DONE]\n\n"):
-        assert mended(other).output_text == "Hello, 🎵!"
+        assert decode_stream(other).output_text == "Hello, 🎵!"
 
 
 # --- answers that go wrong ---
 
 
-@pytest.mark.parametrize("error", [FLAT, NESTED])
+@pytest.mark.parametrize("error", [FLAT_ERROR, NESTED_ERROR])
 @pytest.mark.parametrize("before", [0, 4])
 def test_an_error_in_the_stream_is_a_failure(error: dict, before: int):
     events = events_of(message("Hello"), deltas=["Hel", "lo"])[:before]
     body = stream([*events, error], response())
     body = body[: body.index(b"event: response.completed")]
     for end in (b"", b"data: [DONE]\n\n"):
-        result = mended(body + end)
+        result = decode_stream(body + end)
         assert (result.status, result.output_text) == ("failed", "Hello" if before else "")
         assert result.error
         assert result.error.message == "responses: It broke."
@@ -347,9 +347,9 @@ def test_an_error_in_the_stream_is_a_failure(error: dict, before: int):
 def test_an_error_without_a_type_keeps_what_it_says(
     error: object, told: tuple, end: bytes, strict: bool
 ):
-    there = made(Responses, strict=strict)
+    there = make_adapter(OpenResponses, strict=strict)
     body = b"data: " + json.dumps({"error": error}).encode() + b"\n\n" + end
-    (last,) = heard(asked(there, stream=True), body)
+    (last,) = decode_parts(encode_request(there, stream=True), body)
     assert isinstance(last, parts.Failure)
     assert (last.status, last.error.message, last.error.type, last.error.code) == told
 
@@ -357,7 +357,7 @@ def test_an_error_without_a_type_keeps_what_it_says(
 def test_an_error_that_a_failed_response_follows_is_told_once_with_its_usage():
     failure = {"code": "rate_limit_exceeded", "message": "Too fast."}
     end = response(status="failed", error=failure, usage=usage(3, 4))
-    parts_heard = heard(asked(THERE, stream=True), stream([FLAT], end))
+    parts_heard = decode_parts(encode_request(ADAPTER, stream=True), stream([FLAT_ERROR], end))
     assert parts_heard[0] == parts.Usage(3, 4, 0, 0)
     (last,) = parts_heard[1:]
     assert isinstance(last, parts.Failure)
@@ -370,21 +370,21 @@ def test_an_error_that_a_failed_response_follows_is_told_once_with_its_usage():
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
 def test_nothing_is_waited_for_after_the_end(status: str):
-    decoder = asked(THERE, stream=True).decoder
-    heard = decoder.feed(stream(TWO_EVENTS, response(*TWO, status=status)))
+    decoder = encode_request(ADAPTER, stream=True).decoder
+    heard = decoder.feed(stream(TWO_EVENTS, response(*TWO_ITEMS, status=status)))
     assert isinstance(heard[-1], parts.Finish | parts.Failure)
     assert parts.Usage(26, 5, 0, 0) in heard
     assert decoder.done
-    assert decoder.feed(stream([FLAT], response(*TWO, status="failed"))) == []
+    assert decoder.feed(stream([FLAT_ERROR], response(*TWO_ITEMS, status="failed"))) == []
     assert decoder.close() == []
 
 
 def test_an_error_waits_for_the_response_that_failed():
-    decoder = asked(THERE, stream=True).decoder
-    assert decoder.feed(written([FLAT])) == []
+    decoder = encode_request(ADAPTER, stream=True).decoder
+    assert decoder.feed(sse_bytes([FLAT_ERROR])) == []
     assert not decoder.done
     failed = response(status="failed", error={"code": "c", "message": "Oh."})
-    (*_, last) = decoder.feed(written([event("failed", response=failed)]))
+    (*_, last) = decoder.feed(sse_bytes([event("failed", response=failed)]))
     assert isinstance(last, parts.Failure)
     assert (last.error.code, decoder.done) == ("c", True)
 
@@ -392,7 +392,7 @@ def test_an_error_waits_for_the_response_that_failed():
 @pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n", b"event: response.comp"])
 def test_a_stream_without_its_end_was_cut(end: bytes):
     body = SCENES["text"].stream
-    result = mended(body[: body.index(b"event: response.completed")] + end)
+    result = decode_stream(body[: body.index(b"event: response.completed")] + end)
     assert result.status == "failed"
     assert result.error
     assert result.error.code == "upstream_cut"
@@ -401,13 +401,13 @@ def test_a_stream_without_its_end_was_cut(end: bytes):
 
 @pytest.mark.parametrize("body", [b"data: <html>\n\n", b"data: [1]\n\n", b'data: {"type":3}\n\n'])
 def test_bytes_that_cannot_be_read_are_a_failure(body: bytes):
-    result = mended(body)
+    result = decode_stream(body)
     assert (result.status, result.error.code) == ("failed", "upstream_invalid")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"object":"response"}'])
 def test_a_whole_answer_that_is_none_makes_no_trouble(body: bytes):
-    result = answered(asked(THERE), body, stream=False)
+    result = decode_response(encode_request(ADAPTER), body, stream=False)
     assert result.status == ("completed" if b"response" in body else "failed")
 
 
@@ -420,40 +420,40 @@ def test_a_whole_answer_that_is_none_makes_no_trouble(body: bytes):
     ],
 )
 def test_a_whole_answer_that_failed_is_a_failure(body: dict, code: str):
-    result = answered(asked(THERE), json.dumps(body).encode(), stream=False)
+    result = decode_response(encode_request(ADAPTER), json.dumps(body).encode(), stream=False)
     assert result.status == "failed"
     assert result.error
     assert result.error.code == code
 
 
-NAMES_OF_FIELDS = """annotations arguments call_id content delta encrypted_content error id item
+FIELD_NAMES = """annotations arguments call_id content delta encrypted_content error id item
 item_id logprob logprobs message name output output_index part refusal status summary text token
 type usage""".split()
 JUNK = st.recursive(
     st.none() | st.integers(-3, 2**70) | st.sampled_from(["", "message", "compaction", "\x00"]),
     lambda inner: (
         st.lists(inner, max_size=2)
-        | st.dictionaries(st.sampled_from(NAMES_OF_FIELDS), inner, max_size=4)
+        | st.dictionaries(st.sampled_from(FIELD_NAMES), inner, max_size=4)
     ),
     max_leaves=8,
 )
-POOL = [
+SAMPLE_EVENTS = [
     *TWO_EVENTS,
-    *events_of(thought("a"), 2),
+    *events_of(reasoning("a"), 2),
     *events_of(SEARCH, 3),
-    *events_of(message(content=[CITED], id="msg_5"), 5),
-    FLAT,
-    NESTED,
-    event("completed", response=response(*TWO)),
+    *events_of(message(content=[CITED_MESSAGE], id="msg_5"), 5),
+    FLAT_ERROR,
+    NESTED_ERROR,
+    event("completed", response=response(*TWO_ITEMS)),
     event("incomplete", response=response(message("x", id="msg_6"), status="incomplete")),
 ]
 
 
 @st.composite
-def spoiled_events(draw: st.DrawFn) -> list[dict]:
+def corrupted_events(draw: st.DrawFn) -> list[dict]:
     """Draw events in any order, with some of their fields missing or nonsense."""
     told = []
-    for drawn in draw(st.lists(st.sampled_from(POOL), max_size=10)):
+    for drawn in draw(st.lists(st.sampled_from(SAMPLE_EVENTS), max_size=10)):
         fields = json.loads(json.dumps(drawn))
         inner = [fields, fields.get("item"), fields.get("response"), fields.get("part")]
         for spoiled in filter(None, inner):
@@ -463,10 +463,10 @@ def spoiled_events(draw: st.DrawFn) -> list[dict]:
     return told
 
 
-@given(events=spoiled_events(), strict=st.booleans())
+@given(events=corrupted_events(), strict=st.booleans())
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_nonsense_breaks_anything(events: list[dict], strict: bool):
-    result = mended(written(events), strict=strict)  # which judges what it tells
+    result = decode_stream(sse_bytes(events), strict=strict)  # which judges what it tells
     assert result.status in ("completed", "incomplete", "failed")
 
 
@@ -474,7 +474,7 @@ def test_no_nonsense_breaks_anything(events: list[dict], strict: bool):
 @settings(deadline=None)
 def test_no_nonsense_in_one_piece_breaks_anything(body: object, output: list[object]):
     for value in (body, response() | {"output": output}):
-        answered(asked(THERE), json.dumps(value).encode(), stream=False)
+        decode_response(encode_request(ADAPTER), json.dumps(value).encode(), stream=False)
 
 
 def test_odd_shapes_are_passed_over():
@@ -487,9 +487,9 @@ def test_odd_shapes_are_passed_over():
         event("output_text.annotation.added", annotation=None),
         event("function_call_arguments.done", arguments=3),
     ]
-    end = response(*TWO, usage={"input_tokens": "x"}, incomplete_details=3)
-    result = mended(stream(odd, end | {"antiphon:warnings": [3]}))
-    assert items(result)[-2:] == AS_IT_SHOULD_BE
+    end = response(*TWO_ITEMS, usage={"input_tokens": "x"}, incomplete_details=3)
+    result = decode_stream(stream(odd, end | {"antiphon:warnings": [3]}))
+    assert items_without_ids(result)[-2:] == EXPECTED_ITEMS
 
 
 @pytest.mark.parametrize(
@@ -519,7 +519,7 @@ def test_odd_shapes_are_passed_over():
     ],
 )
 def test_a_refusal_is_told_in_its_own_words(status: int, body: dict, type: str, code: str | None):
-    error = THERE.error(status, {"retry-after": "2"}, json.dumps(body).encode())
+    error = ADAPTER.decode_error(status, {"retry-after": "2"}, json.dumps(body).encode())
     assert (error.status, error.payload.type, error.payload.code) == (status, type, code)
     assert error.payload.message == "responses: No."
     assert error.headers == {"retry-after": "2"}
@@ -527,7 +527,7 @@ def test_a_refusal_is_told_in_its_own_words(status: int, body: dict, type: str, 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b'{"detail":[3]}'])
 def test_a_refusal_without_words_is_told_all_the_same(body: bytes):
-    assert str(THERE.error(502, {}, body)) == "responses: answered 502 and did not say why."
+    assert str(ADAPTER.decode_error(502, {}, body)) == "responses: answered 502 and did not say why."
 
 
 # --- another way ---
@@ -536,22 +536,22 @@ def test_a_refusal_without_words_is_told_all_the_same(body: bytes):
 @pytest.mark.parametrize("status", [404, 405, 501])
 @pytest.mark.parametrize("body", [b"", b'{"error":{"message":"Not Found"}}'])
 def test_a_server_without_responses_is_asked_in_chat(status: int, body: bytes):
-    here = made(Responses, base_url="http://there:1234/v1/", api_key_env=None)
-    other = here.instead(here.error(status, {}, body))
+    here = make_adapter(OpenResponses, base_url="http://there:1234/v1/", api_key_env=None)
+    other = here.fallback_adapter(here.decode_error(status, {}, body))
     assert isinstance(other, OpenAI)
-    assert asked(other).sent.url == "http://there:1234/v1/chat/completions"
+    assert encode_request(other).sent.url == "http://there:1234/v1/chat/completions"
     assert other.provider.api_key_env == "OPENRESPONSES_API_KEY"
     assert other.provider.name == "responses"
 
 
 def test_the_way_through_chat_is_remembered():
-    with house(["responses"]) as home:
+    with serve_providers(["responses"]) as home:
         behind = home.upstreams["responses"]
-        chat = streamed(CHAT["text"])
-        behind.play(whole({"error": {"message": "Not Found"}}, 404), chat, chat)
+        chat = stream_answer(CHAT["text"])
+        behind.play(json_answer({"error": {"message": "Not Found"}}, 404), chat, chat)
         for _ in range(2):
-            last = hear(home.address, model="responses/m")[-1]["response"]
-            assert seen(last, CHAT["text"].seen) == CHAT["text"].seen
+            last = stream_events(home.address, model="responses/m")[-1]["response"]
+            assert summarize(last, CHAT["text"].expected) == CHAT["text"].expected
     paths = [request.path for request in behind.requests]
     assert paths == ["/v1/responses", "/v1/chat/completions", "/v1/chat/completions"]
     keys = {request.headers["authorization"] for request in behind.requests}
@@ -563,7 +563,7 @@ def test_the_way_through_chat_is_remembered():
 )
 def test_other_refusals_are_final(status: int, code: str):
     body = json.dumps({"error": {"message": "No.", "code": code}}).encode()
-    assert THERE.instead(THERE.error(status, {}, body)) is None
+    assert ADAPTER.fallback_adapter(ADAPTER.decode_error(status, {}, body)) is None
 
 
 @pytest.mark.parametrize(
@@ -574,15 +574,15 @@ def test_other_refusals_are_final(status: int, code: str):
     ],
 )
 def test_a_model_that_does_not_think_is_not_asked_to_nor_sent_thoughts_again(words: str):
-    error = THERE.error(400, {}, json.dumps({"error": {"message": words}}).encode())
-    other = THERE.instead(error)
-    assert isinstance(other, Responses)
+    error = ADAPTER.decode_error(400, {}, json.dumps({"error": {"message": words}}).encode())
+    other = ADAPTER.fallback_adapter(error)
+    assert isinstance(other, OpenResponses)
     user = {"role": "user", "content": "Hi?"}
-    history = [user, thought("", encrypted_content="sealed"), message("Hi!"), user]
-    sent = asked(other, input=history).body
+    history = [user, reasoning("", encrypted_content="sealed"), message("Hi!"), user]
+    sent = encode_request(other, input=history).body
     assert "include" not in sent
     assert [item["type"] for item in sent["input"]] == ["message"] * 3
-    sent = asked(other, input=history, reasoning={"effort": "low"}).body
+    sent = encode_request(other, input=history, reasoning={"effort": "low"}).body
     assert sent["include"] == INCLUDE
     assert sent["input"][1]["encrypted_content"] == "sealed"
-    assert other.instead(error) is None
+    assert other.fallback_adapter(error) is None

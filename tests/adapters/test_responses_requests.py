@@ -8,21 +8,21 @@ import pytest
 from openai.types.responses.response_input_item_param import ResponseInputItemParam
 
 from antiphon.adapters.base import Capabilities
-from antiphon.adapters.responses import IDENTIFIED, TIMELESS, Responses
+from antiphon.adapters.responses import ITEMS_WITH_ID, ITEMS_WITHOUT_STATUS, OpenResponses
 from antiphon.adapters.responses.items import ITEM_TYPES
 from antiphon.core.errors import RequestError
-from antiphon.core.request import ENCRYPTED_REASONING
-from antiphon.core.value import plain
-from tests.adapters.hearing import answered, asked, made
+from antiphon.core.request import INCLUDE_ENCRYPTED_REASONING
+from antiphon.core.value import to_builtins
+from tests.adapters.hearing import decode_response, encode_request, make_adapter
 from tests.adapters.retelling import (
     INCLUDE,
     OUTPUT,
-    RAW,
+    RAW_REASONING,
     SEARCH,
-    THERE,
+    ADAPTER,
     USER,
-    client_of,
-    mended,
+    openai_client,
+    decode_stream,
 )
 from tests.adapters.scripts import FORMAT, TOOL
 from tests.adapters.scripts.responses import (
@@ -32,17 +32,17 @@ from tests.adapters.scripts.responses import (
     events_of,
     response,
     stream,
-    thought,
+    reasoning,
 )
-from tests.upstream import sse, upstream, whole
+from tests.upstream import sse_answer, scripted_upstream, json_answer
 
 # --- requests ---
 
 
 def sent_by_them(**fields: object) -> dict:
     """Return what OpenAI's own client sends."""
-    playing = sse(SCENES["text"].stream) if fields.get("stream") else whole(response())
-    with upstream(playing) as provider, client_of(provider.url) as client:
+    playing = sse_answer(SCENES["text"].stream) if fields.get("stream") else json_answer(response())
+    with scripted_upstream(playing) as provider, openai_client(provider.url) as client:
         answer = client.responses.create(model="gpt-5.4", **fields)  # type: ignore[call-overload]
         if fields.get("stream"):
             list(answer)
@@ -151,14 +151,14 @@ def test_we_send_what_openais_own_client_sends(name: str):
     fields = {"input": HISTORY[:1], **SAME_REQUESTS[name]}
     theirs = sent_by_them(**{"stream": False, "store": False, "include": INCLUDE, **fields})
     extra = fields.pop("extra_body", {})
-    request = asked(THERE, upstream_model="gpt-5.4", **{**fields, **extra})
+    request = encode_request(ADAPTER, upstream_model="gpt-5.4", **{**fields, **extra})
     assert request.body == theirs
     assert request.warnings == []
 
 
 def test_nothing_of_our_state_is_sent():
-    request = asked(
-        THERE,
+    request = encode_request(
+        ADAPTER,
         input=[
             {
                 "type": "message",
@@ -197,34 +197,34 @@ def test_ids_and_statuses_are_where_openais_types_demand_and_know_them():
         if type not in ITEM_TYPES | {"item_reference"}:
             identified |= {f"openai:{type}"} if "Required" in str(fields["id"]) else set()
             timeless |= {f"openai:{type}"} if "status" not in fields else set()
-    assert identified == IDENTIFIED
-    assert timeless == TIMELESS
+    assert identified == ITEMS_WITH_ID
+    assert timeless == ITEMS_WITHOUT_STATUS
 
 
 def test_an_approval_is_of_a_request_that_goes_along():
     wanted = {"server_label": "x", "name": "f", "arguments": "{}"}
     item = {"type": "mcp_approval_request", "id": "mcpr_theirs", **wanted}
-    result = answered(asked(THERE), stream(events_of(item), response(item)))
+    result = decode_response(encode_request(ADAPTER), stream(events_of(item), response(item)))
     (kept,) = result.output
     assert str(kept.id).startswith("mcpr_")
     assert kept.id != item["id"]
     said = {"type": "mcp_approval_response", "approval_request_id": kept.id, "approve": True}
-    sent = asked(THERE, input=[USER, plain(kept), {"id": "item_1", **said}]).body["input"]
+    sent = encode_request(ADAPTER, input=[USER, to_builtins(kept), {"id": "item_1", **said}]).body["input"]
     assert sent[1:] == [{"type": "mcp_approval_request", "id": kept.id, **wanted}, said]
 
 
 def test_sealed_thinking_is_asked_for_once_and_what_the_client_wants_stays():
-    wanted = [ENCRYPTED_REASONING, "message.output_text.logprobs"]
-    assert asked(THERE, include=wanted).body["include"] == wanted[::-1]
+    wanted = [INCLUDE_ENCRYPTED_REASONING, "message.output_text.logprobs"]
+    assert encode_request(ADAPTER, include=wanted).body["include"] == wanted[::-1]
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_sealed_thinking_goes_back_as_it_came(streamed: bool):
     scene = SCENES["thinking_and_call"]
-    asking = asked(THERE, stream=streamed, tools=[TOOL])
-    result = answered(asking, scene.stream if streamed else scene.whole, stream=streamed)
-    history = [USER, *(plain(item) for item in result.output), OUTPUT]
-    sent = asked(THERE, tools=[TOOL], input=history).body["input"]
+    asking = encode_request(ADAPTER, stream=streamed, tools=[TOOL])
+    result = decode_response(asking, scene.stream if streamed else scene.whole, stream=streamed)
+    history = [USER, *(to_builtins(item) for item in result.output), OUTPUT]
+    sent = encode_request(ADAPTER, tools=[TOOL], input=history).body["input"]
     assert sent[1] == {
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": "Paris is a city."}],
@@ -239,10 +239,10 @@ def test_sealed_thinking_goes_back_as_it_came(streamed: bool):
 
 
 def test_thinking_without_a_word_goes_back_too():
-    hidden = thought("")
-    result = mended(stream([*events_of(hidden), *events_of(SAID, 1)], response(hidden, SAID)))
-    history = [USER, *(plain(item) for item in result.output), OUTPUT]
-    assert asked(THERE, input=history).body["input"][1] == {
+    hidden = reasoning("")
+    result = decode_stream(stream([*events_of(hidden), *events_of(SAID, 1)], response(hidden, SAID)))
+    history = [USER, *(to_builtins(item) for item in result.output), OUTPUT]
+    assert encode_request(ADAPTER, input=history).body["input"][1] == {
         "type": "reasoning",
         "summary": [],
         "encrypted_content": SEALED,
@@ -251,24 +251,24 @@ def test_thinking_without_a_word_goes_back_too():
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_raw_thinking_goes_back_to_where_it_came_from(streamed: bool):
-    item = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [RAW]}
+    item = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [RAW_REASONING]}
     end = response(item, SAID)
     events = [*events_of(item), *events_of(SAID, 1)]
     body = stream(events, end) if streamed else json.dumps(end).encode()
-    result = answered(asked(THERE, stream=streamed), body, stream=streamed)
-    history = [USER, *(plain(item) for item in result.output), OUTPUT]
-    assert asked(THERE, input=history).body["input"][1] == {
+    result = decode_response(encode_request(ADAPTER, stream=streamed), body, stream=streamed)
+    history = [USER, *(to_builtins(item) for item in result.output), OUTPUT]
+    assert encode_request(ADAPTER, input=history).body["input"][1] == {
         "type": "reasoning",
         "id": result.output[0].id,
         "summary": [],
-        "content": [RAW],
+        "content": [RAW_REASONING],
     }
 
 
 def test_thinking_of_others_and_thinking_that_leads_nowhere_is_left_out():
     foreign = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     orphan = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
-    request = asked(THERE, input=[USER, foreign, SAID, OUTPUT, orphan, USER, orphan])
+    request = encode_request(ADAPTER, input=[USER, foreign, SAID, OUTPUT, orphan, USER, orphan])
     assert [item["type"] for item in request.body["input"]] == [
         "message",
         "function_call",
@@ -280,15 +280,15 @@ def test_thinking_of_others_and_thinking_that_leads_nowhere_is_left_out():
 
 def test_calls_of_other_models_get_legal_names():
     odd = SAID | {"name": "functions.weather:" + "x" * 70, "call_id": "a/b c"}
-    sent = asked(THERE, input=[USER, odd, OUTPUT | {"call_id": "a/b c"}]).body["input"]
+    sent = encode_request(ADAPTER, input=[USER, odd, OUTPUT | {"call_id": "a/b c"}]).body["input"]
     assert sent[1]["name"] == ("functions_weather_" + "x" * 70)[:64]
     assert sent[1]["call_id"] == "a/b c"
 
 
 @pytest.mark.parametrize("slug", ["anthropic", "google", "antiphon"])
 def test_what_only_another_provider_knows_is_left_out_with_a_warning(slug: str):
-    request = asked(
-        THERE,
+    request = encode_request(
+        ADAPTER,
         input=[{"type": f"{slug}:search_call", "id": "x"}, USER],
         tools=[{"type": f"{slug}:search"}],
     )
@@ -299,20 +299,20 @@ def test_what_only_another_provider_knows_is_left_out_with_a_warning(slug: str):
 
 def test_what_came_without_a_slug_goes_back_without_one():
     new = {"id": "n_1", "type": "brand_new_call", "status": "completed", "page": 3}
-    result = mended(stream(events_of(new), response(new)))
-    history = [plain(result.output[0]), USER]
-    request = asked(THERE, input=history, tools=[{"type": "responses:brand_new", "a": 1}])
+    result = decode_stream(stream(events_of(new), response(new)))
+    history = [to_builtins(result.output[0]), USER]
+    request = encode_request(ADAPTER, input=history, tools=[{"type": "responses:brand_new", "a": 1}])
     assert request.body["input"][0] == {"type": "brand_new_call", "status": "completed", "page": 3}
     assert request.body["tools"] == [{"type": "brand_new", "a": 1}]
 
 
 def test_what_a_model_lacks_is_not_sent():
     lacking = Capabilities(lacks=frozenset({"temperature", "json_schema", "max_output_tokens"}))
-    request = asked(THERE, temperature=1, capabilities=lacking)
+    request = encode_request(ADAPTER, temperature=1, capabilities=lacking)
     assert "temperature" not in request.body
     assert [warning.param for warning in request.warnings] == ["temperature"]
     with pytest.raises(RequestError):
-        asked(THERE, max_output_tokens=99, capabilities=lacking)
+        encode_request(ADAPTER, max_output_tokens=99, capabilities=lacking)
 
 
 # --- where ---
@@ -320,31 +320,31 @@ def test_what_a_model_lacks_is_not_sent():
 
 @pytest.mark.parametrize("url", ["http://there/v1", "http://there/v1/"])
 def test_the_address_may_end_with_a_slash(url: str):
-    there = made(Responses, base_url=url)
-    assert asked(there).sent.url == "http://there/v1/responses"
-    listing = there.listing()
+    there = make_adapter(OpenResponses, base_url=url)
+    assert encode_request(there).sent.url == "http://there/v1/responses"
+    listing = there.models_request()
     assert listing
     assert listing.url == "http://there/v1/models"
 
 
 def test_the_address_is_the_communitys_unless_another_is_given():
-    assert asked(THERE).sent.url == "https://api.openresponses.com/v1/responses"
-    assert Responses.key_env == ("OPENRESPONSES_API_KEY",)
+    assert encode_request(ADAPTER).sent.url == "https://api.openresponses.com/v1/responses"
+    assert OpenResponses.key_env == ("OPENRESPONSES_API_KEY",)
 
 
 # --- OpenAI's own server ---
 
-OPENAI = made(Responses, base_url="https://api.openai.com/v1")
+OPENAI = make_adapter(OpenResponses, base_url="https://api.openai.com/v1")
 
 
 def test_openai_is_not_sent_what_its_responses_do_not_have():
     unknown = {"seed": 7, "presence_penalty": 0.5, "frequency_penalty": 0.5}
-    question = asked(OPENAI, **unknown)
+    question = encode_request(OPENAI, **unknown)
     assert not unknown.keys() & question.body.keys()
     assert {(warning.code, warning.param) for warning in question.warnings} == {
         ("unsupported_parameter", name) for name in unknown
     }
     with pytest.raises(RequestError) as refused:
-        asked(OPENAI, stop=["end"])
+        encode_request(OPENAI, stop=["end"])
     assert refused.value.payload.param == "stop"
-    assert asked(made(Responses), **unknown, stop=["end"]).body.items() >= unknown.items()
+    assert encode_request(make_adapter(OpenResponses), **unknown, stop=["end"]).body.items() >= unknown.items()

@@ -7,38 +7,38 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.everywhere import NAMES, SCRIPTS, House, house, in_one_piece, streamed
+from tests.adapters.everywhere import NAMES, SCENE_MODULES, ProviderServers, serve_providers, whole_answer, stream_answer
 from tests.adapters.scripts import TOOL
-from tests.asking import ask, events_of
+from tests.asking import post_response, parse_stream
 
 OUTPUT = "It rains in Paris."
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[House]:
-    with house(retries=0) as served:
+def home() -> Iterator[ProviderServers]:
+    with serve_providers(retries=0) as served:
         yield served
 
 
-def turn(home: House, name: str, scene: str, stream: bool, **body: Any) -> dict[str, Any]:
+def post_turn(home: ProviderServers, name: str, scene: str, stream: bool, **body: Any) -> dict[str, Any]:
     """Have one provider play a scene in a conversation; return the response."""
-    played = SCRIPTS[name].SCENES[scene]
-    home.upstreams[name].play(streamed(played) if stream else in_one_piece(played))
+    played = SCENE_MODULES[name].SCENES[scene]
+    home.upstreams[name].play(stream_answer(played) if stream else whole_answer(played))
     asked = {"model": f"{name}/m", "tools": [TOOL], "reasoning": {"effort": "low"}, **body}
-    answer = ask(home.address, stream=stream, **asked)
-    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    answer = post_response(home.address, stream=stream, **asked)
+    response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert response["status"] == "completed", response
     return response
 
 
-def sent(home: House, name: str) -> str:
+def last_request_body(home: ProviderServers, name: str) -> str:
     """Return the body that a provider was sent last."""
     return json.dumps(home.upstreams[name].requests[-1].json, ensure_ascii=False)
 
 
-def calling(name: str) -> str:
+def call_id_of(name: str) -> str:
     """Return the scene of a provider's call, with thinking if it can think."""
-    scenes = SCRIPTS[name].SCENES
+    scenes = SCENE_MODULES[name].SCENES
     return "thinking_and_call" if "thinking_and_call" in scenes else "call"
 
 
@@ -52,22 +52,22 @@ def outputs(response: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_chain_goes_through_all_providers_and_back(home: House, stream: bool) -> None:
+def test_a_chain_goes_through_all_providers_and_back(home: ProviderServers, stream: bool) -> None:
     order = [*NAMES, NAMES[0]]
-    response = turn(home, order[0], "text", stream, input="How is the weather in Lisbon?")
+    response = post_turn(home, order[0], "text", stream, input="How is the weather in Lisbon?")
     for before, name in pairwise(order):
-        called = turn(
+        called = post_turn(
             home,
             name,
-            calling(name),
+            call_id_of(name),
             stream,
             input=f"And now {name}, please.",
             previous_response_id=response["id"],
         )
-        body = sent(home, name)
+        body = last_request_body(home, name)
         assert "How is the weather in Lisbon?" in body, (before, name)
-        assert SCRIPTS[order[0]].SCENES["text"].seen.text in body
-        response = turn(
+        assert SCENE_MODULES[order[0]].SCENES["text"].seen.text in body
+        response = post_turn(
             home,
             name,
             "text",
@@ -75,7 +75,7 @@ def test_a_chain_goes_through_all_providers_and_back(home: House, stream: bool) 
             input=outputs(called),
             previous_response_id=called["id"],
         )
-        body = sent(home, name)
+        body = last_request_body(home, name)
         assert OUTPUT in body
         assert "weather" in body
         told = order[: order.index(name) + 1] if name != order[0] else order
@@ -84,43 +84,43 @@ def test_a_chain_goes_through_all_providers_and_back(home: House, stream: bool) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sealed_thinking_goes_back_only_to_where_it_came_from(home: House, name: str) -> None:
-    called = turn(
+def test_sealed_thinking_goes_back_only_to_where_it_came_from(home: ProviderServers, name: str) -> None:
+    called = post_turn(
         home,
         name,
-        calling(name),
+        call_id_of(name),
         True,
         input="Weather?",
         include=["reasoning.encrypted_content"],
         store=False,
     )
     said = [{"role": "user", "content": "Weather?"}, *called["output"], *outputs(called)]
-    turn(home, name, "text", True, input=said, store=False)
+    post_turn(home, name, "text", True, input=said, store=False)
     own = home.upstreams[name].requests[-1].json
     for other in NAMES:
         if other == name:
             continue
-        turn(home, other, "text", True, input=said, store=False)
-        body = sent(home, other)
+        post_turn(home, other, "text", True, input=said, store=False)
+        body = last_request_body(home, other)
         for item in called["output"]:
             if item.get("encrypted_content"):
                 assert item["encrypted_content"] not in body
                 assert item["encrypted_content"] not in json.dumps(own)
-        for secret in thinking(own):
+        for secret in reasoning_texts(own):
             assert secret not in body
 
 
-def thinking(body: Any) -> list[str]:
+def reasoning_texts(body: Any) -> list[str]:
     """Return every signature and seal in a request that a provider was sent."""
     found: list[str] = []
     if isinstance(body, dict):
         for key, value in body.items():
             if key in SEALED and isinstance(value, str) and len(value) > 3:
                 found.append(value)
-            found += thinking(value)
+            found += reasoning_texts(value)
     elif isinstance(body, list):
         for value in body:
-            found += thinking(value)
+            found += reasoning_texts(value)
     return found
 
 
@@ -128,11 +128,11 @@ SEALED = {"signature", "thoughtSignature", "redactedContent", "encrypted_content
 
 
 @pytest.mark.parametrize("name", ["anthropic", "bedrock", "google", "responses"])
-def test_a_tool_loop_with_thinking_gives_the_seal_back(home: House, name: str) -> None:
-    called = turn(home, name, "thinking_and_call", True, input="Weather?")
-    turn(home, name, "text", True, input=outputs(called), previous_response_id=called["id"])
+def test_a_tool_loop_with_thinking_gives_the_seal_back(home: ProviderServers, name: str) -> None:
+    called = post_turn(home, name, "thinking_and_call", True, input="Weather?")
+    post_turn(home, name, "text", True, input=outputs(called), previous_response_id=called["id"])
     own = home.upstreams[name].requests[-1].json
-    came = SCRIPTS[name].SCENES["thinking_and_call"].stream.decode("latin-1")
-    assert thinking(own)
-    for seal in thinking(own):
+    came = SCENE_MODULES[name].SCENES["thinking_and_call"].stream.decode("latin-1")
+    assert reasoning_texts(own)
+    for seal in reasoning_texts(own):
         assert seal in came

@@ -12,51 +12,51 @@ import httpx
 import pytest
 
 from antiphon.adapters.base import Capabilities
-from antiphon.server.config import read
+from antiphon.server.config import parse_config
 from antiphon.server.settings import Settings
 from tests.adapters.everywhere import (
     NAMES,
-    SCRIPTS,
-    House,
-    house,
-    in_one_piece,
-    provider,
-    streamed,
+    SCENE_MODULES,
+    ProviderServers,
+    serve_providers,
+    whole_answer,
+    configure_provider,
+    stream_answer,
 )
 from tests.adapters.scripts import TIME, TOOL
-from tests.asking import ask, events_of, eventually, hear, types
-from tests.serving import serving
-from tests.upstream import Answer, sse, upstream, whole
+from tests.asking import post_response, parse_stream, wait_until, stream_events, event_types
+from tests.serving import run_server
+from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream, json_answer
 
 CRAMPED = Capabilities(window=10)
-TEXT = SCRIPTS["openai"].SCENES["text"]
+TEXT = SCENE_MODULES["openai"].SCENES["text"]
 SAID = TEXT.seen.text
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[House]:
-    with house(retries=0) as served:
+def home() -> Iterator[ProviderServers]:
+    with serve_providers(retries=0) as served:
         yield served
 
 
 @pytest.fixture
-def patient() -> Iterator[House]:
-    with house(retries=2, retry_seconds=0.01, commit_seconds=0.2) as served:
+def patient() -> Iterator[ProviderServers]:
+    with serve_providers(retries=2, retry_seconds=0.01, commit_seconds=0.2) as served:
         yield served
 
 
-def error(status: int, **headers: str) -> Answer:
+def error(status: int, **headers: str) -> ScriptedAnswer:
     """Refuse as most providers do."""
     body = {"error": {"message": "Not so fast.", "type": "rate_limit_error", "code": "slow_down"}}
-    return whole(body, status, **headers)
+    return json_answer(body, status, **headers)
 
 
 # --- errors before the answer ---------------------------------------------------------------------
 
 BODIES = {
-    "html": Answer(b"<html>Bad gateway</html>", 502, {"content-type": "text/html"}),
-    "empty": Answer(b"", 500),
-    "odd": Answer(b'{"error": [1, 2]}', 500, {"content-type": "application/json"}),
+    "html": ScriptedAnswer(b"<html>Bad gateway</html>", 502, {"content-type": "text/html"}),
+    "empty": ScriptedAnswer(b"", 500),
+    "odd": ScriptedAnswer(b'{"error": [1, 2]}', 500, {"content-type": "application/json"}),
 }
 
 
@@ -64,12 +64,12 @@ BODIES = {
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503])
 def test_a_refusal_keeps_its_status_and_names_the_provider(
-    home: House, name: str, status: int, stream: bool
+    home: ProviderServers, name: str, status: int, stream: bool
 ) -> None:
     code = "model_not_found" if status == 404 else "slow_down"
     body = {"error": {"message": "No.", "type": "some_error", "code": code}}
-    home.upstreams[name].play(whole(body, status, retry_after="7"))
-    answer = ask(home.address, model=f"{name}/m", stream=stream)
+    home.upstreams[name].play(json_answer(body, status, retry_after="7"))
+    answer = post_response(home.address, model=f"{name}/m", stream=stream)
     told = answer.json()["error"]
     assert answer.status_code == status
     assert told["message"] == f"{name}: No."
@@ -81,10 +81,10 @@ def test_a_refusal_keeps_its_status_and_names_the_provider(
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("body", BODIES)
 def test_a_refusal_without_words_is_still_one(
-    home: House, name: str, body: str, stream: bool
+    home: ProviderServers, name: str, body: str, stream: bool
 ) -> None:
     home.upstreams[name].play(BODIES[body])
-    answer = ask(home.address, model=f"{name}/m", stream=stream)
+    answer = post_response(home.address, model=f"{name}/m", stream=stream)
     assert answer.status_code == BODIES[body].status
     assert answer.json()["error"]["message"].startswith(f"{name}: ")
     assert "Traceback" not in answer.text
@@ -92,9 +92,9 @@ def test_a_refusal_without_words_is_still_one(
 
 REASON = b'{"error":{"message":"No."}}'
 UNFINISHED = {
-    "cut in a word": (Answer(REASON[:-4], cut=True), "answered {status} and did not say why."),
-    "cut at its end": (Answer(REASON, cut=True), "No."),
-    "stalled": (Answer(REASON, pieces=9, pause=0.5), "answered {status} and did not say why."),
+    "cut in a word": (ScriptedAnswer(REASON[:-4], cut=True), "answered {status} and did not say why."),
+    "cut at its end": (ScriptedAnswer(REASON, cut=True), "No."),
+    "stalled": (ScriptedAnswer(REASON, chunk_size=9, pause=0.5), "answered {status} and did not say why."),
 }
 
 
@@ -102,14 +102,14 @@ UNFINISHED = {
 @pytest.mark.parametrize("body", UNFINISHED)
 @pytest.mark.parametrize("status", [401, 429, 500])
 def test_a_refusal_whose_reason_does_not_come_keeps_its_status(
-    patient: House, status: int, body: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+    patient: ProviderServers, status: int, body: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("antiphon.engine.upstream.REFUSAL_SECONDS", 0.05)
     told, message = UNFINISHED[body]
     patient.upstreams["openai"].play(
         dataclasses.replace(told, status=status, headers={"retry-after": "60"})
     )
-    answer = ask(patient.address, model="openai/m", stream=stream)
+    answer = post_response(patient.address, model="openai/m", stream=stream)
     assert (answer.status_code, answer.headers["retry-after"]) == (status, "60")
     assert answer.json()["error"]["message"] == f"openai: {message.format(status=status)}"
     assert len(patient.upstreams["openai"].requests) == 1
@@ -117,27 +117,27 @@ def test_a_refusal_whose_reason_does_not_come_keeps_its_status(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_web_page_is_no_answer(home: House, name: str, stream: bool) -> None:
-    page = Answer(b"<html>Welcome!</html>", 200, {"content-type": "text/html; charset=utf-8"})
+def test_a_web_page_is_no_answer(home: ProviderServers, name: str, stream: bool) -> None:
+    page = ScriptedAnswer(b"<html>Welcome!</html>", 200, {"content-type": "text/html; charset=utf-8"})
     home.upstreams[name].play(page)
-    answer = ask(home.address, model=f"{name}/m", stream=stream)
+    answer = post_response(home.address, model=f"{name}/m", stream=stream)
     message = f"{name}: answered with a web page. Its base_url probably leads elsewhere."
     assert (answer.status_code, answer.json()["error"]["message"]) == (502, message)
 
 
-def test_an_overloaded_provider_is_unavailable(home: House) -> None:
+def test_an_overloaded_provider_is_unavailable(home: ProviderServers) -> None:
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    home.upstreams["anthropic"].play(whole(body, 529))
-    answer = ask(home.address, model="anthropic/m")
+    home.upstreams["anthropic"].play(json_answer(body, 529))
+    answer = post_response(home.address, model="anthropic/m")
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "overloaded_error")
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [600, 999])
-def test_a_status_that_is_no_error_is_a_bad_gateway(home: House, status: int, stream: bool) -> None:
+def test_a_status_that_is_no_error_is_a_bad_gateway(home: ProviderServers, status: int, stream: bool) -> None:
     away = {"location": "http://169.254.169.254/latest"}
-    home.upstreams["openai"].play(Answer(b"", status, away))
-    answer = ask(home.address, model="openai/m", stream=stream)
+    home.upstreams["openai"].play(ScriptedAnswer(b"", status, away))
+    answer = post_response(home.address, model="openai/m", stream=stream)
     assert (answer.status_code, "location" in answer.headers) == (502, False)
     assert answer.json()["error"]["message"] == f"openai: answered {status} and did not say why."
 
@@ -146,9 +146,9 @@ HALVES = rb'{"error":{"message":"Bad \ud800.","type":"t\udc00","code":"c\ud800",
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_half_a_character_in_an_error_is_mended(home: House, stream: bool) -> None:
-    home.upstreams["openai"].play(Answer(HALVES, 500, {"content-type": "application/json"}))
-    answer = ask(home.address, model="openai/m", stream=stream)
+def test_half_a_character_in_an_error_is_mended(home: ProviderServers, stream: bool) -> None:
+    home.upstreams["openai"].play(ScriptedAnswer(HALVES, 500, {"content-type": "application/json"}))
+    answer = post_response(home.address, model="openai/m", stream=stream)
     assert answer.json()["error"] == {
         "message": "openai: Bad \ufffd.",
         "type": "t\ufffd",
@@ -157,10 +157,10 @@ def test_half_a_character_in_an_error_is_mended(home: House, stream: bool) -> No
     }
 
 
-def test_an_error_of_endless_words_is_cut(home: House) -> None:
+def test_an_error_of_endless_words_is_cut(home: ProviderServers) -> None:
     body = {"error": {"message": "m" * 9999, "type": "t" * 9999, "code": "c" * 9999}}
-    home.upstreams["openai"].play(whole(body, 500))
-    told = ask(home.address, model="openai/m").json()["error"]
+    home.upstreams["openai"].play(json_answer(body, 500))
+    told = post_response(home.address, model="openai/m").json()["error"]
     assert {name: len(told[name]) for name in ("message", "type", "code")} == {
         "message": 2000 + len("openai: "),
         "type": 200,
@@ -171,11 +171,11 @@ def test_an_error_of_endless_words_is_cut(home: House) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_provider_that_repeats_our_key_is_not_quoted(
-    home: House, name: str, stream: bool
+    home: ProviderServers, name: str, stream: bool
 ) -> None:
     body = {"error": {"message": f"No such key: secret-{name}!", "code": f"secret-{name}"}}
-    home.upstreams[name].play(whole(body, 401))
-    answer = ask(home.address, model=f"{name}/m", stream=stream)
+    home.upstreams[name].play(json_answer(body, 401))
+    answer = post_response(home.address, model=f"{name}/m", stream=stream)
     assert answer.json()["error"]["message"] == f"{name}: No such key: [redacted]!"
     assert f"secret-{name}" not in answer.text
 
@@ -184,9 +184,9 @@ def test_a_provider_that_is_not_there_is_a_bad_gateway() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
         port = taken.getsockname()[1]
-        nobody = provider("openai", f"http://127.0.0.1:{port}")
-        with serving(Settings(providers=[nobody], retries=0)) as address:
-            answer = ask(address, model="openai/m")
+        nobody = configure_provider("openai", f"http://127.0.0.1:{port}")
+        with run_server(Settings(providers=[nobody], retries=0)) as address:
+            answer = post_response(address, model="openai/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
     told = answer.json()["error"]["message"]
     assert told == f"openai: cannot be reached at 127.0.0.1:{port}: connection refused."
@@ -194,25 +194,25 @@ def test_a_provider_that_is_not_there_is_a_bad_gateway() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_provider_whose_address_is_none_is_a_bad_gateway(name: str) -> None:
-    nowhere = provider(name, "http://[::1:8080")
+    nowhere = configure_provider(name, "http://[::1:8080")
     keys = {name: "secret"}
-    with serving(Settings(providers=[nowhere], keys=keys, retries=0)) as address:
-        answer = ask(address, model=f"{name}/m")
+    with run_server(Settings(providers=[nowhere], keys=keys, retries=0)) as address:
+        answer = post_response(address, model=f"{name}/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
     told = answer.json()["error"]["message"]
     assert told == f"{name}: cannot be reached: its address is no http(s) URL."
 
 
 def test_a_provider_that_says_nothing_is_a_gateway_timeout() -> None:
-    with house(["openai"], retries=0, first_byte_seconds=0.2) as served:
-        served.upstreams["openai"].play(Answer(late=1.0))
-        answer = ask(served.address, model="openai/m")
+    with serve_providers(["openai"], retries=0, first_byte_seconds=0.2) as served:
+        served.upstreams["openai"].play(ScriptedAnswer(delay=1.0))
+        answer = post_response(served.address, model="openai/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
 
 
 def test_a_provider_may_have_timeouts_of_its_own() -> None:
-    late = Answer(late=1.0)
-    with upstream(late) as hasty, upstream(late) as slow, upstream(late) as other:
+    late = ScriptedAnswer(delay=1.0)
+    with scripted_upstream(late) as hasty, scripted_upstream(late) as slow, scripted_upstream(late) as other:
         text = f"""
             [providers.hasty]
             adapter = "openai"
@@ -228,10 +228,10 @@ def test_a_provider_may_have_timeouts_of_its_own() -> None:
             adapter = "openai"
             base_url = "{other.url}"
             """
-        chosen = Settings(retries=0, first_byte_seconds=0.5).with_config(read(text, {}))
-        with serving(chosen) as address:
+        chosen = Settings(retries=0, first_byte_seconds=0.5).with_config(parse_config(text, {}))
+        with run_server(chosen) as address:
             told = [
-                ask(address, model=f"{name}/m").json()["error"]["message"]
+                post_response(address, model=f"{name}/m").json()["error"]["message"]
                 for name in ("hasty", "slow", "other")
             ]
     assert told == [
@@ -242,33 +242,33 @@ def test_a_provider_may_have_timeouts_of_its_own() -> None:
 
 
 def test_a_provider_that_falls_silent_fails_the_response() -> None:
-    with house(["openai"], idle_seconds=0.2) as served:
-        served.upstreams["openai"].play(streamed(TEXT, pieces=len(TEXT.stream) // 2, pause=1.0))
-        events = hear(served.address, model="openai/m")
-    assert types(events)[-2:] == ["error", "response.failed"]
+    with serve_providers(["openai"], idle_seconds=0.2) as served:
+        served.upstreams["openai"].play(stream_answer(TEXT, pieces=len(TEXT.stream) // 2, pause=1.0))
+        events = stream_events(served.address, model="openai/m")
+    assert event_types(events)[-2:] == ["error", "response.failed"]
     assert events[-1]["response"]["error"]["code"] == "timeout"
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_model_of_an_unknown_provider_does_not_exist(home: House, stream: bool) -> None:
+def test_a_model_of_an_unknown_provider_does_not_exist(home: ProviderServers, stream: bool) -> None:
     for model in ("nobody/m", "openai/", "openai"):
-        answer = ask(home.address, model=model, stream=stream)
+        answer = post_response(home.address, model=model, stream=stream)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize("model", ["azure/..", "bedrock/../x", "openai/.", "google/a/../b"])
-def test_a_name_that_leads_elsewhere_is_no_model(home: House, model: str) -> None:
-    answer = ask(home.address, model=model)
+def test_a_name_that_leads_elsewhere_is_no_model(home: ProviderServers, model: str) -> None:
+    answer = post_response(home.address, model=model)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 
 # --- errors inside the answer ---------------------------------------------------------------------
 
 
-def test_an_error_as_the_first_event_of_a_stream_keeps_no_partial_answer(home: House) -> None:
-    home.upstreams["openai"].play(sse(b'data: {"error":{"message":"Bad.","code":500}}\n\n'))
-    events = hear(home.address, model="openai/m")
-    assert types(events) == [
+def test_an_error_as_the_first_event_of_a_stream_keeps_no_partial_answer(home: ProviderServers) -> None:
+    home.upstreams["openai"].play(sse_answer(b'data: {"error":{"message":"Bad.","code":500}}\n\n'))
+    events = stream_events(home.address, model="openai/m")
+    assert event_types(events) == [
         "response.created",
         "response.in_progress",
         "error",
@@ -277,11 +277,11 @@ def test_an_error_as_the_first_event_of_a_stream_keeps_no_partial_answer(home: H
     assert events[-1]["response"]["output"] == []
 
 
-def test_an_error_in_mid_stream_keeps_what_was_said(home: House) -> None:
+def test_an_error_in_mid_stream_keeps_what_was_said(home: ProviderServers) -> None:
     begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
     broken = b'data: {"error":{"message":"Bad.","type":"server_error","code":"oops"}}\n\n'
-    home.upstreams["openai"].play(sse(begun + broken))
-    failed = hear(home.address, model="openai/m")[-1]["response"]
+    home.upstreams["openai"].play(sse_answer(begun + broken))
+    failed = stream_events(home.address, model="openai/m")[-1]["response"]
     assert failed["output"][0]["status"] == "incomplete"
     assert failed["output"][0]["content"][0]["text"] == "So"
     assert failed["error"]["code"] == "oops"
@@ -289,41 +289,41 @@ def test_an_error_in_mid_stream_keeps_what_was_said(home: House) -> None:
     assert [warning["code"] for warning in failed["antiphon:warnings"]] == ["usage_estimated"]
 
 
-def test_an_error_beside_a_count_of_tokens_ends_the_stream_as_any_other(home: House) -> None:
+def test_an_error_beside_a_count_of_tokens_ends_the_stream_as_any_other(home: ProviderServers) -> None:
     said = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
     spent = (
         b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"insufficient_system_resource"}],'
         b'"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n'
     )
-    home.upstreams["openai"].play(sse(said + spent))
-    events = hear(home.address, model="openai/m")
-    assert types(events)[-2:] == ["error", "response.failed"]
+    home.upstreams["openai"].play(sse_answer(said + spent))
+    events = stream_events(home.address, model="openai/m")
+    assert event_types(events)[-2:] == ["error", "response.failed"]
     assert events[-1]["response"]["usage"]["total_tokens"] == 7
     assert events[-1]["response"]["output"][0]["content"][0]["text"] == "So"
 
 
 @pytest.mark.parametrize("begun", [b"", b'data: {"choices":[{"delta":{"content":"So"}}]}\n\n'])
-def test_half_a_character_in_an_error_of_a_stream_is_mended(home: House, begun: bytes) -> None:
-    home.upstreams["openai"].play(sse(begun + b"data: " + HALVES + b"\n\n"))
-    heard = hear(home.address, model="openai/m")
+def test_half_a_character_in_an_error_of_a_stream_is_mended(home: ProviderServers, begun: bytes) -> None:
+    home.upstreams["openai"].play(sse_answer(begun + b"data: " + HALVES + b"\n\n"))
+    heard = stream_events(home.address, model="openai/m")
     told = {"code": "c\ufffd", "message": "openai: Bad \ufffd.", "type": "t\ufffd"}
-    assert types(heard)[-2:] == ["error", "response.failed"]
+    assert event_types(heard)[-2:] == ["error", "response.failed"]
     assert heard[-1]["response"]["error"] == told
 
 
 @pytest.mark.parametrize("begun", [b"", b'data: {"choices":[{"delta":{"content":"So"}}]}\n\n'])
-def test_a_key_that_is_repeated_in_mid_stream_is_not_quoted(home: House, begun: bytes) -> None:
+def test_a_key_that_is_repeated_in_mid_stream_is_not_quoted(home: ProviderServers, begun: bytes) -> None:
     error = json.dumps(dict.fromkeys(("message", "type", "code", "param"), "secret-openai"))
-    home.upstreams["openai"].play(sse(begun + b'data: {"error":%b}\n\n' % error.encode()))
-    answer = ask(home.address, model="openai/m", stream=True)
+    home.upstreams["openai"].play(sse_answer(begun + b'data: {"error":%b}\n\n' % error.encode()))
+    answer = post_response(home.address, model="openai/m", stream=True)
     assert "openai: [redacted]" in answer.text
     assert "secret-openai" not in answer.text
 
 
-def test_only_the_count_is_lost_with_the_last_words_of_a_stream(home: House) -> None:
+def test_only_the_count_is_lost_with_the_last_words_of_a_stream(home: ProviderServers) -> None:
     last = TEXT.stream.index(b'"usage": {')
-    home.upstreams["openai"].play(sse(TEXT.stream[:last], cut=True))
-    response = hear(home.address, model="openai/m")[-1]["response"]
+    home.upstreams["openai"].play(sse_answer(TEXT.stream[:last], cut=True))
+    response = stream_events(home.address, model="openai/m")[-1]["response"]
     assert (response["status"], response["output"][0]["content"][0]["text"]) == ("completed", SAID)
     assert [warning["code"] for warning in response["antiphon:warnings"]] == ["usage_estimated"]
 
@@ -334,11 +334,11 @@ def test_only_the_count_is_lost_with_the_last_words_of_a_stream(home: House) -> 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_provider_is_asked_again_before_it_has_begun(
-    patient: House, status: int, stream: bool
+    patient: ProviderServers, status: int, stream: bool
 ) -> None:
-    good = streamed(TEXT) if stream else in_one_piece(TEXT)
+    good = stream_answer(TEXT) if stream else whole_answer(TEXT)
     patient.upstreams["openai"].play(error(status), error(status), good)
-    answer = ask(patient.address, model="openai/m", stream=stream)
+    answer = post_response(patient.address, model="openai/m", stream=stream)
     assert SAID in answer.text or SAID in text_of(answer)
     assert len(patient.upstreams["openai"].requests) == 3
 
@@ -347,41 +347,41 @@ def text_of(answer: httpx.Response) -> str:
     """Return the text that was streamed."""
     return "".join(
         event["delta"]
-        for event in events_of(answer.text)
+        for event in parse_stream(answer.text)
         if event["type"] == "response.output_text.delta"
     )
 
 
-def test_trying_again_ends(patient: House) -> None:
+def test_trying_again_ends(patient: ProviderServers) -> None:
     patient.upstreams["openai"].play(error(503))
-    assert ask(patient.address, model="openai/m").status_code == 503
+    assert post_response(patient.address, model="openai/m").status_code == 503
     assert len(patient.upstreams["openai"].requests) == 3
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 422])
-def test_what_will_not_change_is_not_asked_again(patient: House, status: int) -> None:
+def test_what_will_not_change_is_not_asked_again(patient: ProviderServers, status: int) -> None:
     patient.upstreams["openai"].play(error(status))
-    assert ask(patient.address, model="openai/m").status_code == status
+    assert post_response(patient.address, model="openai/m").status_code == status
     assert len(patient.upstreams["openai"].requests) == 1
 
 
-def test_a_long_wait_is_left_to_the_client(patient: House) -> None:
+def test_a_long_wait_is_left_to_the_client(patient: ProviderServers) -> None:
     patient.upstreams["openai"].play(error(429, retry_after="60"))
-    answer = ask(patient.address, model="openai/m")
+    answer = post_response(patient.address, model="openai/m")
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
     assert len(patient.upstreams["openai"].requests) == 1
 
 
-def test_nothing_is_asked_again_after_it_has_begun(patient: House) -> None:
-    patient.upstreams["openai"].play(sse(TEXT.stream[:200], cut=True))
-    hear(patient.address, model="openai/m")
+def test_nothing_is_asked_again_after_it_has_begun(patient: ProviderServers) -> None:
+    patient.upstreams["openai"].play(sse_answer(TEXT.stream[:200], cut=True))
+    stream_events(patient.address, model="openai/m")
     assert len(patient.upstreams["openai"].requests) == 1
 
 
 # --- leaving --------------------------------------------------------------------------------------
 
 
-def leave(address: str, seconds: float, **body: Any) -> None:
+def disconnect_after(address: str, seconds: float, **body: Any) -> None:
     """Ask, and hang up after a while."""
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{address}/v1/responses", json=body | {"input": "Hi"}, timeout=seconds)
@@ -389,27 +389,27 @@ def leave(address: str, seconds: float, **body: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_before_the_first_byte_ends_the_upstream_request(
-    home: House, stream: bool
+    home: ProviderServers, stream: bool
 ) -> None:
     openai = home.upstreams["openai"]
-    openai.play(Answer(TEXT.stream, headers={"content-type": "text/event-stream"}, late=3))
-    before = openai.departures
+    openai.play(ScriptedAnswer(TEXT.stream, headers={"content-type": "text/event-stream"}, delay=3))
+    before = openai.disconnects
     started = time.monotonic()
-    leave(home.address, 0.5, model="openai/m", stream=stream)
-    eventually(lambda: openai.departures > before)
+    disconnect_after(home.address, 0.5, model="openai/m", stream=stream)
+    wait_until(lambda: openai.disconnects > before)
     assert time.monotonic() - started < 2  # and not when it would have spoken
 
 
-def test_a_client_that_leaves_in_mid_stream_ends_the_upstream_request(home: House) -> None:
+def test_a_client_that_leaves_in_mid_stream_ends_the_upstream_request(home: ProviderServers) -> None:
     openai = home.upstreams["openai"]
     word = b'data: {"choices":[{"index":0,"delta":{"content":"So "}}]}\n\n'
-    openai.play(sse(word * 100, pieces=len(word), pause=0.05))
-    before = openai.departures
+    openai.play(sse_answer(word * 100, pieces=len(word), pause=0.05))
+    before = openai.disconnects
     body = {"model": "openai/m", "input": "Hi", "stream": True}
     with httpx.stream("POST", f"{home.address}/v1/responses", json=body) as answer:
         next(answer.iter_lines())
     left = time.monotonic()
-    eventually(lambda: openai.departures > before)
+    wait_until(lambda: openai.disconnects > before)
     assert time.monotonic() - left < 1.5
 
 
@@ -419,31 +419,31 @@ def test_a_client_that_leaves_in_mid_stream_ends_the_upstream_request(home: Hous
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "ollama"])
 def test_a_call_that_is_not_allowed_never_reaches_the_client(
-    home: House, name: str, stream: bool
+    home: ProviderServers, name: str, stream: bool
 ) -> None:
-    scene = SCRIPTS[name].SCENES["call"]  # calls `weather`
-    home.upstreams[name].play(streamed(scene) if stream else in_one_piece(scene))
-    choice = {"type": "allowed_tools", "mode": "auto", "tools": [named("time")]}
-    answer = ask(
+    scene = SCENE_MODULES[name].SCENES["call"]  # calls `weather`
+    home.upstreams[name].play(stream_answer(scene) if stream else whole_answer(scene))
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [name_header("time")]}
+    answer = post_response(
         home.address, model=f"{name}/m", tools=[TOOL, TIME], tool_choice=choice, stream=stream
     )
-    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert [item["type"] for item in response["output"]] == ["message"]
     assert [w["code"] for w in response["antiphon:warnings"]] == ["tool_not_allowed"]
     assert '"function_call"' not in json.dumps(response["output"])
 
 
-def named(name: str) -> dict[str, str]:
+def name_header(name: str) -> dict[str, str]:
     """Name a function in a tool choice."""
     return {"type": "function", "name": name}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_call_at_a_time_means_one_call(home: House, name: str) -> None:
-    scene = SCRIPTS[name].SCENES["parallel_calls"]
-    home.upstreams[name].play(streamed(scene))
+def test_one_call_at_a_time_means_one_call(home: ProviderServers, name: str) -> None:
+    scene = SCENE_MODULES[name].SCENES["parallel_calls"]
+    home.upstreams[name].play(stream_answer(scene))
     asked = scene.request | {"parallel_tool_calls": False}
-    response = hear(home.address, model=f"{name}/m", **asked)[-1]["response"]
+    response = stream_events(home.address, model=f"{name}/m", **asked)[-1]["response"]
     calls = [item for item in response["output"] if item["type"] == "function_call"]
     assert [(call["name"], json.loads(call["arguments"])) for call in calls] == [
         (name, arguments) for _, name, arguments in scene.seen.calls[:1]
@@ -453,18 +453,18 @@ def test_one_call_at_a_time_means_one_call(home: House, name: str) -> None:
 # --- many at once ---------------------------------------------------------------------------------
 
 
-def test_many_streams_at_once_do_not_mix(home: House) -> None:
+def test_many_streams_at_once_do_not_mix(home: ProviderServers) -> None:
     def words(name: str) -> bytes:
         word = f'data: {{"choices":[{{"index":0,"delta":{{"content":"{name} "}}}}]}}\n\n'
         end = 'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
         return (word * 20 + end + "data: [DONE]\n\n").encode()
 
     openai = home.upstreams["openai"]
-    openai.play(*(sse(words(f"w{n}"), pieces=50, pause=0.001) for n in range(21)))
+    openai.play(*(sse_answer(words(f"w{n}"), pieces=50, pause=0.001) for n in range(21)))
     heard: list[str] = []
 
     def listen() -> None:
-        events = hear(home.address, model="openai/m")
+        events = stream_events(home.address, model="openai/m")
         heard.append(events[-1]["response"]["output"][0]["content"][0]["text"])
 
     threads = [threading.Thread(target=listen) for _ in range(20)]
@@ -481,20 +481,20 @@ def test_many_streams_at_once_do_not_mix(home: House) -> None:
 # --- counting -------------------------------------------------------------------------------------
 
 
-def counted(address: str, model: str) -> dict[str, Any]:
+def count_tokens(address: str, model: str) -> dict[str, Any]:
     """Ask how many tokens a request would be."""
     body = {"model": model, "input": "How many?"}
     return httpx.post(f"{address}/v1/responses/input_tokens", json=body).json()
 
 
-def test_a_provider_that_counts_is_asked_and_the_others_are_estimated(home: House) -> None:
-    home.upstreams["anthropic"].play(whole({"input_tokens": 14}))
-    assert counted(home.address, "anthropic/m") == {
+def test_a_provider_that_counts_is_asked_and_the_others_are_estimated(home: ProviderServers) -> None:
+    home.upstreams["anthropic"].play(json_answer({"input_tokens": 14}))
+    assert count_tokens(home.address, "anthropic/m") == {
         "object": "response.input_tokens",
         "input_tokens": 14,
     }
     assert home.upstreams["anthropic"].requests[-1].path == "/v1/messages/count_tokens"
     home.upstreams["anthropic"].play(error(500))
     for name in ("anthropic", "openai"):
-        (warning,) = counted(home.address, f"{name}/m")["antiphon:warnings"]
+        (warning,) = count_tokens(home.address, f"{name}/m")["antiphon:warnings"]
         assert warning["code"] == "usage_estimated"

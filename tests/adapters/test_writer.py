@@ -10,14 +10,14 @@ from antiphon.adapters.writer import Writer
 from antiphon.core import parts
 from antiphon.core.errors import RequestError
 from antiphon.wire.upstream import Key
-from tests.adapters.chatting import HELLO, items, played, quiet, sdk_view, view
-from tests.adapters.hearing import Asked, answered, asked, heard, made
+from tests.adapters.chatting import HELLO, items_without_ids, whole_answer, sdk_options, summarize_sdk, summarize_bytes
+from tests.adapters.hearing import EncodedRequest, decode_response, encode_request, decode_parts, make_adapter
 from tests.adapters.scripts import FORMAT, NAMES, TIME, TOOL
 from tests.adapters.scripts.openai import BERLIN, chunk, frame
 from tests.adapters.scripts.writer import SCENES
-from tests.upstream import Received, sse, upstream, whole
+from tests.upstream import ReceivedRequest, sse_answer, scripted_upstream, json_answer
 
-WRITER = made(Writer)
+WRITER = make_adapter(Writer)
 PNG = "data:image/png;base64,iVBORw0KGgo="
 LOOSE = {name: value for name, value in TOOL.items() if name != "strict"}
 FUNCTION = {"type": "function", "function": {k: v for k, v in LOOSE.items() if k != "type"}}
@@ -35,46 +35,46 @@ def test_every_scene_is_played_that_the_dialect_has():
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_stream_means_what_it_should(name: str, pieces: int):
     scene = SCENES[name]
-    asking = asked(WRITER, stream=True, **scene.request)
-    assert view(asking, scene.stream, pieces=pieces) == scene.seen
+    asking = encode_request(WRITER, stream=True, **scene.request)
+    assert summarize_bytes(asking, scene.stream, pieces=pieces) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    assert view(asked(WRITER, **scene.request), scene.whole, stream=False) == scene.seen
-    answer = answered(asked(WRITER, **scene.request), scene.whole, stream=False)
-    streamed = answered(asked(WRITER, stream=True, **scene.request), scene.stream)
-    assert items(answer) == items(streamed)
+    assert summarize_bytes(encode_request(WRITER, **scene.request), scene.whole, stream=False) == scene.expected
+    answer = decode_response(encode_request(WRITER, **scene.request), scene.whole, stream=False)
+    streamed = decode_response(encode_request(WRITER, stream=True, **scene.request), scene.stream)
+    assert items_without_ids(answer) == items_without_ids(streamed)
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_writers_own_sdk_sees_the_same(name: str):
     scene = SCENES[name]
-    end = scene.seen.status, scene.seen.reason
-    answers = sse(scene.stream), played(scene.whole)
-    with upstream(*answers) as provider, writerai.Writer(**quiet(provider)) as client:
+    end = scene.expected.status, scene.expected.reason
+    answers = sse_answer(scene.stream), whole_answer(scene.whole)
+    with scripted_upstream(*answers) as provider, writerai.Writer(**sdk_options(provider)) as client:
         chat: Any = client.chat.chat
         chunks = list(chat(model="m", messages=[HELLO], stream=True))
         answer = chat(model="m", messages=[HELLO])
-    assert sdk_view(chunks, *end) == scene.seen
-    assert sdk_view([answer], *end) == scene.seen
+    assert summarize_sdk(chunks, *end) == scene.expected
+    assert summarize_sdk([answer], *end) == scene.expected
 
 
 def test_the_message_that_accompanies_the_last_delta_is_not_told_again():
     last = chunk({}, "stop")
     last["choices"][0]["message"] = {"role": "assistant", "content": "Hi"}
     body = frame(chunk({"content": "Hi"})) + frame(last) + b"data: [DONE]\n\n"
-    assert answered(asked(WRITER, stream=True), body).output_text == "Hi"
+    assert decode_response(encode_request(WRITER, stream=True), body).output_text == "Hi"
 
 
 def test_an_error_event_fails_as_writers_own_sdk_fails():
     body = frame(chunk({"content": "Hel"}))
     body += b'event: error\ndata: {"message": "overloaded", "code": 503}\n\n'
-    (*_, failure) = heard(asked(WRITER, stream=True), body)
+    (*_, failure) = decode_parts(encode_request(WRITER, stream=True), body)
     assert isinstance(failure, parts.Failure)
     assert (failure.status, failure.error.message) == (503, "writer: overloaded")
-    with upstream(sse(body)) as provider, writerai.Writer(**quiet(provider)) as client:
+    with scripted_upstream(sse_answer(body)) as provider, writerai.Writer(**sdk_options(provider)) as client:
         chat: Any = client.chat.chat
         with pytest.raises(writerai.APIError, match="overloaded"):
             list(chat(model="m", messages=[HELLO], stream=True))
@@ -83,21 +83,21 @@ def test_an_error_event_fails_as_writers_own_sdk_fails():
 # --- requests ---
 
 
-def ours(**fields: Any) -> Asked:
-    return asked(WRITER, upstream_model="palmyra-x5", **fields)
+def our_request(**fields: Any) -> EncodedRequest:
+    return encode_request(WRITER, upstream_model="palmyra-x5", **fields)
 
 
-def received(**fields: Any) -> Received:
+def send_with_sdk(**fields: Any) -> ReceivedRequest:
     """Return what Writer's SDK sends."""
-    answer = played(SCENES["text"].whole)
-    with upstream(answer) as provider, writerai.Writer(**quiet(provider)) as client:
+    answer = whole_answer(SCENES["text"].whole)
+    with scripted_upstream(answer) as provider, writerai.Writer(**sdk_options(provider)) as client:
         chat: Any = client.chat.chat
         chat(**{"model": "palmyra-x5", "messages": [HELLO]} | fields)
     return provider.requests[0]
 
 
 def test_the_request_goes_where_writers_sdk_sends_it():
-    sent, theirs = ours().sent, received()
+    sent, theirs = our_request().sent, send_with_sdk()
     path = theirs.path.removeprefix("/v1")
     assert (sent.method, sent.url) == (theirs.method, f"https://api.writer.com/v1{path}")
     assert theirs.headers["authorization"] == "Bearer sk-test"
@@ -106,9 +106,9 @@ def test_the_request_goes_where_writers_sdk_sends_it():
 
 def test_models_are_listed_as_writers_sdk_lists_them():
     body = {"models": [{"id": "palmyra-x5", "name": "Palmyra X5"}]}
-    with upstream(whole(body)) as provider, writerai.Writer(**quiet(provider)) as client:
-        assert WRITER.listed(body) == [model.id for model in client.models.list().models]
-    listing = WRITER.listing()
+    with scripted_upstream(json_answer(body)) as provider, writerai.Writer(**sdk_options(provider)) as client:
+        assert WRITER.decode_models(body) == [model.id for model in client.models.list().models]
+    listing = WRITER.models_request()
     assert listing
     path = provider.requests[0].path.removeprefix("/v1")
     assert listing.url == f"https://api.writer.com/v1{path}"
@@ -208,21 +208,21 @@ OPTIONS: list[tuple[dict, dict]] = [
 
 @pytest.mark.parametrize(("asking", "saying"), OPTIONS)
 def test_each_option_is_sent_as_writers_sdk_sends_it(asking: dict, saying: dict):
-    assert ours(**asking).body == received(**saying).json
-    assert ours(**asking).warnings == []
+    assert our_request(**asking).body == send_with_sdk(**saying).json
+    assert our_request(**asking).warnings == []
 
 
 # --- what cannot be carried ---
 
 
 def test_json_of_any_shape_is_had_by_a_tool():
-    body = ours(text={"format": {"type": "json_object"}}).body
+    body = our_request(text={"format": {"type": "json_object"}}).body
     assert body["tool_choice"]["value"]["function"]["name"] == "final_answer"
     assert "response_format" not in body
 
 
 def test_what_is_left_out_is_said():
-    asking = ours(
+    asking = our_request(
         input=[
             {
                 "role": "user",
@@ -269,7 +269,7 @@ def test_what_is_left_out_is_said():
 def test_files_are_refused():
     file = {"type": "input_file", "file_data": "data:application/pdf;base64,JVBERi0xLjQ="}
     with pytest.raises(RequestError) as caught:
-        ours(input=[{"role": "user", "content": [file]}])
+        our_request(input=[{"role": "user", "content": [file]}])
     assert caught.value.payload.param == "input[0].content[0]"
 
 
@@ -278,9 +278,9 @@ def test_files_are_refused():
 
 @pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
 def test_an_address_may_name_the_version_of_the_path_or_not(end: str):
-    there = made(Writer, base_url=f"https://api.writer.com{end}")
-    assert asked(there).sent.url == "https://api.writer.com/v1/chat"
-    listing = there.listing()
+    there = make_adapter(Writer, base_url=f"https://api.writer.com{end}")
+    assert encode_request(there).sent.url == "https://api.writer.com/v1/chat"
+    listing = there.models_request()
     assert listing
     assert listing.url == "https://api.writer.com/v1/models"
 
@@ -300,6 +300,6 @@ def test_an_address_may_name_the_version_of_the_path_or_not(end: str):
 def test_a_refusal_keeps_the_providers_own_words(
     status: int, body: dict, message: str, retryable: bool
 ):
-    error = WRITER.error(status, {}, json.dumps(body).encode())
+    error = WRITER.decode_error(status, {}, json.dumps(body).encode())
     assert (error.status, error.payload.message) == (status, message)
     assert error.retryable == retryable

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from antiphon.agents.agent import Agent, Function, agent, as_part
+from antiphon.agents.agent import Agent, Function, agent, to_part
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.content import OutputText
@@ -22,12 +22,12 @@ SAID = [parts.Text("You said: "), parts.Text("hello")]
 NOTE = Message(role="assistant", status="completed", content=[OutputText(text="whole")])
 
 
-async def answered(function: Function, entry: str = "") -> list[Part]:
+async def run_agent(function: Function, entry: str = "") -> list[Part]:
     """Return the parts with which a function answers `hello`."""
-    return [part async for part in Agent("a", function).stream(turn(entry))]
+    return [part async for part in Agent("a", function).stream(make_turn(entry))]
 
 
-def turn(entry: str = "") -> Turn:
+def make_turn(entry: str = "") -> Turn:
     """Make the turn that says `hello`."""
     request = Request.from_message("a", "hello")
     return Turn(request=request, input=request.input, entry=entry)
@@ -38,7 +38,7 @@ async def test_an_async_generator_answers_with_what_it_yields() -> None:
         yield "You said: "
         yield turn.text
 
-    assert await answered(function) == SAID
+    assert await run_agent(function) == SAID
 
 
 async def test_a_coroutine_answers_with_one_value() -> None:
@@ -46,21 +46,21 @@ async def test_a_coroutine_answers_with_one_value() -> None:
         await asyncio.sleep(0)
         return f"You said: {turn.text}"
 
-    assert await answered(function) == [parts.Text("You said: hello")]
+    assert await run_agent(function) == [parts.Text("You said: hello")]
 
 
 async def test_a_coroutine_answers_with_each_value_of_a_list() -> None:
     async def function(turn: Turn) -> list[object]:
         return ["You said: ", parts.Text(turn.text)]
 
-    assert await answered(function) == SAID
+    assert await run_agent(function) == SAID
 
 
 async def test_a_plain_function_answers_from_a_thread() -> None:
     def function(turn: Turn) -> list[str]:
         return [turn.text, str(threading.current_thread() is threading.main_thread())]
 
-    assert await answered(function) == [parts.Text("hello"), parts.Text("False")]
+    assert await run_agent(function) == [parts.Text("hello"), parts.Text("False")]
 
 
 async def test_a_plain_generator_answers_from_a_thread() -> None:
@@ -69,7 +69,7 @@ async def test_a_plain_generator_answers_from_a_thread() -> None:
         yield turn.text
         assert threading.current_thread() is not threading.main_thread()
 
-    assert await answered(function) == SAID
+    assert await run_agent(function) == SAID
 
 
 async def test_a_function_that_blocks_does_not_hold_up_the_others() -> None:
@@ -83,7 +83,7 @@ async def test_a_function_that_blocks_does_not_hold_up_the_others() -> None:
         released.set()
         return "at once"
 
-    slow, fast = await asyncio.gather(answered(blocking), answered(quick))
+    slow, fast = await asyncio.gather(run_agent(blocking), run_agent(quick))
     assert (slow, fast) == ([parts.Text("at last")], [parts.Text("at once")])
 
 
@@ -99,7 +99,7 @@ async def test_a_plain_generator_that_blocks_does_not_hold_up_the_others() -> No
         released.set()
         return "at once"
 
-    slow, fast = await asyncio.gather(answered(blocking), answered(quick))
+    slow, fast = await asyncio.gather(run_agent(blocking), run_agent(quick))
     assert slow == [parts.Text("first"), parts.Text("second")]
     assert fast == [parts.Text("at once")]
 
@@ -108,7 +108,7 @@ async def test_a_plain_function_may_return_what_is_still_to_be_awaited() -> None
     async def later() -> str:
         return "later"
 
-    assert await answered(lambda turn: later()) == [parts.Text("later")]
+    assert await run_agent(lambda turn: later()) == [parts.Text("later")]
 
 
 async def test_a_plain_function_may_return_what_is_still_to_be_iterated() -> None:
@@ -116,7 +116,7 @@ async def test_a_plain_function_may_return_what_is_still_to_be_iterated() -> Non
         yield "You said: "
         yield turn.text
 
-    assert await answered(lambda turn: words(turn)) == SAID
+    assert await run_agent(lambda turn: words(turn)) == SAID
 
 
 async def test_an_object_that_can_be_called_is_a_function_too() -> None:
@@ -127,7 +127,7 @@ async def test_an_object_that_can_be_called_is_a_function_too() -> None:
             yield "You said: "
             yield turn.text
 
-    assert await answered(Greeter()) == SAID
+    assert await run_agent(Greeter()) == SAID
 
 
 async def test_a_function_with_some_arguments_given_is_a_function_too() -> None:
@@ -135,7 +135,7 @@ async def test_a_function_with_some_arguments_given_is_a_function_too() -> None:
         yield greeting
         yield turn.text
 
-    assert await answered(partial(function, "You said: ")) == SAID
+    assert await run_agent(partial(function, "You said: ")) == SAID
 
 
 async def test_a_function_that_needs_no_turn_is_given_none() -> None:
@@ -152,7 +152,7 @@ async def test_a_function_that_needs_no_turn_is_given_none() -> None:
         return "alone"
 
     for function in (generator, coroutine, plain_generator, plain):
-        assert await answered(function) == [parts.Text("alone")]
+        assert await run_agent(function) == [parts.Text("alone")]
 
 
 async def test_parts_pass_as_they_are_items_become_wholes_and_nothing_is_left_out() -> None:
@@ -163,7 +163,7 @@ async def test_parts_pass_as_they_are_items_become_wholes_and_nothing_is_left_ou
         yield NOTE
         yield parts.Finish("stop")
 
-    assert await answered(function) == [
+    assert await run_agent(function) == [
         parts.Text("text"),
         parts.Usage(1, 2),
         parts.Whole(NOTE),
@@ -176,13 +176,13 @@ async def test_a_function_that_returns_nothing_says_nothing() -> None:
 
     def plain() -> None: ...
 
-    assert [await answered(function) for function in (coroutine, plain)] == [[], []]
+    assert [await run_agent(function) for function in (coroutine, plain)] == [[], []]
 
 
 @pytest.mark.parametrize("value", [1, b"bytes", {"type": "message"}, object, ["a"]])
 def test_any_other_value_is_refused_by_the_name_of_its_type(value: object) -> None:
     with pytest.raises(TypeError) as caught:
-        as_part(value)
+        to_part(value)
     kind = type(value).__name__
     assert str(caught.value) == f"an agent yields strings, parts or items, not {kind}"
 
@@ -190,13 +190,13 @@ def test_any_other_value_is_refused_by_the_name_of_its_type(value: object) -> No
 @pytest.mark.parametrize("result", [1, b"bytes", {"role": "assistant"}])
 async def test_a_result_of_any_other_type_is_refused_whole(result: object) -> None:
     with pytest.raises(TypeError, match=f"not {type(result).__name__}$"):
-        await answered(lambda: result)
+        await run_agent(lambda: result)
 
 
 async def test_a_function_that_runs_out_of_its_own_iterator_fails() -> None:
     empty: Iterator[str] = iter(())
     with pytest.raises(RuntimeError, match="StopIteration"):
-        await asyncio.wait_for(answered(lambda: next(empty)), 20)
+        await asyncio.wait_for(run_agent(lambda: next(empty)), 20)
 
 
 async def test_what_a_function_raises_is_raised() -> None:
@@ -204,7 +204,7 @@ async def test_what_a_function_raises_is_raised() -> None:
         raise KeyError("lost")
 
     with pytest.raises(KeyError, match="lost"):
-        await answered(function)
+        await run_agent(function)
 
 
 async def test_closing_the_answer_closes_an_async_generator_at_once() -> None:
@@ -218,7 +218,7 @@ async def test_closing_the_answer_closes_an_async_generator_at_once() -> None:
             await asyncio.sleep(0)
             closed.append("closed")
 
-    answer = Agent("a", function).stream(turn())
+    answer = Agent("a", function).stream(make_turn())
     assert await anext(answer) == parts.Text("one")
     await answer.aclose()
     assert closed == ["closed"]
@@ -234,7 +234,7 @@ async def test_closing_the_answer_closes_a_plain_generator() -> None:
         finally:
             closed.set()
 
-    answer = Agent("a", function).stream(turn())
+    answer = Agent("a", function).stream(make_turn())
     assert await anext(answer) == parts.Text("one")
     await answer.aclose()
     assert await asyncio.to_thread(closed.wait, 20)
@@ -251,7 +251,7 @@ async def test_cancelling_the_answer_cancels_what_an_async_generator_waits_for()
             seen.append("cancelled")
             raise
 
-    task = asyncio.create_task(answered(function))
+    task = asyncio.create_task(run_agent(function))
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -270,7 +270,7 @@ async def test_a_plain_generator_is_closed_when_the_step_it_was_cancelled_in_is_
         finally:
             closed.set()
 
-    task = asyncio.create_task(answered(function))
+    task = asyncio.create_task(run_agent(function))
     assert await asyncio.to_thread(inside.wait, 20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -280,7 +280,7 @@ async def test_a_plain_generator_is_closed_when_the_step_it_was_cancelled_in_is_
 
 
 async def test_a_thread_can_see_that_nobody_waits_any_more() -> None:
-    asked = turn()
+    asked = make_turn()
     seen = threading.Event()
 
     def function(turn: Turn) -> None:
@@ -333,10 +333,10 @@ async def test_each_entry_is_a_model_of_its_own() -> None:
 
     assert my_agent.models == ["my-agent", "my-agent/loud"]
     said = [
-        [part async for part in my_agent.stream(turn(entry))] for entry in ("", "__entry__", "loud")
+        [part async for part in my_agent.stream(make_turn(entry))] for entry in ("", "__entry__", "loud")
     ]
     assert said == [[parts.Text("hello")], [parts.Text("hello")], [parts.Text("HELLO")]]
-    assert await loud(turn()) == "HELLO"
+    assert await loud(make_turn()) == "HELLO"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "two words", "line\nbreak", "tab\t", " "])

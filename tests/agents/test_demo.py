@@ -14,21 +14,21 @@ from antiphon.core.content import (
     LogProb,
     OutputText,
     ReasoningText,
-    Refusal,
+    RefusalContent,
     SummaryText,
     TopLogProb,
 )
 from antiphon.core.errors import RequestError
 from antiphon.core.events import Event, OutputTextDelta
 from antiphon.core.items import FunctionCall, Item, Message, Reasoning
-from antiphon.core.judge import judge
-from antiphon.core.response import IncompleteDetails, Response, ResponseError, Usage
+from antiphon.core.judge import find_violations
+from antiphon.core.response import IncompleteDetails, Response, ResponseError, ResponseUsage
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.engine.opening import Envelope
-from antiphon.engine.seal import PREFIX, Seal
-from antiphon.wire.dialects import read_request
-from tests.engine.telling import Told
+from antiphon.engine.opening import ItemSealer
+from antiphon.engine.seal import SEAL_PREFIX, KeyRing
+from antiphon.wire.dialects import decode_request
+from tests.engine.telling import RecordingSink
 
 pytestmark = pytest.mark.anyio
 
@@ -52,19 +52,19 @@ TOOLS = [WEATHER, TIME, BARE]
 GREETING = "Hello from Antiphon's demo model. You said: "
 
 
-async def told(input: object, **fields: object) -> tuple[Response, list[Event]]:
+async def run_demo(input: object, **fields: object) -> tuple[Response, list[Event]]:
     """Ask a model, `demo` if no other is named; return its response and its events."""
-    outlet = Told()
-    request = read_request({"model": "demo", "input": input, **fields})
-    run = await Engine(Models([demo, echo])).open(request, outlet)
-    response = await run.drive()
-    assert judge(outlet.events) == []
+    outlet = RecordingSink()
+    request = decode_request({"model": "demo", "input": input, **fields})
+    run = await Engine(Models([demo, echo])).create_run(request, outlet)
+    response = await run.execute()
+    assert find_violations(outlet.events) == []
     return response, outlet.events
 
 
-async def answered(input: object, **fields: object) -> Response:
+async def response_of(input: object, **fields: object) -> Response:
     """Ask a model, and return only its response."""
-    response, _ = await told(input, **fields)
+    response, _ = await run_demo(input, **fields)
     return response
 
 
@@ -84,7 +84,7 @@ def calls(output: Sequence[Item]) -> list[tuple[str, Any]]:
 
 
 async def test_anything_is_answered_word_by_word() -> None:
-    response, events = await told("Good morning!")
+    response, events = await run_demo("Good morning!")
     words = ["Hello", " from", " Antiphon's", " demo", " model.", " You", " said:"]
     assert deltas(events) == [*words, " Good", " morning!"]
     [message] = response.output
@@ -98,7 +98,7 @@ async def test_anything_is_answered_word_by_word() -> None:
 
 
 async def test_the_same_question_has_the_same_answer() -> None:
-    first, second = await answered("Hi!"), await answered("Hi!")
+    first, second = await response_of("Hi!"), await response_of("Hi!")
     assert first.output_text == second.output_text
 
 
@@ -106,8 +106,8 @@ async def test_images_files_and_the_length_of_a_conversation_are_noticed() -> No
     image = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
     file = {"type": "input_file", "file_url": "https://example.com/a.pdf"}
     said = {"type": "input_text", "text": "Look!"}
-    one = await answered([{"role": "user", "content": [said, image]}])
-    two = await answered(
+    one = await response_of([{"role": "user", "content": [said, image]}])
+    two = await response_of(
         [
             {"role": "user", "content": [image, image, file]},
             {"role": "assistant", "content": "I see."},
@@ -122,13 +122,13 @@ async def test_images_files_and_the_length_of_a_conversation_are_noticed() -> No
 
 
 async def test_a_story_has_at_least_sixty_words() -> None:
-    response = await answered("Tell me a Story, please.")
+    response = await response_of("Tell me a Story, please.")
     assert len(response.output_text.split()) >= 60
 
 
 async def test_slow_is_at_least_thirty_words_and_one_every_tenth_of_a_second() -> None:
     begun = time.monotonic()
-    response, events = await told("SLOW")
+    response, events = await run_demo("SLOW")
     took = time.monotonic() - begun
     words = response.output_text.split()
     assert len(words) == len(deltas(events)) >= 30
@@ -136,13 +136,13 @@ async def test_slow_is_at_least_thirty_words_and_one_every_tenth_of_a_second() -
 
 
 async def test_refuse_gives_a_refusal() -> None:
-    response = await answered("REFUSE")
+    response = await response_of("REFUSE")
     [message] = response.output
     assert message == Message(
         id=message.id,
         status="completed",
         role="assistant",
-        content=[Refusal(refusal="I was asked to refuse, and so I do.")],
+        content=[RefusalContent(refusal="I was asked to refuse, and so I do.")],
     )
 
 
@@ -151,7 +151,7 @@ async def test_refuse_gives_a_refusal() -> None:
     [{}, {"text": {"format": {"type": "json_object"}}}, {"tools": [BARE]}, {"reasoning": {}}],
 )
 async def test_fail_fails_in_mid_answer_whatever_the_answer_is(fields: dict[str, object]) -> None:
-    response = await answered("FAIL with a ping", **fields)
+    response = await response_of("FAIL with a ping", **fields)
     assert response.status == "failed"
     assert response.error == ResponseError(
         code="server_error",
@@ -162,7 +162,7 @@ async def test_fail_fails_in_mid_answer_whatever_the_answer_is(fields: dict[str,
 
 
 async def test_fail_leaves_the_words_that_were_said() -> None:
-    response = await answered("FAIL")
+    response = await response_of("FAIL")
     [message] = response.output
     assert message == Message(
         id=message.id,
@@ -196,7 +196,7 @@ THOUGHT = "The user said 2 words. I have a script, so I will follow it."
 async def test_reasoning_comes_first_when_it_is_asked_for(
     reasoning: object, content: list[Any], summary: list[Any]
 ) -> None:
-    response = await answered("Good morning!", reasoning=reasoning)
+    response = await response_of("Good morning!", reasoning=reasoning)
     thought, message = response.output
     assert thought == Reasoning(id=thought.id, content=content, summary=summary)
     assert isinstance(message, Message)
@@ -205,24 +205,24 @@ async def test_reasoning_comes_first_when_it_is_asked_for(
 
 @pytest.mark.parametrize("reasoning", [None, {}, {"effort": "none"}, {"effort": None}])
 async def test_there_is_no_reasoning_when_it_is_not_asked_for(reasoning: object) -> None:
-    response = await answered("Good morning!", reasoning=reasoning)
+    response = await response_of("Good morning!", reasoning=reasoning)
     assert [item.type for item in response.output] == ["message"]
 
 
 async def test_reasoning_is_sealed_when_that_is_asked_for() -> None:
     include = ["reasoning.encrypted_content"]
-    response = await answered("Good morning!", reasoning={"effort": "low"}, include=include)
+    response = await response_of("Good morning!", reasoning={"effort": "low"}, include=include)
     thought = response.output[0]
     assert isinstance(thought, Reasoning)
-    assert str(thought.encrypted_content).startswith(PREFIX)
+    assert str(thought.encrypted_content).startswith(SEAL_PREFIX)
 
 
 async def test_its_own_seal_is_inside_the_engines() -> None:
-    seal = Seal.passing()
+    seal = KeyRing.ephemeral()
     body = {"reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content"]}
-    request = read_request({"model": "demo", "input": "Good morning!", **body})
-    response = await (await Engine(Models([demo]), seal=seal).open(request)).drive()
-    [thought, _] = Envelope(seal, "demo").open(response.output, "input")
+    request = decode_request({"model": "demo", "input": "Good morning!", **body})
+    response = await (await Engine(Models([demo]), key_ring=seal).create_run(request)).execute()
+    [thought, _] = ItemSealer(seal, "demo").unseal_items(response.output, "input")
     assert isinstance(thought, Reasoning)
     assert base64.b64decode(str(thought.encrypted_content)).decode() == THOUGHT
 
@@ -242,7 +242,7 @@ async def test_its_own_seal_is_inside_the_engines() -> None:
     ],
 )
 async def test_a_tool_is_called_by_a_word_of_its_name_or_by_use_tool(text: str, name: str) -> None:
-    response = await answered(text, tools=TOOLS)
+    response = await response_of(text, tools=TOOLS)
     [(called, arguments)] = calls(response.output)
     assert called == name
     assert response.status == "completed"
@@ -252,12 +252,12 @@ async def test_a_tool_is_called_by_a_word_of_its_name_or_by_use_tool(text: str, 
 
 @pytest.mark.parametrize("text", ["Hello!", "Let me get the list for you", "weatherman", ""])
 async def test_no_tool_is_called_when_nothing_names_one(text: str) -> None:
-    response = await answered(text, tools=TOOLS)
+    response = await response_of(text, tools=TOOLS)
     assert [item.type for item in response.output] == ["message"]
 
 
 async def test_use_tools_calls_each_tool_in_parallel() -> None:
-    response = await answered("USE_TOOLS", tools=TOOLS)
+    response = await response_of("USE_TOOLS", tools=TOOLS)
     assert [name for name, _ in calls(response.output)] == ["get_weather", "getLocalTime", "ping"]
     ids = {item.call_id for item in response.output if isinstance(item, FunctionCall)}
     assert len(ids) == 3
@@ -265,7 +265,7 @@ async def test_use_tools_calls_each_tool_in_parallel() -> None:
 
 
 async def test_without_parallel_tool_calls_there_is_one_call() -> None:
-    response = await answered("USE_TOOLS", tools=TOOLS, parallel_tool_calls=False)
+    response = await response_of("USE_TOOLS", tools=TOOLS, parallel_tool_calls=False)
     assert [name for name, _ in calls(response.output)] == ["get_weather"]
 
 
@@ -290,14 +290,14 @@ ALLOWED = {"type": "allowed_tools", "tools": [NAMED]}
     ],
 )
 async def test_the_tool_choice_is_obeyed(text: str, choice: object, names: list[str]) -> None:
-    response = await answered(text, tools=TOOLS, tool_choice=choice)
+    response = await response_of(text, tools=TOOLS, tool_choice=choice)
     called = [item.name for item in response.output if isinstance(item, FunctionCall)]
     assert called == names
     assert len(response.output) == max(len(names), 1)
 
 
 async def test_the_tools_output_is_quoted_in_the_answer() -> None:
-    asked = await answered("USE_TOOLS", tools=[WEATHER, BARE])
+    asked = await response_of("USE_TOOLS", tools=[WEATHER, BARE])
     made = [item for item in asked.output if isinstance(item, FunctionCall)]
     items = [
         {"role": "user", "content": "USE_TOOLS"},
@@ -309,20 +309,20 @@ async def test_the_tools_output_is_quoted_in_the_answer() -> None:
             "output": [{"type": "input_text", "text": "pong"}],
         },
     ]
-    response = await answered(items, tools=[WEATHER, BARE])
+    response = await response_of(items, tools=[WEATHER, BARE])
     assert response.output_text == "get_weather says: Sunny, 21 C.\nping says: pong"
-    again = await answered(items, tools=[WEATHER, BARE], tool_choice="required")
+    again = await response_of(items, tools=[WEATHER, BARE], tool_choice="required")
     assert again.output_text == response.output_text
 
 
 async def test_a_call_without_a_schema_has_an_empty_object_for_arguments() -> None:
-    response = await answered("ping", tools=[BARE])
+    response = await response_of("ping", tools=[BARE])
     assert calls(response.output) == [("ping", {})]
 
 
 async def test_hosted_tools_are_left_out_and_warned_about() -> None:
     tools = [{"type": "web_search"}, BARE, {"type": "acme:lookup"}]
-    response = await answered("ping", tools=tools)
+    response = await response_of("ping", tools=tools)
     assert calls(response.output) == [("ping", {})]
     assert response.warnings
     assert [(w.code, w.message, w.param) for w in response.warnings] == [
@@ -345,7 +345,7 @@ async def test_hosted_tools_are_left_out_and_warned_about() -> None:
 )
 async def test_a_hosted_tool_that_must_be_called_is_refused(choice: object) -> None:
     with pytest.raises(RequestError) as caught:
-        await answered("Search!", tools=[{"type": "web_search"}], tool_choice=choice)
+        await response_of("Search!", tools=[{"type": "web_search"}], tool_choice=choice)
     payload = caught.value.payload
     assert (payload.param, payload.code) == ("tool_choice", "unsupported_value")
 
@@ -355,7 +355,7 @@ async def test_a_tool_whose_schema_nothing_satisfies_is_refused(reasoning: objec
     schema = {"type": "object", "properties": {"a": {"enum": []}}, "required": ["a"]}
     tool = {"type": "function", "name": "odd", "parameters": schema}
     with pytest.raises(RequestError, match="No arguments satisfy this schema") as caught:
-        await answered("USE_TOOL odd", tools=[BARE, tool], reasoning=reasoning)
+        await response_of("USE_TOOL odd", tools=[BARE, tool], reasoning=reasoning)
     assert caught.value.payload.param == "tools[1].parameters"
 
 
@@ -383,12 +383,12 @@ PERSON = {
 
 async def test_json_is_given_that_satisfies_a_schema() -> None:
     format = {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}
-    response = await answered("Who is Ada?", text={"format": format})
+    response = await response_of("Who is Ada?", text={"format": format})
     Draft202012Validator(PERSON).validate(json.loads(response.output_text))
 
 
 async def test_any_json_object_is_given_when_any_will_do() -> None:
-    response = await answered('Say "hi"\n!', text={"format": {"type": "json_object"}})
+    response = await response_of('Say "hi"\n!', text={"format": {"type": "json_object"}})
     assert json.loads(response.output_text) == {"answer": 'Say "hi"\n!'}
 
 
@@ -396,7 +396,7 @@ async def test_any_json_object_is_given_when_any_will_do() -> None:
 async def test_a_format_that_nothing_satisfies_is_refused(reasoning: object) -> None:
     format = {"type": "json_schema", "name": "never", "schema": {"enum": []}}
     with pytest.raises(RequestError, match="Nothing satisfies this schema") as caught:
-        await answered("Hi!", text={"format": format}, reasoning=reasoning)
+        await response_of("Hi!", text={"format": format}, reasoning=reasoning)
     assert caught.value.payload.param == "text.format.schema"
 
 
@@ -404,7 +404,7 @@ async def test_a_format_that_nothing_satisfies_is_refused(reasoning: object) -> 
 
 
 async def test_max_output_tokens_cuts_the_answer() -> None:
-    response, events = await told("Tell me a story", max_output_tokens=16)
+    response, events = await run_demo("Tell me a story", max_output_tokens=16)
     assert len(deltas(events)) == 16
     [message] = response.output
     text = "Once upon a time a small server stood at the edge of a large network. Every"
@@ -413,21 +413,21 @@ async def test_max_output_tokens_cuts_the_answer() -> None:
     )
     assert response.status == "incomplete"
     assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
-    assert response.usage == Usage.of(4, 16)
+    assert response.usage == ResponseUsage.of(4, 16)
 
 
 async def test_an_answer_that_just_fits_is_complete() -> None:
     text = "one two three four five six seven eight nine"
-    response = await answered(text, max_output_tokens=16)
+    response = await response_of(text, max_output_tokens=16)
     assert response.status == "completed"
-    assert response.usage == Usage.of(9, 16)
+    assert response.usage == ResponseUsage.of(9, 16)
 
 
 async def test_max_output_tokens_cuts_calls_too() -> None:
-    response = await answered("USE_TOOLS " + "long " * 40, tools=[WEATHER, TIME, BARE])
+    response = await response_of("USE_TOOLS " + "long " * 40, tools=[WEATHER, TIME, BARE])
     [whole, *_] = response.output
     assert isinstance(whole, FunctionCall)
-    cut = await answered(
+    cut = await response_of(
         "USE_TOOLS " + "long " * 40, tools=[WEATHER, TIME, BARE], max_output_tokens=16
     )
     [call] = cut.output
@@ -446,17 +446,17 @@ async def test_max_output_tokens_cuts_calls_too() -> None:
 
 async def test_reasoning_counts_and_may_use_up_the_limit() -> None:
     fields = {"reasoning": {"effort": "low", "summary": "auto"}, "max_output_tokens": 16}
-    response = await answered("Good morning!", **fields)
+    response = await response_of("Good morning!", **fields)
     assert [item.type for item in response.output] == ["reasoning"]
     assert response.status == "incomplete"
-    assert response.usage == Usage.of(2, 16, reasoning=16)
+    assert response.usage == ResponseUsage.of(2, 16, reasoning=16)
 
 
 async def test_tokens_are_words_in_and_out() -> None:
-    response = await answered("Good morning!", instructions="Be very kind.")
-    assert response.usage == Usage.of(5, 9)
-    thoughtful = await answered("Good morning!", reasoning={"effort": "low"})
-    assert thoughtful.usage == Usage.of(2, 9 + 14, reasoning=14)
+    response = await response_of("Good morning!", instructions="Be very kind.")
+    assert response.usage == ResponseUsage.of(5, 9)
+    thoughtful = await response_of("Good morning!", reasoning={"effort": "low"})
+    assert thoughtful.usage == ResponseUsage.of(2, 9 + 14, reasoning=14)
 
 
 async def test_everything_that_was_said_is_counted_as_read() -> None:
@@ -466,11 +466,11 @@ async def test_everything_that_was_said_is_counted_as_read() -> None:
         {"type": "function_call", "call_id": "c", "name": "ping", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "four five six"},
     ]
-    response = await answered(items)
-    assert response.usage == Usage.of(2 + 1 + 2 + 3, 5)
+    response = await response_of(items)
+    assert response.usage == ResponseUsage.of(2 + 1 + 2 + 3, 5)
 
 
-def certain(word: str, top: bool) -> LogProb:
+def certain_logprob(word: str, top: bool) -> LogProb:
     """Return the log probability of a word that could be no other."""
     data = list(word.encode())
     tops = [TopLogProb(token=word, logprob=0.0, bytes=data)] if top else []
@@ -480,8 +480,8 @@ def certain(word: str, top: bool) -> LogProb:
 @pytest.mark.parametrize("top", [0, 3])
 async def test_log_probabilities_come_when_they_are_included(top: int) -> None:
     include = ["message.output_text.logprobs"]
-    response, events = await told("Héllo", include=include, top_logprobs=top)
-    expected = [certain(word, bool(top)) for word in deltas(events)]
+    response, events = await run_demo("Héllo", include=include, top_logprobs=top)
+    expected = [certain_logprob(word, bool(top)) for word in deltas(events)]
     given = [event.logprobs for event in events if isinstance(event, OutputTextDelta)]
     assert given == [[one] for one in expected]
     [message] = response.output
@@ -494,7 +494,7 @@ async def test_log_probabilities_come_when_they_are_included(top: int) -> None:
 
 
 async def test_log_probabilities_do_not_come_uninvited() -> None:
-    _, events = await told("Hi!", top_logprobs=3)
+    _, events = await run_demo("Hi!", top_logprobs=3)
     assert not any(event.logprobs for event in events if isinstance(event, OutputTextDelta))
 
 
@@ -505,12 +505,12 @@ async def test_log_probabilities_do_not_come_uninvited() -> None:
     "text", ["one", " two  words\n\tor three ", "日本語 ok", "line\nbreak\n", ""]
 )
 async def test_echo_says_what_it_was_told_to_the_letter(text: str) -> None:
-    response = await answered(text, model="echo")
+    response = await response_of(text, model="echo")
     assert response.output_text == text
 
 
 async def test_echo_counts_and_obeys_the_limit() -> None:
-    response = await answered("word " * 20, model="echo", max_output_tokens=16)
+    response = await response_of("word " * 20, model="echo", max_output_tokens=16)
     assert response.output_text == ("word " * 16).strip()
     assert response.status == "incomplete"
-    assert response.usage == Usage.of(20, 16)
+    assert response.usage == ResponseUsage.of(20, 16)

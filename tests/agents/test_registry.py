@@ -3,10 +3,10 @@
 import pytest
 
 from antiphon.agents.agent import Agent, agent
-from antiphon.agents.registry import Agents
+from antiphon.agents.registry import AgentRegistry
 
 
-def made(name: str, *entries: str) -> Agent:
+def make_agent(name: str, *entries: str) -> Agent:
     """Make an agent with some entries."""
     one = agent(name)(lambda: name)
     for entry in entries:
@@ -14,9 +14,9 @@ def made(name: str, *entries: str) -> Agent:
     return one
 
 
-ALPHA = made("alpha", "loud", "deep/er")
-BETA = made("beta")
-AGENTS = Agents([ALPHA, BETA])
+ALPHA = make_agent("alpha", "loud", "deep/er")
+BETA = make_agent("beta")
+AGENTS = AgentRegistry([ALPHA, BETA])
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_every_entry_is_listed_in_the_order_in_which_it_was_made() -> None:
 
 
 def test_the_last_of_two_agents_with_one_name_is_the_one() -> None:
-    newer = made("alpha")
-    agents = Agents([ALPHA, BETA, newer])
+    newer = make_agent("alpha")
+    agents = AgentRegistry([ALPHA, BETA, newer])
     assert agents.find("alpha") == (newer, "__entry__")
     assert agents.models == ["alpha", "beta"]
 
 
 def test_no_agents_have_no_models() -> None:
-    assert (Agents().models, Agents().find("demo")) == ([], None)
+    assert (AgentRegistry().models, AgentRegistry().find("demo")) == ([], None)

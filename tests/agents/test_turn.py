@@ -15,13 +15,13 @@ from antiphon.core.items import (
     Item,
     Message,
     Reasoning,
-    user,
+    user_message,
 )
 from antiphon.core.request import Request
 from antiphon.core.tools import AllowedTools, ExtensionTool, FunctionTool, FunctionToolChoice
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.wire.dialects import read_request
+from antiphon.wire.dialects import decode_request
 from tests.core.making import counting_ids
 
 IMAGE = "data:image/jpeg;base64,/9j/4AAQ"
@@ -31,7 +31,7 @@ WEATHER = FunctionTool(name="get_weather")
 TIME = FunctionTool(name="get_time")
 
 
-def turn(*input: Item, history: tuple[Item, ...] = (), **options: Any) -> Turn:
+def make_turn(*input: Item, history: tuple[Item, ...] = (), **options: Any) -> Turn:
     """Make a turn of some items."""
     request = Request(model="m", input=list(input), **options)
     return Turn(request=request, input=input, history=history)
@@ -77,9 +77,9 @@ async def test_an_agent_is_given_all_that_the_client_said() -> None:
             },
         ],
     }
-    request = read_request(body)
-    run = await Engine(Models([spy]), ids=counting_ids()).open(request)
-    await run.drive()
+    request = decode_request(body)
+    run = await Engine(Models([spy]), ids=counting_ids()).create_run(request)
+    await run.execute()
 
     items = [
         Message(id="msg_0", role="system", content=[InputText(text="Be kind.")]),
@@ -121,27 +121,27 @@ async def test_an_agent_is_given_all_that_the_client_said() -> None:
 
 
 def test_the_conversation_is_what_came_before_and_what_comes_now() -> None:
-    given = turn(user("now"), history=(user("before"),))
-    assert given.items == [user("before"), user("now")]
+    given = make_turn(user_message("now"), history=(user_message("before"),))
+    assert given.items == [user_message("before"), user_message("now")]
     assert given.text == "now"
 
 
 def test_the_text_is_what_the_user_said_last_even_if_others_spoke_since() -> None:
     answer = Message(role="assistant", content=[OutputText(text="It is.")])
-    assert turn(user("Is it?"), answer, CALL, OUTPUT).text == "Is it?"
-    assert turn(OUTPUT, history=(user("Is it?"), CALL)).text == "Is it?"
+    assert make_turn(user_message("Is it?"), answer, CALL, OUTPUT).text == "Is it?"
+    assert make_turn(OUTPUT, history=(user_message("Is it?"), CALL)).text == "Is it?"
 
 
 def test_the_text_of_a_turn_in_which_no_user_spoke_is_empty() -> None:
-    assert turn(Message(id="msg_0", role="system", content=[InputText(text="Be kind.")])).text == ""
-    assert turn().text == ""
+    assert make_turn(Message(id="msg_0", role="system", content=[InputText(text="Be kind.")])).text == ""
+    assert make_turn().text == ""
 
 
 def test_the_tool_outputs_are_those_since_the_user_last_spoke() -> None:
     other = FunctionCallOutput(call_id="c2", output="late")
-    assert turn(user("a"), CALL, OUTPUT, CALL, other).tool_outputs == [OUTPUT, other]
-    assert turn(user("a"), CALL, OUTPUT, user("b")).tool_outputs == []
-    assert turn(OUTPUT, history=(user("a"), CALL)).tool_outputs == [OUTPUT]
+    assert make_turn(user_message("a"), CALL, OUTPUT, CALL, other).tool_outputs == [OUTPUT, other]
+    assert make_turn(user_message("a"), CALL, OUTPUT, user_message("b")).tool_outputs == []
+    assert make_turn(OUTPUT, history=(user_message("a"), CALL)).tool_outputs == [OUTPUT]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +158,6 @@ def test_the_tool_outputs_are_those_since_the_user_last_spoke() -> None:
 def test_the_functions_are_those_that_the_tool_choice_allows(
     choice: Any, functions: list[FunctionTool]
 ) -> None:
-    given = turn(user("a"), tools=[WEATHER, TIME], tool_choice=choice)
+    given = make_turn(user_message("a"), tools=[WEATHER, TIME], tool_choice=choice)
     assert given.functions == functions
     assert given.tools == [WEATHER, TIME]

@@ -1,6 +1,6 @@
 import pytest
 
-from antiphon.bridges.emitter import Collector, Emitter
+from antiphon.bridges.emitter import CollectingEmitter, Emitter
 from antiphon.core.content import OutputText
 from antiphon.core.events import (
     ContentPartAdded,
@@ -17,7 +17,7 @@ from antiphon.core.events import (
     ResponseInProgress,
 )
 from antiphon.core.items import Message
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.response import Response
 
 BEGUN = Response(id="resp_1", created_at=1, model="m")
@@ -30,7 +30,7 @@ WHOLE = Response(
 
 
 def test_the_example_of_vt_code_gives_three_events():
-    emitter = Collector()
+    emitter = CollectingEmitter()
     emitter.response_created(BEGUN)
     emitter.output_text_delta("msg_1", 0, 0, "Hello")
     emitter.output_text_delta("msg_1", 0, 0, ", world")
@@ -46,7 +46,7 @@ def test_the_example_of_vt_code_gives_three_events():
 
 
 def test_every_call_makes_its_event_with_the_next_number():
-    emitter = Collector()
+    emitter = CollectingEmitter()
     emitter.response_created(BEGUN)
     emitter.response_in_progress(BEGUN)
     emitter.output_item_added(0, OPEN)
@@ -68,11 +68,11 @@ def test_every_call_makes_its_event_with_the_next_number():
 
 
 def test_a_legal_stream_can_be_made_by_hand():
-    emitter = Collector()
+    emitter = CollectingEmitter()
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
 
     def emit(kind: type[Event], **fields: object) -> None:
-        emitter.emit(kind(sequence_number=emitter.number(), **place, **fields))  # pyright: ignore
+        emitter.emit(kind(sequence_number=emitter.next_number(), **place, **fields))  # pyright: ignore
 
     emitter.response_created(BEGUN)
     emitter.response_in_progress(BEGUN)
@@ -84,14 +84,14 @@ def test_a_legal_stream_can_be_made_by_hand():
     emit(ContentPartDone, part=HELLO)
     emitter.output_item_done(0, DONE)
     emitter.response_completed(WHOLE)
-    assert judge(emitter.events) == []
+    assert find_violations(emitter.events) == []
 
 
 def test_the_judge_sees_what_was_forgotten():
-    emitter = Collector()
+    emitter = CollectingEmitter()
     emitter.response_created(BEGUN)
     emitter.output_text_delta("msg_1", 0, 0, "Hello")
-    assert judge(emitter.events)
+    assert find_violations(emitter.events)
 
 
 def test_an_emitter_says_where_its_events_go():

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.adapters.registry import GROUP
-from antiphon.cli.models import Overview, lines
-from antiphon.server.survey import Found
-from tests.asking import client
-from tests.serving import command
-from tests.upstream import Answer, ScriptedUpstream, upstream, whole
+from antiphon.adapters.registry import ENTRY_POINT_GROUP
+from antiphon.cli.models import ModelsReport, format_report
+from antiphon.server.survey import ProbeResult
+from tests.asking import http_client
+from tests.serving import run_command
+from tests.upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream, json_answer
 
 VARIABLES = re.compile(
     r"OPENAI|AZURE|ANTHROPIC|AWS|GOOGLE|GEMINI|OLLAMA|WRITER|OPENRESPONSES|PROXY"
 )
-LIST = whole({"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]})
-REFUSAL = whole({"error": {"message": "Wrong key: sk-abcdefghijklm.", "code": "no"}}, 401)
+LIST = json_answer({"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]})
+REFUSAL = json_answer({"error": {"message": "Wrong key: sk-abcdefghijklm.", "code": "no"}}, 401)
 
 
 def closed() -> str:
@@ -79,7 +79,7 @@ def ended(folder: Path, *arguments: str, **variables: str) -> subprocess.Complet
 
 def test_everything_is_listed_with_its_state_and_its_reason(tmp_path: Path) -> None:
     nobody = closed()
-    with upstream(LIST) as provider, upstream(REFUSAL) as locked:
+    with scripted_upstream(LIST) as provider, scripted_upstream(REFUSAL) as locked:
         (tmp_path / "antiphon.toml").write_text(
             local(provider, more='api_key_env = "LOCAL_KEY"\nheaders = { x-team = "a" }')
             + f'[providers.locked]\nadapter = "openai"\nbase_url = "{locked.url}/v1"\n'
@@ -124,7 +124,7 @@ def test_everything_is_listed_with_its_state_and_its_reason(tmp_path: Path) -> N
 
 
 def test_machines_are_told_the_same(tmp_path: Path) -> None:
-    with upstream(LIST) as provider:
+    with scripted_upstream(LIST) as provider:
         file = tmp_path / "mine.toml"
         file.write_text(local(provider) + '[models]\nfast = ["local/small", "demo"]\n')
         told = as_json("--config", str(file), cwd=tmp_path)
@@ -148,18 +148,18 @@ def test_machines_are_told_the_same(tmp_path: Path) -> None:
 LISTS = [
     ("openai", LIST, "/v1/models"),
     ("responses", LIST, "/v1/models"),
-    ("writer", whole({"models": [{"id": "small", "name": "Small"}]}), "/v1/models"),
+    ("writer", json_answer({"models": [{"id": "small", "name": "Small"}]}), "/v1/models"),
     ("anthropic", LIST, "/v1/models"),
-    ("google", whole({"models": [{"name": "models/small"}]}), "/v1/models"),
-    ("ollama", whole({"models": [{"name": "small"}]}), "/api/tags"),
+    ("google", json_answer({"models": [{"name": "models/small"}]}), "/v1/models"),
+    ("ollama", json_answer({"models": [{"name": "small"}]}), "/api/tags"),
 ]
 
 
 @pytest.mark.parametrize(("adapter", "answer", "path"), LISTS)
 def test_every_dialect_lists_its_models(
-    tmp_path: Path, adapter: str, answer: Answer, path: str
+    tmp_path: Path, adapter: str, answer: ScriptedAnswer, path: str
 ) -> None:
-    with upstream(answer) as provider:
+    with scripted_upstream(answer) as provider:
         (tmp_path / "antiphon.toml").write_text(local(provider, adapter))
         told = as_json(cwd=tmp_path)["providers"][0]
         asked = provider.requests[0].path
@@ -168,24 +168,24 @@ def test_every_dialect_lists_its_models(
 
 
 STRANGE = [
-    (Answer(status=404), "reached", "URL/v1/models answers 404: no list, or no such address"),
-    (Answer(b"<html>"), "reached", "URL/v1/models answers with something that is not JSON"),
-    (Answer(status=500), "not ready", "500 from URL/v1/models: answered 500 and did not say why"),
+    (ScriptedAnswer(status=404), "reached", "URL/v1/models answers 404: no list, or no such address"),
+    (ScriptedAnswer(b"<html>"), "reached", "URL/v1/models answers with something that is not JSON"),
+    (ScriptedAnswer(status=500), "not ready", "500 from URL/v1/models: answered 500 and did not say why"),
     (
-        Answer(b"<html>", 301, {"location": "https://me:pw@there.example/v2/models?a=b"}),
+        ScriptedAnswer(b"<html>", 301, {"location": "https://me:pw@there.example/v2/models?a=b"}),
         "not ready",
         "answered 301: it has moved to https://there.example/v2. Its base_url should lead there",
     ),
-    (Answer(status=301), "not ready", "301 from URL/v1/models: answered 301 and did not say why"),
-    (whole([]), "ready", ""),
+    (ScriptedAnswer(status=301), "not ready", "301 from URL/v1/models: answered 301 and did not say why"),
+    (json_answer([]), "ready", ""),
 ]
 
 
 @pytest.mark.parametrize(("answer", "status", "reason"), STRANGE)
 def test_strange_answers_are_told_as_they_are(
-    tmp_path: Path, answer: Answer, status: str, reason: str
+    tmp_path: Path, answer: ScriptedAnswer, status: str, reason: str
 ) -> None:
-    with upstream(answer) as provider:
+    with scripted_upstream(answer) as provider:
         (tmp_path / "antiphon.toml").write_text(local(provider))
         told = as_json(cwd=tmp_path)["providers"][0]
     assert (told["status"], told["models"]) == (status, [])
@@ -193,7 +193,7 @@ def test_strange_answers_are_told_as_they_are(
 
 
 def test_providers_that_never_answer_are_waited_for_at_the_same_time(tmp_path: Path) -> None:
-    with upstream(Answer(late=50)) as slow:
+    with scripted_upstream(ScriptedAnswer(delay=50)) as slow:
         names = ("a", "b", "c")
         tables = (
             f'[providers.{name}]\nadapter = "openai"\nbase_url = "{slow.url}"\n' for name in names
@@ -217,7 +217,7 @@ def test_credentials_that_never_come_are_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
-    with upstream(LIST) as provider:
+    with scripted_upstream(LIST) as provider:
         url = f"{provider.url}/v1"
         code, said, _ = models(cwd=tmp_path, OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-x")
     assert code == 0
@@ -235,7 +235,7 @@ def test_a_name_that_the_terminal_cannot_show_ends_nothing(tmp_path: Path) -> No
     code, _, complaint = models(cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (code, "Traceback" in complaint) == (2, False)
     file.write_text('["models"]\n"é" = "demo"\n', encoding="utf-8")
-    with command(cwd=tmp_path, env=bare(PYTHONIOENCODING="ascii")) as (_, process):
+    with run_command(cwd=tmp_path, env=bare(PYTHONIOENCODING="ascii")) as (_, process):
         assert process.stdout
         assert process.stdout.readline() == "models: demo, echo, ?\n"
 
@@ -292,7 +292,7 @@ def install(site: Path, adapter: str) -> str:
     info = site / "acme-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\nacme = {adapter}\n")
+    (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nacme = {adapter}\n")
     return os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
 
 
@@ -336,12 +336,12 @@ def test_an_adapter_that_cannot_be_loaded_is_no_slip_of_the_pen(tmp_path: Path, 
 
 def test_a_terminal_is_shown_colours() -> None:
     found = [
-        Found(name="a", adapter="openai", status="ready", url="http://a"),
-        Found(name="b", adapter="openai", status="reached", reason="why"),
-        Found(name="c", adapter="openai", status="not ready", reason="why"),
+        ProbeResult(name="a", adapter="openai", status="ready", url="http://a"),
+        ProbeResult(name="b", adapter="openai", status="reached", reason="why"),
+        ProbeResult(name="c", adapter="openai", status="not ready", reason="why"),
     ]
-    overview = Overview(config=None, agents=[], aliases=[], providers=found, problems=[])
-    assert list(lines(overview, coloured=True))[2:] == [
+    overview = ModelsReport(config=None, agents=[], aliases=[], providers=found, problems=[])
+    assert list(format_report(overview, coloured=True))[2:] == [
         "  a  \x1b[32mready\x1b[0m      0 models at http://a",
         "  b  \x1b[33mreached\x1b[0m    why",
         "  c  \x1b[31mnot ready\x1b[0m  why",
@@ -358,15 +358,15 @@ def bare(**variables: str) -> dict[str, str]:
 
 
 def test_a_server_says_which_providers_are_ready(tmp_path: Path) -> None:
-    with upstream(LIST) as provider:
+    with scripted_upstream(LIST) as provider:
         file = tmp_path / "mine.toml"
         more = 'api_key_env = "LOCAL_KEY"\n[providers.other]\nadapter = "anthropic"\n'
         file.write_text(local(provider, more=more) + '[models]\nfast = "local/small"\n')
         arguments = ("--config", str(file))
-        with command(*arguments, env=bare(LOCAL_KEY="k")) as (address, process):
+        with run_command(*arguments, env=bare(LOCAL_KEY="k")) as (address, process):
             assert process.stdout
             said = [process.stdout.readline() for _ in range(2)]
-            with client(address) as http:
+            with http_client(address) as http:
                 names = [model["id"] for model in http.get("/v1/models").json()["data"]]
     assert said == ["models: demo, echo, fast\n", "providers: local, ollama (if it runs)\n"]
     assert names[:3] == ["demo", "echo", "fast"]
@@ -415,7 +415,7 @@ def test_settings_that_name_providers_are_served_as_they_are(tmp_path: Path) -> 
         ["--app", "agents:own"],
         ["--app", "agents:own", "--config", "antiphon.toml"],
     ):
-        with command(*arguments, cwd=tmp_path, env=bare()) as (_, process):
+        with run_command(*arguments, cwd=tmp_path, env=bare()) as (_, process):
             assert process.stdout
             said.append(process.stdout.readline())
     assert said == ["models: demo, echo, mine, me\n", "models: demo, echo, mine, fast\n"]
@@ -425,8 +425,8 @@ def test_an_application_of_the_users_own_has_its_own_configuration(tmp_path: Pat
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "antiphon.toml").write_text("not toml, and never read")
     with (
-        command("--app", "agents:app", cwd=tmp_path, env=bare()) as (address, _),
-        client(address) as http,
+        run_command("--app", "agents:app", cwd=tmp_path, env=bare()) as (address, _),
+        http_client(address) as http,
     ):
         names = [model["id"] for model in http.get("/v1/models").json()["data"]]
     assert names == ["mine"]

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from antiphon import __version__
-from antiphon.cli.serve import Options, Refused, load, serve
+from antiphon.cli.serve import ServeOptions, StartupError, load_target, serve
 from antiphon.server.settings import Settings
-from tests.asking import ask, client
-from tests.serving import command
+from tests.asking import post_response, http_client
+from tests.serving import run_command
 
 AGENTS = """
 from antiphon import Settings, Turn, agent, create_app
@@ -77,7 +77,7 @@ def run(
 
 def models(address: str) -> list[str]:
     """Return the names of a server's models."""
-    with client(address) as http:
+    with http_client(address) as http:
         return [model["id"] for model in http.get("/v1/models").json()["data"]]
 
 
@@ -106,7 +106,7 @@ def test_without_a_command_there_is_help() -> None:
 
 
 def test_it_serves_demo_and_echo_and_says_where_and_what_to_try() -> None:
-    with command() as (address, process):
+    with run_command() as (address, process):
         assert process.stdout
         models_line, providers_line, *to_try = [
             process.stdout.readline().rstrip() for _ in range(4)
@@ -118,14 +118,14 @@ def test_it_serves_demo_and_echo_and_says_where_and_what_to_try() -> None:
             """          -d '{"model": "demo", "input": "Hello!", "stream": true}'""",
         ]
         assert models(address) == ["demo", "echo"]
-        assert ask(address).status_code == 200
+        assert post_response(address).status_code == 200
 
 
 def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
-    with command("--app", "mine:my_agent", cwd=folder) as (address, _):
+    with run_command("--app", "mine:my_agent", cwd=folder) as (address, _):
         assert models(address) == ["demo", "echo", "my-agent", "my-agent/loud"]
-        plain = ask(address, "/openai", model="my-agent", input="Hello!").json()
-        loud = ask(address, "/openai", model="my-agent/loud", input="Hello!").json()
+        plain = post_response(address, "/openai", model="my-agent", input="Hello!").json()
+        loud = post_response(address, "/openai", model="my-agent/loud", input="Hello!").json()
     said = [answer["output"][0]["content"][0]["text"] for answer in (plain, loud)]
     assert said == ["You said: Hello!", "HELLO!"]
 
@@ -133,7 +133,7 @@ def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
 def test_settings_are_served_as_they_are_and_one_of_their_models_is_to_be_tried(
     folder: Path,
 ) -> None:
-    with command("--app", "mine:settings", cwd=folder) as (address, process):
+    with run_command("--app", "mine:settings", cwd=folder) as (address, process):
         assert process.stdout
         lines = [process.stdout.readline() for _ in range(4)]
         assert models(address) == ["my-agent", "my-agent/loud"]
@@ -141,9 +141,9 @@ def test_settings_are_served_as_they_are_and_one_of_their_models_is_to_be_tried(
 
 
 def test_an_application_of_the_users_own_is_served_as_it_is(folder: Path) -> None:
-    with command("--app", "mine:app", cwd=folder) as (address, _):
+    with run_command("--app", "mine:app", cwd=folder) as (address, _):
         assert models(address) == ["other"]
-        assert ask(address, model="other").status_code == 200
+        assert post_response(address, model="other").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_target_is_an_agent_or_several(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    loaded = load(target)
+    loaded = load_target(target)
     assert isinstance(loaded, Settings)
     assert [agent.name for agent in loaded.agents] == names
 
@@ -188,8 +188,8 @@ def test_what_cannot_be_served_is_named(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(Refused) as caught:
-        load(target)
+    with pytest.raises(StartupError) as caught:
+        load_target(target)
     assert str(caught.value) == message
 
 
@@ -247,8 +247,8 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 def refusal(host: str, target: str | None = None, api_key: str | None = None) -> str:
     """Return why a server is not started."""
-    with pytest.raises(Refused) as caught:
-        serve(Options(host=host, port=0, target=target, api_key=api_key))
+    with pytest.raises(StartupError) as caught:
+        serve(ServeOptions(host=host, port=0, target=target, api_key=api_key))
     return str(caught.value)
 
 
@@ -289,7 +289,7 @@ def test_an_empty_key_is_refused() -> None:
 def asked_with(address: str, key: str | None) -> httpx.Response:
     """Ask for the models, with or without a key."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    with client(address) as http:
+    with http_client(address) as http:
         return http.get("/v1/models", headers=headers)
 
 
@@ -305,21 +305,21 @@ KEYED: list[tuple[list[str], dict[str, str], str]] = [
 def test_a_key_is_asked_for_wherever_it_was_set(
     folder: Path, arguments: list[str], env: dict[str, str], key: str
 ) -> None:
-    with command(*arguments, cwd=folder, env=env) as (address, _):
+    with run_command(*arguments, cwd=folder, env=env) as (address, _):
         given = [None, "wrong", key]
         assert [asked_with(address, one).status_code for one in given] == [401, 401, 200]
 
 
 def test_no_auth_opens_the_server_to_everyone() -> None:
-    with command("--host", "0.0.0.0", "--no-auth") as (address, _):
+    with run_command("--host", "0.0.0.0", "--no-auth") as (address, _):
         assert asked_with(address, None).status_code == 200
 
 
 def test_the_key_and_the_content_are_never_logged() -> None:
-    with command("--api-key", "sk-hidden") as (address, process):
+    with run_command("--api-key", "sk-hidden") as (address, process):
         asked_with(address, "sk-hidden")
         asked_with(address, "sk-hidden-too")
-        with client(address) as http:
+        with http_client(address) as http:
             http.post(
                 "/v1/responses?private=1",
                 json={"model": "demo", "input": "the secret FAIL"},
@@ -337,8 +337,8 @@ def test_the_key_and_the_content_are_never_logged() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_soon_when_it_is_told_to(number: signal.Signals) -> None:
-    with command() as (address, process):
-        assert ask(address).status_code == 200
+    with run_command() as (address, process):
+        assert post_response(address).status_code == 200
         begun = time.monotonic()
         process.send_signal(number)
         process.wait(20)
@@ -348,7 +348,7 @@ def test_it_ends_soon_when_it_is_told_to(number: signal.Signals) -> None:
 def words(address: str, model: str = "demo") -> Iterator[str]:
     """Give a slow stream, chunk by chunk."""
     with (
-        client(address) as http,
+        http_client(address) as http,
         http.stream(
             "POST", "/v1/responses", json={"model": model, "input": "SLOW", "stream": True}
         ) as answer,
@@ -357,7 +357,7 @@ def words(address: str, model: str = "demo") -> Iterator[str]:
 
 
 def test_it_finishes_what_it_has_begun_before_it_ends() -> None:
-    with command() as (address, process):
+    with run_command() as (address, process):
         stream = words(address)
         text = next(stream)
         process.terminate()
@@ -392,7 +392,7 @@ def test_a_second_interrupt_ends_it_at_once_and_streams_are_told(
     tmp_path: Path, times: int
 ) -> None:
     (tmp_path / "mine.py").write_text(HANGS)
-    with command("--app", "mine", cwd=tmp_path) as (address, process):
+    with run_command("--app", "mine", cwd=tmp_path) as (address, process):
         stream = words(address, "hangs")
         text = next(stream)
         begun = time.monotonic()
@@ -412,7 +412,7 @@ def test_a_second_interrupt_ends_it_at_once_and_streams_are_told(
 
 def test_a_second_interrupt_does_not_wait_for_who_does_not_listen(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(HANGS)
-    with command("--app", "mine", cwd=tmp_path) as (address, process):
+    with run_command("--app", "mine", cwd=tmp_path) as (address, process):
         stream = words(address, "deaf")
         next(stream)
         begun = time.monotonic()

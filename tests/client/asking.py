@@ -8,13 +8,13 @@ from antiphon.core.events import Event
 from antiphon.core.value import encode
 from antiphon.wire import sse
 
-Asking = Callable[..., AsyncClient]
+ClientFactory = Callable[..., AsyncClient]
 """Makes a client of a scripted server, with options."""
 
-SAID: Any = {"model": "m", "input": "Hi!"}
+REQUEST: Any = {"model": "m", "input": "Hi!"}
 
 
-def framed(events: list[Event] | list[dict[str, Any]], done: bool = True) -> bytes:
+def encode_sse(events: list[Event] | list[dict[str, Any]], done: bool = True) -> bytes:
     """Write events as a server does."""
     body = b"".join(b"data: %b\n\n" % encode(event) for event in events)
     return body + (sse.DONE_FRAME if done else b"")

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 from antiphon.client.client import AsyncClient
-from tests.client.asking import Asking
+from tests.client.asking import ClientFactory
 from tests.upstream import ScriptedUpstream
 
-ONCE: dict[str, Any] = {"retries": 0}
+NO_RETRIES: dict[str, Any] = {"retries": 0}
 
 
 @pytest.fixture
-async def asking(anyio_backend: str) -> AsyncIterator[Asking]:
+async def asking(anyio_backend: str) -> AsyncIterator[ClientFactory]:
     """Give what makes clients that try nothing again, unless a test says so."""
     made: list[AsyncClient] = []
 
     def ask(server: ScriptedUpstream, **options: Any) -> AsyncClient:
-        made.append(AsyncClient(f"{server.url}/v1", **(ONCE | options)))
+        made.append(AsyncClient(f"{server.url}/v1", **(NO_RETRIES | options)))
         return made[-1]
 
     yield ask

@@ -12,23 +12,23 @@ from antiphon.core.content import OutputText
 from antiphon.core.errors import UpstreamError
 from antiphon.core.items import Message
 from antiphon.core.response import Response
-from antiphon.core.value import plain
+from antiphon.core.value import to_builtins
 
 Json = dict[str, Any]
-Meet = Callable[["Visitor"], Awaitable[None]]
+Handler = Callable[["ServerSide"], Awaitable[None]]
 
 
-class Visitor:
+class ServerSide:
     """One client, seen from the server."""
 
     def __init__(self, socket: ServerConnection) -> None:
         self.socket = socket
 
-    async def hear(self) -> Json:
+    async def receive(self) -> Json:
         """Return the next message."""
         return json.loads(await self.socket.recv())
 
-    async def say(self, *messages: Json | str | bytes, lane: str = "") -> None:
+    async def send(self, *messages: Json | str | bytes, lane: str = "") -> None:
         """Send messages; in a lane, if one is named."""
         for message in messages:
             if isinstance(message, dict):
@@ -37,12 +37,12 @@ class Visitor:
 
 
 @asynccontextmanager
-async def scripted(meet: Meet, **options: Any) -> AsyncIterator[str]:
+async def serve_websocket(handler: Handler, **options: Any) -> AsyncIterator[str]:
     """Run a server; give the address of its responses."""
 
     async def visit(socket: ServerConnection) -> None:
         with suppress(ConnectionClosed):
-            await meet(Visitor(socket))
+            await handler(ServerSide(socket))
 
     async with serve(visit, "127.0.0.1", 0, compression=None, **options) as server:
         scheme = "https" if options.get("ssl") else "http"
@@ -52,7 +52,7 @@ async def scripted(meet: Meet, **options: Any) -> AsyncIterator[str]:
 
 def response(id: str = "resp_0", status: str = "in_progress", **changes: object) -> Json:
     """Write a response."""
-    fields = plain(Response(id=id, created_at=1, model="m"))
+    fields = to_builtins(Response(id=id, created_at=1, model="m"))
     assert isinstance(fields, dict)
     return fields | {"status": status} | changes
 
@@ -74,15 +74,15 @@ def delta(text: str, number: int = 1) -> Json:
     }
 
 
-def last(id: str = "resp_0", status: str = "completed", number: int = 2) -> Json:
+def terminal(id: str = "resp_0", status: str = "completed", number: int = 2) -> Json:
     """Write the event that ends a turn."""
     told = response(id, status)
     return {"type": f"response.{status}", "sequence_number": number, "response": told}
 
 
-def turn(text: str, id: str = "resp_0") -> list[Json]:
+def turn_messages(text: str, id: str = "resp_0") -> list[Json]:
     """Write a whole turn."""
-    return [created(id), delta(text), last(id)]
+    return [created(id), delta(text), terminal(id)]
 
 
 def error(code: str, status: int | None = 400, **fields: object) -> Json:
@@ -99,6 +99,6 @@ def text_of(answer: Response) -> str:
     return "".join(part.text for part in message.content if isinstance(part, OutputText))
 
 
-def told(failure: UpstreamError) -> tuple[int, str | None]:
+def status_and_code(failure: UpstreamError) -> tuple[int, str | None]:
     """Return the status and the code of an error."""
     return failure.status, failure.payload.code

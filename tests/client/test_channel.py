@@ -4,34 +4,34 @@ import asyncio
 
 import pytest
 
-from antiphon.client.channel import Channel
+from antiphon.client.channel import EventBuffer
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_what_was_written_is_read_at_once_and_then_the_end():
-    channel = Channel[int](most=9)
+    channel = EventBuffer[int](limit=9)
     channel.write([1, 2])
     channel.write([3])
     channel.close()
-    assert [await channel.batch(), await channel.batch()] == [[1, 2, 3], []]
+    assert [await channel.next_batch(), await channel.next_batch()] == [[1, 2, 3], []]
 
 
 async def test_a_writer_waits_for_the_reader_when_too_much_waits():
-    channel = Channel[int](most=1)
+    channel = EventBuffer[int](limit=1)
     channel.write([1])
     assert not channel.full
     channel.write([2])
-    waiting = asyncio.create_task(channel.drained())
+    waiting = asyncio.create_task(channel.drain())
     await asyncio.sleep(0)
     assert channel.full
-    assert await channel.batch() == [1, 2]
+    assert await channel.next_batch() == [1, 2]
     await waiting
 
 
 async def test_a_reader_waits_for_the_writer():
-    channel = Channel[int](most=1)
-    reading = asyncio.create_task(channel.batch())
+    channel = EventBuffer[int](limit=1)
+    reading = asyncio.create_task(channel.next_batch())
     await asyncio.sleep(0)
     channel.write([])
     await asyncio.sleep(0)
@@ -40,7 +40,7 @@ async def test_a_reader_waits_for_the_writer():
 
 
 async def test_what_completes_no_event_makes_nobody_wait():
-    channel = Channel[int](most=1)
+    channel = EventBuffer[int](limit=1)
     channel.write([], size=1000)
     assert not channel.full
     channel.write([1], size=0)
@@ -48,9 +48,9 @@ async def test_what_completes_no_event_makes_nobody_wait():
 
 
 async def test_a_closed_channel_holds_up_nobody():
-    channel = Channel[int](most=0)
+    channel = EventBuffer[int](limit=0)
     channel.write([1])
-    waiting = asyncio.create_task(channel.drained())
+    waiting = asyncio.create_task(channel.drain())
     await asyncio.sleep(0)
     channel.close()
     await waiting

@@ -11,10 +11,10 @@ from antiphon.core.content import InputText
 from antiphon.core.errors import AntiphonError, RequestError, UpstreamError
 from antiphon.core.events import OutputTextDelta, ResponseCreated
 from antiphon.core.fold import fold
-from antiphon.core.items import FunctionCall, FunctionCallOutput, Message, Reasoning, user
-from antiphon.core.judge import judge
+from antiphon.core.items import FunctionCall, FunctionCallOutput, Message, Reasoning, user_message
+from antiphon.core.judge import find_violations
 from antiphon.core.tools import FunctionTool
-from tests.upstream import upstream, whole
+from tests.upstream import scripted_upstream, json_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def test_a_stream_is_legal_and_folds_to_its_end(client: AsyncClient):
     async with client.stream(model="demo", input="Hi!", reasoning={"effort": "low"}) as stream:
         events = [event async for event in stream]
         assert isinstance(events[0], ResponseCreated)
-        assert judge(events) == []
+        assert find_violations(events) == []
         assert stream.response == fold(events) == await stream.final()
     assert stream.response.output_text == HELLO
     assert isinstance(stream.response.output[0], Reasoning)
@@ -100,7 +100,7 @@ async def test_tools_and_their_outputs_go_back_as_our_own_values(client: AsyncCl
     )
     whole = await client.create(
         model="demo",
-        input=[user("The weather, please."), *asked.output, output],
+        input=[user_message("The weather, please."), *asked.output, output],
         tools=[WEATHER],
         store=False,
     )
@@ -168,7 +168,7 @@ async def test_a_background_response_is_resumed(client: AsyncClient):
     begun = await client.create(model="demo", input="Hi!", background=True)
     assert begun.status in ("queued", "in_progress")
     events = [event async for event in client.resume(begun.id)]
-    assert judge(events) == []
+    assert find_violations(events) == []
     assert fold(events).output_text == HELLO
     rest = client.resume(begun.id, starting_after=4)
     assert [event async for event in rest] == events[5:]
@@ -204,7 +204,7 @@ async def test_a_conversation_from_beginning_to_end(client: AsyncClient):
     assert await conversations.retrieve(made.id) == made
     changed = await conversations.update(made.id, metadata={"topic": "b"})
     assert changed.metadata == {"topic": "b"}
-    (added,) = await conversations.add(made.id, [user("two")])
+    (added,) = await conversations.add(made.id, [user_message("two")])
     await client.create(model="echo", input="three", conversation=made.id)
     items = [item async for item in conversations.items(made.id)]
     assert [item.text for item in items if isinstance(item, Message)] == [
@@ -227,7 +227,7 @@ async def test_a_conversation_from_beginning_to_end(client: AsyncClient):
 async def test_a_conversation_is_made_small(client: AsyncClient):
     small = await client.compact(model="demo", input=NUMBERS)
     assert small.output[-1].type == "compaction"
-    response = await client.create(model="demo", input=[*small.output, user("Hi!")])
+    response = await client.create(model="demo", input=[*small.output, user_message("Hi!")])
     assert response.output_text == f"{HELLO} This conversation has 9 messages."
 
 
@@ -264,8 +264,8 @@ def test_importing_it_brings_nothing_that_is_not_needed_yet():
 
 
 async def test_a_page_without_items_is_the_last_whatever_it_says():
-    empty = whole({"object": "list", "data": [], "has_more": True, "last_id": "msg_1"})
-    with upstream(empty) as server:
+    empty = json_answer({"object": "list", "data": [], "has_more": True, "last_id": "msg_1"})
+    with scripted_upstream(empty) as server:
         async with AsyncClient(server.url) as client:
             assert [item async for item in client.input_items("resp_1")] == []
         assert len(server.requests) == 1

@@ -10,27 +10,27 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
-from antiphon.client.dial import dial
+from antiphon.client.dial import open_websocket
 from antiphon.client.socket import Session
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.transport.connection import Timeouts
-from tests.client.scripted import Visitor, scripted, turn
-from tests.transport.certificates import certificate, serving
-from tests.transport.peer import Visit, peer
+from tests.client.scripted import ServerSide, serve_websocket, turn_messages
+from tests.transport.certificates import make_certificate, server_context
+from tests.transport.peer import ScriptedConnection, scripted_server
 
 pytestmark = pytest.mark.anyio
 
 SECRET = {"authorization": "Bearer sk-topsecret", "x-api-key": "topsecret"}
 
 
-async def answer(visitor: Visitor) -> None:
+async def answer_turns(visitor: ServerSide) -> None:
     """Answer turn after turn."""
     while True:
-        await visitor.hear()
-        await visitor.say(*turn("Yes."))
+        await visitor.receive()
+        await visitor.send(*turn_messages("Yes."))
 
 
-async def failure(url: str, seconds: float = 5) -> UpstreamError:
+async def open_error(url: str, seconds: float = 5) -> UpstreamError:
     """Return the error of a session that cannot be opened; no secret is in it."""
     session = Session(url, SECRET, timeout=Timeouts(connect=seconds))
     with pytest.raises(UpstreamError) as failed:
@@ -54,7 +54,7 @@ async def test_a_server_is_shown_the_headers_of_the_caller(
         seen.append(request)
 
     with caplog.at_level(logging.DEBUG):
-        async with scripted(answer, process_request=look) as url, Session(url, SECRET) as session:
+        async with serve_websocket(answer_turns, process_request=look) as url, Session(url, SECRET) as session:
             await session.stream(model="m").final()
     (request,) = seen
     assert request.path == "/v1/responses"
@@ -68,16 +68,16 @@ async def test_a_server_is_shown_the_headers_of_the_caller(
 @pytest.mark.parametrize("header", [{"x": "a\r\nb: c"}, {"x y": "z"}, {"x\n": "topsecret"}])
 async def test_a_header_that_would_become_two_is_not_sent(header: dict[str, str]) -> None:
     with pytest.raises(RequestError, match="line break or the like") as refused:
-        await dial("ws://127.0.0.1:1", header, 1)
+        await open_websocket("ws://127.0.0.1:1", header, 1)
     assert "topsecret" not in str(refused.value)
 
 
 async def test_a_session_goes_over_tls_that_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = certificate(tmp_path, "127.0.0.1")
-    async with scripted(answer, ssl=serving(path)) as url:
-        distrust = await failure(url)
+    path = make_certificate(tmp_path, "127.0.0.1")
+    async with serve_websocket(answer_turns, ssl=server_context(path)) as url:
+        distrust = await open_error(url)
         host = urlsplit(url).netloc
         assert f"cannot be trusted at {host}: self-signed certificate" in str(distrust)
         assert (distrust.status, distrust.payload.code) == (502, "upstream_unreachable")
@@ -104,8 +104,8 @@ async def test_a_refused_upgrade_keeps_its_status(status: int, type: str, retrya
     def refuse(connection: ServerConnection, request: Request) -> Response:
         return connection.respond(HTTPStatus(status), "no JSON")
 
-    async with scripted(answer, process_request=refuse) as url:
-        refused = await failure(url)
+    async with serve_websocket(answer_turns, process_request=refuse) as url:
+        refused = await open_error(url)
     assert (refused.status, refused.payload.code) == (status, "websocket_refused")
     assert refused.payload.type == type
     assert refused.retryable is retryable
@@ -122,15 +122,15 @@ async def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
         response.headers["Retry-After"] = "7"
         return response
 
-    async with scripted(answer, process_request=refuse) as url:
-        refused = await failure(url)
+    async with serve_websocket(answer_turns, process_request=refuse) as url:
+        refused = await open_error(url)
     assert str(refused).endswith("instead of opening a WebSocket: No key [redacted] here.")
     assert (refused.payload.type, refused.payload.param) == ("auth", "key")
     assert refused.headers == {"retry-after": "7"}
 
 
 async def test_our_own_server_refuses_a_path_that_is_none(server: str) -> None:
-    refused = await failure(f"{server}/v1/nowhere")
+    refused = await open_error(f"{server}/v1/nowhere")
     assert (refused.status, refused.payload.code) == (403, "websocket_refused")
 
 
@@ -140,7 +140,7 @@ async def test_a_redirect_is_followed_only_to_the_same_server() -> None:
     def watch(connection: ServerConnection, request: Request) -> None:
         seen.append(request.path)
 
-    async with scripted(answer, process_request=watch) as other:
+    async with serve_websocket(answer_turns, process_request=watch) as other:
 
         def redirect(connection: ServerConnection, request: Request) -> Response | None:
             if request.path == "/v1/moved":
@@ -150,10 +150,10 @@ async def test_a_redirect_is_followed_only_to_the_same_server() -> None:
             response.headers["Location"] = other.replace("http", "ws") if away else "/v1/moved"
             return response
 
-        async with scripted(answer, process_request=redirect) as url:
+        async with serve_websocket(answer_turns, process_request=redirect) as url:
             async with Session(url, SECRET) as session:
                 await session.stream(model="m").final()
-            refused = await failure(url.replace("/responses", "/away"))
+            refused = await open_error(url.replace("/responses", "/away"))
             assert (refused.status, refused.payload.code) == (307, "websocket_refused")
     assert seen == []
 
@@ -173,8 +173,8 @@ async def test_a_server_that_has_moved_tells_its_place(location: str, place: str
         response.headers["Location"] = location
         return response
 
-    async with scripted(answer, process_request=redirect) as url:
-        moved = await failure(url)
+    async with serve_websocket(answer_turns, process_request=redirect) as url:
+        moved = await open_error(url)
     assert (moved.status, moved.payload.code) == (308, "websocket_refused")
     assert str(moved) == (
         "The server answered 308 instead of opening a WebSocket: "
@@ -186,9 +186,9 @@ async def test_a_server_that_has_moved_tells_its_place(location: str, place: str
 
 
 async def test_nobody_is_there() -> None:
-    async with scripted(answer) as url:
+    async with serve_websocket(answer_turns) as url:
         pass
-    absent = await failure(url)
+    absent = await open_error(url)
     host = urlsplit(url).netloc
     assert str(absent) == f"The server: cannot be reached at {host}: connection refused."
     assert (absent.status, absent.payload.code) == (502, "upstream_unreachable")
@@ -196,30 +196,30 @@ async def test_nobody_is_there() -> None:
 
 
 async def test_somebody_is_there_and_says_nothing() -> None:
-    async def silent(visit: Visit) -> None:
-        await visit.gone()
+    async def silent(visit: ScriptedConnection) -> None:
+        await visit.wait_closed()
 
-    async with peer(silent) as quiet:
-        late = await failure(quiet.url, 0.1)
+    async with scripted_server(silent) as quiet:
+        late = await open_error(quiet.url, 0.1)
     assert str(late) == "The server: opened no WebSocket within 0.1 seconds."
     assert (late.status, late.payload.code, late.retryable) == (504, "timeout", True)
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 101 Yes\r\n\r\n", b""])
 async def test_somebody_is_there_who_speaks_otherwise(said: bytes) -> None:
-    async def other(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(said)
+    async def other(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(said)
 
-    async with peer(other) as server:
-        odd = await failure(server.url)
+    async with scripted_server(other) as server:
+        odd = await open_error(server.url)
     assert (odd.status, odd.payload.code) == (502, "upstream_unreachable")
     assert str(odd).startswith("The server: opened no WebSocket (Invalid")
 
 
 @pytest.mark.parametrize("url", ["http://[topsecret", "ftp://x", "http://", "http://h:x/topsecret"])
 async def test_an_address_that_is_none(url: str) -> None:
-    odd = await failure(url)
+    odd = await open_error(url)
     assert (odd.status, odd.payload.code) == (502, "upstream_unreachable")
 
 
@@ -231,11 +231,11 @@ async def test_a_proxy_is_asked_for_the_way_out_and_never_to_this_machine(
 ) -> None:
     heard: list[bytes] = []
 
-    async def proxy(visit: Visit) -> None:
-        heard.append(await visit.hear())
-        await visit.say(b"HTTP/1.1 502 No\r\ncontent-length: 0\r\n\r\n")
+    async def proxy(visit: ScriptedConnection) -> None:
+        heard.append(await visit.read_request())
+        await visit.send(b"HTTP/1.1 502 No\r\ncontent-length: 0\r\n\r\n")
 
-    async with peer(proxy) as way, scripted(answer) as url:
+    async with scripted_server(proxy) as way, serve_websocket(answer_turns) as url:
         for name in ("http_proxy", "https_proxy"):
             monkeypatch.setenv(name, way.url.replace("://", "://user:topsecret@"))
         monkeypatch.delenv("no_proxy", raising=False)
@@ -243,7 +243,7 @@ async def test_a_proxy_is_asked_for_the_way_out_and_never_to_this_machine(
         async with Session(url) as session:
             await session.stream(model="m").final()
         assert heard == []
-        odd = await failure("http://antiphon.invalid/v1/responses")
+        odd = await open_error("http://antiphon.invalid/v1/responses")
     assert odd.payload.code == "upstream_unreachable"
     assert [line.split(b"\r\n")[0] for line in heard] == [b"CONNECT antiphon.invalid:80 HTTP/1.1"]
 
@@ -256,7 +256,7 @@ async def test_opening_may_be_cancelled_and_begun_again() -> None:
             waiting.set()
             await asyncio.sleep(0.2)
 
-    async with scripted(answer, process_request=slow) as url:
+    async with serve_websocket(answer_turns, process_request=slow) as url:
         session = Session(url)
         opening = asyncio.create_task(session.open())
         await waiting.wait()
@@ -271,12 +271,12 @@ async def test_a_session_that_is_closed_while_it_opens_leaves_nothing_open() -> 
     async def slow(connection: ServerConnection, request: Request) -> None:
         await session.close()
 
-    async def wait(visitor: Visitor) -> None:
+    async def wait(visitor: ServerSide) -> None:
         await visitor.socket.wait_closed()
         left.set()
 
     left = asyncio.Event()
-    async with scripted(wait, process_request=slow) as url:
+    async with serve_websocket(wait, process_request=slow) as url:
         session = Session(url)
         with pytest.raises(UpstreamError, match="this side closed it"):
             await session.open()

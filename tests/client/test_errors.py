@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from antiphon.client.errors import enveloped
+from antiphon.client.errors import websocket_message_error
 
 LIMIT = "rate_limit_exceeded"
 
@@ -23,7 +23,7 @@ LIMIT = "rate_limit_exceeded"
 def test_errors_of_every_shape_are_read(
     envelope: dict[str, object], status: int, type: str, code: str | None, message: str | None
 ) -> None:
-    error = enveloped(json.dumps({"type": "error"} | envelope).encode())
+    error = websocket_message_error(json.dumps({"type": "error"} | envelope).encode())
     assert (error.status, error.payload.type) == (status, type)
     assert error.payload.code == code
     assert str(error) == (message or f"The server answered {status} and did not say why.")

@@ -2,28 +2,28 @@
 
 import pytest
 
-from antiphon.client.fields import CompactFields, Fields, body_of, headers_of, written
+from antiphon.client.fields import CompactParams, ResponseParams, build_body, build_headers, to_json_value
 from antiphon.core.content import InputText
 from antiphon.core.errors import RequestError
-from antiphon.core.items import ExtensionItem, user
+from antiphon.core.items import ExtensionItem, user_message
 from antiphon.core.request import CompactRequest, Request
 
 ASIDE = {"extra_body", "extra_headers"}
 
 
 def test_every_field_of_a_request_may_be_asked_for():
-    assert set(Fields.__annotations__) - ASIDE == set(Request.__struct_fields__) - {
+    assert set(ResponseParams.__annotations__) - ASIDE == set(Request.__struct_fields__) - {
         "extra",
         "stream",
     }
-    assert set(CompactFields.__annotations__) - ASIDE == set(CompactRequest.__struct_fields__) - {
+    assert set(CompactParams.__annotations__) - ASIDE == set(CompactRequest.__struct_fields__) - {
         "extra"
     }
 
 
 def test_values_are_written_wherever_they_stand():
     said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
-    assert written([user("Hi!"), {"content": (InputText(text="Hi!"),)}]) == [
+    assert to_json_value([user_message("Hi!"), {"content": (InputText(text="Hi!"),)}]) == [
         said,
         {"content": said["content"]},
     ]
@@ -32,7 +32,7 @@ def test_values_are_written_wherever_they_stand():
 def test_what_only_openai_knows_goes_back_as_openai_writes_it():
     item = ExtensionItem(type="openai:web_search_call", id="ws_1", extra={"action": {"q": "a"}})
     other = ExtensionItem(type="acme:search", id="s_1")
-    assert written([item, other]) == [
+    assert to_json_value([item, other]) == [
         {"type": "web_search_call", "id": "ws_1", "action": {"q": "a"}},
         {"type": "acme:search", "id": "s_1"},
     ]
@@ -40,8 +40,8 @@ def test_what_only_openai_knows_goes_back_as_openai_writes_it():
 
 def test_what_goes_along_is_written_beside_the_fields():
     fields = {"model": "m", "extra_body": {"acme:hint": 1}, "extra_headers": {"X-Team": "a"}}
-    assert body_of(fields) == {"model": "m", "acme:hint": 1}
-    assert headers_of(fields) == {"x-team": "a"}
+    assert build_body(fields) == {"model": "m", "acme:hint": 1}
+    assert build_headers(fields) == {"x-team": "a"}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_goes_along_is_written_beside_the_fields():
 )
 def test_a_name_that_is_none_is_refused(fields: dict[str, object], code: str):
     with pytest.raises(RequestError) as caught:
-        body_of(fields)
+        build_body(fields)
     assert (caught.value.payload.code, caught.value.payload.param) == (code, next(iter(fields)))
     with pytest.raises(RequestError):
-        body_of({"tools": []}, CompactFields)
+        build_body({"tools": []}, CompactParams)

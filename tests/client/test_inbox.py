@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from antiphon.client import socket as sessions
-from antiphon.client.inbox import MAX_BATCH, MAX_UNREAD, Inbox
+from antiphon.client.inbox import MAX_BATCH_MESSAGES, MAX_UNREAD_BYTES, TurnBuffer
 from antiphon.client.socket import Session
 from antiphon.core.errors import RemoteProtocolError, UpstreamError
 from antiphon.core.events import OutputTextDelta
 from antiphon.transport.connection import Timeouts
-from tests.client.scripted import Visitor, created, delta, last, scripted, turn
+from tests.client.scripted import ServerSide, created, delta, terminal, serve_websocket, turn_messages
 
 pytestmark = pytest.mark.anyio
 
@@ -21,41 +21,41 @@ ENOUGH = 3_000
 """How many pieces are far more than we and the system keep."""
 
 
-class Talker:
+class StreamingServer:
     """A server that tells long stories, and counts what it got rid of."""
 
     def __init__(self) -> None:
-        self.said = 0
+        self.sent = 0
 
-    async def __call__(self, visitor: Visitor) -> None:
+    async def __call__(self, visitor: ServerSide) -> None:
         """Answer one turn in a lane after the other."""
         while True:
-            asked = await visitor.hear()
+            asked = await visitor.receive()
             lane, model = asked.get("stream_id", ""), asked["model"]
-            await visitor.say(created(model), lane=lane)
+            await visitor.send(created(model), lane=lane)
             for number in range(1, int(asked["metadata"]["pieces"]) + 1):
-                await visitor.say(delta(PIECE, number), lane=lane)
-                self.said += 1
-            await visitor.say(last(model, number=self.said + 1), lane=lane)
+                await visitor.send(delta(PIECE, number), lane=lane)
+                self.sent += 1
+            await visitor.send(terminal(model, number=self.sent + 1), lane=lane)
 
 
 @pytest.fixture
-def talker() -> Talker:
-    return Talker()
+def talker() -> StreamingServer:
+    return StreamingServer()
 
 
 @pytest.fixture
-async def session(talker: Talker) -> AsyncIterator[Session]:
-    async with scripted(talker) as url, Session(url) as session:
+async def session(talker: StreamingServer) -> AsyncIterator[Session]:
+    async with serve_websocket(talker) as url, Session(url) as session:
         yield session
 
 
-def story(pieces: int = ENOUGH) -> dict[str, str]:
+def stream_request(pieces: int = ENOUGH) -> dict[str, str]:
     """Ask for so many pieces."""
     return {"pieces": str(pieces)}
 
 
-async def still(count: Callable[[], int]) -> int:
+async def wait_until_stable(count: Callable[[], int]) -> int:
     """Wait until a number grows no more, and return it."""
     before = -1
     async with asyncio.timeout(10):
@@ -69,23 +69,23 @@ async def still(count: Callable[[], int]) -> int:
 
 
 async def test_a_reader_who_does_not_read_makes_the_server_wait(
-    session: Session, talker: Talker
+    session: Session, talker: StreamingServer
 ) -> None:
-    async with session.stream(model="m", metadata=story()) as stream:
-        said = await still(lambda: talker.said)
-        assert MAX_UNREAD < said * len(PIECE) < len(PIECE) * ENOUGH
+    async with session.stream(model="m", metadata=stream_request()) as stream:
+        said = await wait_until_stable(lambda: talker.sent)
+        assert MAX_UNREAD_BYTES < said * len(PIECE) < len(PIECE) * ENOUGH
         texts = [text async for text in stream.text]
         assert texts == [PIECE] * ENOUGH
-    assert talker.said == ENOUGH
+    assert talker.sent == ENOUGH
 
 
 async def test_a_slow_reader_on_one_lane_holds_up_the_others_and_no_longer(
-    session: Session, talker: Talker
+    session: Session, talker: StreamingServer
 ) -> None:
-    async with session.stream(lane="slow", model="m", metadata=story()) as slow:
-        await still(lambda: talker.said)
+    async with session.stream(lane="slow", model="m", metadata=stream_request()) as slow:
+        await wait_until_stable(lambda: talker.sent)
         quick = asyncio.create_task(
-            session.stream(lane="quick", model="q", metadata=story(1)).final()
+            session.stream(lane="quick", model="q", metadata=stream_request(1)).final()
         )
         done, _ = await asyncio.wait([quick], timeout=0.1)
         assert not done
@@ -94,29 +94,29 @@ async def test_a_slow_reader_on_one_lane_holds_up_the_others_and_no_longer(
 
 
 async def test_a_reader_who_is_slower_than_pings_is_not_taken_for_gone(
-    talker: Talker, monkeypatch: pytest.MonkeyPatch
+    talker: StreamingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "PING_SECONDS", 0.02)
     async with (
-        scripted(talker) as url,
+        serve_websocket(talker) as url,
         Session(url) as session,
-        session.stream(model="m", metadata=story()) as stream,
+        session.stream(model="m", metadata=stream_request()) as stream,
     ):
-        await still(lambda: talker.said)
+        await wait_until_stable(lambda: talker.sent)
         await asyncio.sleep(0.2)
         assert len([text async for text in stream.text]) == ENOUGH
 
 
 async def test_what_has_come_is_handed_over_in_batches() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
         pieces = [delta("x", number) for number in range(1, 501)]
-        await visitor.say(created(), *pieces, last(number=501))
+        await visitor.send(created(), *pieces, terminal(number=501))
         said.set()
 
     said = asyncio.Event()
     async with (
-        scripted(meet) as url,
+        serve_websocket(meet) as url,
         Session(url) as session,
         session.stream(model="m") as stream,
     ):
@@ -124,7 +124,7 @@ async def test_what_has_come_is_handed_over_in_batches() -> None:
         await asyncio.sleep(0.1)
         batches = [batch async for batch in stream.batches()]
     sizes = [len(batch) for batch in batches]
-    assert sizes == [MAX_BATCH + 2, 502 - MAX_BATCH]  # two openings were missing
+    assert sizes == [MAX_BATCH_MESSAGES + 2, 502 - MAX_BATCH_MESSAGES]  # two openings were missing
     texts = [e.delta for batch in batches for e in batch if isinstance(e, OutputTextDelta)]
     assert texts == ["x"] * 500
 
@@ -133,101 +133,101 @@ async def test_what_has_come_is_handed_over_in_batches() -> None:
 
 
 async def test_the_rest_of_a_turn_is_dropped_when_its_reader_leaves(
-    session: Session, talker: Talker
+    session: Session, talker: StreamingServer
 ) -> None:
-    async for text in session.stream(model="m", metadata=story()).text:
+    async for text in session.stream(model="m", metadata=stream_request()).text:
         assert text == PIECE
         break
-    again = await session.stream(model="again", metadata=story(2)).final()
+    again = await session.stream(model="again", metadata=stream_request(2)).final()
     assert again.id == "again"
-    assert talker.said == ENOUGH + 2
+    assert talker.sent == ENOUGH + 2
 
 
 async def test_a_stream_that_was_closed_is_read_no_further(session: Session) -> None:
-    async with session.stream(model="m", metadata=story()) as stream:
+    async with session.stream(model="m", metadata=stream_request()) as stream:
         await anext(aiter(stream))
         await stream.close()
         await stream.close()
         assert [event async for event in stream] == []
-    assert (await session.stream(model="again", metadata=story(1)).final()).id == "again"
+    assert (await session.stream(model="again", metadata=stream_request(1)).final()).id == "again"
 
 
 async def test_closing_a_stream_wakes_whoever_reads_it() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
-        await visitor.say(created())
-        await visitor.hear()
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created())
+        await visitor.receive()
 
-    async with scripted(meet) as url, Session(url) as session:
-        source = await session.lane("").source({"model": "m"})
-        assert [event.type for event in await source.batch()] == ["response.created"]
-        waiting = asyncio.create_task(source.batch())
+    async with serve_websocket(meet) as url, Session(url) as session:
+        source = await session.lane("").open_source({"model": "m"})
+        assert [event.type for event in await source.next_batch()] == ["response.created"]
+        waiting = asyncio.create_task(source.next_batch())
         await asyncio.sleep(0.01)
         await source.close()
         assert await waiting == []
 
 
 async def test_a_stream_that_is_forgotten_holds_up_nobody(session: Session) -> None:
-    stream = session.stream(model="m", metadata=story())
+    stream = session.stream(model="m", metadata=stream_request())
     await anext(aiter(stream))
     await stream.__aenter__()
     del stream
     gc.collect()
     async with asyncio.timeout(10):
-        again = await session.stream(model="again", metadata=story(1)).final()
+        again = await session.stream(model="again", metadata=stream_request(1)).final()
     assert again.id == "again"
 
 
 async def test_a_reader_that_has_raised_has_left() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
-        await visitor.say("no JSON")
-        await visitor.hear()
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send("no JSON")
+        await visitor.receive()
 
     patience = Timeouts(idle=0.1)
-    async with scripted(meet) as url, Session(url, strict=True, timeout=patience) as session:
-        source = await session.lane("").source({"model": "m"})
+    async with serve_websocket(meet) as url, Session(url, strict=True, timeout=patience) as session:
+        source = await session.lane("").open_source({"model": "m"})
         for _ in range(2):
             with pytest.raises(RemoteProtocolError):
-                await source.batch()
+                await source.next_batch()
         with pytest.raises(UpstreamError, match="did not end the turn before"):
-            await session.lane("").source({"model": "m"})
+            await session.lane("").open_source({"model": "m"})
 
 
 # --- readers who are cancelled ----------------------------------------------------------------
 
 
 async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
-        await visitor.say(created())
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created())
         await go_on.wait()
-        await visitor.say(delta("Yes."), last())
+        await visitor.send(delta("Yes."), terminal())
 
     go_on = asyncio.Event()
-    async with scripted(meet) as url, Session(url) as session:
-        source = await session.lane("").source({"model": "m"})
-        await source.batch()
+    async with serve_websocket(meet) as url, Session(url) as session:
+        source = await session.lane("").open_source({"model": "m"})
+        await source.next_batch()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(source.batch(), 0.02)
+            await asyncio.wait_for(source.next_batch(), 0.02)
         go_on.set()
-        events = [event for _ in range(2) for event in await source.batch()]
+        events = [event for _ in range(2) for event in await source.next_batch()]
         assert [event.type for event in events if isinstance(event, OutputTextDelta)] == [
             "response.output_text.delta"
         ]
 
 
 async def test_whoever_is_cancelled_before_its_turn_has_asked_for_nothing() -> None:
-    async def meet(visitor: Visitor) -> None:
+    async def meet(visitor: ServerSide) -> None:
         while True:
-            heard.append((await visitor.hear())["model"])
-            await visitor.say(created())
+            heard.append((await visitor.receive())["model"])
+            await visitor.send(created())
             await go_on.wait()
-            await visitor.say(last())
+            await visitor.send(terminal())
 
     heard: list[str] = []
     go_on = asyncio.Event()
-    async with scripted(meet) as url, Session(url) as session:
+    async with serve_websocket(meet) as url, Session(url) as session:
         first, second, third = (
             asyncio.create_task(session.stream(model=name).final()) for name in "abc"
         )
@@ -241,20 +241,20 @@ async def test_whoever_is_cancelled_before_its_turn_has_asked_for_nothing() -> N
 
 
 async def test_whoever_is_cancelled_while_sending_leaves_a_lane_that_works() -> None:
-    async def meet(visitor: Visitor) -> None:
+    async def meet(visitor: ServerSide) -> None:
         visitor.socket.transport.pause_reading()
         await asyncio.wait_for(go_on.wait(), 5)
         visitor.socket.transport.resume_reading()
-        await visitor.hear()
+        await visitor.receive()
         pieces = [delta(PIECE, number) for number in range(1, ENOUGH)]
-        await visitor.say(created(), *pieces, last())
-        await visitor.hear()
-        await visitor.say(*turn("Yes.", "resp_1"))
+        await visitor.send(created(), *pieces, terminal())
+        await visitor.receive()
+        await visitor.send(*turn_messages("Yes.", "resp_1"))
 
     go_on = asyncio.Event()
-    async with scripted(meet, max_size=None) as url, Session(url) as session:
+    async with serve_websocket(meet, max_size=None) as url, Session(url) as session:
         sending = asyncio.create_task(
-            session.lane("").source({"model": "a", "input": "x" * 20_000_000})
+            session.lane("").open_source({"model": "a", "input": "x" * 20_000_000})
         )
         await asyncio.sleep(0.2)
         sending.cancel()
@@ -268,26 +268,26 @@ async def test_whoever_is_cancelled_while_sending_leaves_a_lane_that_works() -> 
 
 
 async def test_a_turn_keeps_what_came_before_its_failure() -> None:
-    heard = Inbox("", lambda: None)
+    heard = TurnBuffer("", lambda: None)
     heard.put(b"1")
     heard.end(UpstreamError("gone"))
-    assert await heard.take(1) == [b"1"]
+    assert await heard.next_messages(1) == [b"1"]
     for _ in range(2):
         with pytest.raises(UpstreamError, match="gone"):
-            await heard.take(1)
+            await heard.next_messages(1)
 
 
 async def test_a_turn_that_is_over_is_never_full() -> None:
-    heard = Inbox("", lambda: None)
-    heard.put(b"x" * (MAX_UNREAD + 1))
+    heard = TurnBuffer("", lambda: None)
+    heard.put(b"x" * (MAX_UNREAD_BYTES + 1))
     assert heard.full
     heard.end()
     assert not heard.full
 
 
 async def test_a_reader_that_is_behind_lets_others_go_first() -> None:
-    heard, others = Inbox("", lambda: None), list[str]()
+    heard, others = TurnBuffer("", lambda: None), list[str]()
     heard.put(b"1")
     asyncio.get_running_loop().call_soon(others.append, "went")
-    assert await heard.take(1) == [b"1"]
+    assert await heard.next_messages(1) == [b"1"]
     assert others == ["went"]

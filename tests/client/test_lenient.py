@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from antiphon.client.lenient import lenient
+from antiphon.client.lenient import read_value
 from antiphon.core.content import OutputText, UrlCitation
 from antiphon.core.errors import ErrorPayload
 from antiphon.core.items import FunctionCall, Message, Reasoning
 from antiphon.core.request import Request
-from antiphon.core.response import CompactResource, InputTokens, Response, Usage
-from antiphon.core.value import Value, encode, plain
+from antiphon.core.response import CompactResource, InputTokens, Response, ResponseUsage
+from antiphon.core.value import ProtocolStruct, encode, to_builtins
 from tests.client.test_listener import VALUES
 from tests.core.strategies import ITEMS
 
-KINDS: list[type[Value]] = [
+KINDS: list[type[ProtocolStruct]] = [
     CompactResource,
     ErrorPayload,
     FunctionCall,
@@ -28,18 +28,18 @@ KINDS: list[type[Value]] = [
     Request,
     Response,
     UrlCitation,
-    Usage,
+    ResponseUsage,
 ]
 
 
 @pytest.mark.parametrize(
     ("kind", "raw", "value"),
     [
-        (Usage, {}, Usage(input_tokens=0, output_tokens=0, total_tokens=0)),
+        (ResponseUsage, {}, ResponseUsage(input_tokens=0, output_tokens=0, total_tokens=0)),
         (
-            Usage,
+            ResponseUsage,
             {"input_tokens": 3.0, "output_tokens": "many", "input_tokens_details": None},
-            Usage(input_tokens=3, output_tokens=0, total_tokens=0, extra={"output_tokens": "many"}),
+            ResponseUsage(input_tokens=3, output_tokens=0, total_tokens=0, extra={"output_tokens": "many"}),
         ),
         (
             Message,
@@ -51,8 +51,8 @@ KINDS: list[type[Value]] = [
         (InputTokens, 7, InputTokens(input_tokens=0)),
     ],
 )
-def test_what_fits_is_taken(kind: type[Value], raw: object, value: Any):
-    read = lenient(kind, raw)
+def test_what_fits_is_taken(kind: type[ProtocolStruct], raw: object, value: Any):
+    read = read_value(kind, raw)
     if isinstance(value, dict):
         assert isinstance(read, Message)
         assert (read.role, read.phase, [read.text]) == (
@@ -65,7 +65,7 @@ def test_what_fits_is_taken(kind: type[Value], raw: object, value: Any):
 
 
 def test_what_has_the_wrong_shape_is_kept_beside():
-    response = lenient(
+    response = read_value(
         Response,
         {
             "id": "resp_0",
@@ -84,7 +84,7 @@ def test_what_has_the_wrong_shape_is_kept_beside():
         "novelty": True,
     }
     assert (response.metadata, response.top_p) == ({"a": "b"}, 1.0)
-    assert [plain(tool) for tool in response.tools] == [
+    assert [to_builtins(tool) for tool in response.tools] == [
         {
             "type": "function",
             "name": "f x",
@@ -94,21 +94,21 @@ def test_what_has_the_wrong_shape_is_kept_beside():
         },
         {"type": "lathe", "rpm": 9},
     ]
-    assert [plain(item) for item in response.output] == [{"type": "ballad", "verses": 3}]
+    assert [to_builtins(item) for item in response.output] == [{"type": "ballad", "verses": 3}]
 
 
 @settings(deadline=None)
 @given(ITEMS)
-def test_what_is_right_is_read_by_the_letter(item: Value):
-    assert lenient(type(item), plain(item)) == item
+def test_what_is_right_is_read_by_the_letter(item: ProtocolStruct):
+    assert read_value(type(item), to_builtins(item)) == item
 
 
 @settings(deadline=None)
 @given(st.sampled_from(KINDS), st.data())
-def test_any_json_is_read(kind: type[Value], data: st.DataObject):
+def test_any_json_is_read(kind: type[ProtocolStruct], data: st.DataObject):
     names = [name for name in kind.__struct_fields__ if name != "extra"]
     fields = st.fixed_dictionaries({}, optional=dict.fromkeys(names, VALUES))
-    value = lenient(kind, data.draw(fields | VALUES))
+    value = read_value(kind, data.draw(fields | VALUES))
     assert type(value) is kind
     assert value.extra is UNSET or value.extra
     encode(value)

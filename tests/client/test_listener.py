@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.client.listener import Listener
+from antiphon.client.listener import EventReader
 from antiphon.core.content import OutputText
 from antiphon.core.errors import ErrorPayload, RemoteProtocolError, UpstreamError
 from antiphon.core.events import (
     ContentPartAdded,
-    Error,
+    ErrorEvent,
     Event,
     ExtensionEvent,
     OutputItemAdded,
@@ -29,37 +29,37 @@ from antiphon.wire import sse
 from antiphon.wire.dialects import Dialect, OpenAIDialect
 from tests.adapters.scripts import responses as openai
 from tests.core.making import (
-    beginning,
-    begun,
-    completed,
-    done,
-    ended,
-    jsoned,
-    message,
-    numbered,
-    said,
-    stream,
-    text_part,
-    types,
+    start_events,
+    make_response,
+    completed_event,
+    item_done,
+    make_final_response,
+    to_json,
+    make_message,
+    number_events,
+    message_events,
+    synthesize,
+    text_part_events,
+    event_types,
 )
 from tests.core.strategies import part_lists
-from tests.core.test_rules import BROKEN, CUT, LEGAL, PAINS, PARALLEL, SILENT, WAYS, raw
+from tests.core.test_rules import FAILED, TRUNCATED, LEGAL, KNOWN_MISTAKES, PARALLEL_CALLS, NO_OUTPUT, RULE_BREAKS, to_raw
 
 Json = dict[str, Any]
-LEGAL_STREAMS = [LEGAL, PARALLEL, SILENT, CUT, BROKEN]
+LEGAL_STREAMS = [LEGAL, PARALLEL_CALLS, NO_OUTPUT, TRUNCATED, FAILED]
 
 
-def hear(events: list[Json], **options: Any) -> tuple[list[Event], Listener]:
+def read_stream(events: list[Json], **options: Any) -> tuple[list[Event], EventReader]:
     """Hear a stream of JSON to its end."""
-    listener = Listener(**options)
+    listener = EventReader(**options)
     heard = [event for one in events for event in listener.feed(json.dumps(one).encode())]
     listener.close()
     return heard, listener
 
 
-def spoken(events: list[Event], dialect: Dialect) -> list[Json]:
+def encode_stream(events: list[Event], dialect: Dialect) -> list[Json]:
     """Return a stream as a door writes it."""
-    body = b"".join(dialect.sse(event) for event in events)
+    body = b"".join(dialect.encode_sse(event) for event in events)
     return [json.loads(frame.data) for frame in sse.Decoder().feed(body)]
 
 
@@ -69,16 +69,16 @@ def spoken(events: list[Event], dialect: Dialect) -> list[Json]:
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("events", LEGAL_STREAMS)
 def test_a_legal_stream_is_heard_as_it_is(events: list[Event], strict: bool):
-    heard, listener = hear(raw(events), strict=strict)
+    heard, listener = read_stream(to_raw(events), strict=strict)
     assert heard == events
     assert (listener.response, listener.ended) == (fold(events), True)
-    assert listener.number == len(events) - 1
+    assert listener.last_number == len(events) - 1
 
 
 @pytest.mark.parametrize("events", LEGAL_STREAMS)
 def test_openais_dialect_is_no_illegal_stream(events: list[Event]):
-    heard, listener = hear(spoken(events, OpenAIDialect()), strict=True)
-    assert types(heard) == types(events)
+    heard, listener = read_stream(encode_stream(events, OpenAIDialect()), strict=True)
+    assert event_types(heard) == event_types(events)
     assert listener.response is not None
     assert listener.response.output == fold(events).output
 
@@ -86,18 +86,18 @@ def test_openais_dialect_is_no_illegal_stream(events: list[Event]):
 @settings(deadline=None)
 @given(part_lists())
 def test_whatever_our_synthesizer_says_is_legal_and_folds_to_the_same(parts: Any):
-    events = stream(*parts)
+    events = synthesize(*parts)
     for strict in (False, True):
-        heard, listener = hear(raw(events), strict=strict)
-        assert jsoned(heard) == jsoned(events)
-        assert jsoned(listener.response) == jsoned(fold(events))
+        heard, listener = read_stream(to_raw(events), strict=strict)
+        assert to_json(heard) == to_json(events)
+        assert to_json(listener.response) == to_json(fold(events))
 
 
 def test_the_snapshot_grows_with_the_stream():
-    listener = Listener()
+    listener = EventReader()
     assert listener.response is None
     texts: list[str] = []
-    for event in numbered(*said("msg_0", 0, "Hel", "lo")):
+    for event in number_events(*message_events("msg_0", 0, "Hel", "lo")):
         listener.feed(encode(event))
         assert listener.response is not None
         texts.append(listener.response.output_text)
@@ -107,9 +107,9 @@ def test_the_snapshot_grows_with_the_stream():
 @pytest.mark.parametrize("spelling", ["reasoning", "reasoning_text", "reasoning_content"])
 def test_reasoning_has_one_name_however_it_is_spelt(spelling: str):
     spelt = json.loads(
-        json.dumps(raw(LEGAL)).replace("response.reasoning.", f"response.{spelling}.")
+        json.dumps(to_raw(LEGAL)).replace("response.reasoning.", f"response.{spelling}.")
     )
-    heard, _ = hear(spelt, strict=True)
+    heard, _ = read_stream(spelt, strict=True)
     assert heard == LEGAL
     assert any(isinstance(event, ReasoningDelta) for event in heard)
 
@@ -130,7 +130,7 @@ def test_what_only_openai_knows_carries_its_slug():
         {"type": "response.completed", "response": openai.response(found)},
     ]
     told = [event | {"sequence_number": number} for number, event in enumerate(events)]
-    heard, listener = hear(told, strict=True)
+    heard, listener = read_stream(told, strict=True)
     item = ExtensionItem(
         type="openai:web_search_call", id="ws_1", status="completed", extra={"action": {"q": "a"}}
     )
@@ -144,39 +144,39 @@ def test_what_only_openai_knows_carries_its_slug():
 
 
 def test_a_lanes_name_is_not_the_events():
-    events = [event | {"stream_id": "a"} for event in raw(LEGAL)]
-    assert hear(events)[0] == LEGAL
+    events = [event | {"stream_id": "a"} for event in to_raw(LEGAL)]
+    assert read_stream(events)[0] == LEGAL
 
 
 # --- what is not ---
 
 
-@pytest.mark.parametrize("rule", WAYS)
+@pytest.mark.parametrize("rule", RULE_BREAKS)
 def test_strictly_each_broken_rule_is_raised_by_its_name(rule: str):
     with pytest.raises(RemoteProtocolError) as caught:
-        hear(WAYS[rule], strict=True)
+        read_stream(RULE_BREAKS[rule], strict=True)
     assert RULES[rule] in str(caught.value)
     assert str(caught.value).endswith(f"[{rule}]")
 
 
 def test_strictly_a_strange_event_has_a_slug():
-    events = raw(LEGAL)
-    at = types(LEGAL).index("acme:tick")
+    events = to_raw(LEGAL)
+    at = event_types(LEGAL).index("acme:tick")
     events[at]["type"] = "response.tick"
     with pytest.raises(RemoteProtocolError, match=r"'response.tick' is neither. \[event-type\]$"):
-        hear(events, strict=True)
-    assert types(hear(events)[0])[at] == "response.tick"
+        read_stream(events, strict=True)
+    assert event_types(read_stream(events)[0])[at] == "response.tick"
 
 
-@pytest.mark.parametrize("pain", PAINS)
+@pytest.mark.parametrize("pain", KNOWN_MISTAKES)
 def test_strictly_what_hurts_elsewhere_is_raised(pain: str):
-    spoilt, rules = PAINS[pain]
+    spoilt, rules = KNOWN_MISTAKES[pain]
     with pytest.raises(RemoteProtocolError) as caught:
-        hear(spoilt, strict=True)
+        read_stream(spoilt, strict=True)
     assert str(caught.value).rpartition("[")[2].rstrip("]") in rules
 
 
-SAYS_OTHERWISE = {
+EXPECTED_TEXTS = {
     "item-content": "Other",  # the final response says it, and it has the last word
     "error-told": "Hi",
     "reason-told": "Hi",
@@ -185,25 +185,25 @@ SAYS_OTHERWISE = {
     "a truncated answer that is called completed": "Hi",
     "a failure that is called completed": "Hi",
 }
-BAD = WAYS | {pain: spoilt for pain, (spoilt, _) in PAINS.items()}
+INVALID_STREAMS = RULE_BREAKS | {pain: spoilt for pain, (spoilt, _) in KNOWN_MISTAKES.items()}
 
 
-@pytest.mark.parametrize("name", [name for name in BAD if name != "a stream that just stops"])
+@pytest.mark.parametrize("name", [name for name in INVALID_STREAMS if name != "a stream that just stops"])
 def test_otherwise_an_illegal_stream_comes_through_whole(name: str):
-    heard, listener = hear(BAD[name])
-    sent = [event["type"] for event in BAD[name]]
+    heard, listener = read_stream(INVALID_STREAMS[name])
+    sent = [event["type"] for event in INVALID_STREAMS[name]]
     if name in ("nothing-after-end", "two endings"):
         sent.pop()
-    remaining = iter(types(heard))
+    remaining = iter(event_types(heard))
     assert all(type in remaining for type in sent), "an event is lost, or out of order"
     assert listener.response is not None
-    assert listener.response.output_text == SAYS_OTHERWISE.get(name, "Hello")
+    assert listener.response.output_text == EXPECTED_TEXTS.get(name, "Hello")
     assert listener.response.status != "in_progress"
 
 
 def test_the_snapshot_of_events_under_a_wrong_index_is_right():
-    spoilt, _ = PAINS["events of two items under one index"]
-    listener = Listener()
+    spoilt, _ = KNOWN_MISTAKES["events of two items under one index"]
+    listener = EventReader()
     for event in spoilt[:-1]:
         listener.feed(json.dumps(event).encode())
     assert listener.response is not None
@@ -221,7 +221,7 @@ def test_a_delta_of_nothing_opens_its_item_and_its_part():
     }
     place: Any = {"sequence_number": 7, "item_id": "msg_0", "output_index": 0, "content_index": 0}
     item = Message(id="msg_0", role="assistant", content=[], status="in_progress")
-    listener = Listener()
+    listener = EventReader()
     assert listener.feed(json.dumps(delta).encode()) == [
         OutputItemAdded(sequence_number=7, output_index=0, item=item),
         ContentPartAdded(**place, part=OutputText(text="")),
@@ -234,7 +234,7 @@ def test_a_delta_of_nothing_opens_its_item_and_its_part():
 def test_an_item_that_is_only_done_is_announced_first():
     call = {"type": "function_call", "id": "fc_0", "call_id": "c", "name": "f", "arguments": "{}"}
     done = {"type": "response.output_item.done", "output_index": 0, "item": call}
-    added, _ = Listener().feed(json.dumps(done).encode())
+    added, _ = EventReader().feed(json.dumps(done).encode())
     assert added == OutputItemAdded(
         sequence_number=0,
         output_index=0,
@@ -243,15 +243,15 @@ def test_an_item_that_is_only_done_is_announced_first():
 
 
 def test_numbers_that_are_missing_are_counted():
-    events = [{k: v for k, v in event.items() if k != "sequence_number"} for event in raw(LEGAL)]
-    assert hear(events)[0] == LEGAL
+    events = [{k: v for k, v in event.items() if k != "sequence_number"} for event in to_raw(LEGAL)]
+    assert read_stream(events)[0] == LEGAL
     with pytest.raises(RemoteProtocolError, match=r"sequence_number: .* required .*\[shape\]"):
-        hear(events, strict=True)
+        read_stream(events, strict=True)
 
 
 def test_an_empty_ending_takes_what_was_told():
-    events = raw(numbered(*said("msg_0", 0, "Hi"), completed()))
-    _, listener = hear([*events[:-2], {"type": "response.completed", "response": {}}])
+    events = to_raw(number_events(*message_events("msg_0", 0, "Hi"), completed_event()))
+    _, listener = read_stream([*events[:-2], {"type": "response.completed", "response": {}}])
     assert listener.response is not None
     assert listener.response.output_text == "Hi"
     assert listener.response.output[0] == Message(
@@ -269,7 +269,7 @@ def test_a_response_in_a_word_we_do_not_know_is_kept():
         truncation="middle",
         billing={"payer": "us"},
     )
-    (event,) = Listener().feed(json.dumps({"type": "response.created", "response": odd}).encode())
+    (event,) = EventReader().feed(json.dumps({"type": "response.created", "response": odd}).encode())
     assert isinstance(event, ResponseCreated)
     response = event.response
     assert response.reasoning is not None
@@ -293,11 +293,11 @@ def test_a_response_in_a_word_we_do_not_know_is_kept():
     ids=["nested", "flat"],
 )
 def test_an_error_and_then_nothing_is_raised(error: Json):
-    listener = Listener()
+    listener = EventReader()
     (event,) = listener.feed(json.dumps({"type": "error", **error}).encode())
     kind = "too_many_requests" if "error" in error else "server_error"
     payload = ErrorPayload(message="Later.", type=kind, code="slow_down")
-    assert event == Error(sequence_number=0, error=payload)
+    assert event == ErrorEvent(sequence_number=0, error=payload)
     with pytest.raises(UpstreamError) as caught:
         listener.close()
     assert caught.value.payload == payload
@@ -308,15 +308,15 @@ def test_an_error_and_then_nothing_is_raised(error: Json):
 def test_an_error_explains_the_failure_that_follows_it():
     error = {"type": "error", "error": {"type": "server_error", "message": "Broke."}}
     failed = {"type": "response.failed", "response": {"id": "resp_0"}}
-    _, listener = hear([error, failed])
+    _, listener = read_stream([error, failed])
     assert listener.response is not None
     assert listener.response.error is not None
     assert (listener.response.status, listener.response.error.message) == ("failed", "Broke.")
 
 
 def test_a_stream_that_stops_is_cut():
-    spoilt, _ = PAINS["a stream that just stops"]
-    listener = Listener()
+    spoilt, _ = KNOWN_MISTAKES["a stream that just stops"]
+    listener = EventReader()
     for event in spoilt:
         listener.feed(json.dumps(event).encode())
     with pytest.raises(UpstreamError, match="ended before the response did") as caught:
@@ -331,13 +331,13 @@ def test_a_stream_that_stops_is_cut():
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_character_that_is_cut_in_two_is_joined(strict: bool):
-    item = message("msg_0", "x🎵yc")
-    steps = [*beginning(), *said("msg_0", 0, "A", "B", "c")[:-3]]
-    ending = [*text_part("msg_0", 0, 0, "x🎵yc")[-2:], done(0, item), completed(item)]
-    frames = [encode(event) for event in numbered(*steps, *ending)]
+    item = make_message("msg_0", "x🎵yc")
+    steps = [*start_events(), *message_events("msg_0", 0, "A", "B", "c")[:-3]]
+    ending = [*text_part_events("msg_0", 0, 0, "x🎵yc")[-2:], item_done(0, item), completed_event(item)]
+    frames = [encode(event) for event in number_events(*steps, *ending)]
     frames[4] = frames[4].replace(b'"A"', rb'"x\ud83c"')
     frames[5] = frames[5].replace(b'"B"', rb'"\udfb5y"')
-    listener = Listener(strict=strict)
+    listener = EventReader(strict=strict)
     deltas = [
         event.delta
         for frame in frames
@@ -356,24 +356,24 @@ def test_a_character_that_is_cut_in_two_is_joined(strict: bool):
 @pytest.mark.parametrize("repeated", [False, True])
 @pytest.mark.parametrize("strict", [False, True])
 def test_after_a_number_only_the_rest_is_told(after: int, repeated: bool, strict: bool):
-    sent = raw(LEGAL) if repeated else raw(LEGAL)[after + 1 :]
-    heard, listener = hear(sent, strict=strict, after=after)
+    sent = to_raw(LEGAL) if repeated else to_raw(LEGAL)[after + 1 :]
+    heard, listener = read_stream(sent, strict=strict, after=after)
     assert heard == LEGAL[after + 1 :]
     assert listener.response == fold(LEGAL)
 
 
 def test_strictly_the_rest_of_a_stream_has_no_gaps():
     with pytest.raises(RemoteProtocolError, match=r"\[sequence-gapless\]"):
-        hear(raw(LEGAL)[8:], strict=True, after=5)
+        read_stream(to_raw(LEGAL)[8:], strict=True, after=5)
 
 
 def test_on_another_connection_nothing_is_told_twice():
-    listener = Listener(strict=True)
+    listener = EventReader(strict=True)
     heard: list[Event] = []
-    for event in raw(LEGAL)[:9]:
+    for event in to_raw(LEGAL)[:9]:
         heard += listener.feed(json.dumps(event).encode())
-    listener.again()
-    for event in raw(LEGAL)[9:]:
+    listener.reconnect()
+    for event in to_raw(LEGAL)[9:]:
         heard += listener.feed(json.dumps(event).encode())
     assert heard == LEGAL
 
@@ -399,7 +399,7 @@ PIECES = st.sampled_from(
         {"id": 3, "output": {}, "usage": {"input_tokens": "many"}, "tools": [{"type": "mcp"}]},
     ]
 )
-NAMES = sorted({*types([*LEGAL, *CUT, *BROKEN]), "error", "acme:tick", "what", "response.queued"})
+NAMES = sorted({*event_types([*LEGAL, *TRUNCATED, *FAILED]), "error", "acme:tick", "what", "response.queued"})
 EVENTS = st.fixed_dictionaries(
     {},
     optional={
@@ -426,7 +426,7 @@ EVENTS = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(st.lists(EVENTS | VALUES, max_size=12))
 def test_any_json_in_any_order_is_heard(sent: list[object]):
-    listener = Listener()
+    listener = EventReader()
     for one in sent:
         was_over = listener.ended
         heard = listener.feed(json.dumps(one).encode())
@@ -441,7 +441,7 @@ def test_any_json_in_any_order_is_heard(sent: list[object]):
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(LEGAL), max_size=20))
 def test_legal_events_in_any_order_are_heard(sent: list[Event]):
-    listener = Listener()
+    listener = EventReader()
     for event in sent:
         listener.feed(encode(event))
     assert (listener.response is None) == (not sent)
@@ -453,16 +453,16 @@ def test_what_is_no_json_comes_through(data: bytes):
     try:
         json.loads(data)
     except ValueError:
-        (event,) = Listener().feed(data)
+        (event,) = EventReader().feed(data)
         assert event.type == "antiphon:unreadable"
         with pytest.raises(RemoteProtocolError):
-            Listener(strict=True).feed(data)
+            EventReader(strict=True).feed(data)
 
 
 def test_the_end_is_heard_once():
-    end = encode(ResponseCompleted(sequence_number=0, response=ended()))
-    listener = Listener()
+    end = encode(ResponseCompleted(sequence_number=0, response=make_final_response()))
+    listener = EventReader()
     assert len(listener.feed(end)) == 1
     assert listener.feed(end) == []
-    assert listener.response == ended()
-    assert begun() != ended()
+    assert listener.response == make_final_response()
+    assert make_response() != make_final_response()

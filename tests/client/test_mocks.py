@@ -21,34 +21,34 @@ from antiphon.client.sync import Client
 from antiphon.client.tools.tool import tool
 from antiphon.core.errors import RemoteProtocolError, UpstreamError
 from antiphon.core.response import Response
-from antiphon.core.value import plain
-from tests.adapters.meaning import Said, called, meaning, message, thought
+from antiphon.core.value import to_builtins
+from tests.adapters.meaning import ResponseSummary, call_summary, summarize_response, message_summary, reasoning_summary
 from tests.adapters.test_aimock import FIXTURES, PARIS, TEXT, TOOLS, fixture
 from tests.aimock import KEY, aimock
-from tests.client.agent.arena import CHAINED, CHAT, HTTP, SOCKET, WAYS, types_of
+from tests.client.agent.arena import STATEFUL_TRANSPORTS, CHAT, HTTP, SOCKET, ALL_TRANSPORTS, event_types
 
 pytestmark = pytest.mark.anyio
 
 ANSWERED = {"name": "get_weather", "arguments": PARIS, "id": "call_answered"}
 FAILING = {"error": {"message": "Not now.", "type": "server_error"}, "status": 503}
-OURS: list[dict[str, Any]] = [
+EXTRA_FIXTURES: list[dict[str, Any]] = [
     fixture({"userMessage": "Anything?", "hasToolResult": True}, {"content": "You asked: sunny."}),
     fixture({"toolCallId": "call_answered"}, {"content": "You asked nothing."}),
     fixture("Anything?", {"toolCalls": [ANSWERED]}),
     fixture({"userMessage": "At last", "sequenceIndex": 0}, FAILING),
     fixture({"userMessage": "At last"}, {"content": "Well."}),
 ]
-SAID = {
-    "Say it": Said([message(TEXT)]),
-    "Think": Said([thought("Two and two."), message("Four.")]),
-    "Two calls": Said([called("get_weather", PARIS), called("get_time", {})]),
-    "Words and a call": Said([message("Let me look."), called("get_weather", PARIS)]),
-    "Go on": Said([message("And so it")], "incomplete"),
-    "Be bad": Said([message("And so it")], "failed"),
+EXPECTED = {
+    "Say it": ResponseSummary([message_summary(TEXT)]),
+    "Think": ResponseSummary([reasoning_summary("Two and two."), message_summary("Four.")]),
+    "Two calls": ResponseSummary([call_summary("get_weather", PARIS), call_summary("get_time", {})]),
+    "Words and a call": ResponseSummary([message_summary("Let me look."), call_summary("get_weather", PARIS)]),
+    "Go on": ResponseSummary([message_summary("And so it")], "incomplete"),
+    "Be bad": ResponseSummary([message_summary("And so it")], "failed"),
 }
 """What aimock means; it says of neither of the last two why."""
 
-EACH = pytest.mark.parametrize("prompt", SAID)
+EACH = pytest.mark.parametrize("prompt", EXPECTED)
 SHOWN = {"x-api-key": KEY}
 FREE = AgentOptions(smoothing_delay=0, retry_delay=1)
 UNNUMBERED = r"event 0 \(response.created\) .* sequence_number: .* required \[shape\]"
@@ -69,7 +69,7 @@ class Aimock:
     def client(self, **choices: Any) -> AsyncClient:
         return AsyncClient(f"{self.url}/v1", api_key=KEY, **{"retries": 0, **choices})
 
-    def heard(self) -> list[tuple[str, list[str]]]:
+    def requests(self) -> list[tuple[str, list[str]]]:
         """Return what this test has asked: where, and the roles of all that it has shown."""
         journal = httpx.get(f"{self.url}/__aimock/journal", headers=SHOWN).json()
         asked = [entry for entry in journal if (entry.get("body") or {}).get("messages")]
@@ -81,7 +81,7 @@ class Aimock:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with aimock([*OURS, *FIXTURES]) as address:
+    with aimock([*EXTRA_FIXTURES, *FIXTURES]) as address:
         yield address
 
 
@@ -91,13 +91,13 @@ def server(address: str) -> Aimock:
     return Aimock(address)
 
 
-def meant(response: Response) -> Said:
-    fields = plain(response)
+def summarize(response: Response) -> ResponseSummary:
+    fields = to_builtins(response)
     assert isinstance(fields, dict)
-    return meaning(fields)
+    return summarize_response(fields)
 
 
-async def told(client: AsyncClient, prompt: str, options: AgentOptions, **wanted: Any):
+async def run_agent_events(client: AsyncClient, prompt: str, options: AgentOptions, **wanted: Any):
     run = stream_agent(
         prompt, model="gpt-4o", client=client, options=options, tools=[get_weather], **wanted
     )
@@ -106,7 +106,7 @@ async def told(client: AsyncClient, prompt: str, options: AgentOptions, **wanted
     return run.result, events
 
 
-def resent(events) -> list[str | None]:
+def resend_reasons(events) -> list[str | None]:
     return [event.action.reason for event in events if event.type == "context_management"]
 
 
@@ -120,7 +120,7 @@ async def test_what_it_says_is_understood(server, prompt):
         streamed = await client.stream(model="gpt-4o", input=prompt, tools=TOOLS).final()
         async with client.connect() as session:
             turn = await session.stream(model="gpt-4o", input=prompt, tools=TOOLS).final()
-    assert [meant(response) for response in (whole, streamed, turn)] == [SAID[prompt]] * 3
+    assert [summarize(response) for response in (whole, streamed, turn)] == [EXPECTED[prompt]] * 3
 
 
 async def test_events_without_numbers_are_counted(server):
@@ -215,22 +215,22 @@ def test_code_that_does_not_await_hears_the_same(server):
 
 async def test_every_way_leads_to_the_same_message(server):
     async with server.client() as client:
-        runs = [await told(client, "Weather?", way) for way in (CHAT, HTTP, SOCKET, FREE)]
+        runs = [await run_agent_events(client, "Weather?", way) for way in (CHAT, HTTP, SOCKET, FREE)]
     assert [result.message for result, _ in runs] == ["It is sunny."] * 4
-    kinds = [types_of(e for e in events if e.type != "context_management") for _, events in runs]
+    kinds = [event_types(e for e in events if e.type != "context_management") for _, events in runs]
     assert kinds[1:] == kinds[:1] * 3
     assert [[call.status for call in result.tool_calls] for result, _ in runs] == [
         ["completed"]
     ] * 4
 
 
-@CHAINED
+@STATEFUL_TRANSPORTS
 async def test_a_server_that_cannot_go_on_is_told_everything(server, options):
     """aimock looks for the question, does not find it, and has no better word for that."""
     async with server.client() as client:
-        result, events = await told(client, "Weather?", options)
+        result, events = await run_agent_events(client, "Weather?", options)
     assert result.message == "It is sunny."
-    assert resent(events) == ["no_fixture_match"]
+    assert resend_reasons(events) == ["no_fixture_match"]
     where = "WS /v1/responses" if options is SOCKET else "POST /v1/responses"
     assert server.heard() == [
         (where, ["user"]),
@@ -239,21 +239,21 @@ async def test_a_server_that_cannot_go_on_is_told_everything(server, options):
     ]
 
 
-@CHAINED
+@STATEFUL_TRANSPORTS
 async def test_a_server_that_forgets_in_silence_is_noticed(server, options):
     """What a response continues, it names; this one has begun from nothing."""
     async with server.client() as client:
-        result, events = await told(client, "Anything?", options)
+        result, events = await run_agent_events(client, "Anything?", options)
     assert result.message == "You asked: sunny."
-    assert resent(events) == ["previous_response_not_found"]
+    assert resend_reasons(events) == ["previous_response_not_found"]
     assert "".join(event.token for event in events if event.type == "token") == result.message
 
 
 async def test_an_answer_about_something_else_does_not_change_the_way(server):
     async with server.client() as client:
         with pytest.raises(UpstreamError, match="No fixture matched"):
-            await told(client, "Nothing is known of this", FREE)
-        await told(client, "Say it", FREE)
+            await run_agent_events(client, "Nothing is known of this", FREE)
+        await run_agent_events(client, "Say it", FREE)
     assert [where for where, _ in server.heard()] == [
         "POST /v1/responses",
         "POST /v1/chat/completions",
@@ -261,18 +261,18 @@ async def test_an_answer_about_something_else_does_not_change_the_way(server):
     ]
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_trouble_that_passes_is_waited_out(server, options, request):
     async with server.client(headers={"x-test-id": request.node.name}) as client:
-        result, _ = await told(client, "At last", options)
+        result, _ = await run_agent_events(client, "At last", options)
     assert (result.message, len(server.heard())) == ("Well.", 2)
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_an_answer_that_is_cut_every_time_ends_the_run(server, options):
     async with server.client() as client:
         with pytest.raises(UpstreamError):
-            await told(client, "Cut the text", replace(options, max_retries=2))
+            await run_agent_events(client, "Cut the text", replace(options, max_retries=2))
     assert len(server.heard()) == 3
 
 
@@ -283,23 +283,23 @@ async def test_a_server_that_keeps_to_the_letter_is_legal(llmock_server: LLMockS
     async with AsyncClient(llmock_server.base_url("openai"), api_key="k", strict=True) as client:
         llmock.reply(TEXT)
         response = await client.stream(model="m", input="Hi!").final()
-        assert meant(response) == Said([message(TEXT)])
+        assert summarize(response) == ResponseSummary([message_summary(TEXT)])
         llmock.call_tool("get_weather", PARIS, text="Let me look.")
         response = await client.stream(model="m", input="Hi!", tools=TOOLS).final()
-        assert meant(response) == SAID["Words and a call"]
+        assert summarize(response) == EXPECTED["Words and a call"]
         assert "gpt-4o" in await client.models()
     llmock.assert_resilient(strict=True)
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_server_that_goes_on_is_sent_only_what_is_new(
     llmock_server: LLMockServer, llmock: LLMock, options: AgentOptions
 ):
     llmock.call_tool("get_weather", PARIS).reply("It is sunny.")
     async with AsyncClient(llmock_server.base_url("openai"), api_key="k") as client:
-        result, events = await told(client, "Weather?", options)
+        result, events = await run_agent_events(client, "Weather?", options)
     assert result.message == "It is sunny."
-    assert resent(events) == []
+    assert resend_reasons(events) == []
     assert [e.transport for e in events if e.type == "connection_update"] == (
         ["http"] if options is SOCKET else []  # it has no socket
     )
@@ -315,6 +315,6 @@ async def test_llmock_finds_the_loop_to_be_patient(
     llmock.rate_limit(retry_after=0.2).fail(500).reply(TEXT).truncate(after_chunks=4)
     async with AsyncClient(llmock_server.base_url("openai"), api_key="k") as client:
         llmock.reply(TEXT)
-        result, _ = await told(client, "Hi!", replace(options, retry_delay=50))
+        result, _ = await run_agent_events(client, "Hi!", replace(options, retry_delay=50))
     assert (result.message, len(llmock.requests)) == (TEXT, 4)
     llmock.assert_resilient()

@@ -6,18 +6,18 @@ from dataclasses import replace
 import pytest
 
 from antiphon.client.client import AsyncClient
-from antiphon.client.listener import Listener
+from antiphon.client.listener import EventReader
 from antiphon.core.items import FunctionCall, Message, Reasoning
 from antiphon.core.response import Response
 from antiphon.wire import sse
-from tests.adapters.scripts import Seen
+from tests.adapters.scripts import Summary
 from tests.adapters.scripts.responses import SCENES
-from tests.upstream import Answer, upstream
+from tests.upstream import ScriptedAnswer, scripted_upstream
 
 pytestmark = pytest.mark.anyio
 
 
-def seen(response: Response) -> Seen:
+def summarize(response: Response) -> Summary:
     """Say what a response means."""
     usage = response.usage
     assert usage is not None
@@ -26,7 +26,7 @@ def seen(response: Response) -> Seen:
     thoughts = [item for item in response.output if isinstance(item, Reasoning)]
     refusals = [part for item in messages for part in item.content if part.type == "refusal"]
     details = response.incomplete_details
-    return Seen(
+    return Summary(
         text=response.output_text,
         calls=[(call.call_id, call.name, json.loads(call.arguments)) for call in calls],
         reasoning="".join(part.text for item in thoughts for part in item.summary),  # type: ignore[union-attr]
@@ -40,7 +40,7 @@ def seen(response: Response) -> Seen:
     )
 
 
-def meant(scene: Seen) -> Seen:
+def expected(scene: Summary) -> Summary:
     """Return what a scene means, without the provider's own word for its end."""
     return replace(scene, stop="")
 
@@ -48,17 +48,17 @@ def meant(scene: Seen) -> Seen:
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("name", SCENES)
 def test_openais_own_words_are_legal_and_understood(name: str, strict: bool):
-    listener = Listener(strict=strict)
+    listener = EventReader(strict=strict)
     for frame in sse.Decoder().feed(SCENES[name].stream):
         assert len(listener.feed(frame.data)) == 1
     listener.close()
     assert listener.response is not None
-    assert seen(listener.response) == meant(SCENES[name].seen)
+    assert summarize(listener.response) == expected(SCENES[name].expected)
 
 
 @pytest.mark.parametrize("name", SCENES)
 async def test_openais_whole_answers_are_understood(name: str):
-    answer = Answer(SCENES[name].whole, headers={"content-type": "application/json"})
-    with upstream(answer) as server:
+    answer = ScriptedAnswer(SCENES[name].whole, headers={"content-type": "application/json"})
+    with scripted_upstream(answer) as server:
         async with AsyncClient(server.url) as client:
-            assert seen(await client.create(model="m")) == meant(SCENES[name].seen)
+            assert summarize(await client.create(model="m")) == expected(SCENES[name].expected)

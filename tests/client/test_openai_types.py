@@ -8,53 +8,53 @@ from msgspec import UNSET
 
 from antiphon.client.agent.run import run_agent
 from antiphon.client.client import AsyncClient
-from antiphon.client.listener import Listener
+from antiphon.client.listener import EventReader
 from antiphon.core.errors import UpstreamError
 from antiphon.core.events import Event, ExtensionEvent, OutputItemAdded, OutputItemDone
 from antiphon.core.items import ExtensionItem, Item
 from antiphon.core.response import Response
-from antiphon.core.value import plain, type_names
+from antiphon.core.value import to_builtins, type_names
 from tests.adapters.scripts.responses import SCENES
 from tests.client import openai_types as openai
 from tests.client.agent.arena import HTTP
-from tests.upstream import sse, upstream, whole
+from tests.upstream import sse_answer, scripted_upstream, json_answer
 
 pytestmark = pytest.mark.anyio
 
 EVENTS, ITEMS = openai.events(), openai.items()
-SPELLED = {"response.reasoning_text.delta", "response.reasoning_text.done"}
+RENAMED = {"response.reasoning_text.delta", "response.reasoning_text.done"}
 """What OpenAI has another name for."""
 
-KNOWN = SPELLED | {name for kind in get_args(Event) for name in type_names(kind)} - {"error"}
-STRANGE = EVENTS.keys() - KNOWN - {"error"}
+KNOWN = RENAMED | {name for kind in get_args(Event) for name in type_names(kind)} - {"error"}
+OPENAI_ONLY = EVENTS.keys() - KNOWN - {"error"}
 ENDS = ("response.completed", "response.failed", "response.incomplete")
 ABOUT = {"title": "A page", "url": "https://example.org", "start_index": 0, "end_index": 4}
 CITED = {"type": "url_citation", **ABOUT}
 FORMS = pytest.mark.parametrize("made", [openai.smallest, openai.complete], ids=["bare", "nulls"])
 
 
-def life(name: str, **fields: object) -> dict[str, Any]:
+def lifecycle_event(name: str, **fields: object) -> dict[str, Any]:
     """Write an event of a response's life."""
     status = "in_progress" if name == "created" else name
     return {"type": f"response.{name}", "response": openai.response(status) | fields}
 
 
-def written(*events: dict[str, Any]) -> list[bytes]:
+def encode_events(*events: dict[str, Any]) -> list[bytes]:
     """Write the events of a stream, each with its number."""
     return [json.dumps({**e, "sequence_number": n}).encode() for n, e in enumerate(events)]
 
 
-async def heard(*events: dict[str, Any]) -> tuple[list[Event], Response]:
+async def stream_events(*events: dict[str, Any]) -> tuple[list[Event], Response]:
     """Have a stream played, and hear it to its end."""
-    frames = zip((event["type"] for event in events), written(*events), strict=True)
+    frames = zip((event["type"] for event in events), encode_events(*events), strict=True)
     body = b"".join(f"event: {name}\ndata: ".encode() + data + b"\n\n" for name, data in frames)
-    with upstream(sse(body)) as server:
+    with scripted_upstream(sse_answer(body)) as server:
         async with AsyncClient(server.url) as client:
             stream = client.stream(model="gpt-5", input="Hi!")
             return [event async for event in stream], stream.response
 
 
-def simple(fields: dict[str, Any]) -> dict[str, Any]:
+def scalar_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the words and numbers among an event's fields."""
     kept = {name: value for name, value in fields.items() if isinstance(value, str | int)}
     return {name: value for name, value in kept.items() if name not in ("type", "sequence_number")}
@@ -63,7 +63,7 @@ def simple(fields: dict[str, Any]) -> dict[str, Any]:
 def test_openai_knows_as_many_events_and_items_as_ever():
     assert len(EVENTS) >= 59
     assert len(ITEMS) >= 28
-    assert len(STRANGE) >= 34
+    assert len(OPENAI_ONLY) >= 34
 
 
 @FORMS
@@ -71,21 +71,21 @@ def test_openai_knows_as_many_events_and_items_as_ever():
 async def test_an_event_that_both_know_comes_typed(name, made):
     fields = {"annotation": CITED} if name.endswith("annotation.added") else {}
     sent = made(EVENTS[name], **fields)
-    events, response = await heard(life("created"), sent, life("completed"))
+    events, response = await stream_events(lifecycle_event("created"), sent, lifecycle_event("completed"))
     *_, told, last = events
     assert type(told) is not ExtensionEvent
     assert told.type == name.replace("reasoning_text", "reasoning")
-    written = plain(told)
+    written = to_builtins(told)
     assert isinstance(written, dict)
-    assert simple(written) == simple(sent)
+    assert scalar_fields(written) == scalar_fields(sent)
     assert (last.type, response.status) == ("response.completed", "completed")
 
 
 @FORMS
-@pytest.mark.parametrize("name", sorted(STRANGE))
+@pytest.mark.parametrize("name", sorted(OPENAI_ONLY))
 async def test_an_event_that_only_openai_knows_comes_with_its_fields(name, made):
     sent = made(EVENTS[name])
-    events, response = await heard(life("created"), sent, life("completed"))
+    events, response = await stream_events(lifecycle_event("created"), sent, lifecycle_event("completed"))
     rest = {name: value for name, value in sent.items() if name not in ("type", "sequence_number")}
     assert [event.type for event in events] == ["response.created", name, "response.completed"]
     assert events[1] == ExtensionEvent(type=name, sequence_number=1, extra=rest or UNSET)
@@ -95,7 +95,7 @@ async def test_an_event_that_only_openai_knows_comes_with_its_fields(name, made)
 @FORMS
 @pytest.mark.parametrize("name", ENDS)
 async def test_an_end_is_an_end_though_its_response_says_little(name, made):
-    events, response = await heard(life("created"), made(EVENTS[name]))
+    events, response = await stream_events(lifecycle_event("created"), made(EVENTS[name]))
     assert [event.type for event in events] == ["response.created", name]
     assert response.status == name.removeprefix("response.")
 
@@ -104,7 +104,7 @@ async def test_an_end_is_an_end_though_its_response_says_little(name, made):
 async def test_an_error_is_raised_with_what_it_says(made):
     fields = {"code": "server_error", "message": "Oh no.", "param": "input"}
     with pytest.raises(UpstreamError, match="Oh no") as caught:
-        await heard(life("created"), made(EVENTS["error"], **fields))
+        await stream_events(lifecycle_event("created"), made(EVENTS["error"], **fields))
     assert (caught.value.payload.code, caught.value.payload.param) == ("server_error", "input")
 
 
@@ -112,17 +112,17 @@ async def test_all_of_them_come_through_in_one_stream():
     """About one and the same item, which is not even possible."""
     names = [name for name in EVENTS if name not in (*ENDS, "response.created")]
     sent = [openai.smallest(EVENTS[name]) for name in names]
-    events, response = await heard(life("created"), *sent, life("completed"))
+    events, response = await stream_events(lifecycle_event("created"), *sent, lifecycle_event("completed"))
     strange = [event.type for event in events if isinstance(event, ExtensionEvent)]
-    assert [name for name in strange if name in STRANGE] == [n for n in names if n in STRANGE]
+    assert [name for name in strange if name in OPENAI_ONLY] == [n for n in names if n in OPENAI_ONLY]
     assert response.status == "completed"
 
 
-@pytest.mark.parametrize("name", sorted(STRANGE))
+@pytest.mark.parametrize("name", sorted(OPENAI_ONLY))
 def test_an_event_that_only_openai_knows_breaks_no_rule(name):
-    listener = Listener(strict=True)
+    listener = EventReader(strict=True)
     sent = openai.smallest(EVENTS[name])
-    for data in written(life("created"), life("in_progress"), sent, life("completed")):
+    for data in encode_events(lifecycle_event("created"), lifecycle_event("in_progress"), sent, lifecycle_event("completed")):
         assert len(listener.feed(data)) == 1
     listener.close()
 
@@ -133,7 +133,7 @@ async def test_an_item_is_kept_as_it_came(name, made):
     item = made(ITEMS[name])
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     added = done | {"type": "response.output_item.added"}
-    events, response = await heard(life("created"), added, done, life("completed", output=[item]))
+    events, response = await stream_events(lifecycle_event("created"), added, done, lifecycle_event("completed", output=[item]))
     (kept,) = response.output
     moments = [e for e in events if isinstance(e, OutputItemAdded | OutputItemDone)]
     assert [moment.item.type for moment in moments] == [kept.type] * 2
@@ -142,7 +142,7 @@ async def test_an_item_is_kept_as_it_came(name, made):
     else:
         assert kept.type == name
         assert type(kept) in get_args(Item)
-    fields = plain(kept)
+    fields = to_builtins(kept)
     assert isinstance(fields, dict)
     told = {key: value for key, value in item.items() if value is not None and key != "type"}
     assert {key: fields.get(key) for key in told} == told
@@ -152,10 +152,10 @@ async def test_a_model_that_does_not_think_is_asked_for_no_thinking():
     """OpenAI's refuse to seal what they do not have, and have to be asked again."""
     message = "Encrypted content is not supported with this model."
     error = {"message": message, "type": "invalid_request_error", "param": "include", "code": None}
-    refusal, answer = whole({"error": error}, 400), sse(SCENES["text"].stream)
-    with upstream(refusal, answer) as server:
+    refusal, answer = json_answer({"error": error}, 400), sse_answer(SCENES["text"].stream)
+    with scripted_upstream(refusal, answer) as server:
         async with AsyncClient(server.url) as client:
             result = await run_agent("Hi!", model="gpt-4o", client=client, options=HTTP)
         asked = [request.json.get("include") for request in server.requests]
-    assert result.message == SCENES["text"].seen.text
+    assert result.message == SCENES["text"].expected.text
     assert asked == [["reasoning.encrypted_content"], None]

@@ -8,21 +8,21 @@ import pytest
 from antiphon.client.socket import Session
 from antiphon.core.errors import RemoteProtocolError, RequestError, UpstreamError
 from antiphon.core.events import ExtensionEvent, OutputTextDelta, ReasoningDelta, ResponseCreated
-from antiphon.core.items import user
+from antiphon.core.items import user_message
 from antiphon.server.settings import Settings
 from tests.client.scripted import (
-    Visitor,
+    ServerSide,
     created,
     delta,
     error,
-    last,
-    scripted,
+    terminal,
+    serve_websocket,
     text_of,
-    told,
-    turn,
+    status_and_code,
+    turn_messages,
 )
-from tests.server.gating import Gate
-from tests.serving import serving
+from tests.server.gating import GatedModel
+from tests.serving import run_server
 
 pytestmark = pytest.mark.anyio
 
@@ -36,8 +36,8 @@ async def session(server: str) -> AsyncIterator[Session]:
 
 
 @pytest.fixture
-def gated(gate: Gate) -> Iterator[str]:
-    with serving(Settings(agents=[gate.agent])) as address:
+def gated(gate: GatedModel) -> Iterator[str]:
+    with run_server(Settings(agents=[gate.agent])) as address:
         yield f"{address}/v1/responses"
 
 
@@ -61,7 +61,7 @@ async def test_a_turn_is_a_stream(server: str, door: str) -> None:
 async def test_turns_continue_each_other_without_being_stored(session: Session) -> None:
     first = await session.stream(model="demo", input="I am Ada.", store=False).final()
     second = session.stream(
-        model="demo", input=[user("Who am I?")], store=False, previous_response_id=first.id
+        model="demo", input=[user_message("Who am I?")], store=False, previous_response_id=first.id
     )
     said = "".join([text async for text in second.text])
     assert said == f"{HELLO}Who am I? This conversation has 3 messages."
@@ -84,7 +84,7 @@ async def test_an_unknown_id_is_refused_and_the_session_goes_on(session: Session
     lost = session.stream(model="demo", input="?", store=False, previous_response_id="resp_no")
     with pytest.raises(UpstreamError) as refused:
         await lost.final()
-    assert told(refused.value) == (400, "previous_response_not_found")
+    assert status_and_code(refused.value) == (400, "previous_response_not_found")
     assert refused.value.payload.param == "previous_response_id"
     assert not refused.value.retryable
     assert text_of(await session.stream(model="demo", input="Hi!").final()) == f"{HELLO}Hi!"
@@ -93,15 +93,15 @@ async def test_an_unknown_id_is_refused_and_the_session_goes_on(session: Session
 async def test_every_word_of_an_envelope_is_kept() -> None:
     headers = {"Retry-After": "7"}
 
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
         message = "Slow down, sk-secretsecret !"
-        await visitor.say(error("busy", 429, message=message, param="model", headers=headers))
+        await visitor.send(error("busy", 429, message=message, param="model", headers=headers))
 
-    async with scripted(meet) as url, Session(url) as session:
+    async with serve_websocket(meet) as url, Session(url) as session:
         with pytest.raises(UpstreamError, match=r"^Slow down, \[redacted\] !$") as refused:
             await session.stream(input="?").final()
-    assert told(refused.value) == (429, "busy")
+    assert status_and_code(refused.value) == (429, "busy")
     assert refused.value.payload.param == "model"
     assert refused.value.payload.type == "invalid_request_error"
     assert refused.value.headers == {"retry-after": "7"}
@@ -123,14 +123,14 @@ async def test_what_cannot_be_asked_is_not_sent(
 async def test_what_is_asked_is_one_message() -> None:
     heard: list[object] = []
 
-    async def meet(visitor: Visitor) -> None:
+    async def meet(visitor: ServerSide) -> None:
         while True:
-            heard.append(await visitor.hear())
-            await visitor.say(*turn("."), lane="side" if len(heard) == 2 else "")
+            heard.append(await visitor.receive())
+            await visitor.send(*turn_messages("."), lane="side" if len(heard) == 2 else "")
 
-    async with scripted(meet) as url, Session(url) as session:
+    async with serve_websocket(meet) as url, Session(url) as session:
         more = {"type": "x", "stream_id": "y", "stream": True, "acme": 1}
-        await session.stream(model="m", input=[user("é")], extra_body=more).final()
+        await session.stream(model="m", input=[user_message("é")], extra_body=more).final()
         await session.lane("side").stream(model="m", store=False).final()
     assert heard == [
         {
@@ -150,16 +150,16 @@ async def test_what_is_asked_is_one_message() -> None:
 
 
 async def test_the_other_dialect_is_understood() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
         thought = delta("Hm.") | {"type": "response.reasoning_text.delta", "item_id": "rs_0"}
         searched = {"type": "web_search_call", "id": "ws_0", "status": "completed"}
-        done = last(number=3)
+        done = terminal(number=3)
         done["response"]["output"] = [searched]
         started = {"type": "response.web_search_call.searching", "sequence_number": 2}
-        await visitor.say(created(), thought, started, done)
+        await visitor.send(created(), thought, started, done)
 
-    async with scripted(meet) as url, Session(url) as session:
+    async with serve_websocket(meet) as url, Session(url) as session:
         events = [event async for event in session.stream(model="m")]
     assert ReasoningDelta in map(type, events)
     assert "response.web_search_call.searching" in [event.type for event in events]
@@ -169,12 +169,12 @@ async def test_the_other_dialect_is_understood() -> None:
 
 
 async def test_an_illegal_turn_is_told_up_to_the_broken_rule_in_strict_mode() -> None:
-    async def meet(visitor: Visitor) -> None:
+    async def meet(visitor: ServerSide) -> None:
         while True:
-            await visitor.hear()
-            await visitor.say(*turn("never opened"))
+            await visitor.receive()
+            await visitor.send(*turn_messages("never opened"))
 
-    async with scripted(meet) as url, Session(url, strict=True) as session:
+    async with serve_websocket(meet) as url, Session(url, strict=True) as session:
         events = aiter(session.stream(model="m"))
         assert (await anext(events)).type == "response.created"
         with pytest.raises(RemoteProtocolError, match=r"\[in-progress-first\]"):
@@ -186,7 +186,7 @@ async def test_an_illegal_turn_is_told_up_to_the_broken_rule_in_strict_mode() ->
 # --- lanes ------------------------------------------------------------------------------------
 
 
-async def test_named_lanes_interleave(gated: str, gate: Gate) -> None:
+async def test_named_lanes_interleave(gated: str, gate: GatedModel) -> None:
     async with (
         Session(gated) as session,
         session.lane("left").stream(model="gate", input="l") as left,
@@ -194,13 +194,13 @@ async def test_named_lanes_interleave(gated: str, gate: Gate) -> None:
     ):
         texts = [left.text, right.text]
         assert [await anext(text) for text in texts] == ["l", "r"]
-        gate.open.set()
+        gate.release.set()
         assert [[piece async for piece in text] for text in texts] == [["."], ["."]]
         assert (await left.final()).id != (await right.final()).id
-    assert gate.most == 2
+    assert gate.most_running == 2
 
 
-async def test_turns_on_one_lane_wait_for_each_other_in_order(gated: str, gate: Gate) -> None:
+async def test_turns_on_one_lane_wait_for_each_other_in_order(gated: str, gate: GatedModel) -> None:
     async with Session(gated) as session:
         finals = [
             asyncio.create_task(session.stream(model="gate", input=name).final())
@@ -211,9 +211,9 @@ async def test_turns_on_one_lane_wait_for_each_other_in_order(gated: str, gate: 
                 await asyncio.sleep(0.005)
         await asyncio.sleep(0.05)
         assert len(gate.turns) == 1
-        gate.open.set()
+        gate.release.set()
         assert [text_of(await final) for final in finals] == ["one.", "two.", "three."]
-    assert gate.most == 1
+    assert gate.most_running == 1
     assert [turn.text for turn in gate.turns] == ["one", "two", "three"]
 
 
@@ -225,39 +225,39 @@ async def test_a_lane_must_have_a_name_that_servers_take(session: Session, name:
 
 
 async def test_messages_for_lanes_that_nobody_reads_are_dropped() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.say(*turn("before anything was asked"))
-        await visitor.hear()
-        await visitor.say(*turn("elsewhere"), error("elsewhere"), lane="elsewhere")
-        await visitor.say(*turn("here"))
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.send(*turn_messages("before anything was asked"))
+        await visitor.receive()
+        await visitor.send(*turn_messages("elsewhere"), error("elsewhere"), lane="elsewhere")
+        await visitor.send(*turn_messages("here"))
 
-    async with scripted(meet) as url, Session(url) as session:
+    async with serve_websocket(meet) as url, Session(url) as session:
         await asyncio.sleep(0.05)
         assert text_of(await session.stream(model="m").final()) == "here"
 
 
 async def test_a_server_without_lanes_answers_in_the_order_it_was_asked() -> None:
-    async def meet(visitor: Visitor) -> None:
+    async def meet(visitor: ServerSide) -> None:
         for _ in range(2):
-            asked = await visitor.hear()
-            await visitor.say(*turn(f"to {asked['stream_id']}"))
+            asked = await visitor.receive()
+            await visitor.send(*turn_messages(f"to {asked['stream_id']}"))
 
-    async with scripted(meet) as url, Session(url) as session:
+    async with serve_websocket(meet) as url, Session(url) as session:
         streams = [session.stream(lane=lane, model="m").final() for lane in ("b", "a")]
         assert [text_of(final) for final in await asyncio.gather(*streams)] == ["to b", "to a"]
 
 
 async def test_the_end_of_a_response_after_its_error_is_not_the_next_turn() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
-        await visitor.say(created("resp_0"), error("broken", None))
-        await visitor.hear()
-        await visitor.say(last("resp_0", "failed"), *turn("well", "resp_1"))
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created("resp_0"), error("broken", None))
+        await visitor.receive()
+        await visitor.send(terminal("resp_0", "failed"), *turn_messages("well", "resp_1"))
 
-    async with scripted(meet) as url, Session(url) as session:
+    async with serve_websocket(meet) as url, Session(url) as session:
         with pytest.raises(UpstreamError) as broken:
             await session.stream(model="m").final()
-        assert told(broken.value) == (400, "broken")
+        assert status_and_code(broken.value) == (400, "broken")
         assert (await session.stream(model="m").final()).id == "resp_1"
 
 
@@ -267,12 +267,12 @@ STRANGE = [b"\xff\x00", "no JSON", "[1, 2]", '{"type": ["x"]}', '{"type": "x", "
 
 
 async def test_strange_messages_do_no_harm() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
-        first, *rest = turn("well")
-        await visitor.say(first, *STRANGE, *rest)
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        first, *rest = turn_messages("well")
+        await visitor.send(first, *STRANGE, *rest)
 
-    async with scripted(meet) as url, Session(url) as session, session.stream(model="m") as stream:
+    async with serve_websocket(meet) as url, Session(url) as session, session.stream(model="m") as stream:
         events = [event async for event in stream]
         strangers = [event for event in events if isinstance(event, ExtensionEvent)]
         assert len(strangers) == len(STRANGE)
@@ -281,20 +281,20 @@ async def test_strange_messages_do_no_harm() -> None:
 
 @pytest.mark.parametrize("strange", STRANGE)
 async def test_strange_messages_break_a_rule_in_strict_mode(strange: str | bytes) -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
-        await visitor.say(created(), strange)
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created(), strange)
 
-    async with scripted(meet) as url, Session(url, strict=True) as session:
+    async with serve_websocket(meet) as url, Session(url, strict=True) as session:
         with pytest.raises(RemoteProtocolError):
             await session.stream(model="m").final()
 
 
 async def test_an_emoji_may_be_cut_between_two_messages() -> None:
-    async def meet(visitor: Visitor) -> None:
-        await visitor.hear()
-        await visitor.say(created(), lane="a")
-        await visitor.say(delta("\ud83d", 1), delta("\ude00", 2), last(number=3), lane="a")
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created(), lane="a")
+        await visitor.send(delta("\ud83d", 1), delta("\ude00", 2), terminal(number=3), lane="a")
 
-    async with scripted(meet) as url, Session(url) as session:
+    async with serve_websocket(meet) as url, Session(url) as session:
         assert text_of(await session.stream(lane="a", model="m").final()) == "\N{GRINNING FACE}"

@@ -14,7 +14,7 @@ from tests.core.test_rules import LEGAL
 pytestmark = pytest.mark.anyio
 
 
-class Played:
+class ScriptedSource:
     """A source that gives a stream in batches of a size, and may break after them."""
 
     def __init__(self, size: int = 4, error: UpstreamError | None = None) -> None:
@@ -24,12 +24,12 @@ class Played:
         self._size = size
         self._error = error
 
-    async def open(self) -> "Played":
+    async def open(self) -> "ScriptedSource":
         """Count how often it is opened."""
         self.opened += 1
         return self
 
-    async def batch(self) -> list[Event]:
+    async def next_batch(self) -> list[Event]:
         """Give some events."""
         self.asked += 1
         await asyncio.sleep(0)
@@ -46,7 +46,7 @@ class Played:
 
 @pytest.mark.parametrize("size", [1, 4, 100])
 async def test_events_come_one_by_one_and_in_order(size: int):
-    source = Played(size)
+    source = ScriptedSource(size)
     stream = Stream(source.open)
     assert repr(stream) == "<Stream: not asked yet>"
     assert [event async for event in stream] == LEGAL
@@ -56,13 +56,13 @@ async def test_events_come_one_by_one_and_in_order(size: int):
 
 
 async def test_batches_are_what_the_source_gave():
-    batches = [batch async for batch in Stream(Played(5).open).batches()]
+    batches = [batch async for batch in Stream(ScriptedSource(5).open).batches()]
     assert [event for batch in batches for event in batch] == LEGAL
     assert {len(batch) for batch in batches[:-1]} == {5}
 
 
 async def test_what_is_ready_is_given_without_waiting():
-    source = Played(100)
+    source = ScriptedSource(100)
     async with Stream(source.open) as stream:
         async for _ in stream:
             assert source.asked == 1
@@ -71,7 +71,7 @@ async def test_what_is_ready_is_given_without_waiting():
 
 
 async def test_nothing_is_asked_before_it_is_read():
-    source = Played()
+    source = ScriptedSource()
     stream = Stream(source.open)
     with pytest.raises(AntiphonError, match="Read it first"):
         _ = stream.response
@@ -81,7 +81,7 @@ async def test_nothing_is_asked_before_it_is_read():
 
 
 async def test_a_stream_that_was_left_is_over():
-    source = Played()
+    source = ScriptedSource()
     async with Stream(source.open) as stream:
         async for _ in stream:
             break
@@ -93,7 +93,7 @@ async def test_a_stream_that_was_left_is_over():
 
 
 async def test_outside_of_with_a_loop_that_is_left_closes_it():
-    source = Played()
+    source = ScriptedSource()
     async for _ in Stream(source.open):
         break
     await asyncio.sleep(0.01)
@@ -102,7 +102,7 @@ async def test_outside_of_with_a_loop_that_is_left_closes_it():
 
 async def test_an_error_comes_after_all_events_and_the_snapshot_stays():
     error = UpstreamError("cut")
-    source = Played(4, error)
+    source = ScriptedSource(4, error)
     stream = Stream(source.open)
     heard: list[Event] = []
 

@@ -17,14 +17,14 @@ from antiphon.client.sync import Client
 from antiphon.core.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
 from antiphon.core.events import OutputTextDelta
 from antiphon.core.fold import fold
-from antiphon.core.items import Message, user
-from antiphon.core.judge import judge
-from tests.asking import WAIT, eventually
-from tests.client.asking import framed
+from antiphon.core.items import Message, user_message
+from antiphon.core.judge import find_violations
+from tests.asking import WAIT, wait_until
+from tests.client.asking import encode_sse
 from tests.client.test_client import HELLO, NUMBERS
-from tests.client.test_source import ENDLESS
-from tests.core.test_rules import WAYS
-from tests.upstream import Answer, sse, upstream, whole
+from tests.client.test_source import ENDLESS_STREAM
+from tests.core.test_rules import RULE_BREAKS
+from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream, json_answer
 
 
 @pytest.fixture(params=["/v1", "/openai/v1"])
@@ -50,7 +50,7 @@ def test_a_response_is_made_kept_and_deleted(client: Client):
 def test_a_stream_is_read_in_every_way(client: Client):
     with client.stream(model="demo", input="Hi!") as stream:
         events = list(stream)
-        assert judge(events) == []
+        assert find_violations(events) == []
         assert stream.response == fold(events) == stream.final()
     assert "".join(client.stream(model="demo", input="Hi!").text) == HELLO
     assert client.stream(model="demo", input="Hi!").final().output_text == HELLO
@@ -84,7 +84,7 @@ def test_conversations_and_input_items_page_by_themselves(client: Client):
         f"Number {n}." for n in range(7)
     ]
     conversations = client.conversations
-    talk = conversations.create(items=[user("one")])
+    talk = conversations.create(items=[user_message("one")])
     (added,) = conversations.add(talk.id, "two")
     assert len(list(conversations.items(talk.id))) == 2
     assert conversations.delete_item(talk.id, str(added.id)) == conversations.retrieve(talk.id)
@@ -164,7 +164,7 @@ def test_a_closed_client_begins_anew(server: str):
 
 def test_a_client_that_its_own_thread_throws_away_ends_that_thread(server: str):
     held = [Client(f"{server}/v1")]
-    loop = held[0].portal._begun()
+    loop = held[0].portal._ensure_started()
     (thread,) = (t for t in threading.enumerate() if t.name == "antiphon-client")
     loop.call_soon_threadsafe(held.clear)
     thread.join(WAIT)
@@ -203,14 +203,14 @@ def test_it_works_in_a_child_of_its_process_and_at_the_end_of_it(server: str, pr
 
 def test_exceptions_cross_as_they_are():
     with (
-        upstream(sse(framed(WAYS["id-stable"]))) as server,
+        scripted_upstream(sse_answer(encode_sse(RULE_BREAKS["id-stable"]))) as server,
         Client(server.url, strict=True) as client,
     ):
         with pytest.raises(RemoteProtocolError, match=r"\[id-stable\]$"):
             client.stream(model="m").final()
         with pytest.raises(RequestError):
             client.create(stream=True)  # type: ignore[call-arg]
-        server.play(whole({"error": {"message": "No."}}, 400))
+        server.play(json_answer({"error": {"message": "No."}}, 400))
         with pytest.raises(UpstreamError, match=r"No\."):
             list(client.stream(model="m"))
 
@@ -233,9 +233,9 @@ def leave_the_text(client: Client) -> None:
 
 @pytest.mark.parametrize("leave", [leave_with, leave_without, leave_the_text])
 def test_leaving_early_closes_the_connection_at_once(leave: Callable[[Client], None]):
-    with upstream(ENDLESS) as server, Client(server.url) as client:
+    with scripted_upstream(ENDLESS_STREAM) as server, Client(server.url) as client:
         leave(client)
-        eventually(lambda: server.departures > 0)
+        wait_until(lambda: server.disconnects > 0)
 
 
 def interrupted_soon() -> None:
@@ -246,20 +246,20 @@ def interrupted_soon() -> None:
 
 
 def test_ctrl_c_stops_the_request():
-    with upstream(Answer(late=WAIT)) as server, Client(server.url) as client:
+    with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server, Client(server.url) as client:
         began = time.monotonic()
         interrupted_soon()
         with pytest.raises(KeyboardInterrupt):
             client.create(model="m")
         assert time.monotonic() - began < WAIT / 2
-        eventually(lambda: server.departures > 0)
-        server.play(whole({"id": "resp_0", "output": []}))
+        wait_until(lambda: server.disconnects > 0)
+        server.play(json_answer({"id": "resp_0", "output": []}))
         assert client.create(model="m").id == "resp_0"
 
 
 def test_ctrl_c_stops_a_stream():
-    with upstream(ENDLESS) as server, Client(server.url) as client:
+    with scripted_upstream(ENDLESS_STREAM) as server, Client(server.url) as client:
         interrupted_soon()
         with pytest.raises(KeyboardInterrupt):
             list(client.stream(model="m"))
-        eventually(lambda: server.departures > 0)
+        wait_until(lambda: server.disconnects > 0)

@@ -5,17 +5,17 @@ from openai.types.responses import Response, ResponseInputParam
 HELLO = "Hello from Antiphon's demo model. You said: Hello!"
 WORDS = ["Hello", " from", " Antiphon's", " demo", " model.", " You", " said:", " Hello!"]
 
-BEGIN = ["response.created", "response.in_progress"]
-OPEN = ["response.output_item.added", "response.content_part.added"]
-CLOSE = ["response.content_part.done", "response.output_item.done"]
+BEGIN_EVENTS = ["response.created", "response.in_progress"]
+OPEN_EVENTS = ["response.output_item.added", "response.content_part.added"]
+CLOSE_EVENTS = ["response.content_part.done", "response.output_item.done"]
 
 
 def text_events(words: int) -> list[str]:
     """Return the events of a message, from its opening to its closing."""
     deltas = ["response.output_text.delta"] * words
-    return [*OPEN, *deltas, "response.output_text.done", *CLOSE]
+    return [*OPEN_EVENTS, *deltas, "response.output_text.done", *CLOSE_EVENTS]
 
 
-def said_again(response: Response) -> ResponseInputParam:
+def output_as_input(response: Response) -> ResponseInputParam:
     """Return a response's output as input, the way OpenAI's guide does it."""
     return response.output  # pyright: ignore[reportReturnType] - models are dumped by the client

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.core.events import decode_event
-from antiphon.core.judge import judge
-from tests.asking import events_of
-from tests.serving import command
+from antiphon.core.judge import find_violations
+from tests.asking import parse_stream
+from tests.serving import run_command
 
 MY_AGENTS = """
 from antiphon import agent
@@ -66,7 +66,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve `my-agent` from a folder of its own, as its user would."""
     folder: Path = tmp_path_factory.mktemp("agents")
     (folder / "my_agents.py").write_text(MY_AGENTS)
-    with command("--app", "my_agents:my_agent", cwd=folder) as (address, _):
+    with run_command("--app", "my_agents:my_agent", cwd=folder) as (address, _):
         yield address
 
 
@@ -97,8 +97,8 @@ def test_basic_creation(address: str) -> None:
 
 
 def test_streaming(address: str) -> None:
-    events = events_of(run(STREAMING, address))
-    assert judge(map(decode_event, events)) == []
+    events = parse_stream(run(STREAMING, address))
+    assert find_violations(map(decode_event, events)) == []
     deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
     assert deltas == ["You", " asked:", " ", "Tell me a story"]
 

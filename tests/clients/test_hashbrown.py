@@ -12,17 +12,17 @@ import pytest
 
 from antiphon.core.content import OutputText
 from antiphon.core.items import FunctionCall, Message
-from antiphon.core.threads import assistant, merge
+from antiphon.core.threads import assistant_message, merge_messages
 from antiphon.server.settings import Settings
 from antiphon.wire.frames import Decoder, encode
-from tests.adapters.everywhere import House, house
-from tests.adapters.framing import PATH, SAVED, Json, calls_of, check, of_type, said, types
+from tests.adapters.everywhere import ProviderServers, serve_providers
+from tests.adapters.framing import PATH, SAVED, Json, call_frames, check, of_type, user_message, types
 from tests.adapters.scripts import openai
-from tests.asking import eventually
-from tests.hashbrown import chatted, done
-from tests.server.gating import Gate
-from tests.serving import serving
-from tests.upstream import Answer, sse, upstream, whole
+from tests.asking import wait_until
+from tests.hashbrown import run_chats, run_tasks
+from tests.server.gating import GatedModel
+from tests.serving import run_server
+from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream, json_answer
 
 HELLO = "Hello from Antiphon's demo model. You said: 🎵"
 TOOL = {
@@ -34,21 +34,21 @@ TOOL = {
 
 def asking(address: str, **params: Any) -> Json:
     """Return the task of asking `demo`, with what every request has."""
-    least = {"operation": "generate", "model": "demo", "system": "", "messages": [said("🎵")]}
+    least = {"operation": "generate", "model": "demo", "system": "", "messages": [user_message("🎵")]}
     return {"url": f"{address}{PATH}", "params": least | {"tools": []} | params}
 
 
 def test_an_answer_is_decoded_to_the_last_frame(server: str) -> None:
-    (frames,) = done(asking(server))
+    (frames,) = run_tasks(asking(server))
     check(frames)
     assert "".join(frame["delta"] for frame in of_type(frames, "output_text.delta")) == HELLO
     assert types(frames)[-3:] == ["response.completed", *SAVED]
 
 
 def test_a_call_and_its_result_go_there_and_back(server: str) -> None:
-    (frames,) = done(asking(server, messages=[said("USE_TOOL")], tools=[TOOL]))
+    (frames,) = run_tasks(asking(server, messages=[user_message("USE_TOOL")], tools=[TOOL]))
     check(frames)
-    (call,) = calls_of(frames)
+    (call,) = call_frames(frames)
     result = {
         "role": "tool",
         "content": {"status": "fulfilled", "value": "sunny"},
@@ -56,7 +56,7 @@ def test_a_call_and_its_result_go_there_and_back(server: str) -> None:
         "toolName": call["name"],
     }
     thread = frames[-1]["threadId"]
-    answered, shown = done(
+    answered, shown = run_tasks(
         asking(server, messages=[result], tools=[TOOL], threadId=thread),
         asking(server, operation="load-thread", messages=[], threadId=thread),
     )
@@ -67,10 +67,10 @@ def test_a_call_and_its_result_go_there_and_back(server: str) -> None:
 
 
 def test_an_error_is_the_last_frame_and_has_words(server: str) -> None:
-    unknown, wrong, broken = done(
+    unknown, wrong, broken = run_tasks(
         asking(server, model="gpt-9"),
         asking(server, messages=[{"role": "user"}]),
-        asking(server, messages=[said("FAIL")]),
+        asking(server, messages=[user_message("FAIL")]),
     )
     assert types(unknown) == types(wrong) == ["error"]
     assert unknown[0]["error"]["message"].startswith("The model 'gpt-9' does not exist.")
@@ -80,14 +80,14 @@ def test_an_error_is_the_last_frame_and_has_words(server: str) -> None:
 
 
 def test_a_bad_key_is_told_as_an_error_of_http() -> None:
-    with serving(Settings(api_key="sk-secret")) as address:
-        (refused,) = done(asking(address))
+    with run_server(Settings(api_key="sk-secret")) as address:
+        (refused,) = run_tasks(asking(address))
     assert refused["thrown"].startswith("Unauthorized (401): ")
 
 
 def test_a_frame_of_theirs_is_the_same_bytes() -> None:
     frame: Json = {"type": "thread-load-failure", "error": "é 🎵 \n"}
-    (theirs,) = done({"call": "encodeFrame", "with": [frame]})
+    (theirs,) = run_tasks({"call": "encodeFrame", "with": [frame]})
     data = bytes(theirs[str(place)] for place in range(len(theirs)))
     assert data == encode(frame)
     assert Decoder().feed(data) == [frame]
@@ -96,8 +96,8 @@ def test_a_frame_of_theirs_is_the_same_bytes() -> None:
 # --- threads ---------------------------------------------------------------------------------
 
 ALPHABET: list[Json] = [
-    said("a"),
-    said("b"),
+    user_message("a"),
+    user_message("b"),
     {"role": "assistant", "content": "a"},
     {"role": "assistant", "content": "a", "toolCalls": []},
     {"role": "tool", "content": {"status": "fulfilled", "value": 1}, "toolCallId": "c"},
@@ -113,9 +113,9 @@ def test_threads_are_merged_as_hashbrown_merges_them() -> None:
         for few in (2, 3, len(ALPHABET))
         for _ in range(300)
     ]
-    theirs = done(*[{"call": "mergeMessagesForThread", "with": pair} for pair in pairs])
-    assert [merge(*pair) for pair in pairs] == theirs
-    overlapping = [len(merge(*pair)) < len(pair[0]) + len(pair[1]) for pair in pairs]
+    theirs = run_tasks(*[{"call": "mergeMessagesForThread", "with": pair} for pair in pairs])
+    assert [merge_messages(*pair) for pair in pairs] == theirs
+    overlapping = [len(merge_messages(*pair)) < len(pair[0]) + len(pair[1]) for pair in pairs]
     assert 100 < sum(overlapping) < 800
 
 
@@ -125,10 +125,10 @@ def test_an_answer_is_kept_as_hashbrown_keeps_it(calls: int) -> None:
         FunctionCall(call_id=f"call_{n}", name="f", arguments=json.dumps({"n": n}))
         for n in range(calls)
     ]
-    kept = assistant([Message(role="assistant", content=[OutputText(text="Hi")]), *made])
+    kept = assistant_message([Message(role="assistant", content=[OutputText(text="Hi")]), *made])
     delta = {"role": "assistant", "content": "Hi", "toolCalls": kept["toolCalls"]}
     chunk = {"choices": [{"index": 0, "delta": delta, "finishReason": None}]}
-    (theirs,) = done({"call": "updateAssistantMessage", "with": [None, chunk]})
+    (theirs,) = run_tasks({"call": "updateAssistantMessage", "with": [None, chunk]})
     assert kept == theirs
 
 
@@ -137,7 +137,7 @@ def test_an_answer_is_kept_as_hashbrown_keeps_it(calls: int) -> None:
 
 def chat(address: str, *say: str, model: str = "demo", **more: Any) -> Json:
     """Have a chat; return what its user saw, after nothing was left to wait for."""
-    (saw,) = chatted({"url": f"{address}{PATH}", "model": model, "say": say} | more)
+    (saw,) = run_chats({"url": f"{address}{PATH}", "model": model, "say": say} | more)
     assert (saw["stuck"], saw["busy"]) == (None, [])
     return saw
 
@@ -160,8 +160,8 @@ def wrong(text: str) -> Json:
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[House]:
-    with house(["openai"], retries=0) as served:
+def home() -> Iterator[ProviderServers]:
+    with serve_providers(["openai"], retries=0) as served:
         yield served
 
 
@@ -169,7 +169,7 @@ def test_a_page_shows_an_answer_as_it_grows(server: str) -> None:
     saw = chat(server, "🎵")
     words = HELLO.split(" ")
     assert saw["grown"] == [" ".join(words[: count + 1]) for count in range(len(words))]
-    assert saw["messages"] == [said("🎵"), answered(HELLO)]
+    assert saw["messages"] == [user_message("🎵"), answered(HELLO)]
     assert saw["error"] is None
 
 
@@ -178,7 +178,7 @@ def test_a_page_shows_refusals_and_what_a_schema_asks_for(server: str) -> None:
     assert refused["messages"][-1] == answered("I was asked to refuse, and so I do.")
     structured = chat(server, "Oslo", structured=True)
     assert structured["messages"] == [
-        said("Oslo"),
+        user_message("Oslo"),
         answered(
             "",
         )
@@ -186,19 +186,19 @@ def test_a_page_shows_refusals_and_what_a_schema_asks_for(server: str) -> None:
     ]
 
 
-def test_a_pages_tools_run_and_the_answer_goes_on_by_itself(home: House) -> None:
+def test_a_pages_tools_run_and_the_answer_goes_on_by_itself(home: ProviderServers) -> None:
     calling = openai.stream(
         {"content": "Let me see."},
-        openai.calls(openai.begin(0, "call_1", "weather"), openai.begin(1, "call_2", "weather")),
-        openai.calls(openai.more(0, '{"city":"Os'), openai.more(1, '{"city":')),
-        openai.calls(openai.more(1, '"Rome"}'), openai.more(0, 'lo"}')),
+        openai.calls(openai.call_start(0, "call_1", "weather"), openai.call_start(1, "call_2", "weather")),
+        openai.calls(openai.call_arguments(0, '{"city":"Os'), openai.call_arguments(1, '{"city":')),
+        openai.calls(openai.call_arguments(1, '"Rome"}'), openai.call_arguments(0, 'lo"}')),
         finish="tool_calls",
     )
-    home.upstreams["openai"].play(sse(calling), sse(openai.stream({"content": "Go out."})))
+    home.upstreams["openai"].play(sse_answer(calling), sse_answer(openai.stream({"content": "Go out."})))
     saw = chat(home.address, "Well?", model="openai/m", tools=["weather"])
     assert saw["ran"] == [{"city": "Oslo"}, {"city": "Rome"}]
     assert saw["messages"] == [
-        said("Well?"),
+        user_message("Well?"),
         answered("Let me see.", ran("call_1", "Oslo"), ran("call_2", "Rome")),
         answered("Go out."),
     ]
@@ -209,7 +209,7 @@ def test_a_pages_tools_run_and_the_answer_goes_on_by_itself(home: House) -> None
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
 
 
-SLOW = whole({"error": {"message": "Slow.", "type": "tokens"}}, 429)
+SLOW = json_answer({"error": {"message": "Slow.", "type": "tokens"}}, 429)
 BEGUN = b"".join(openai.frame(openai.chunk({"content": text})) for text in ("Hel", "lo"))
 BAD = BEGUN + openai.frame({"error": {"message": "Bad.", "type": "oops"}})
 FILTERED = openai.stream({"content": "Hello"}, finish="content_filter")
@@ -219,27 +219,27 @@ FILTERED = openai.stream({"content": "Hello"}, finish="content_filter")
     ("answer", "error", "grown"),
     [
         pytest.param(SLOW, "openai: Slow.", [], id="before"),
-        pytest.param(sse(BAD), "openai: Bad.", ["Hel", "Hello"], id="within"),
-        pytest.param(sse(FILTERED), "A content filter stopped the answer.", ["Hello"], id="failed"),
+        pytest.param(sse_answer(BAD), "openai: Bad.", ["Hel", "Hello"], id="within"),
+        pytest.param(sse_answer(FILTERED), "A content filter stopped the answer.", ["Hello"], id="failed"),
     ],
 )
 def test_a_page_shows_an_error_in_its_providers_words_and_goes_on(
-    home: House, answer: Answer, error: str, grown: list[str]
+    home: ProviderServers, answer: ScriptedAnswer, error: str, grown: list[str]
 ) -> None:
     home.upstreams["openai"].play(answer)
     saw = chat(home.address, "Hi!", model="openai/m")
-    assert saw["messages"] == [said("Hi!"), wrong(error)]
+    assert saw["messages"] == [user_message("Hi!"), wrong(error)]
     assert saw["grown"] == grown
     assert saw["error"] == saw["generatingError" if grown else "sendingError"] == error
     assert len(saw["requests"]) == 1
-    home.upstreams["openai"].play(answer, sse(openai.stream({"content": "Now."})))
+    home.upstreams["openai"].play(answer, sse_answer(openai.stream({"content": "Now."})))
     saw = chat(home.address, "Hi!", "Well?", model="openai/m")
-    assert saw["messages"][1:] == [wrong(error), said("Well?"), answered("Now.")]
+    assert saw["messages"][1:] == [wrong(error), user_message("Well?"), answered("Now.")]
     assert saw["error"] is None
 
 
-def test_a_page_is_told_that_a_provider_broke_off(home: House) -> None:
-    home.upstreams["openai"].play(sse(BEGUN, cut=True))
+def test_a_page_is_told_that_a_provider_broke_off(home: ProviderServers) -> None:
+    home.upstreams["openai"].play(sse_answer(BEGUN, cut=True))
     saw = chat(home.address, "Hi!", model="openai/m")
     assert saw["grown"] == ["Hel", "Hello"]
     assert saw["error"] == saw["generatingError"]
@@ -271,11 +271,11 @@ LOADING, SAVING = (encode({"type": f"thread-{name}-start"}) for name in ("load",
 def test_a_page_does_not_wait_for_a_door_that_broke_off(
     body: bytes, error: str, messages: list[Json], cut: bool
 ) -> None:
-    with upstream(Answer(body, cut=cut)) as door:
+    with scripted_upstream(ScriptedAnswer(body, cut=cut)) as door:
         saw = chat(door.url, "Hi!")
     assert saw[error].startswith("The answer broke off")
     assert saw["error"] == saw[error]
-    assert saw["messages"] == [said("Hi!"), *(messages or [wrong(saw[error])])]
+    assert saw["messages"] == [user_message("Hi!"), *(messages or [wrong(saw[error])])]
 
 
 ERROR = encode({"type": "error", "error": {"type": "oops", "message": "Bad."}})
@@ -294,9 +294,9 @@ FAILED = encode({"type": "response.failed", "response": {"error": None}})
     ],
 )
 def test_nothing_comes_after_an_error(body: bytes, error: str, words: str) -> None:
-    with upstream(Answer(body)) as door:
+    with scripted_upstream(ScriptedAnswer(body)) as door:
         saw = chat(door.url, "Hi!")
-    assert saw["messages"] == [said("Hi!"), wrong(words)]
+    assert saw["messages"] == [user_message("Hi!"), wrong(words)]
     assert saw["error"] == saw[error] == words
     ends = [name for name in saw["frames"] if name.endswith(("error", "failure", "finish"))]
     assert ends == saw["frames"][-1:]
@@ -304,14 +304,14 @@ def test_nothing_comes_after_an_error(body: bytes, error: str, words: str) -> No
 
 
 def test_a_page_has_what_was_whole_before_a_door_broke_off() -> None:
-    with upstream(Answer(CREATED + DELTA + COMPLETED, cut=True)) as door:
+    with scripted_upstream(ScriptedAnswer(CREATED + DELTA + COMPLETED, cut=True)) as door:
         saw = chat(door.url, "Hi!")
-    assert (saw["messages"], saw["error"]) == ([said("Hi!"), answered("Hello")], None)
+    assert (saw["messages"], saw["error"]) == ([user_message("Hi!"), answered("Hello")], None)
 
 
 def test_an_empty_answer_is_told_in_hashbrowns_own_words() -> None:
     empty = encode({"type": "response.output_text.delta", "delta": ""})
-    with upstream(Answer(CREATED + empty + COMPLETED)) as door:
+    with scripted_upstream(ScriptedAnswer(CREATED + empty + COMPLETED)) as door:
         saw = chat(door.url, "Hi!")
     assert saw["error"] == "No message was generated"
 
@@ -327,7 +327,7 @@ def test_a_page_comes_back_to_its_thread(server: str) -> None:
     assert after["ran"] == []
     load, go_on = after["requests"]
     assert (load["operation"], load["messages"]) == ("load-thread", [])
-    assert (go_on["messages"], go_on["threadId"]) == ([said("Hi again!")], thread)
+    assert (go_on["messages"], go_on["threadId"]) == ([user_message("Hi again!")], thread)
     assert after["messages"][-1]["role"] == "assistant"
     assert (after["threadId"], after["error"]) == (thread, None)
 
@@ -338,7 +338,7 @@ def test_a_page_is_told_that_its_thread_is_gone(server: str) -> None:
 
 
 def test_a_page_shows_an_error_of_http_and_does_not_ask_again() -> None:
-    with serving(Settings(api_key="sk-secret")) as address:
+    with run_server(Settings(api_key="sk-secret")) as address:
         refused = chat(address, "Hi!", retries=2)
         let_in = chat(address, "🎵", key="sk-secret")
     assert refused["sendingError"].startswith("Unauthorized (401): ")
@@ -346,23 +346,23 @@ def test_a_page_shows_an_error_of_http_and_does_not_ask_again() -> None:
     assert let_in["messages"][-1] == answered(HELLO)
 
 
-def test_a_page_asks_again_after_an_error_if_it_is_to(home: House) -> None:
-    home.upstreams["openai"].play(SLOW, sse(openai.stream({"content": "Now."})))
+def test_a_page_asks_again_after_an_error_if_it_is_to(home: ProviderServers) -> None:
+    home.upstreams["openai"].play(SLOW, sse_answer(openai.stream({"content": "Now."})))
     saw = chat(home.address, "Hi!", model="openai/m", retries=1)
-    assert saw["messages"] == [said("Hi!"), wrong("openai: Slow."), answered("Now.")]
+    assert saw["messages"] == [user_message("Hi!"), wrong("openai: Slow."), answered("Now.")]
     assert len(saw["requests"]) == 2
 
 
-def test_a_user_who_stops_an_answer_stops_the_model(gate: Gate) -> None:
-    with serving(Settings(agents=(gate.agent,))) as address:
+def test_a_user_who_stops_an_answer_stops_the_model(gate: GatedModel) -> None:
+    with run_server(Settings(agents=(gate.agent,))) as address:
         saw = chat(address, "Well", model="gate", stop="Well", retries=1)
-        eventually(lambda: len(gate.turns) == 1 and gate.running == 0)
+        wait_until(lambda: len(gate.turns) == 1 and gate.running == 0)
     assert (saw["grown"], saw["error"], len(saw["requests"])) == (["Well"], None, 1)
     assert saw["frames"] == ["generation-start", "generation-chunk"]
 
 
 def test_a_user_may_stop_before_there_is_an_answer() -> None:
-    with upstream(Answer(late=60)) as door:
+    with scripted_upstream(ScriptedAnswer(delay=60)) as door:
         saw = chat(door.url, "Hi!", stop="", retries=1)
-    assert (saw["messages"], saw["error"]) == ([said("Hi!")], None)
+    assert (saw["messages"], saw["error"]) == ([user_message("Hi!")], None)
     assert len(saw["requests"]) == 1

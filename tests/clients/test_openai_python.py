@@ -17,7 +17,7 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel
 
-from tests.clients.saying import BEGIN, HELLO, WORDS, said_again, text_events
+from tests.clients.saying import BEGIN_EVENTS, HELLO, WORDS, output_as_input, text_events
 
 
 class City(BaseModel):
@@ -48,7 +48,7 @@ def test_create_streams_every_event_in_order(client: OpenAI) -> None:
     with client.responses.create(model="demo", input="Hello!", stream=True) as stream:
         events = list(stream)
     assert [event.type for event in events] == [
-        *BEGIN,
+        *BEGIN_EVENTS,
         *text_events(len(WORDS)),
         "response.completed",
     ]
@@ -77,7 +77,7 @@ def test_a_conversation_may_be_sent_as_messages(client: OpenAI) -> None:
     said: ResponseInputParam = [
         {"role": "developer", "content": "Be kind."},
         {"role": "user", "content": "My name is Alice."},
-        *said_again(first),
+        *output_as_input(first),
         {"role": "user", "content": [{"type": "input_text", "text": "Who am I?"}]},
     ]
     answer = client.responses.create(model="demo", input=said)
@@ -116,7 +116,7 @@ def completed(event: object) -> Response:
 def test_reasoning_can_be_sent_back(client: OpenAI) -> None:
     first = client.responses.create(model="demo", input="Hello!", reasoning={"effort": "high"})
     assert [item.type for item in first.output] == ["reasoning", "message"]
-    said: ResponseInputParam = [*said_again(first), {"role": "user", "content": "And now?"}]
+    said: ResponseInputParam = [*output_as_input(first), {"role": "user", "content": "And now?"}]
     assert client.responses.create(model="demo", input=said).status == "completed"
 
 
@@ -235,7 +235,7 @@ async def test_async_create(async_client: AsyncOpenAI) -> None:
     stream = await async_client.responses.create(model="demo", input="Hello!", stream=True)
     async with stream:
         types = [event.type async for event in stream]
-    assert types == [*BEGIN, *text_events(len(WORDS)), "response.completed"]
+    assert types == [*BEGIN_EVENTS, *text_events(len(WORDS)), "response.completed"]
 
 
 @pytest.mark.anyio

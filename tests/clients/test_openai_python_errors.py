@@ -10,7 +10,7 @@ from openai import (
     OpenAI,
 )
 
-from tests.clients.saying import BEGIN, text_events
+from tests.clients.saying import BEGIN_EVENTS, text_events
 
 
 def test_a_failing_model_is_a_server_error(client: OpenAI) -> None:
@@ -25,7 +25,7 @@ def test_a_failing_stream_ends_with_response_failed_at_the_openai_door(openai: O
     with openai.responses.create(model="demo", input="FAIL", stream=True) as stream:
         events = list(stream)
     types = [event.type for event in events]
-    assert types == [*BEGIN, *text_events(4), "response.failed"]
+    assert types == [*BEGIN_EVENTS, *text_events(4), "response.failed"]
     last = events[-1]
     assert last.type == "response.failed"
     assert last.response.status == "failed"

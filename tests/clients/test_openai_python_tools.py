@@ -13,7 +13,7 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel
 
-from tests.clients.saying import BEGIN, HELLO, said_again
+from tests.clients.saying import BEGIN_EVENTS, HELLO, output_as_input
 
 
 class GetWeather(BaseModel):
@@ -58,7 +58,7 @@ def test_a_tool_is_called_and_its_output_answered(client: OpenAI) -> None:
         model="demo",
         input=[
             *asked,
-            *said_again(first),
+            *output_as_input(first),
             {"type": "function_call_output", "call_id": call.call_id, "output": "Snow, -3 °C"},
         ],
         tools=[WEATHER],
@@ -78,7 +78,7 @@ def test_a_streamed_call_gives_its_arguments_in_pieces(client: OpenAI) -> None:
         (call,) = stream.get_final_response().output
     assert len(pieces) > 1
     assert types == [
-        *BEGIN,
+        *BEGIN_EVENTS,
         "response.output_item.added",
         *["response.function_call_arguments.delta"] * len(pieces),
         "response.function_call_arguments.done",
@@ -102,7 +102,7 @@ def test_every_tool_is_called_in_parallel(client: OpenAI) -> None:
     ]
     answer = client.responses.create(
         model="demo",
-        input=[{"role": "user", "content": "USE_TOOLS"}, *said_again(final), *outputs],
+        input=[{"role": "user", "content": "USE_TOOLS"}, *output_as_input(final), *outputs],
         tools=[WEATHER, CLOCK],
     )
     assert answer.output_text == "get_weather says: GET_WEATHER\nread_clock says: READ_CLOCK"

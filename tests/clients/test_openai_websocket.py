@@ -18,8 +18,8 @@ from agents import (
     set_tracing_disabled,
 )
 from antiphon.server.settings import Settings
-from tests.clients.saying import BEGIN, HELLO, WORDS, text_events
-from tests.serving import serving
+from tests.clients.saying import BEGIN_EVENTS, HELLO, WORDS, text_events
+from tests.serving import run_server
 
 set_tracing_disabled(True)
 
@@ -49,7 +49,7 @@ def test_a_turn_has_the_events_of_a_stream(client: OpenAI) -> None:
         connection.response.create(model="demo", input="Hello!")
         events = rest(connection)
     assert [event.type for event in events] == [
-        *BEGIN,
+        *BEGIN_EVENTS,
         *text_events(len(WORDS)),
         "response.completed",
     ]
@@ -127,7 +127,7 @@ def test_a_client_whose_time_is_over_connects_again() -> None:
         connection.response.create(model="demo", input="Hello!")  # kept until it is connected
 
     with (
-        serving(Settings(socket_seconds=0.5)) as address,
+        run_server(Settings(socket_seconds=0.5)) as address,
         OpenAI(base_url=f"{address}/openai/v1", api_key="none") as client,
         client.responses.connect(on_reconnecting=reconnecting, initial_delay=0.01) as connection,
     ):

@@ -11,7 +11,7 @@ from antiphon.core import parts
 from antiphon.core.parts import Part
 from antiphon.core.value import encode
 from antiphon.server.settings import Settings
-from tests.serving import serving
+from tests.serving import run_server
 
 looked: list[str] = []
 
@@ -52,7 +52,7 @@ async def coder(turn: Turn) -> str:
 @pytest.fixture(scope="module")
 def house() -> Iterator[str]:
     """Serve both."""
-    with serving(Settings(agents=(planner,))) as address:
+    with run_server(Settings(agents=(planner,))) as address:
         yield address
 
 

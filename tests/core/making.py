@@ -6,9 +6,9 @@ from functools import partial
 
 import msgspec
 
-from antiphon.core.content import Content, OutputText, ReasoningText, Refusal, SummaryText
+from antiphon.core.content import Content, OutputText, ReasoningText, RefusalContent, SummaryText
 from antiphon.core.events import (
-    TERMINAL,
+    TERMINAL_EVENTS,
     ContentPartAdded,
     ContentPartDone,
     Event,
@@ -31,8 +31,8 @@ from antiphon.core.events import (
     ResponseIncomplete,
     ResponseInProgress,
 )
-from antiphon.core.items import FunctionCall, Item, Message, Status
-from antiphon.core.manner import Manner
+from antiphon.core.items import FunctionCall, Item, Message, ItemStatus
+from antiphon.core.manner import SynthOptions
 from antiphon.core.parts import Part
 from antiphon.core.response import IncompleteDetails, Response
 from antiphon.core.synth import Synth
@@ -53,117 +53,117 @@ def counting_ids() -> Callable[[str], str]:
     return next_id
 
 
-def begun(**changes: object) -> Response:
+def make_response(**changes: object) -> Response:
     """Make the response that every stream here tells of."""
     fields: dict[str, object] = {"id": "resp_0", "created_at": NOW, "model": "m", **changes}
     return Response(**fields)  # pyright: ignore[reportArgumentType]
 
 
-def synth(response: Response | None = None, **options: object) -> Synth:
+def make_synth(response: Response | None = None, **options: object) -> Synth:
     """Make a synthesizer whose every value is known beforehand."""
     return Synth(
-        response or begun(),
+        response or make_response(),
         ids=counting_ids(),
         clock=lambda: float(LATER),
-        manner=Manner(**options),  # pyright: ignore[reportArgumentType]
+        options=SynthOptions(**options),  # pyright: ignore[reportArgumentType]
     )
 
 
-def stream(*parts: Part, response: Response | None = None, **options: object) -> list[Event]:
+def synthesize(*parts: Part, response: Response | None = None, **options: object) -> list[Event]:
     """Return the whole stream that some parts become."""
-    return stream_of(parts, synth(response, **options))
+    return synthesize_with(parts, make_synth(response, **options))
 
 
-def stream_of(parts: Iterable[Part], made: Synth) -> list[Event]:
+def synthesize_with(parts: Iterable[Part], synth: Synth) -> list[Event]:
     """Return the whole stream that a synthesizer makes of some parts."""
-    events = made.start()
+    events = synth.start()
     for part in parts:
-        if made.ended:
+        if synth.ended:
             break
-        events += made.feed(part)
-    return events + made.end()
+        events += synth.feed(part)
+    return events + synth.end()
 
 
-def ending(events: list[Event]) -> Response:
+def final_response(events: list[Event]) -> Response:
     """Return the response that a whole stream ends with."""
     last = events[-1]
-    assert isinstance(last, TERMINAL)
+    assert isinstance(last, TERMINAL_EVENTS)
     return last.response
 
 
-def jsoned(value: object) -> object:
+def to_json(value: object) -> object:
     """Return a value as a client reads it."""
     return msgspec.json.decode(encode(value))
 
 
-def types(events: Iterable[Event]) -> list[str]:
+def event_types(events: Iterable[Event]) -> list[str]:
     """Return only the names of some events."""
     return [event.type for event in events]
 
 
 # --- streams as they should be ----------------------------------------------------------------
 
-Step = Callable[..., Event]
+EventBuilder = Callable[..., Event]
 """An event that lacks only its number."""
 
 
-def numbered(*steps: Step | list[Step]) -> list[Event]:
+def number_events(*steps: EventBuilder | list[EventBuilder]) -> list[Event]:
     """Give each step its place."""
     flat = [step for entry in steps for step in (entry if isinstance(entry, list) else [entry])]
     return [step(sequence_number=number) for number, step in enumerate(flat)]
 
 
-def beginning(**changes: object) -> list[Step]:
+def start_events(**changes: object) -> list[EventBuilder]:
     """Return how every response here begins."""
-    response = begun(**changes)
+    response = make_response(**changes)
     return [
         partial(ResponseCreated, response=response),
         partial(ResponseInProgress, response=response),
     ]
 
 
-def ended(*output: Item, status: str = "completed", **changes: object) -> Response:
+def make_final_response(*output: Item, status: str = "completed", **changes: object) -> Response:
     """Return the response that a stream here ends with."""
-    return begun(output=list(output), status=status, completed_at=LATER, **changes)
+    return make_response(output=list(output), status=status, completed_at=LATER, **changes)
 
 
-def completed(*output: Item, **changes: object) -> Step:
+def completed_event(*output: Item, **changes: object) -> EventBuilder:
     """Return how a good response ends."""
-    response = begun(output=list(output), status="completed", completed_at=LATER, **changes)
+    response = make_response(output=list(output), status="completed", completed_at=LATER, **changes)
     return partial(ResponseCompleted, response=response)
 
 
-def incomplete(reason: str, *output: Item, status: str = "incomplete") -> Step:
+def incomplete_event(reason: str, *output: Item, status: str = "incomplete") -> EventBuilder:
     """Return how a response ends that was stopped."""
     details = IncompleteDetails(reason=reason)
-    response = ended(*output, status=status, incomplete_details=details)
+    response = make_final_response(*output, status=status, incomplete_details=details)
     return partial(ResponseIncomplete, response=response)
 
 
-def message(id: str, *texts: str, status: str = "completed", **changes: object) -> Message:
+def make_message(id: str, *texts: str, status: str = "completed", **changes: object) -> Message:
     """Make a message of the model's."""
     content: list[Content] = [OutputText(text=text) for text in texts]
     return Message(id=id, role="assistant", status=status, content=content, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def call(
-    id: str, name: str, arguments: str, call_id: str, status: Status = "completed"
+def make_call(
+    id: str, name: str, arguments: str, call_id: str, status: ItemStatus = "completed"
 ) -> FunctionCall:
     """Make a call of the model's."""
     return FunctionCall(id=id, call_id=call_id, name=name, arguments=arguments, status=status)
 
 
-def added(index: int, item: Item) -> Step:
+def item_added(index: int, item: Item) -> EventBuilder:
     """Return an item's first event."""
     return partial(OutputItemAdded, output_index=index, item=item)
 
 
-def done(index: int, item: Item) -> Step:
+def item_done(index: int, item: Item) -> EventBuilder:
     """Return an item's last event."""
     return partial(OutputItemDone, output_index=index, item=item)
 
 
-def text_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
+def text_part_events(id: str, index: int, part: int, *deltas: str) -> list[EventBuilder]:
     """Return the events of a message's text, from part added to part done."""
     place = {"item_id": id, "output_index": index, "content_index": part}
     text = "".join(deltas)
@@ -175,19 +175,19 @@ def text_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
     ]
 
 
-def refusal_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
+def refusal_part_events(id: str, index: int, part: int, *deltas: str) -> list[EventBuilder]:
     """Return the events of a refusal, from part added to part done."""
     place = {"item_id": id, "output_index": index, "content_index": part}
     text = "".join(deltas)
     return [
-        partial(ContentPartAdded, **place, part=Refusal(refusal="")),
+        partial(ContentPartAdded, **place, part=RefusalContent(refusal="")),
         *(partial(RefusalDelta, **place, delta=delta) for delta in deltas),
         partial(RefusalDone, **place, refusal=text),
-        partial(ContentPartDone, **place, part=Refusal(refusal=text)),
+        partial(ContentPartDone, **place, part=RefusalContent(refusal=text)),
     ]
 
 
-def raw_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
+def reasoning_part_events(id: str, index: int, part: int, *deltas: str) -> list[EventBuilder]:
     """Return the events of raw reasoning, from part added to part done."""
     place = {"item_id": id, "output_index": index, "content_index": part}
     text = "".join(deltas)
@@ -199,7 +199,7 @@ def raw_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
     ]
 
 
-def summary_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
+def summary_part_events(id: str, index: int, part: int, *deltas: str) -> list[EventBuilder]:
     """Return the events of a summary's part, from part added to part done."""
     place = {"item_id": id, "output_index": index, "summary_index": part}
     text = "".join(deltas)
@@ -211,24 +211,24 @@ def summary_part(id: str, index: int, part: int, *deltas: str) -> list[Step]:
     ]
 
 
-def said(id: str, index: int, *deltas: str, status: str = "completed") -> list[Step]:
+def message_events(id: str, index: int, *deltas: str, status: str = "completed") -> list[EventBuilder]:
     """Return the whole life of a message with one text."""
     return [
-        added(index, message(id, status="in_progress")),
-        *text_part(id, index, 0, *deltas),
-        done(index, message(id, "".join(deltas), status=status)),
+        item_added(index, make_message(id, status="in_progress")),
+        *text_part_events(id, index, 0, *deltas),
+        item_done(index, make_message(id, "".join(deltas), status=status)),
     ]
 
 
-def argument(id: str, index: int, delta: str) -> Step:
+def arguments_delta(id: str, index: int, delta: str) -> EventBuilder:
     """Return one delta of a call's arguments."""
     return partial(FunctionCallArgumentsDelta, item_id=id, output_index=index, delta=delta)
 
 
-def called(index: int, item: FunctionCall) -> list[Step]:
+def call_end_events(index: int, item: FunctionCall) -> list[EventBuilder]:
     """Return the end of a call."""
     place = {"item_id": str(item.id), "output_index": index}
     return [
         partial(FunctionCallArgumentsDone, **place, arguments=item.arguments),
-        done(index, item),
+        item_done(index, item),
     ]

@@ -8,11 +8,11 @@ from antiphon.core.errors import ErrorPayload
 from antiphon.core.parts import Part
 
 KEYS = st.sampled_from([0, 1, 2, "a"])
-PIECES = st.integers(0, 2)
+PART_INDEXES = st.integers(0, 2)
 TEXTS = st.sampled_from(
     ["", "a", "Hello, ", "wörld", "🎵", "\ud83c", "\udfb5", "\ud83cx", "line\nline", "\0", '"\\']
 ) | st.text(st.characters(), max_size=4)  # `characters()` leaves nothing out, surrogates included
-WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4)
+NONEMPTY_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4)
 PHASES = st.sampled_from([None, None, None, "commentary", "final_answer"])
 LOGPROBS = st.builds(
     LogProb,
@@ -40,7 +40,7 @@ CONTENTS = st.one_of(
         logprobs=st.lists(LOGPROBS, min_size=1, max_size=2),
     ),
     st.builds(OutputText, text=TEXTS),
-    st.builds(content.Refusal, refusal=TEXTS),
+    st.builds(content.RefusalContent, refusal=TEXTS),
 )
 STATUSES = st.sampled_from(["in_progress", "completed", "incomplete"])
 
@@ -57,7 +57,7 @@ ITEMS = st.one_of(
         id=st.just("theirs"),
         summary=st.lists(st.builds(SummaryText, text=TEXTS), max_size=2),
         content=st.lists(st.builds(ReasoningText, text=TEXTS), max_size=2),
-        encrypted_content=WORDS,
+        encrypted_content=NONEMPTY_TEXTS,
     ),
     st.builds(items.Reasoning),
     st.builds(
@@ -71,10 +71,10 @@ ITEMS = st.one_of(
     st.builds(
         items.FunctionCallOutput,
         call_id=st.just("call_x"),
-        output=WORDS | st.lists(st.builds(content.InputText, text=WORDS), max_size=2),
+        output=NONEMPTY_TEXTS | st.lists(st.builds(content.InputText, text=NONEMPTY_TEXTS), max_size=2),
         status=STATUSES,
     ),
-    st.builds(items.Compaction, encrypted_content=WORDS),
+    st.builds(items.Compaction, encrypted_content=NONEMPTY_TEXTS),
     st.builds(
         items.ExtensionItem,
         type=st.just("acme:search_call"),
@@ -90,12 +90,12 @@ PARTS: st.SearchStrategy[Part] = st.one_of(
         parts.Text,
         TEXTS,
         KEYS,
-        PIECES,
+        PART_INDEXES,
         st.none() | st.lists(LOGPROBS, max_size=2),
         PHASES,
     ),
-    st.builds(parts.Refusal, TEXTS, KEYS, PIECES),
-    st.builds(parts.Reasoning, TEXTS, KEYS, PIECES, TEXTS, st.none() | WORDS),
+    st.builds(parts.Refusal, TEXTS, KEYS, PART_INDEXES),
+    st.builds(parts.Reasoning, TEXTS, KEYS, PART_INDEXES, TEXTS, st.none() | NONEMPTY_TEXTS),
     st.builds(
         parts.Call,
         KEYS,
@@ -104,7 +104,7 @@ PARTS: st.SearchStrategy[Part] = st.one_of(
         st.sampled_from(["", "", "call_x", "call_y", "long" * 20]),
         st.booleans(),
     ),
-    st.builds(parts.Annotation, ANNOTATIONS, KEYS, PIECES),
+    st.builds(parts.Annotation, ANNOTATIONS, KEYS, PART_INDEXES),
     st.builds(parts.Whole, ITEMS),
     st.builds(
         parts.Extension,
@@ -112,19 +112,19 @@ PARTS: st.SearchStrategy[Part] = st.one_of(
         st.sampled_from([{}, {"n": 1}, {"sequence_number": 99, "type": "other"}]),
     ),
     st.builds(parts.Usage, COUNTS, COUNTS, COUNTS, COUNTS),
-    st.builds(parts.Warn, WORDS, WORDS, st.none() | WORDS),
+    st.builds(parts.Warn, NONEMPTY_TEXTS, NONEMPTY_TEXTS, st.none() | NONEMPTY_TEXTS),
 )
 
 FINISHES = st.builds(
     parts.Finish,
     st.sampled_from(["stop", "tool_calls", "length", "content_filter", "cancelled"]),
-    st.none() | WORDS,
+    st.none() | NONEMPTY_TEXTS,
 )
 FAILURES = st.builds(
     parts.Failure,
     st.builds(
         ErrorPayload,
-        message=WORDS,
+        message=NONEMPTY_TEXTS,
         type=st.sampled_from(["server_error", "model_error"]),
         code=st.none() | st.just("overloaded"),
     ),

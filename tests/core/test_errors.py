@@ -3,7 +3,7 @@ from typing import get_args
 import pytest
 
 from antiphon.core.errors import (
-    STATUS,
+    HTTP_STATUS,
     AntiphonError,
     ErrorCode,
     ErrorPayload,
@@ -16,13 +16,13 @@ from antiphon.core.errors import (
     UpstreamError,
 )
 from antiphon.core.request import Request
-from antiphon.core.value import ShapeError, decode
-from tests.core.making import jsoned
+from antiphon.core.value import InvalidValueError, decode
+from tests.core.making import to_json
 
 
 def test_an_error_blames_a_parameter_and_has_a_code():
     error = ErrorPayload.invalid_param("model", "Model not found").with_code("invalid_model")
-    assert jsoned(error) == {
+    assert to_json(error) == {
         "message": "Model not found",
         "type": "invalid_request",
         "param": "model",
@@ -52,7 +52,7 @@ def test_every_type_of_error_has_its_status(type: ErrorType, status: int):
 
 
 def test_the_types_and_codes_are_all_there():
-    assert set(get_args(ErrorType)) == set(STATUS)
+    assert set(get_args(ErrorType)) == set(HTTP_STATUS)
     assert get_args(ErrorCode) == (
         "invalid_api_key",
         "insufficient_quota",
@@ -86,9 +86,9 @@ def test_the_types_and_codes_are_all_there():
 def test_a_wrong_shape_becomes_the_callers_error(
     raw: object, message: str, param: str | None, code: str
 ):
-    with pytest.raises(ShapeError) as caught:
+    with pytest.raises(InvalidValueError) as caught:
         decode(Request, raw)
-    error = RequestError.of_shape(caught.value)
+    error = RequestError.from_invalid_value(caught.value)
     assert str(error) == message
     assert error.payload == ErrorPayload(
         message=message, type="invalid_request", param=param, code=code

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from antiphon.core.example import Unsatisfiable, example, topic
-from antiphon.core.schema import SHAPES
+from antiphon.core.schema import KEYWORD_VALUES
 
 STRING = {"type": "string"}
 WEATHER = "What's the weather in San Francisco?"
@@ -368,7 +368,7 @@ def test_an_example_of_schemas_that_hold_together_is_valid_if_there_is_one(
         assert_valid(example(schema), schema)
 
 
-keywords = st.sampled_from([*SHAPES, "$ref", "$defs", "anyOf", "oneOf", "allOf", "not", "a"])
+keywords = st.sampled_from([*KEYWORD_VALUES, "$ref", "$defs", "anyOf", "oneOf", "allOf", "not", "a"])
 words = st.sampled_from(
     ["string", "object", "array", "integer", "#", "#/$defs/a", "a", "date", "(a+)+"]
 )

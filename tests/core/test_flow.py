@@ -9,35 +9,35 @@ from antiphon.core.errors import LocalProtocolError
 from antiphon.core.events import Event
 from antiphon.core.parts import Annotation, Call, Finish, Part, Reasoning, Refusal, Text, Usage
 from antiphon.core.synth import Synth
-from tests.core.making import stream, synth
-from tests.core.strategies import PARTS, WORDS
-from tests.core.test_synth import NOTE
+from tests.core.making import synthesize, make_synth
+from tests.core.strategies import PARTS, NONEMPTY_TEXTS
+from tests.core.test_synth import CITATION
 
-TURNS = st.lists(PARTS | st.lists(WORDS, min_size=1, max_size=3), max_size=12)
+STEPS = st.lists(PARTS | st.lists(NONEMPTY_TEXTS, min_size=1, max_size=3), max_size=12)
 
 
-def going_on(made: Synth, said: list[str]) -> list[Event]:
+def feed_texts(synth: Synth, texts: list[str]) -> list[Event]:
     """Have words told past the parts if they can be, and else as parts."""
-    flow = made.flow()
+    flow = synth.text_fast_path()
     if flow is None:
-        return made.feed_all(map(Text, said))
-    first = flow.add(said)
+        return synth.feed_all(map(Text, texts))
+    first = flow.append(texts)
     return [
-        replace(flow.delta, sequence_number=number, delta=words)
-        for number, words in enumerate(said, first)
+        replace(flow.delta_template, sequence_number=number, delta=words)
+        for number, words in enumerate(texts, first)
     ]
 
 
-@given(TURNS)
+@given(STEPS)
 def test_a_stream_is_the_same_whichever_way_words_take(turns: list[Part | list[str]]):
-    plain, swift = synth(), synth()
+    plain, swift = make_synth(), make_synth()
     told, told_swiftly = plain.start(), swift.start()
     for turn in turns:
         if plain.ended:
             break
         if isinstance(turn, list):
             told += plain.feed_all(map(Text, turn))
-            told_swiftly += going_on(swift, turn)
+            told_swiftly += feed_texts(swift, turn)
         else:
             told += plain.feed(turn)
             told_swiftly += swift.feed(turn)
@@ -49,10 +49,10 @@ def test_a_stream_is_the_same_whichever_way_words_take(turns: list[Part | list[s
 
 
 def test_words_are_numbered_and_folded():
-    made = synth()
+    made = make_synth()
     told = made.start() + made.feed(Text("a"))
-    told += going_on(made, ["b", "c"]) + going_on(made, ["d"]) + made.end()
-    assert told == stream(*map(Text, "abcd"))
+    told += feed_texts(made, ["b", "c"]) + feed_texts(made, ["d"]) + made.end()
+    assert told == synthesize(*map(Text, "abcd"))
 
 
 @pytest.mark.parametrize(
@@ -67,57 +67,57 @@ def test_words_are_numbered_and_folded():
     ],
 )
 def test_nothing_is_added_to_a_text_that_was_not_the_last_to_grow(last: Part):
-    made = synth()
+    made = make_synth()
     made.start()
     made.feed(Text("a"))
     made.feed(last)
-    assert made.flow() is None
+    assert made.text_fast_path() is None
 
 
 def test_what_says_no_words_is_no_other_text():
-    made = synth()
+    made = make_synth()
     made.start()
-    made.feed_all((Text("a"), Usage(1, 2), Annotation(NOTE)))
-    assert made.flow() is not None
+    made.feed_all((Text("a"), Usage(1, 2), Annotation(CITATION)))
+    assert made.text_fast_path() is not None
 
 
 def test_nothing_is_added_before_a_text_has_begun_or_after_the_end():
-    made = synth()
+    made = make_synth()
     made.start()
-    assert made.flow() is None
+    assert made.text_fast_path() is None
     made.feed(Text("a"))
     made.feed(Finish("stop"))
     made.end()
-    assert made.flow() is None
+    assert made.text_fast_path() is None
 
 
 def test_a_flow_is_the_same_while_its_text_grows():
-    made = synth()
+    made = make_synth()
     made.start()
     made.feed(Text("a"))
-    flow = made.flow()
+    flow = made.text_fast_path()
     made.feed(Text('"'))
-    assert made.flow() is flow
+    assert made.text_fast_path() is flow
 
 
 @pytest.mark.parametrize("part", [Text("b"), Refusal("No."), Usage(1, 2)])
 def test_a_flow_ends_with_the_next_part(part: Part):
-    made = synth()
+    made = make_synth()
     made.start()
     made.feed(Text("a"))
-    flow = made.flow()
+    flow = made.text_fast_path()
     assert flow
     made.feed(part)
     with pytest.raises(LocalProtocolError, match="after something else was said"):
-        flow.add(["c"])
+        flow.append(["c"])
 
 
 def test_a_flow_ends_with_the_response():
-    made = synth()
+    made = make_synth()
     made.start()
     made.feed(Text("a"))
-    flow = made.flow()
+    flow = made.text_fast_path()
     assert flow
     made.end()
     with pytest.raises(LocalProtocolError, match="after something else was said"):
-        flow.add(["b"])
+        flow.append(["b"])

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.content import OutputText, Refusal
+from antiphon.core.content import OutputText, RefusalContent
 from antiphon.core.errors import ErrorPayload, RemoteProtocolError
 from antiphon.core.events import (
     ContentPartAdded,
     ContentPartDone,
-    Error,
+    ErrorEvent,
     Event,
     ExtensionEvent,
     FunctionCallArgumentsDelta,
@@ -27,29 +27,29 @@ from antiphon.core.events import (
 from antiphon.core.fold import fold
 from antiphon.core.items import FunctionCallOutput
 from antiphon.core.parts import Annotation, Call, Reasoning, Text
-from tests.core.making import begun, call, ending, message, stream, synth
-from tests.core.test_synth import NOTE
+from tests.core.making import make_response, make_call, final_response, make_message, synthesize, make_synth
+from tests.core.test_synth import CITATION
 
 PLACE: dict[str, Any] = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
 
 
-def at(**changes: int) -> dict[str, Any]:
+def location(**changes: int) -> dict[str, Any]:
     """Return another place."""
     return PLACE | changes
 
 
 def test_a_stream_folds_to_its_own_ending():
-    events = stream(Reasoning("Hmm"), Text("Hi"), Annotation(NOTE), Call(0, "f", "{}", "x"))
-    assert fold(events) == ending(events)
+    events = synthesize(Reasoning("Hmm"), Text("Hi"), Annotation(CITATION), Call(0, "f", "{}", "x"))
+    assert fold(events) == final_response(events)
 
 
 def test_a_stream_without_its_ending_folds_to_the_same_output():
-    events = stream(Reasoning("Hmm"), Text("Hi"), Annotation(NOTE), Call(0, "f", "{}", "x"))
-    assert fold(events[:-1]) == begun(output=ending(events).output)
+    events = synthesize(Reasoning("Hmm"), Text("Hi"), Annotation(CITATION), Call(0, "f", "{}", "x"))
+    assert fold(events[:-1]) == make_response(output=final_response(events).output)
 
 
 def test_a_prefix_folds_to_what_was_said_so_far():
-    texts = [fold(events).output_text for events in prefixes(stream(Text("He"), Text("llo")))]
+    texts = [fold(events).output_text for events in prefixes(synthesize(Text("He"), Text("llo")))]
     assert texts == ["", "", "", "", "He", "Hello", "Hello", "Hello", "Hello", "Hello"]
 
 
@@ -59,18 +59,18 @@ def prefixes(events: list[Event]) -> list[list[Event]]:
 
 
 def test_arguments_grow_too():
-    events = stream(Call(0, "f", '{"a"', "x"), Call(0, arguments=":1}"))
+    events = synthesize(Call(0, "f", '{"a"', "x"), Call(0, arguments=":1}"))
     assert [fold(some).output for some in prefixes(events)[2:5]] == [
-        [call("fc_0", "f", "", "x", "in_progress")],
-        [call("fc_0", "f", '{"a"', "x", "in_progress")],
-        [call("fc_0", "f", '{"a":1}', "x", "in_progress")],
+        [make_call("fc_0", "f", "", "x", "in_progress")],
+        [make_call("fc_0", "f", '{"a"', "x", "in_progress")],
+        [make_call("fc_0", "f", '{"a":1}', "x", "in_progress")],
     ]
 
 
 def test_what_is_done_wins_over_what_was_said_before():
     opened = [
-        ResponseCreated(sequence_number=0, response=begun()),
-        OutputItemAdded(sequence_number=1, output_index=0, item=message("msg_0")),
+        ResponseCreated(sequence_number=0, response=make_response()),
+        OutputItemAdded(sequence_number=1, output_index=0, item=make_message("msg_0")),
         ContentPartAdded(sequence_number=2, **PLACE, part=OutputText(text="")),
         OutputTextDelta(sequence_number=3, **PLACE, delta="draft"),
     ]
@@ -81,16 +81,16 @@ def test_what_is_done_wins_over_what_was_said_before():
             [OutputTextDone(sequence_number=4, **PLACE, text="text")],
             [OutputTextDone(sequence_number=4, **PLACE, text="")],
             [ContentPartDone(sequence_number=4, **PLACE, part=OutputText(text="part"))],
-            [OutputItemDone(sequence_number=4, output_index=0, item=message("msg_0", "item"))],
+            [OutputItemDone(sequence_number=4, output_index=0, item=make_message("msg_0", "item"))],
         )
     ]
     assert texts == ["draft", "text", "", "part", "item"]
 
 
 def test_done_arguments_win_over_what_was_said_before():
-    begun_call = call("fc_0", "f", "", "x", "in_progress")
+    begun_call = make_call("fc_0", "f", "", "x", "in_progress")
     events: list[Event] = [
-        ResponseCreated(sequence_number=0, response=begun()),
+        ResponseCreated(sequence_number=0, response=make_response()),
         OutputItemAdded(sequence_number=1, output_index=0, item=begun_call),
         FunctionCallArgumentsDelta(sequence_number=2, item_id="fc_0", output_index=0, delta="{"),
         FunctionCallArgumentsDone(
@@ -101,55 +101,55 @@ def test_done_arguments_win_over_what_was_said_before():
 
 
 def test_a_part_may_begin_with_text_and_notes():
-    part = OutputText(text="Hel", annotations=[NOTE])
+    part = OutputText(text="Hel", annotations=[CITATION])
     events: list[Event] = [
-        ResponseCreated(sequence_number=0, response=begun()),
-        OutputItemAdded(sequence_number=1, output_index=0, item=message("msg_0")),
+        ResponseCreated(sequence_number=0, response=make_response()),
+        OutputItemAdded(sequence_number=1, output_index=0, item=make_message("msg_0")),
         ContentPartAdded(sequence_number=2, **PLACE, part=part),
         OutputTextDelta(sequence_number=3, **PLACE, delta="lo"),
-        OutputTextAnnotationAdded(sequence_number=4, **PLACE, annotation_index=1, annotation=NOTE),
+        OutputTextAnnotationAdded(sequence_number=4, **PLACE, annotation_index=1, annotation=CITATION),
     ]
-    noted = OutputText(text="Hello", annotations=[NOTE, NOTE])
-    assert fold(events).output == [replace(message("msg_0"), content=[noted])]
+    noted = OutputText(text="Hello", annotations=[CITATION, CITATION])
+    assert fold(events).output == [replace(make_message("msg_0"), content=[noted])]
 
 
 def test_parts_are_placed_by_their_index_in_whatever_order_they_come():
     events: list[Event] = [
-        ResponseCreated(sequence_number=0, response=begun()),
-        OutputItemAdded(sequence_number=1, output_index=0, item=message("msg_0")),
-        ContentPartAdded(sequence_number=2, **at(content_index=1), part=Refusal(refusal="No")),
+        ResponseCreated(sequence_number=0, response=make_response()),
+        OutputItemAdded(sequence_number=1, output_index=0, item=make_message("msg_0")),
+        ContentPartAdded(sequence_number=2, **location(content_index=1), part=RefusalContent(refusal="No")),
         ContentPartAdded(sequence_number=3, **PLACE, part=OutputText(text="Hi")),
     ]
-    parts = [OutputText(text="Hi"), Refusal(refusal="No")]
-    assert fold(events).output == [replace(message("msg_0"), content=parts)]
+    parts = [OutputText(text="Hi"), RefusalContent(refusal="No")]
+    assert fold(events).output == [replace(make_message("msg_0"), content=parts)]
 
 
 def test_an_item_that_is_only_done_is_taken():
     output = FunctionCallOutput(id="fco_0", call_id="x", output="42", status="completed")
     events: list[Event] = [
-        ResponseCreated(sequence_number=0, response=begun()),
+        ResponseCreated(sequence_number=0, response=make_response()),
         OutputItemDone(sequence_number=1, output_index=0, item=output),
     ]
-    assert fold(events) == begun(output=[output])
+    assert fold(events) == make_response(output=[output])
 
 
 def test_events_that_say_nothing_of_the_response_are_passed_over():
     events: list[Event] = [
-        ResponseCreated(sequence_number=0, response=begun()),
+        ResponseCreated(sequence_number=0, response=make_response()),
         ExtensionEvent(sequence_number=1, type="acme:tick"),
-        Error(sequence_number=2, error=ErrorPayload(message="m", type="t")),
+        ErrorEvent(sequence_number=2, error=ErrorPayload(message="m", type="t")),
     ]
-    assert fold(events) == begun()
+    assert fold(events) == make_response()
 
 
 @pytest.mark.parametrize(
     "stray",
     [
-        OutputTextDelta(sequence_number=9, **at(output_index=5), delta="Hi"),
-        OutputTextDelta(sequence_number=9, **at(content_index=1), delta="Hi"),
-        OutputTextDelta(sequence_number=9, **at(content_index=-1), delta="Hi"),
-        OutputTextDone(sequence_number=9, **at(output_index=-1), text="Hi"),
-        ContentPartAdded(sequence_number=9, **at(output_index=5), part=OutputText(text="")),
+        OutputTextDelta(sequence_number=9, **location(output_index=5), delta="Hi"),
+        OutputTextDelta(sequence_number=9, **location(content_index=1), delta="Hi"),
+        OutputTextDelta(sequence_number=9, **location(content_index=-1), delta="Hi"),
+        OutputTextDone(sequence_number=9, **location(output_index=-1), text="Hi"),
+        ContentPartAdded(sequence_number=9, **location(output_index=5), part=OutputText(text="")),
         FunctionCallArgumentsDelta(sequence_number=9, item_id="fc", output_index=5, delta="{"),
         ReasoningSummaryTextDelta(
             sequence_number=9, item_id="rs", output_index=0, summary_index=0, delta=""
@@ -157,7 +157,7 @@ def test_events_that_say_nothing_of_the_response_are_passed_over():
     ],
 )
 def test_an_event_that_names_what_was_never_added_is_their_fault(stray: Event):
-    made = synth()
+    made = make_synth()
     events = made.start() + made.feed(Text("Hi"))
     with pytest.raises(RemoteProtocolError, match=f"{stray.type} names a part that was never"):
         fold([*events, stray])
@@ -166,7 +166,7 @@ def test_an_event_that_names_what_was_never_added_is_their_fault(stray: Event):
 def test_a_delta_for_an_item_that_is_done_is_their_fault():
     late = OutputTextDelta(sequence_number=9, **PLACE, delta="Hi")
     with pytest.raises(RemoteProtocolError):
-        fold([*stream(Text("Hi")), late])
+        fold([*synthesize(Text("Hi")), late])
 
 
 def test_no_events_are_no_response():
@@ -188,7 +188,7 @@ class Piece(str):
 
 def long_stream(deltas: int) -> list[Event]:
     """Return a stream with many deltas of text."""
-    events = stream(Text("ab"))
+    events = synthesize(Text("ab"))
     delta = OutputTextDelta(sequence_number=4, **PLACE, delta=Piece("ab"))
     text = "ab" * deltas
     return [
@@ -198,7 +198,7 @@ def long_stream(deltas: int) -> list[Event]:
     ]
 
 
-def calls(run: Callable[[], object]) -> int:
+def count_calls(run: Callable[[], object]) -> int:
     """Count the calls that the core makes in a run, of Python's functions and of C's."""
     count = 0
 
@@ -220,10 +220,10 @@ def test_twenty_thousand_deltas_are_joined_once():
 
 
 def test_the_work_of_the_fold_is_linear():
-    one, two, three = (calls(lambda n=n: fold(long_stream(n))) for n in (1000, 2000, 3000))
+    one, two, three = (count_calls(lambda n=n: fold(long_stream(n))) for n in (1000, 2000, 3000))
     assert three - two == two - one
 
 
 def test_the_work_of_the_synthesizer_is_linear():
-    one, two, three = (calls(lambda n=n: stream(*[Text("ab")] * n)) for n in (1000, 2000, 3000))
+    one, two, three = (count_calls(lambda n=n: synthesize(*[Text("ab")] * n)) for n in (1000, 2000, 3000))
     assert three - two == two - one

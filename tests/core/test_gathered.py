@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.content import OutputText, UrlCitation
-from antiphon.core.content import Refusal as RefusalContent
+from antiphon.core.content import RefusalContent as RefusalContent
 from antiphon.core.events import (
     Event,
     FunctionCallArgumentsDelta,
@@ -15,20 +15,20 @@ from antiphon.core.events import (
 )
 from antiphon.core.fold import fold
 from antiphon.core.items import FunctionCall, Message
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.parts import Annotation, Call, Part, Reasoning, Refusal, Text, Whole
-from tests.core.making import ending, stream, types
+from tests.core.making import final_response, synthesize, event_types
 from tests.core.strategies import part_lists
 
 quick = settings(deadline=None, max_examples=300)
 
 
-def told(*parts: Part, keep_empty: bool = True) -> list[Event]:
+def synthesize_single(*parts: Part, keep_empty: bool = True) -> list[Event]:
     """Return the stream that some parts become."""
-    return stream(*parts, keep_empty=keep_empty, one_message=True, calls_by_id=True)
+    return synthesize(*parts, keep_empty=keep_empty, one_message=True, calls_by_id=True)
 
 
-def words(events: list[Event]) -> list[tuple[int, int, str]]:
+def text_deltas(events: list[Event]) -> list[tuple[int, int, str]]:
     """Return where each piece of text went, and what it is."""
     deltas = [event for event in events if isinstance(event, OutputTextDelta)]
     return [(event.output_index, event.content_index, event.delta) for event in deltas]
@@ -39,15 +39,15 @@ def words(events: list[Event]) -> list[tuple[int, int, str]]:
 def test_any_stream_keeps_every_rule_but_the_order_of_ends(
     parts: list[Part], keep_empty: bool
 ) -> None:
-    events = told(*parts, keep_empty=keep_empty)
-    assert {violation.rule for violation in judge(events)} <= {"done-in-order"}
-    assert fold(events) == ending(events)
+    events = synthesize_single(*parts, keep_empty=keep_empty)
+    assert {violation.rule for violation in find_violations(events)} <= {"done-in-order"}
+    assert fold(events) == final_response(events)
 
 
 @quick
 @given(part_lists())
 def test_any_stream_has_one_message_and_it_comes_first(parts: list[Part]) -> None:
-    items = [event.item for event in told(*parts) if isinstance(event, OutputItemAdded)]
+    items = [event.item for event in synthesize_single(*parts) if isinstance(event, OutputItemAdded)]
     assert [isinstance(item, Message) for item in items] == [
         index == 0 for index in range(len(items))
     ]
@@ -56,19 +56,19 @@ def test_any_stream_has_one_message_and_it_comes_first(parts: list[Part]) -> Non
 @quick
 @given(part_lists())
 def test_the_item_of_any_call_has_the_id_of_the_call(parts: list[Part]) -> None:
-    calls = [item for item in ending(told(*parts)).output if isinstance(item, FunctionCall)]
+    calls = [item for item in final_response(synthesize_single(*parts)).output if isinstance(item, FunctionCall)]
     assert all(call.id == call.call_id for call in calls)
 
 
 @quick
 @given(part_lists())
 def test_no_words_are_lost_or_changed(parts: list[Part]) -> None:
-    plain, gathered = ending(stream(*parts)), ending(told(*parts))
-    assert said(gathered.output) == said(plain.output)
+    plain, gathered = final_response(synthesize(*parts)), final_response(synthesize_single(*parts))
+    assert joined_texts(gathered.output) == joined_texts(plain.output)
     assert gathered.status == plain.status
 
 
-def said(items: list) -> tuple[str, str]:
+def joined_texts(items: list) -> tuple[str, str]:
     """Return all text, and all words of refusals."""
     parts = [part for item in items if isinstance(item, Message) for part in item.content]
     refused = [part.refusal for part in parts if isinstance(part, RefusalContent)]
@@ -77,14 +77,14 @@ def said(items: list) -> tuple[str, str]:
 
 
 def test_words_between_calls_go_to_the_one_text() -> None:
-    events = told(
+    events = synthesize_single(
         Text("a", key=0),
         Call(0, "f", "{}", "call_1", complete=True),
         Text("b", key=3, part=1),
         Call(1, "g", '{"x":1}', "call_2", complete=True),
         Text("", key=5),
     )
-    assert words(events) == [(0, 0, "a"), (0, 0, "b"), (0, 0, "")]
+    assert text_deltas(events) == [(0, 0, "a"), (0, 0, "b"), (0, 0, "")]
     (done,) = [event for event in events if isinstance(event, OutputTextDone)]
     assert done.text == "ab"
     ends = [event.output_index for event in events if isinstance(event, OutputItemDone)]
@@ -92,8 +92,8 @@ def test_words_between_calls_go_to_the_one_text() -> None:
 
 
 def test_the_place_before_a_call_is_taken_by_the_message() -> None:
-    events = told(Call(0, "f", "{}", "call_1", complete=True))
-    assert types(events)[2:] == [
+    events = synthesize_single(Call(0, "f", "{}", "call_1", complete=True))
+    assert event_types(events)[2:] == [
         "response.output_item.added",
         "response.output_item.added",
         "response.function_call_arguments.delta",
@@ -102,13 +102,13 @@ def test_the_place_before_a_call_is_taken_by_the_message() -> None:
         "response.output_item.done",
         "response.completed",
     ]
-    message, call = ending(events).output
+    message, call = final_response(events).output
     assert (message.type, message.content) == ("message", [])  # type: ignore[union-attr]
     assert (call.id, call.type) == ("call_1", "function_call")
 
 
 def test_arguments_that_interleave_stay_apart() -> None:
-    events = told(
+    events = synthesize_single(
         Call(0, "f", call_id="call_1"),
         Call(1, "g", call_id="call_2"),
         Call(0, arguments='{"a":'),
@@ -124,18 +124,18 @@ def test_arguments_that_interleave_stay_apart() -> None:
         ("call_1", 1, "1}"),
         ("call_2", 2, "2}"),
     ]
-    assert judge(events) == []  # the message ends first, and so nothing is out of order
+    assert find_violations(events) == []  # the message ends first, and so nothing is out of order
 
 
 def test_a_call_without_an_id_or_with_one_that_is_taken_gets_its_own() -> None:
-    events = told(Call(0, "f", "{}"), Call(1, "g", "{}", "same"), Call(2, "h", "{}", "same"))
-    _, *calls = ending(events).output
+    events = synthesize_single(Call(0, "f", "{}"), Call(1, "g", "{}", "same"), Call(2, "h", "{}", "same"))
+    _, *calls = final_response(events).output
     assert [call.id for call in calls] == ["call_0", "same", "call_1"]
 
 
 def test_thinking_ends_when_words_begin() -> None:
-    events = told(Reasoning("hm"), Text("So."), Text(" Yes."))
-    assert types(events)[2:] == [
+    events = synthesize_single(Reasoning("hm"), Text("So."), Text(" Yes."))
+    assert event_types(events)[2:] == [
         "response.output_item.added",
         "response.output_item.added",
         "response.content_part.added",
@@ -154,8 +154,8 @@ def test_thinking_ends_when_words_begin() -> None:
 
 
 def test_an_empty_delta_does_not_end_a_refusal() -> None:
-    events = told(Text(""), Refusal("I can"), Text(""), Refusal("not."))
-    (message,) = ending(events).output
+    events = synthesize_single(Text(""), Refusal("I can"), Text(""), Refusal("not."))
+    (message,) = final_response(events).output
     assert isinstance(message, Message)
     assert [part.type for part in message.content] == ["output_text", "refusal"]
     assert message.text == "I cannot."
@@ -163,8 +163,8 @@ def test_an_empty_delta_does_not_end_a_refusal() -> None:
 
 def test_a_note_finds_its_words_in_the_one_text() -> None:
     note = UrlCitation(url="https://a.example", title="A", start_index=0, end_index=3)
-    events = told(Text("One. ", key=0), Text("Two.", key=1, part=2), Annotation(note, 1, 2))
-    (message,) = ending(events).output
+    events = synthesize_single(Text("One. ", key=0), Text("Two.", key=1, part=2), Annotation(note, 1, 2))
+    (message,) = final_response(events).output
     assert isinstance(message, Message)
     (part,) = message.content
     (cited,) = part.annotations  # type: ignore[union-attr]
@@ -181,7 +181,7 @@ def test_a_whole_message_is_words_like_any_other() -> None:
             RefusalContent(refusal="no"),
         ],
     )
-    (message,) = ending(told(Text("a"), Whole(whole))).output
+    (message,) = final_response(synthesize_single(Text("a"), Whole(whole))).output
     assert isinstance(message, Message)
     text, refused = message.content
     assert (text.text, text.annotations[0].start_index) == ("abc", 1)  # type: ignore[union-attr]
@@ -189,12 +189,12 @@ def test_a_whole_message_is_words_like_any_other() -> None:
 
 
 def test_a_source_of_ids_of_its_own_names_the_items() -> None:
-    events = stream(Text("a"), one_message=True, ids=lambda prefix: f"own-{prefix}")
-    (message,) = ending(events).output
+    events = synthesize(Text("a"), one_message=True, ids=lambda prefix: f"own-{prefix}")
+    (message,) = final_response(events).output
     assert message.id == "own-msg"
 
 
 def test_a_model_that_says_nothing_has_said_an_empty_text() -> None:
-    (message,) = ending(told()).output
+    (message,) = final_response(synthesize_single()).output
     assert isinstance(message, Message)
     assert [part.type for part in message.content] == ["output_text"]

@@ -1,16 +1,16 @@
 import pytest
 
-from antiphon.core.content import InputImage, InputText, OutputText, Refusal
+from antiphon.core.content import InputImage, InputText, OutputText, RefusalContent
 from antiphon.core.items import (
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
     Item,
     Message,
-    user,
+    user_message,
 )
-from antiphon.core.value import ShapeError, read
-from tests.core.making import jsoned
+from antiphon.core.value import InvalidValueError, decode_as
+from tests.core.making import to_json
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(
     arguments: object, written: str
 ):
     made = FunctionCall.of("read_file", arguments, call_id="call_1", id="fc_1")
-    assert jsoned(made) == {
+    assert to_json(made) == {
         "type": "function_call",
         "id": "fc_1",
         "call_id": "call_1",
@@ -39,33 +39,33 @@ def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(
 
 def test_an_extension_item_carries_its_slug_and_its_data():
     made = ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py")
-    assert jsoned(made) == {
+    assert to_json(made) == {
         "type": "vtcode:file_change",
         "id": "item_1",
         "status": "in_progress",
         "path": "a.py",
     }
-    assert read(Item, jsoned(made)) == made
+    assert decode_as(Item, to_json(made)) == made
 
 
 def test_an_extension_item_without_data_survives_too():
     made = ExtensionItem.of("vtcode", "plan", id="item_1")
-    assert read(Item, jsoned(made)) == made
+    assert decode_as(Item, to_json(made)) == made
 
 
 @pytest.mark.parametrize(("slug", "name"), [("", "x"), ("vt-code", "x"), ("vtcode", "")])
 def test_an_extension_item_needs_a_slug_and_a_name(slug: str, name: str):
-    with pytest.raises(ShapeError, match=r"^type: '.*' is not of the form slug:name$"):
+    with pytest.raises(InvalidValueError, match=r"^type: '.*' is not of the form slug:name$"):
         ExtensionItem.of(slug, name, id="item_1")
 
 
 def test_a_messages_text_is_its_words_joined():
     said = Message(
         role="assistant",
-        content=[OutputText(text="Well, "), Refusal(refusal="no."), InputImage(image_url="u")],
+        content=[OutputText(text="Well, "), RefusalContent(refusal="no."), InputImage(image_url="u")],
     )
     assert said.text == "Well, no."
-    assert user("Hi").text == "Hi"
+    assert user_message("Hi").text == "Hi"
 
 
 def test_an_outputs_text_is_its_words_joined():
@@ -87,8 +87,8 @@ def test_an_outputs_text_is_its_words_joined():
 )
 def test_a_role_says_only_what_it_can(role: str, type: str):
     raw = {"type": "message", "role": role, "content": [{"type": type}]}
-    with pytest.raises(ShapeError) as caught:
-        read(Item, raw, "input[3]")
+    with pytest.raises(InvalidValueError) as caught:
+        decode_as(Item, raw, "input[3]")
     assert caught.value.path == "input[3].content[0].type"
     assert caught.value.reason.startswith(f"a message of role '{role}' cannot hold '{type}'; use ")
 
@@ -96,9 +96,9 @@ def test_a_role_says_only_what_it_can(role: str, type: str):
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
 def test_every_role_may_hold_an_extensions_part(role: str):
     raw = {"type": "message", "role": role, "content": [{"type": "acme:chart", "data": 1}]}
-    assert jsoned(read(Item, raw)) == raw
+    assert to_json(decode_as(Item, raw)) == raw
 
 
 def test_a_call_of_what_no_tool_can_be_named_is_still_a_call():
     raw = {"type": "function_call", "call_id": "c", "name": "functions.f", "arguments": "{}"}
-    assert jsoned(read(Item, raw)) == raw
+    assert to_json(decode_as(Item, raw)) == raw

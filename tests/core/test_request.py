@@ -1,7 +1,7 @@
 import pytest
 
-from antiphon.core.content import TEXT_LIMIT, InputText, OutputText
-from antiphon.core.items import FunctionCallOutput, ItemReference, Message, user
+from antiphon.core.content import MAX_TEXT_LENGTH, InputText, OutputText
+from antiphon.core.items import FunctionCallOutput, ItemReference, Message, user_message
 from antiphon.core.request import (
     CompactRequest,
     JsonObjectFormat,
@@ -20,7 +20,7 @@ from antiphon.core.tools import (
     FunctionTool,
     FunctionToolChoice,
 )
-from antiphon.core.value import ShapeError, decode
+from antiphon.core.value import InvalidValueError, decode
 
 # --- leniency ---
 
@@ -64,7 +64,7 @@ def test_a_string_of_input_is_the_users_message():
 
 def test_items_without_a_type_get_the_one_their_shape_tells():
     asked = decode(Request, {"input": [{"role": "user", "content": "Hi"}, {"id": "msg_1"}]})
-    assert asked.input == [user("Hi"), ItemReference(id="msg_1")]
+    assert asked.input == [user_message("Hi"), ItemReference(id="msg_1")]
 
 
 def test_an_item_whose_type_is_null_has_none():
@@ -149,23 +149,23 @@ def test_whole_numbers_are_numbers():
 
 def test_a_request_can_be_made_of_one_message():
     assert Request.from_message("m", "Hi", temperature=0.7, stream=True) == Request(
-        model="m", input=[user("Hi")], temperature=0.7, stream=True
+        model="m", input=[user_message("Hi")], temperature=0.7, stream=True
     )
 
 
 def test_the_other_requests_are_as_lenient():
     assert decode(CompactRequest, {"model": "m", "input": "Hi"}) == CompactRequest(
-        model="m", input=[user("Hi")]
+        model="m", input=[user_message("Hi")]
     )
     assert decode(WebSocketCreate, {"type": "response.create", "input": "Hi"}) == WebSocketCreate(
-        input=[user("Hi")]
+        input=[user_message("Hi")]
     )
 
 
 # --- what is refused, and where ---
 
 FUNCTION = {"type": "function", "name": "f"}
-WRONG: dict[str, list[tuple[object, str]]] = {
+INVALID_FIELDS: dict[str, list[tuple[object, str]]] = {
     "model": [(5, ""), ([], "")],
     "input": [
         (5, ""),
@@ -272,31 +272,31 @@ WRONG: dict[str, list[tuple[object, str]]] = {
 
 
 def test_every_field_of_a_request_is_tried():
-    assert set(WRONG) == set(Request.__struct_fields__) - {"extra"}
+    assert set(INVALID_FIELDS) == set(Request.__struct_fields__) - {"extra"}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "place"),
-    [(name, value, place) for name, cases in WRONG.items() for value, place in cases],
+    [(name, value, place) for name, cases in INVALID_FIELDS.items() for value, place in cases],
 )
 def test_a_wrong_value_is_refused_with_its_path(name: str, value: object, place: str):
-    with pytest.raises(ShapeError) as caught:
+    with pytest.raises(InvalidValueError) as caught:
         decode(Request, {name: value})
     assert caught.value.path == name + place
 
 
 @pytest.mark.parametrize("raw", [None, [], "Hi", 5])
 def test_a_body_that_is_no_object_is_refused(raw: object):
-    with pytest.raises(ShapeError, match=r"^expected an object"):
+    with pytest.raises(InvalidValueError, match=r"^expected an object"):
         decode(Request, raw)
 
 
 def test_input_may_be_long_but_not_endless():
-    assert len(decode(Request, {"input": "x" * TEXT_LIMIT}).input) == 1
-    with pytest.raises(ShapeError, match=f"input: expected at most {TEXT_LIMIT} characters"):
-        decode(Request, {"input": "x" * (TEXT_LIMIT + 1)})
-    output = {"type": "function_call_output", "call_id": "c", "output": "x" * (TEXT_LIMIT + 1)}
-    with pytest.raises(ShapeError, match=r"input\[0\]\.output: "):
+    assert len(decode(Request, {"input": "x" * MAX_TEXT_LENGTH}).input) == 1
+    with pytest.raises(InvalidValueError, match=f"input: expected at most {MAX_TEXT_LENGTH} characters"):
+        decode(Request, {"input": "x" * (MAX_TEXT_LENGTH + 1)})
+    output = {"type": "function_call_output", "call_id": "c", "output": "x" * (MAX_TEXT_LENGTH + 1)}
+    with pytest.raises(InvalidValueError, match=r"input\[0\]\.output: "):
         decode(Request, {"input": [output]})
 
 

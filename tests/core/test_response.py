@@ -2,19 +2,19 @@ from typing import cast
 
 import pytest
 
-from antiphon.core.content import OutputText, Refusal
-from antiphon.core.items import FunctionCall, Message, Reasoning, user
+from antiphon.core.content import OutputText, RefusalContent
+from antiphon.core.items import FunctionCall, Message, Reasoning, user_message
 from antiphon.core.request import (
     JsonSchemaFormat,
     ReasoningConfig,
     Request,
     TextConfig,
 )
-from antiphon.core.response import CompactResource, Response, Usage
+from antiphon.core.response import CompactResource, Response, ResponseUsage
 from antiphon.core.tools import FunctionTool, FunctionToolChoice
 from antiphon.core.value import decode
-from tests.core.making import NOW, begun, jsoned, message
-from tests.spec.oracle import check_compact, check_response
+from tests.core.making import NOW, make_response, to_json, make_message
+from tests.spec.oracle import check_compact_resource, check_response
 
 DEFAULTS = {
     "id": "resp_1",
@@ -52,9 +52,9 @@ DEFAULTS = {
 
 
 def test_a_new_response_says_what_applies():
-    new = Response.new(Request(model="m", input=[user("Hi")]), id="resp_1", created_at=NOW)
-    assert jsoned(new) == DEFAULTS
-    check_response(jsoned(new))
+    new = Response.new(Request(model="m", input=[user_message("Hi")]), id="resp_1", created_at=NOW)
+    assert to_json(new) == DEFAULTS
+    check_response(to_json(new))
 
 
 def test_a_new_response_echoes_everything_that_was_asked():
@@ -82,7 +82,7 @@ def test_a_new_response_echoes_everything_that_was_asked():
         "prompt_cache_key": "p",
         "user": "u",
     }
-    new = jsoned(Response.new(decode(Request, asked), id="resp_1", created_at=NOW))
+    new = to_json(Response.new(decode(Request, asked), id="resp_1", created_at=NOW))
     tool = {
         "type": "function",
         "name": "f",
@@ -99,7 +99,7 @@ def test_a_new_response_echoes_everything_that_was_asked():
 
 def test_a_background_response_begins_in_the_queue():
     new = Response.new(Request(model="m", background=True), id="resp_1", created_at=NOW)
-    assert jsoned(new) == DEFAULTS | {"status": "queued", "background": True}
+    assert to_json(new) == DEFAULTS | {"status": "queued", "background": True}
 
 
 def test_a_zero_is_not_a_default():
@@ -124,45 +124,45 @@ def test_the_json_types_survive_storage():
         temperature=1,
     )
     new = Response.new(asked, id="r", created_at=NOW)
-    again = decode(Response, jsoned(new))
+    again = decode(Response, to_json(new))
     assert again == new
-    assert jsoned(again) == jsoned(new)
+    assert to_json(again) == to_json(new)
 
 
 def test_usage_adds_up():
-    assert jsoned(Usage.of(1000, 200, cached=500)) == {
+    assert to_json(ResponseUsage.of(1000, 200, cached=500)) == {
         "input_tokens": 1000,
         "output_tokens": 200,
         "total_tokens": 1200,
         "input_tokens_details": {"cached_tokens": 500},
         "output_tokens_details": {"reasoning_tokens": 0},
     }
-    assert Usage.of(1, 2, reasoning=2).output_tokens_details.reasoning_tokens == 2
+    assert ResponseUsage.of(1, 2, reasoning=2).output_tokens_details.reasoning_tokens == 2
 
 
 def test_output_text_joins_the_words_and_nothing_else():
-    response = begun(
+    response = make_response(
         output=[
             Reasoning(summary=[OutputText(text="thought")]),
-            message("m", "Hel", "lo"),
+            make_message("m", "Hel", "lo"),
             FunctionCall(call_id="c", name="f", arguments="{}"),
-            Message(role="assistant", content=[OutputText(text=", world"), Refusal(refusal="no")]),
+            Message(role="assistant", content=[OutputText(text=", world"), RefusalContent(refusal="no")]),
         ]
     )
     assert response.output_text == "Hello, world"
-    assert begun().output_text == ""
+    assert make_response().output_text == ""
 
 
 @pytest.mark.parametrize(
     "status", ["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
 )
 def test_every_status_survives(status: str):
-    raw = cast("dict[str, object]", jsoned(begun(status=status)))
+    raw = cast("dict[str, object]", to_json(make_response(status=status)))
     assert raw["status"] == status
-    assert jsoned(decode(Response, raw)) == raw
+    assert to_json(decode(Response, raw)) == raw
 
 
 def test_a_compacted_conversation_is_the_specifications():
-    said = Message(id="msg_1", status="completed", role="user", content=user("Hi").content)
-    resource = CompactResource(id="c", output=[said], created_at=NOW, usage=Usage.of(3, 4))
-    check_compact(jsoned(resource))
+    said = Message(id="msg_1", status="completed", role="user", content=user_message("Hi").content)
+    resource = CompactResource(id="c", output=[said], created_at=NOW, usage=ResponseUsage.of(3, 4))
+    check_compact_resource(to_json(resource))

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from antiphon.core.events import decode_event
 from antiphon.core.fold import fold
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.core.value import decode, encode
-from tests.core.making import begun, ending, jsoned, stream, synth
+from tests.core.making import make_response, final_response, to_json, synthesize, make_synth
 from tests.core.strategies import part_lists
 from tests.spec.oracle import check_event, check_response
 
@@ -21,41 +21,41 @@ quick = settings(deadline=None, max_examples=300)
 @quick
 @given(part_lists(), st.booleans())
 def test_any_parts_become_a_legal_stream(parts: list[Part], keep_empty: bool):
-    assert judge(stream(*parts, keep_empty=keep_empty)) == []
+    assert find_violations(synthesize(*parts, keep_empty=keep_empty)) == []
 
 
 @quick
 @given(part_lists())
 def test_any_stream_folds_to_the_response_it_ends_with(parts: list[Part]):
-    events = stream(*parts)
-    assert fold(events) == ending(events)
+    events = synthesize(*parts)
+    assert fold(events) == final_response(events)
 
 
 @quick
 @given(part_lists())
 def test_any_stream_is_numbered_from_zero_without_a_gap(parts: list[Part]):
-    events = stream(*parts)
+    events = synthesize(*parts)
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
 @quick
 @given(part_lists())
 def test_any_event_survives_being_written_and_read(parts: list[Part]):
-    events = stream(*parts)
+    events = synthesize(*parts)
     assert [decode_event(msgspec.json.decode(encode(event))) for event in events] == events
 
 
 @quick
 @given(part_lists())
 def test_any_response_survives_being_stored(parts: list[Part]):
-    response = ending(stream(*parts))
-    assert decode(Response, jsoned(response)) == response
+    response = final_response(synthesize(*parts))
+    assert decode(Response, to_json(response)) == response
 
 
 @quick
 @given(part_lists())
 def test_any_prefix_of_a_stream_folds_to_what_the_synthesizer_has_so_far(parts: list[Part]):
-    made = synth()
+    made = make_synth()
     events = made.start()
     for part in parts:
         if not made.ended:
@@ -66,18 +66,18 @@ def test_any_prefix_of_a_stream_folds_to_what_the_synthesizer_has_so_far(parts: 
 @slow
 @given(part_lists(max_size=6))
 def test_any_stream_is_the_specifications(parts: list[Part]):
-    events = stream(*parts, pad=lambda text: "x" * (3 - len(text) % 3))
+    events = synthesize(*parts, pad=lambda text: "x" * (3 - len(text) % 3))
     for event in events:
-        check_event(jsoned(event))
-    check_response(jsoned(ending(events)))
+        check_event(to_json(event))
+    check_response(to_json(final_response(events)))
 
 
 @quick
 @given(part_lists())
 def test_any_queued_response_is_announced_begun_and_ended(parts: list[Part]):
-    made = synth(begun(status="queued", background=True))
-    events = made.start() + made.begin()
+    made = make_synth(make_response(status="queued", background=True))
+    events = made.start() + made.mark_in_progress()
     for part in parts:
         if not made.ended:
             events += made.feed(part)
-    assert judge(events + made.end()) == []
+    assert find_violations(events + made.end()) == []

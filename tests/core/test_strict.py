@@ -11,14 +11,14 @@ from jsonschema import Draft202012Validator
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel, Field
 
-from antiphon.core.schema import SHAPES, listed
-from antiphon.core.strict import MAX_DEPTH, Problem, Strict, StrictError, check, strict
+from antiphon.core.schema import KEYWORD_VALUES, as_list
+from antiphon.core.strict import MAX_SCHEMA_DEPTH, StrictProblem, StrictSchema, StrictSchemaError, require_strict, make_strict
 
 STRING = {"type": "string"}
 NULL = {"type": "null"}
 
 
-def closed(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+def strict_object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
     """An object as strict mode wants it."""
     return {
         "type": "object",
@@ -38,14 +38,14 @@ def required(schema: object) -> dict[str, Any]:
 
 
 def paths(schema: dict[str, Any]) -> list[str]:
-    return [problem.path for problem in strict(schema).problems]
+    return [problem.path for problem in make_strict(schema).problems]
 
 
 # --- objects ---------------------------------------------------------------------------------
 
 
 def test_an_object_without_properties_requires_none():
-    assert strict({"type": "object"}) == Strict(closed({}), [])
+    assert make_strict({"type": "object"}) == StrictSchema(strict_object({}), [])
 
 
 def test_every_nested_object_is_closed_and_requires_all():
@@ -55,8 +55,8 @@ def test_every_nested_object_is_closed_and_requires_all():
         "properties": {"home": inner, "others": {"type": "array", "items": inner}},
         "required": ["others", "home"],
     }
-    strict_inner = closed({"street": STRING})
-    assert check(schema) == closed(
+    strict_inner = strict_object({"street": STRING})
+    assert require_strict(schema) == strict_object(
         {"home": strict_inner, "others": {"type": "array", "items": strict_inner}}
     )
 
@@ -64,7 +64,7 @@ def test_every_nested_object_is_closed_and_requires_all():
 def test_the_given_schema_is_left_alone():
     schema = optional({"anyOf": [optional(STRING), {"enum": ["b"], "default": "b"}]})
     before = deepcopy(schema)
-    strict(schema)
+    make_strict(schema)
     assert schema == before
 
 
@@ -74,12 +74,12 @@ def test_properties_may_be_called_like_keywords():
         "properties": {"$ref": STRING, "default": STRING, "not": STRING},
         "required": ["$ref", "default", "not"],
     }
-    assert check(schema) == closed({"$ref": STRING, "default": STRING, "not": STRING})
+    assert require_strict(schema) == strict_object({"$ref": STRING, "default": STRING, "not": STRING})
 
 
 def test_a_type_is_taken_from_the_keywords_that_speak_of_it():
     schema = {"properties": {"a": {"items": STRING}}, "required": ["a"]}
-    assert check(schema) == closed({"a": {"type": "array", "items": STRING}})
+    assert require_strict(schema) == strict_object({"a": {"type": "array", "items": STRING}})
 
 
 # --- optional becomes nullable ---------------------------------------------------------------
@@ -105,12 +105,12 @@ def test_a_type_is_taken_from_the_keywords_that_speak_of_it():
             {"$ref": "#", "description": "itself"},
             {"description": "itself", "anyOf": [{"$ref": "#"}, NULL]},
         ),
-        ({"type": "object"}, closed({}, type=["object", "null"])),
+        ({"type": "object"}, strict_object({}, type=["object", "null"])),
         ({"type": "array", "items": STRING}, {"type": ["array", "null"], "items": STRING}),
     ],
 )
 def test_an_optional_property_becomes_nullable(given: dict[str, Any], expected: dict[str, Any]):
-    assert strict(optional(given)) == Strict(closed({"a": expected}), [])
+    assert make_strict(optional(given)) == StrictSchema(strict_object({"a": expected}), [])
 
 
 # --- what is kept, dropped and rewritten -----------------------------------------------------
@@ -134,26 +134,26 @@ def test_limits_and_notes_are_kept():
         "maxItems": 3,
         "items": STRING,
     }
-    assert check(required(limited)) == closed({"a": limited})
+    assert require_strict(required(limited)) == strict_object({"a": limited})
 
 
 def test_annotations_that_openai_refuses_are_dropped():
     noted = {**STRING, "default": "x", "examples": ["y"], "format": "uri", "x-order": 1}
     schema = {**required(noted), "$schema": "https://json-schema.org/draft-07/schema#", "$id": "me"}
-    assert check(schema) == closed({"a": STRING})
+    assert require_strict(schema) == strict_object({"a": STRING})
 
 
 def test_a_described_reference_is_put_into_a_union():
     described = {"$ref": "#", "description": "itself"}
     wrapped = {"description": "itself", "anyOf": [{"$ref": "#"}]}
-    assert check(required(described)) == closed({"a": wrapped})
+    assert require_strict(required(described)) == strict_object({"a": wrapped})
 
 
 def test_an_all_of_with_one_member_is_opened():
     schema = {**required({"allOf": [{"allOf": [{"$ref": "#/$defs/S"}]}]}), "$defs": {"S": STRING}}
-    assert check(schema) == closed({"a": {"$ref": "#/$defs/S"}}, **{"$defs": {"S": STRING}})
+    assert require_strict(schema) == strict_object({"a": {"$ref": "#/$defs/S"}}, **{"$defs": {"S": STRING}})
     typed = {"type": "string", "title": "A", "allOf": [{"type": "string", "pattern": "^a"}]}
-    assert check(required(typed)) == closed(
+    assert require_strict(required(typed)) == strict_object(
         {"a": {"type": "string", "pattern": "^a", "title": "A"}}
     )
 
@@ -167,18 +167,18 @@ def test_an_all_of_stays_where_its_neighbours_could_change_its_meaning():
 @pytest.mark.parametrize("group", ["$defs", "definitions"])
 def test_recursive_definitions_are_made_strict_once(group: str):
     node = {"type": "object", "properties": {"next": {"$ref": f"#/{group}/a~1%7E0"}}}
-    strict_node = closed({"next": {"anyOf": [{"$ref": f"#/{group}/a~1%7E0"}, NULL]}})
+    strict_node = strict_object({"next": {"anyOf": [{"$ref": f"#/{group}/a~1%7E0"}, NULL]}})
     schema = {**required({"$ref": f"#/{group}/a~1~0"}), group: {"a/~": node}}
-    expected = closed({"a": {"$ref": f"#/{group}/a~1~0"}}, **{group: {"a/~": strict_node}})
-    assert check(schema) == expected
+    expected = strict_object({"a": {"$ref": f"#/{group}/a~1~0"}}, **{group: {"a/~": strict_node}})
+    assert require_strict(schema) == expected
 
 
 def test_a_root_that_is_a_reference_is_opened():
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}
-    strict_node = closed({"next": {"anyOf": [{"$ref": "#/$defs/Node"}, NULL]}})
+    strict_node = strict_object({"next": {"anyOf": [{"$ref": "#/$defs/Node"}, NULL]}})
     schema = {"$ref": "#/$defs/Node", "title": "Root", "$defs": {"Node": node}}
     expected = {**strict_node, "title": "Root", "$defs": {"Node": strict_node}}
-    assert strict(schema) == Strict(expected, [])
+    assert make_strict(schema) == StrictSchema(expected, [])
 
 
 def test_a_root_reference_with_more_beside_it_is_a_problem():
@@ -197,8 +197,8 @@ def test_a_root_reference_with_more_beside_it_is_a_problem():
 )
 def test_what_strict_mode_cannot_express_is_reported_and_left(keyword: str):
     schema = required({**STRING, keyword: [1]})
-    result = strict(schema)
-    assert result.schema == closed({"a": {**STRING, keyword: [1]}})
+    result = make_strict(schema)
+    assert result.schema == strict_object({"a": {**STRING, keyword: [1]}})
     [problem] = result.problems
     assert problem.path == f"properties.a.{keyword}"
     assert problem.message.startswith(f"strict mode has no `{keyword}`; ")
@@ -208,7 +208,7 @@ def test_what_strict_mode_cannot_express_is_reported_and_left(keyword: str):
 def test_a_free_map_is_a_problem(extra: object):
     schema = {"type": "object", "additionalProperties": extra}
     message = "a strict object is closed; use an array of objects with a name and a value"
-    assert strict(schema).problems == [Problem("additionalProperties", message)]
+    assert make_strict(schema).problems == [StrictProblem("additionalProperties", message)]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_free_map_is_a_problem(extra: object):
         ({"oneOf": {}}, "properties.a.oneOf"),
         ({"anyOf": [STRING, {}]}, "properties.a.anyOf[1]"),
         ({"oneOf": [STRING, {"not": {}, "type": "null"}]}, "properties.a.oneOf[1].not"),
-        ({"type": "object", "anyOf": [closed({})]}, "properties.a.anyOf"),
+        ({"type": "object", "anyOf": [strict_object({})]}, "properties.a.anyOf"),
         ({"type": "object", "properties": []}, "properties.a.properties"),
         ({"type": "object", "required": "b"}, "properties.a.required"),
         ({"type": "object", "required": [["b"]]}, "properties.a.required"),
@@ -266,11 +266,11 @@ def test_two_unions_side_by_side_are_a_problem():
 )
 def test_a_root_that_is_no_object_is_a_problem(schema: dict[str, Any]):
     message = "strict mode needs an object at the root; make this a property of one"
-    assert strict(schema).problems == [Problem("", message)]
+    assert make_strict(schema).problems == [StrictProblem("", message)]
 
 
 def test_a_union_at_the_root_is_a_problem():
-    assert [str(problem) for problem in strict({"anyOf": [closed({})]}).problems] == [
+    assert [str(problem) for problem in make_strict({"anyOf": [strict_object({})]}).problems] == [
         "strict mode needs an object at the root; make this a property of one",
         "strict mode takes no union at the root; make this a property",
     ]
@@ -294,20 +294,20 @@ def test_deep_nesting_is_a_problem_and_not_a_crash(key: str):
             "properties": {"a": schema},
         }
         schema = {key: nested[key]}
-    problems = strict(required(schema)).problems
-    deep = f"nested deeper than {MAX_DEPTH} levels; move it into `$defs`"
+    problems = make_strict(required(schema)).problems
+    deep = f"nested deeper than {MAX_SCHEMA_DEPTH} levels; move it into `$defs`"
     assert [problem.message for problem in problems] == ([] if key == "allOf" else [deep])
 
 
 def test_check_raises_with_every_problem_and_names_the_first():
     schema = {"type": "object", "properties": {"a": {}, "b": {"type": "array"}}}
     with pytest.raises(
-        StrictError, match=r"^properties\.a: strict mode needs a `type` here \(and 1 more\)$"
+        StrictSchemaError, match=r"^properties\.a: strict mode needs a `type` here \(and 1 more\)$"
     ) as caught:
-        check(schema)
+        require_strict(schema)
     assert caught.value.problems == [
-        Problem("properties.a", "strict mode needs a `type` here"),
-        Problem("properties.b", "strict mode needs `items` with a `type` for an array"),
+        StrictProblem("properties.a", "strict mode needs a `type` here"),
+        StrictProblem("properties.b", "strict mode needs `items` with a `type` for an array"),
     ]
 
 
@@ -340,7 +340,7 @@ def objects(children: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
     return st.builds(build, st.dictionaries(names, children, max_size=3), st.sets(names), extras)
 
 
-def tagged(tag: str, schema: dict[str, Any]) -> dict[str, Any]:
+def add_tag(tag: str, schema: dict[str, Any]) -> dict[str, Any]:
     """An object that no object with another tag can be mistaken for."""
     properties = {**schema["properties"], "tag": {"const": tag}}
     return {**schema, "properties": properties, "required": [*schema["required"], "tag"]}
@@ -352,7 +352,7 @@ def compounds(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         made
         | st.builds(lambda items: {"type": "array", "items": items}, children)
         | st.builds(lambda some: {"anyOf": some}, st.lists(children, min_size=1, max_size=3))
-        | st.builds(lambda x, y: {"oneOf": [tagged("x", x), tagged("y", y)]}, made, made)
+        | st.builds(lambda x, y: {"oneOf": [add_tag("x", x), add_tag("y", y)]}, made, made)
         | st.builds(lambda member: {"allOf": [member], "description": "D"}, children)
     )
 
@@ -390,7 +390,7 @@ def values(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> st.S
         "number": lambda: st.floats(allow_nan=False, allow_infinity=False),
         "integer": lambda: st.integers(2, 9),
     }
-    return st.one_of([kinds[kind]() for kind in listed(schema["type"])])
+    return st.one_of([kinds[kind]() for kind in as_list(schema["type"])])
 
 
 def without_nulls(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> Any:
@@ -435,25 +435,25 @@ def assert_strict(schema: dict[str, Any]) -> None:
 def test_whatever_strict_mode_can_express_comes_out_closed_and_stays_as_it_is(
     schema: dict[str, Any],
 ):
-    result = strict(schema)
+    result = make_strict(schema)
     assert result.problems == []
     assert_strict(result.schema)
-    assert strict(result.schema) == result
+    assert make_strict(result.schema) == result
 
 
 @given(st.data())
 @settings(deadline=None)
 def test_a_strict_value_without_its_nulls_satisfies_the_original(data: st.DataObject):
     schema = data.draw(expressible)
-    made = check(schema)
+    made = require_strict(schema)
     value = data.draw(values(made, made))
     Draft202012Validator(made).validate(value)
     Draft202012Validator(schema).validate(without_nulls(value, schema, schema))
 
 
-def accepted(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[tuple[Any, Any]]:
+def accepted_values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[tuple[Any, Any]]:
     """Any value a schema allows, and the same with null for every property left out."""
-    inner = lambda entry: accepted(entry, root)  # noqa: E731
+    inner = lambda entry: accepted_values(entry, root)  # noqa: E731
     if "$ref" in schema:
         target = root["$defs"][schema["$ref"].rpartition("/")[2]]
         return st.deferred(lambda: inner(target))
@@ -475,7 +475,7 @@ def objects_with_nulls(
     full: dict[str, Any] = {}
     for name, member in schema["properties"].items():
         if name in schema.get("required", []) or draw(st.booleans()):
-            plain[name], full[name] = draw(accepted(member, root))
+            plain[name], full[name] = draw(accepted_values(member, root))
         else:
             full[name] = None
     return plain, full
@@ -487,13 +487,13 @@ def test_what_the_original_accepts_stays_valid_with_null_for_what_is_left_out(
     data: st.DataObject,
 ):
     schema = data.draw(expressible)
-    value, filled = data.draw(accepted(schema, schema))
+    value, filled = data.draw(accepted_values(schema, schema))
     Draft202012Validator(schema).validate(value)
-    Draft202012Validator(check(schema)).validate(filled)
+    Draft202012Validator(require_strict(schema)).validate(filled)
 
 
 keywords = st.sampled_from(
-    [*SHAPES, "$ref", "$defs", "definitions", "anyOf", "oneOf", "allOf", "not", "$id", "a"]
+    [*KEYWORD_VALUES, "$ref", "$defs", "definitions", "anyOf", "oneOf", "allOf", "not", "$id", "a"]
 )
 words = st.sampled_from(["string", "object", "array", "null", "#", "#/$defs/a", "a", "date", ""])
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | words
@@ -506,12 +506,12 @@ anything = st.recursive(
 @settings(deadline=None)
 def test_no_schema_is_too_strange(schema: dict[str, Any]):
     before = repr(schema)
-    result = strict(schema)
+    result = make_strict(schema)
     assert repr(schema) == before
-    assert repr(strict(result.schema).schema) == repr(result.schema)
+    assert repr(make_strict(result.schema).schema) == repr(result.schema)
     if not result.problems:
         assert_strict(result.schema)
-        assert strict(result.schema).problems == []
+        assert make_strict(result.schema).problems == []
 
 
 # --- the official SDK ------------------------------------------------------------------------
@@ -545,11 +545,11 @@ def summary(schema: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("model", [Address, Person, Tree])
 def test_the_official_sdk_closes_the_same_objects(model: type[BaseModel]):
-    ours, theirs = check(model.model_json_schema()), to_strict_json_schema(model)
+    ours, theirs = require_strict(model.model_json_schema()), to_strict_json_schema(model)
     assert summary(ours) == summary(theirs)
-    assert strict(theirs).problems == []
+    assert make_strict(theirs).problems == []
 
 
 def test_a_model_without_defaults_is_made_the_same_as_by_the_official_sdk():
-    assert check(Address.model_json_schema()) == to_strict_json_schema(Address)
-    assert check(Tree.model_json_schema()) == to_strict_json_schema(Tree)
+    assert require_strict(Address.model_json_schema()) == to_strict_json_schema(Address)
+    assert require_strict(Tree.model_json_schema()) == to_strict_json_schema(Tree)

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from antiphon.core.content import LogProb, UrlCitation
 from antiphon.core.items import ExtensionItem
-from antiphon.core.surrogates import Joiner, mend, mended
+from antiphon.core.surrogates import SurrogateJoiner, repair_surrogates, repair_value
 
 EMOJI = st.text(
     st.sampled_from("aé🎵🏳️‍🌈\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=8
 )
 
 
-def halves(text: str) -> str:
+def split_surrogates(text: str) -> str:
     """Write every character beyond the basic plane as its two surrogates."""
     units = text.encode("utf-16-le")
     pairs = zip(units[::2], units[1::2], strict=True)
@@ -26,28 +26,28 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(places)]
 
 
-def joined(texts: list[str]) -> str:
+def join_pieces(texts: list[str]) -> str:
     """Send texts through a joiner."""
-    joiner = Joiner()
+    joiner = SurrogateJoiner()
     return "".join([joiner.feed(text) for text in texts]) + joiner.close()
 
 
 @settings(deadline=None)
 @given(EMOJI, st.lists(st.integers(0, 30)))
 def test_any_text_cut_anywhere_is_joined_again(text: str, cuts: list[int]):
-    assert joined(pieces(halves(text), cuts)) == text
+    assert join_pieces(pieces(split_surrogates(text), cuts)) == text
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.characters(), max_size=4)))
 def test_whatever_comes_can_be_written(texts: list[str]):
-    assert joined(texts) == joined(texts).encode().decode()
+    assert join_pieces(texts) == join_pieces(texts).encode().decode()
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("a\ud83c\udfb5"), max_size=4)))
 def test_where_a_text_is_cut_makes_no_difference(texts: list[str]):
-    assert joined(texts) == mend("".join(texts))
+    assert join_pieces(texts) == repair_surrogates("".join(texts))
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_where_a_text_is_cut_makes_no_difference(texts: list[str]):
     ],
 )
 def test_a_lone_half_becomes_a_replacement_character(texts: list[str], whole: str):
-    assert joined(texts) == whole
+    assert join_pieces(texts) == whole
 
 
 def test_a_half_is_held_and_the_rest_is_not():
-    joiner = Joiner()
-    assert (joiner.feed("ab\ud83c"), joiner.held) == ("ab", "\ud83c")
-    assert (joiner.feed("\udfb5c"), joiner.held) == ("🎵c", "")
+    joiner = SurrogateJoiner()
+    assert (joiner.feed("ab\ud83c"), joiner.pending) == ("ab", "\ud83c")
+    assert (joiner.feed("\udfb5c"), joiner.pending) == ("🎵c", "")
     assert joiner.close() == ""
 
 
@@ -79,19 +79,19 @@ WHOLE = "a\ufffd"
 
 def test_what_can_be_written_is_left_as_it_is():
     note = UrlCitation(url="u", title="🎵", start_index=0, end_index=1)
-    assert mended(note) is note
+    assert repair_value(note) is note
 
 
 def test_halves_are_mended_wherever_a_value_holds_them():
     token = LogProb(token=HALF, logprob=-0.5, bytes=[97], top_logprobs=[])
     item = ExtensionItem(type="acme:call", extra={HALF: [{"deep": (HALF, 1, None)}], "tokens": 3})
-    assert mended([token, item]) == [
+    assert repair_value([token, item]) == [
         LogProb(token=WHOLE, logprob=-0.5, bytes=[97], top_logprobs=[]),
         ExtensionItem(type="acme:call", extra={WHOLE: [{"deep": [WHOLE, 1, None]}], "tokens": 3}),
     ]
-    assert mended({"pair": "\ud83c\udfb5"}) == {"pair": "🎵"}
+    assert repair_value({"pair": "\ud83c\udfb5"}) == {"pair": "🎵"}
 
 
 def test_what_cannot_be_written_even_so_is_refused():
     with pytest.raises(TypeError):
-        mended([HALF, object()])
+        repair_value([HALF, object()])

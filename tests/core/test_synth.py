@@ -27,36 +27,36 @@ from antiphon.core.fold import fold
 from antiphon.core.items import ExtensionItem, Message, Reasoning
 from antiphon.core.parts import Annotation, Call, Failure, Finish, Refusal, Text, Usage
 from antiphon.core.response import ResponseError, ResponseWarning
-from antiphon.core.response import Usage as Counted
+from antiphon.core.response import ResponseUsage as Counted
 from antiphon.core.value import encode
 from tests.core.making import (
-    added,
-    argument,
-    beginning,
-    begun,
-    call,
-    called,
-    completed,
-    done,
-    ended,
-    ending,
-    incomplete,
-    jsoned,
-    message,
-    numbered,
-    raw_part,
-    refusal_part,
-    said,
-    stream,
-    synth,
-    text_part,
-    types,
+    item_added,
+    arguments_delta,
+    start_events,
+    make_response,
+    make_call,
+    call_end_events,
+    completed_event,
+    item_done,
+    make_final_response,
+    final_response,
+    incomplete_event,
+    to_json,
+    make_message,
+    number_events,
+    reasoning_part_events,
+    refusal_part_events,
+    message_events,
+    synthesize,
+    make_synth,
+    text_part_events,
+    event_types,
 )
-from tests.core.strategies import KEYS, PIECES, WORDS
+from tests.core.strategies import KEYS, PART_INDEXES, NONEMPTY_TEXTS
 
-MISHAP = ErrorPayload(message="It broke.", type="server_error", code="overloaded")
-NOTE = UrlCitation(url="https://a.example", start_index=0, end_index=2, title="A")
-CHANCE = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
+ERROR = ErrorPayload(message="It broke.", type="server_error", code="overloaded")
+CITATION = UrlCitation(url="https://a.example", start_index=0, end_index=2, title="A")
+LOGPROB = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
 
 
 # --- text ---
@@ -68,9 +68,9 @@ def test_text_becomes_the_nine_steps_of_the_specification():
     whole = Message(
         id="msg_0", status="completed", role="assistant", content=[OutputText(text="Hello")]
     )
-    assert stream(Text("Hel"), Text("lo")) == [
-        ResponseCreated(sequence_number=0, response=begun()),
-        ResponseInProgress(sequence_number=1, response=begun()),
+    assert synthesize(Text("Hel"), Text("lo")) == [
+        ResponseCreated(sequence_number=0, response=make_response()),
+        ResponseInProgress(sequence_number=1, response=make_response()),
         OutputItemAdded(sequence_number=2, output_index=0, item=empty),
         ContentPartAdded(sequence_number=3, **place, part=OutputText(text="")),
         OutputTextDelta(sequence_number=4, **place, delta="Hel"),
@@ -78,132 +78,132 @@ def test_text_becomes_the_nine_steps_of_the_specification():
         OutputTextDone(sequence_number=6, **place, text="Hello"),
         ContentPartDone(sequence_number=7, **place, part=OutputText(text="Hello")),
         OutputItemDone(sequence_number=8, output_index=0, item=whole),
-        ResponseCompleted(sequence_number=9, response=ended(whole)),
+        ResponseCompleted(sequence_number=9, response=make_final_response(whole)),
     ]
 
 
 def test_each_part_causes_its_events_at_once():
-    made = synth()
-    assert types(made.start()) == ["response.created", "response.in_progress"]
-    assert types(made.feed(Text("a"))) == [
+    made = make_synth()
+    assert event_types(made.start()) == ["response.created", "response.in_progress"]
+    assert event_types(made.feed(Text("a"))) == [
         "response.output_item.added",
         "response.content_part.added",
         "response.output_text.delta",
     ]
-    assert types(made.feed(Text("b"))) == ["response.output_text.delta"]
-    assert types(made.feed(Usage(1, 2))) == []
+    assert event_types(made.feed(Text("b"))) == ["response.output_text.delta"]
+    assert event_types(made.feed(Usage(1, 2))) == []
 
 
 def test_empty_text_says_nothing():
-    assert stream(Text(""), Text("a"), Text("")) == stream(Text("a"))
+    assert synthesize(Text(""), Text("a"), Text("")) == synthesize(Text("a"))
 
 
 def test_empty_text_is_kept_where_frames_want_it():
-    assert stream(Text(""), keep_empty=True) == numbered(
-        beginning(), said("msg_0", 0, ""), completed(message("msg_0", ""))
+    assert synthesize(Text(""), keep_empty=True) == number_events(
+        start_events(), message_events("msg_0", 0, ""), completed_event(make_message("msg_0", ""))
     )
 
 
 def test_a_model_that_says_nothing_gives_an_empty_message():
-    assert stream() == numbered(beginning(), said("msg_0", 0), completed(message("msg_0", "")))
+    assert synthesize() == number_events(start_events(), message_events("msg_0", 0), completed_event(make_message("msg_0", "")))
 
 
 def test_another_key_is_another_message():
-    assert stream(Text("a", key=0), Text("b", key=1)) == numbered(
-        beginning(),
-        said("msg_0", 0, "a"),
-        said("msg_1", 1, "b"),
-        completed(message("msg_0", "a"), message("msg_1", "b")),
+    assert synthesize(Text("a", key=0), Text("b", key=1)) == number_events(
+        start_events(),
+        message_events("msg_0", 0, "a"),
+        message_events("msg_1", 1, "b"),
+        completed_event(make_message("msg_0", "a"), make_message("msg_1", "b")),
     )
 
 
 def test_another_part_is_another_piece_of_the_message():
-    assert stream(Text("a", part=0), Text("b", part=1)) == numbered(
-        beginning(),
-        added(0, message("msg_0", status="in_progress")),
-        text_part("msg_0", 0, 0, "a"),
-        text_part("msg_0", 0, 1, "b"),
-        done(0, message("msg_0", "a", "b")),
-        completed(message("msg_0", "a", "b")),
+    assert synthesize(Text("a", part=0), Text("b", part=1)) == number_events(
+        start_events(),
+        item_added(0, make_message("msg_0", status="in_progress")),
+        text_part_events("msg_0", 0, 0, "a"),
+        text_part_events("msg_0", 0, 1, "b"),
+        item_done(0, make_message("msg_0", "a", "b")),
+        completed_event(make_message("msg_0", "a", "b")),
     )
 
 
 def test_a_change_of_phase_starts_a_new_message():
-    first = message("msg_0", "Looking.", phase="commentary")
-    second = message("msg_1", "Found.", phase="final_answer")
-    events = stream(Text("Looking.", phase="commentary"), Text("Found.", phase="final_answer"))
-    assert events == numbered(
-        beginning(),
-        added(0, replace(first, status="in_progress", content=[])),
-        text_part("msg_0", 0, 0, "Looking."),
-        done(0, first),
-        added(1, replace(second, status="in_progress", content=[])),
-        text_part("msg_1", 1, 0, "Found."),
-        done(1, second),
-        completed(first, second),
+    first = make_message("msg_0", "Looking.", phase="commentary")
+    second = make_message("msg_1", "Found.", phase="final_answer")
+    events = synthesize(Text("Looking.", phase="commentary"), Text("Found.", phase="final_answer"))
+    assert events == number_events(
+        start_events(),
+        item_added(0, replace(first, status="in_progress", content=[])),
+        text_part_events("msg_0", 0, 0, "Looking."),
+        item_done(0, first),
+        item_added(1, replace(second, status="in_progress", content=[])),
+        text_part_events("msg_1", 1, 0, "Found."),
+        item_done(1, second),
+        completed_event(first, second),
     )
 
 
 def test_text_without_a_phase_stays_in_the_message_it_came_to():
-    item = message("msg_0", "ab", phase="commentary")
-    assert ending(stream(Text("a", phase="commentary"), Text("b"))) == ended(item)
+    item = make_message("msg_0", "ab", phase="commentary")
+    assert final_response(synthesize(Text("a", phase="commentary"), Text("b"))) == make_final_response(item)
 
 
 def test_a_refusal_follows_the_text_in_the_same_message():
-    whole = message("msg_0", "Well, ")
-    whole = replace(whole, content=[*whole.content, content.Refusal(refusal="I will not.")])
-    assert stream(Text("Well, "), Refusal("I will "), Refusal("not.")) == numbered(
-        beginning(),
-        added(0, message("msg_0", status="in_progress")),
-        text_part("msg_0", 0, 0, "Well, "),
-        refusal_part("msg_0", 0, 1, "I will ", "not."),
-        done(0, whole),
-        completed(whole),
+    whole = make_message("msg_0", "Well, ")
+    whole = replace(whole, content=[*whole.content, content.RefusalContent(refusal="I will not.")])
+    assert synthesize(Text("Well, "), Refusal("I will "), Refusal("not.")) == number_events(
+        start_events(),
+        item_added(0, make_message("msg_0", status="in_progress")),
+        text_part_events("msg_0", 0, 0, "Well, "),
+        refusal_part_events("msg_0", 0, 1, "I will ", "not."),
+        item_done(0, whole),
+        completed_event(whole),
     )
 
 
 def test_annotations_are_counted_and_kept_in_the_text():
     other = content.ExtensionAnnotation(type="acme:page", extra={"page": 3})
-    noted = OutputText(text="Hi", annotations=[NOTE, other])
+    noted = OutputText(text="Hi", annotations=[CITATION, other])
     place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
-    whole = replace(message("msg_0"), content=[noted])
-    assert stream(Text("Hi"), Annotation(NOTE), Annotation(other)) == numbered(
-        beginning(),
-        added(0, message("msg_0", status="in_progress")),
+    whole = replace(make_message("msg_0"), content=[noted])
+    assert synthesize(Text("Hi"), Annotation(CITATION), Annotation(other)) == number_events(
+        start_events(),
+        item_added(0, make_message("msg_0", status="in_progress")),
         partial(ContentPartAdded, **place, part=OutputText(text="")),
         partial(OutputTextDelta, **place, delta="Hi"),
-        partial(OutputTextAnnotationAdded, **place, annotation_index=0, annotation=NOTE),
+        partial(OutputTextAnnotationAdded, **place, annotation_index=0, annotation=CITATION),
         partial(OutputTextAnnotationAdded, **place, annotation_index=1, annotation=other),
         partial(OutputTextDone, **place, text="Hi"),
         partial(ContentPartDone, **place, part=noted),
-        done(0, whole),
-        completed(whole),
+        item_done(0, whole),
+        completed_event(whole),
     )
 
 
 def test_logprobs_go_with_their_delta_and_add_up():
-    more = replace(CHANCE, token="!")
-    weighed = OutputText(text="Hi!", logprobs=[CHANCE, more])
+    more = replace(LOGPROB, token="!")
+    weighed = OutputText(text="Hi!", logprobs=[LOGPROB, more])
     place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
-    whole = replace(message("msg_0"), content=[weighed])
-    assert stream(Text("Hi", logprobs=[CHANCE]), Text("!", logprobs=[more])) == numbered(
-        beginning(),
-        added(0, message("msg_0", status="in_progress")),
+    whole = replace(make_message("msg_0"), content=[weighed])
+    assert synthesize(Text("Hi", logprobs=[LOGPROB]), Text("!", logprobs=[more])) == number_events(
+        start_events(),
+        item_added(0, make_message("msg_0", status="in_progress")),
         partial(ContentPartAdded, **place, part=OutputText(text="")),
-        partial(OutputTextDelta, **place, delta="Hi", logprobs=[CHANCE]),
+        partial(OutputTextDelta, **place, delta="Hi", logprobs=[LOGPROB]),
         partial(OutputTextDelta, **place, delta="!", logprobs=[more]),
-        partial(OutputTextDone, **place, text="Hi!", logprobs=[CHANCE, more]),
+        partial(OutputTextDone, **place, text="Hi!", logprobs=[LOGPROB, more]),
         partial(ContentPartDone, **place, part=weighed),
-        done(0, whole),
-        completed(whole),
+        item_done(0, whole),
+        completed_event(whole),
     )
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.builds(Text, WORDS, KEYS, PIECES) | st.builds(Call, KEYS, st.just("f"))))
+@given(st.lists(st.builds(Text, NONEMPTY_TEXTS, KEYS, PART_INDEXES) | st.builds(Call, KEYS, st.just("f"))))
 def test_no_word_is_lost_or_moved(said: list[Text | Call]):
     words = "".join(part.text for part in said if isinstance(part, Text))
-    last = stream(*said)[-1]
+    last = synthesize(*said)[-1]
     assert isinstance(last, ResponseCompleted)
     assert last.response.output_text == words
 
@@ -213,66 +213,66 @@ def test_no_word_is_lost_or_moved(said: list[Text | Call]):
 
 def test_an_extension_event_keeps_its_place_and_its_fields():
     tick = partial(ExtensionEvent, type="acme:tick", extra={"n": 1})
-    assert stream(parts.Extension("acme:tick", {"n": 1}), Text("Hi")) == numbered(
-        beginning(), tick, said("msg_0", 0, "Hi"), completed(message("msg_0", "Hi"))
+    assert synthesize(parts.Extension("acme:tick", {"n": 1}), Text("Hi")) == number_events(
+        start_events(), tick, message_events("msg_0", 0, "Hi"), completed_event(make_message("msg_0", "Hi"))
     )
 
 
 def test_an_extension_event_gets_our_number_whatever_its_source_says():
-    made = synth()
+    made = make_synth()
     made.start()
     [event] = made.feed(parts.Extension("acme:tick", {"sequence_number": 99, "n": 1}))
-    assert jsoned(event) == {"type": "acme:tick", "sequence_number": 2, "n": 1}
+    assert to_json(event) == {"type": "acme:tick", "sequence_number": 2, "n": 1}
 
 
 def test_an_extension_event_without_a_slug_is_our_bug():
-    made = synth()
+    made = make_synth()
     made.start()
     with pytest.raises(LocalProtocolError, match="'tick' is not of the form slug:name"):
         made.feed(parts.Extension("tick", {}))
 
 
 def test_usage_is_merged_field_by_field_and_the_later_wins():
-    last = stream(Usage(input_tokens=10), Text("Hi"), Usage(11, 3, cached_tokens=4), Usage(None, 5))
+    last = synthesize(Usage(input_tokens=10), Text("Hi"), Usage(11, 3, cached_tokens=4), Usage(None, 5))
     counted = Counted.of(11, 5, cached=4)
-    assert ending(last) == ended(message("msg_0", "Hi"), usage=counted)
+    assert final_response(last) == make_final_response(make_message("msg_0", "Hi"), usage=counted)
 
 
 def test_less_than_nothing_is_no_count():
-    last = stream(Usage(10, 3), Text("Hi"), Usage(-1, -(2**63), cached_tokens=-5))
-    assert ending(last) == ended(message("msg_0", "Hi"), usage=Counted.of(10, 3))
+    last = synthesize(Usage(10, 3), Text("Hi"), Usage(-1, -(2**63), cached_tokens=-5))
+    assert final_response(last) == make_final_response(make_message("msg_0", "Hi"), usage=Counted.of(10, 3))
 
 
 def test_nothing_is_left_of_a_model_that_another_stands_in_for():
-    maker = synth()
+    maker = make_synth()
     maker.feed(parts.Warn("a", "A."))
     events = maker.start()
     for part in (Usage(9, 9, 9, 9), parts.Warn("b", "B."), Call(arguments="{"), Finish("length")):
         events += maker.feed(part)
-    assert len(events) == len(numbered(beginning()))  # nothing of it was told
-    maker.restart()
+    assert len(events) == len(number_events(start_events()))  # nothing of it was told
+    maker.reset_for_fallback()
     maker.feed(Call(name="f", arguments="{}", call_id="c"))
     known = ResponseWarning(code="a", message="A.")
-    assert ending(maker.end()) == ended(call("fc_0", "f", "{}", "c"), warnings=[known])
+    assert final_response(maker.end()) == make_final_response(make_call("fc_0", "f", "{}", "c"), warnings=[known])
 
 
 def test_usage_after_the_finish_is_kept():
-    events = stream(Text("Hi"), Finish("stop"), Usage(1, 2, 0, 1))
-    assert events == numbered(
-        beginning(),
-        said("msg_0", 0, "Hi"),
-        completed(message("msg_0", "Hi"), usage=Counted.of(1, 2, reasoning=1)),
+    events = synthesize(Text("Hi"), Finish("stop"), Usage(1, 2, 0, 1))
+    assert events == number_events(
+        start_events(),
+        message_events("msg_0", 0, "Hi"),
+        completed_event(make_message("msg_0", "Hi"), usage=Counted.of(1, 2, reasoning=1)),
     )
 
 
 def test_warnings_are_kept_in_the_last_response_after_those_it_began_with():
     known = ResponseWarning(code="a", message="A.")
-    events = stream(parts.Warn("b", "B.", "tools[0]"), Text("Hi"), response=begun(warnings=[known]))
+    events = synthesize(parts.Warn("b", "B.", "tools[0]"), Text("Hi"), response=make_response(warnings=[known]))
     told = ResponseWarning(code="b", message="B.", param="tools[0]")
-    assert events == numbered(
-        beginning(warnings=[known]),
-        said("msg_0", 0, "Hi"),
-        completed(message("msg_0", "Hi"), warnings=[known, told]),
+    assert events == number_events(
+        start_events(warnings=[known]),
+        message_events("msg_0", 0, "Hi"),
+        completed_event(make_message("msg_0", "Hi"), warnings=[known, told]),
     )
 
 
@@ -291,55 +291,55 @@ def test_an_early_finish_leaves_the_last_item_incomplete(
     reason: parts.Reason, told: str, status: str
 ):
     thought = Reasoning(id="rs_0", content=[ReasoningText(text="Hmm")])
-    cut = message("msg_0", "Hi", status="incomplete")
-    assert stream(parts.Reasoning("Hmm"), Text("Hi"), Finish(reason)) == numbered(
-        beginning(),
-        added(0, Reasoning(id="rs_0")),
-        raw_part("rs_0", 0, 0, "Hmm"),
-        done(0, thought),
-        said("msg_0", 1, "Hi", status="incomplete"),
-        incomplete(told, thought, cut, status=status),
+    cut = make_message("msg_0", "Hi", status="incomplete")
+    assert synthesize(parts.Reasoning("Hmm"), Text("Hi"), Finish(reason)) == number_events(
+        start_events(),
+        item_added(0, Reasoning(id="rs_0")),
+        reasoning_part_events("rs_0", 0, 0, "Hmm"),
+        item_done(0, thought),
+        message_events("msg_0", 1, "Hi", status="incomplete"),
+        incomplete_event(told, thought, cut, status=status),
     )
 
 
 def test_a_call_cut_by_the_budget_is_incomplete_and_its_neighbour_is_not():
-    whole = call("fc_0", "f", "{}", "x")
-    cut = call("fc_1", "g", '{"a"', "y", "incomplete")
-    events = stream(Call(0, "f", "{}", "x"), Call(1, "g", '{"a"', "y"), Finish("length"))
-    assert events == numbered(
-        beginning(),
-        added(0, replace(whole, status="in_progress", arguments="")),
-        argument("fc_0", 0, "{}"),
-        called(0, whole),
-        added(1, replace(cut, status="in_progress", arguments="")),
-        argument("fc_1", 1, '{"a"'),
-        called(1, cut),
-        incomplete("max_output_tokens", whole, cut),
+    whole = make_call("fc_0", "f", "{}", "x")
+    cut = make_call("fc_1", "g", '{"a"', "y", "incomplete")
+    events = synthesize(Call(0, "f", "{}", "x"), Call(1, "g", '{"a"', "y"), Finish("length"))
+    assert events == number_events(
+        start_events(),
+        item_added(0, replace(whole, status="in_progress", arguments="")),
+        arguments_delta("fc_0", 0, "{}"),
+        call_end_events(0, whole),
+        item_added(1, replace(cut, status="in_progress", arguments="")),
+        arguments_delta("fc_1", 1, '{"a"'),
+        call_end_events(1, cut),
+        incomplete_event("max_output_tokens", whole, cut),
     )
 
 
 def test_an_early_finish_without_output_has_no_items():
-    assert stream(Finish("length")) == numbered(beginning(), incomplete("max_output_tokens"))
+    assert synthesize(Finish("length")) == number_events(start_events(), incomplete_event("max_output_tokens"))
 
 
 @pytest.mark.parametrize("reason", ["stop", "tool_calls"])
 def test_an_ordinary_finish_is_completed(reason: parts.Reason):
-    assert stream(Text("Hi"), Finish(reason)) == stream(Text("Hi"))
+    assert synthesize(Text("Hi"), Finish(reason)) == synthesize(Text("Hi"))
 
 
 def test_a_failure_in_the_middle_of_a_text_keeps_what_was_made():
-    cut = message("msg_0", "Hi", status="incomplete")
+    cut = make_message("msg_0", "Hi", status="incomplete")
     error = ResponseError(code="overloaded", message="It broke.", type="server_error")
-    response = ended(cut, status="failed", error=error, usage=Counted.of(3, 0))
-    assert stream(Usage(3), Text("Hi"), Failure(MISHAP)) == numbered(
-        beginning(),
-        said("msg_0", 0, "Hi", status="incomplete"),
+    response = make_final_response(cut, status="failed", error=error, usage=Counted.of(3, 0))
+    assert synthesize(Usage(3), Text("Hi"), Failure(ERROR)) == number_events(
+        start_events(),
+        message_events("msg_0", 0, "Hi", status="incomplete"),
         partial(ResponseFailed, response=response),
     )
 
 
 def test_a_failure_without_a_code_is_told_by_its_type():
-    made = synth()
+    made = make_synth()
     made.start()
     made.fail(ErrorPayload(message="It broke.", type="model_error"))
     assert made.response.error == ResponseError(
@@ -348,7 +348,7 @@ def test_a_failure_without_a_code_is_told_by_its_type():
 
 
 def test_nothing_can_be_fed_after_the_end():
-    made = synth()
+    made = make_synth()
     made.start()
     made.end()
     with pytest.raises(LocalProtocolError, match="Text after the end of the response"):
@@ -356,10 +356,10 @@ def test_nothing_can_be_fed_after_the_end():
 
 
 def test_only_the_first_ending_counts():
-    made = synth()
+    made = make_synth()
     made.start()
-    made.fail(MISHAP)
-    assert made.end() == made.fail(MISHAP) == []
+    made.fail(ERROR)
+    assert made.end() == made.fail(ERROR) == []
     assert made.response.status == "failed"
 
 
@@ -367,31 +367,31 @@ def test_only_the_first_ending_counts():
 
 
 def test_a_queued_response_waits_until_it_is_begun():
-    made = synth(begun(status="queued"))
+    made = make_synth(make_response(status="queued"))
     assert made.start() == [
-        ResponseCreated(sequence_number=0, response=begun(status="queued")),
-        ResponseQueued(sequence_number=1, response=begun(status="queued")),
+        ResponseCreated(sequence_number=0, response=make_response(status="queued")),
+        ResponseQueued(sequence_number=1, response=make_response(status="queued")),
     ]
-    assert made.begin() == [ResponseInProgress(sequence_number=2, response=begun())]
+    assert made.mark_in_progress() == [ResponseInProgress(sequence_number=2, response=make_response())]
 
 
 def test_a_queued_response_can_be_cancelled_before_it_begins():
-    made = synth(begun(status="queued"))
+    made = make_synth(make_response(status="queued"))
     made.start()
     made.feed(Finish("cancelled"))
-    assert types(made.end()) == ["response.incomplete"]
+    assert event_types(made.end()) == ["response.incomplete"]
     assert made.response.status == "cancelled"
 
 
 def test_deltas_are_padded_when_asked_for_and_refusals_cannot_be():
-    events = stream(
+    events = synthesize(
         parts.Reasoning("Hmm", summary="So."),
         Text("Hi"),
         Refusal("No."),
         Call(0, "f", "{}"),
         pad=lambda text: "*" * len(text),
     )
-    padded = {event.type: jsoned(event) for event in events if event.type.endswith("delta")}
+    padded = {event.type: to_json(event) for event in events if event.type.endswith("delta")}
     assert {name: event.get("obfuscation") for name, event in padded.items()} == {  # pyright: ignore
         "response.reasoning.delta": "***",
         "response.reasoning_summary_text.delta": "***",
@@ -402,7 +402,7 @@ def test_deltas_are_padded_when_asked_for_and_refusals_cannot_be():
 
 
 def test_optional_fields_are_left_out_of_the_bytes():
-    data = b"".join(encode(event) for event in stream(Text("Hi"), parts.Reasoning("Hmm")))
+    data = b"".join(encode(event) for event in synthesize(Text("Hi"), parts.Reasoning("Hmm")))
     for name in ("logprobs", "obfuscation", "phase", "encrypted_content", "verbosity"):
         assert f'"{name}"'.encode() not in data
 
@@ -412,11 +412,11 @@ HALF, MENDED = "a\ud83c", "a\ufffd"
 
 @pytest.mark.parametrize("one_message", [False, True])
 def test_half_a_character_anywhere_can_be_written(one_message: bool):
-    chance = replace(CHANCE, token=HALF, top_logprobs=[])
-    note = replace(NOTE, title=HALF)
+    chance = replace(LOGPROB, token=HALF, top_logprobs=[])
+    note = replace(CITATION, title=HALF)
     written = OutputText(text=HALF, annotations=[note], logprobs=[chance])
     item = ExtensionItem(type="acme:search", extra={"query": [HALF]})
-    events = stream(
+    events = synthesize(
         Text("Hi", logprobs=[chance]),
         Annotation(note),
         parts.Whole(item),
@@ -430,6 +430,6 @@ def test_half_a_character_anywhere_can_be_written(one_message: bool):
     )
     told = b"".join(map(encode, events))
     assert told.decode().count(MENDED) > 12
-    assert fold(events) == ending(events)
-    assert ending(events).error == ResponseError(code=MENDED, message=MENDED, type=MENDED)
-    assert ending(events).warnings == [ResponseWarning(code=MENDED, message=MENDED, param=MENDED)]
+    assert fold(events) == final_response(events)
+    assert final_response(events).error == ResponseError(code=MENDED, message=MENDED, type=MENDED)
+    assert final_response(events).warnings == [ResponseWarning(code=MENDED, message=MENDED, param=MENDED)]

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.content import OutputText, Refusal
-from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, Status
+from antiphon.core.content import OutputText, RefusalContent
+from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, ItemStatus
 from antiphon.core.threads import (
     BEFORE_CALL,
     BEFORE_TEXT,
     Json,
-    assistant,
-    bare,
-    merge,
+    assistant_message,
+    strip_metadata,
+    merge_messages,
     same,
-    thinking,
+    sealed_reasoning,
 )
 
 WORDS = st.sampled_from(["a", "b", ""])
@@ -30,7 +30,7 @@ MESSAGES = st.one_of(
 THREADS = st.lists(MESSAGES, max_size=5)
 
 
-def said(text: str) -> Json:
+def user_message(text: str) -> Json:
     """Return a message of the user's."""
     return {"role": "user", "content": text}
 
@@ -40,7 +40,7 @@ def said(text: str) -> Json:
 
 @given(THREADS, THREADS)
 def test_a_thread_grows_by_all_but_its_longest_overlap(saved: list[Json], new: list[Json]) -> None:
-    merged = merge(saved, new)
+    merged = merge_messages(saved, new)
     overlap = len(saved) + len(new) - len(merged)
     assert merged[: len(saved)] == saved
     assert merged[len(saved) :] == new[overlap:]
@@ -51,26 +51,26 @@ def test_a_thread_grows_by_all_but_its_longest_overlap(saved: list[Json], new: l
 
 @given(THREADS, THREADS)
 def test_what_is_sent_again_changes_nothing(saved: list[Json], new: list[Json]) -> None:
-    assert merge(saved, []) == saved
-    assert merge([], new) == new
-    assert merge(saved, saved) == saved
-    assert merge(merge(saved, new), merge(saved, new)) == merge(saved, new)
+    assert merge_messages(saved, []) == saved
+    assert merge_messages([], new) == new
+    assert merge_messages(saved, saved) == saved
+    assert merge_messages(merge_messages(saved, new), merge_messages(saved, new)) == merge_messages(saved, new)
 
 
 def test_only_the_end_of_a_thread_overlaps() -> None:
-    a, b, c = said("a"), said("b"), said("c")
-    assert merge([a, b], [b, c]) == [a, b, c]
-    assert merge([a, b], [a, c]) == [a, b, a, c]
-    assert merge([a, a], [a, a, b]) == [a, a, b]
+    a, b, c = user_message("a"), user_message("b"), user_message("c")
+    assert merge_messages([a, b], [b, c]) == [a, b, c]
+    assert merge_messages([a, b], [a, c]) == [a, b, a, c]
+    assert merge_messages([a, a], [a, a, b]) == [a, a, b]
 
 
 @pytest.mark.parametrize(
     "new",
     [
-        pytest.param([said("a")] * 5000, id="all the same"),
-        pytest.param([said("a")] * 4999 + [said("b")], id="another at the end"),
-        pytest.param([said("b")] + [said("a")] * 4999, id="another at the start"),
-        pytest.param(([said("a")] * 49 + [said("b")]) * 100, id="another now and then"),
+        pytest.param([user_message("a")] * 5000, id="all the same"),
+        pytest.param([user_message("a")] * 4999 + [user_message("b")], id="another at the end"),
+        pytest.param([user_message("b")] + [user_message("a")] * 4999, id="another at the start"),
+        pytest.param(([user_message("a")] * 49 + [user_message("b")]) * 100, id="another now and then"),
     ],
 )
 def test_what_repeats_is_compared_a_few_times_only(
@@ -83,9 +83,9 @@ def test_what_repeats_is_compared_a_few_times_only(
         compared += 1
         return one == other
 
-    saved = [said("a")] * 5000
+    saved = [user_message("a")] * 5000
     monkeypatch.setattr("antiphon.core.threads.same", counted)
-    merged = merge(saved, new)
+    merged = merge_messages(saved, new)
     assert compared <= 4 * len(saved)
     overlap = len(saved) + len(new) - len(merged)
     assert merged == [*saved, *new[overlap:]]
@@ -94,7 +94,7 @@ def test_what_repeats_is_compared_a_few_times_only(
 
 def test_messages_are_compared_to_the_last_key() -> None:
     plain: Json = {"role": "assistant", "content": "a"}
-    assert merge([plain], [plain | {"toolCalls": []}]) == [plain, plain | {"toolCalls": []}]
+    assert merge_messages([plain], [plain | {"toolCalls": []}]) == [plain, plain | {"toolCalls": []}]
     assert not same({"x": True}, {"x": 1})
     assert not same([1], [1, 1])
     assert same({"x": [1, None, "a"]}, {"x": [1.0, None, "a"]})
@@ -103,70 +103,70 @@ def test_messages_are_compared_to_the_last_key() -> None:
 # --- the answer ------------------------------------------------------------------------------
 
 
-def words(text: str) -> Message:
+def assistant_text(text: str) -> Message:
     """Return a message of the model's."""
     return Message(role="assistant", content=[OutputText(text=text)])
 
 
-def call(id: str, arguments: str = "{}", status: Status = "completed") -> FunctionCall:
+def make_call(id: str, arguments: str = "{}", status: ItemStatus = "completed") -> FunctionCall:
     """Return a call."""
     return FunctionCall(id=id, call_id=id, name="f", arguments=arguments, status=status)
 
 
-def called(index: int, id: str, arguments: str = "{}", **more: object) -> Json:
+def tool_call(index: int, id: str, arguments: str = "{}", **more: object) -> Json:
     """Return a call as a client knows it."""
     function = {"name": "f", "arguments": arguments}
     return {"index": index, "id": id, "type": "function", "function": function, **more}
 
 
 def test_an_answer_has_all_its_words_and_its_calls_in_order() -> None:
-    refused = Message(role="assistant", content=[Refusal(refusal=" No.")])
-    items: list[Item] = [words("Hello."), refused, call("x", '{"a":1}'), call("y")]
-    assert assistant(items) == {
+    refused = Message(role="assistant", content=[RefusalContent(refusal=" No.")])
+    items: list[Item] = [assistant_text("Hello."), refused, make_call("x", '{"a":1}'), make_call("y")]
+    assert assistant_message(items) == {
         "role": "assistant",
         "content": "Hello. No.",
-        "toolCalls": [called(0, "x", '{"a":1}'), called(1, "y")],
+        "toolCalls": [tool_call(0, "x", '{"a":1}'), tool_call(1, "y")],
     }
 
 
 def test_an_answer_of_nothing_is_an_empty_one() -> None:
-    assert assistant([]) == {"role": "assistant", "content": "", "toolCalls": []}
+    assert assistant_message([]) == {"role": "assistant", "content": "", "toolCalls": []}
 
 
 def test_calls_that_the_response_answers_or_that_were_cut_short_are_not_the_clients() -> None:
-    own = [call("own"), FunctionCallOutput(call_id="own", output="done")]
-    items: list[Item] = [*own, words("So."), call("cut", '{"a', "incomplete"), call("x")]
-    assert assistant(items)["toolCalls"] == [called(0, "x")]
+    own = [make_call("own"), FunctionCallOutput(call_id="own", output="done")]
+    items: list[Item] = [*own, assistant_text("So."), make_call("cut", '{"a', "incomplete"), make_call("x")]
+    assert assistant_message(items)["toolCalls"] == [tool_call(0, "x")]
 
 
 def test_thinking_stays_with_the_call_that_it_led_to() -> None:
     first, second, third = (Reasoning(encrypted_content=text) for text in ("1", "2", "3"))
-    items = [first, words("So."), second, call("x"), call("y"), third, call("z"), Reasoning()]
-    answer = assistant(items)
+    items = [first, assistant_text("So."), second, make_call("x"), make_call("y"), third, make_call("z"), Reasoning()]
+    answer = assistant_message(items)
     x, y, z = answer["toolCalls"]  # type: ignore[misc]
-    assert [thinking(x.get("metadata"), place) for place in (BEFORE_TEXT, BEFORE_CALL)] == [
+    assert [sealed_reasoning(x.get("metadata"), place) for place in (BEFORE_TEXT, BEFORE_CALL)] == [
         ["1"],
         ["2"],
     ]
     assert "metadata" not in y
     assert z["metadata"] == {"antiphon": {"before_call": ["3"]}}
-    assert bare(answer)["toolCalls"] == [called(0, "x"), called(1, "y"), called(2, "z")]
+    assert strip_metadata(answer)["toolCalls"] == [tool_call(0, "x"), tool_call(1, "y"), tool_call(2, "z")]
 
 
 def test_thinking_without_words_stands_before_its_call() -> None:
-    answer = assistant([Reasoning(encrypted_content="1"), words(""), call("x")])
-    assert answer["toolCalls"] == [called(0, "x", metadata={"antiphon": {"before_call": ["1"]}})]
+    answer = assistant_message([Reasoning(encrypted_content="1"), assistant_text(""), make_call("x")])
+    assert answer["toolCalls"] == [tool_call(0, "x", metadata={"antiphon": {"before_call": ["1"]}})]
 
 
 def test_what_is_not_ours_in_a_message_stays() -> None:
     theirs = {"google": {"thoughtSignature": "x"}}
-    message: Json = {"toolCalls": [called(0, "x", metadata=theirs | {"antiphon": {}}), "odd"]}
-    assert bare(message) == {"toolCalls": [called(0, "x", metadata=theirs), "odd"]}
-    others: list[Json] = [{"role": "user"}, {"toolCalls": None}, {"toolCalls": [called(0, "x")]}]
-    assert [bare(other) for other in others] == others
+    message: Json = {"toolCalls": [tool_call(0, "x", metadata=theirs | {"antiphon": {}}), "odd"]}
+    assert strip_metadata(message) == {"toolCalls": [tool_call(0, "x", metadata=theirs), "odd"]}
+    others: list[Json] = [{"role": "user"}, {"toolCalls": None}, {"toolCalls": [tool_call(0, "x")]}]
+    assert [strip_metadata(other) for other in others] == others
 
 
 def test_thinking_that_a_client_changed_is_not_read() -> None:
     for metadata in (None, [], {"antiphon": 1}, {"antiphon": {"before_call": "x"}}):
-        assert thinking(metadata, BEFORE_CALL) == []
-    assert thinking({"antiphon": {"before_call": [1, "x"]}}, BEFORE_CALL) == ["x"]
+        assert sealed_reasoning(metadata, BEFORE_CALL) == []
+    assert sealed_reasoning({"antiphon": {"before_call": [1, "x"]}}, BEFORE_CALL) == ["x"]

@@ -36,10 +36,10 @@ from antiphon.core.tools import FunctionTool
     ],
 )
 def test_four_letters_are_a_token_and_so_is_any_other_character(text: str, count: int):
-    assert tokens.of_text(text) == count
+    assert tokens.estimate_text(text) == count
 
 
-def prompt(*content: Content) -> Message:
+def user_content(*content: Content) -> Message:
     """Make a message of the user's."""
     return Message(role="user", content=list(content))
 
@@ -47,12 +47,12 @@ def prompt(*content: Content) -> Message:
 @pytest.mark.parametrize(
     ("item", "count"),
     [
-        (prompt(), 4),
-        (prompt(InputText(text="abcd"), OutputText(text="abcd")), 6),
-        (prompt(InputImage(image_url="u")), 769),
-        (prompt(InputVideo(video_url="u")), 5004),
-        (prompt(InputFile(file_url="u")), 769),
-        (prompt(InputFile(file_data="x" * 80)), 779),
+        (user_content(), 4),
+        (user_content(InputText(text="abcd"), OutputText(text="abcd")), 6),
+        (user_content(InputImage(image_url="u")), 769),
+        (user_content(InputVideo(video_url="u")), 5004),
+        (user_content(InputFile(file_url="u")), 769),
+        (user_content(InputFile(file_data="x" * 80)), 779),
         (FunctionCall(call_id="c", name="abcd", arguments="abcdefgh"), 7),
         (FunctionCallOutput(call_id="c", output="abcd"), 5),
         (FunctionCallOutput(call_id="c", output=[InputText(text="abcd")]), 5),
@@ -63,13 +63,13 @@ def prompt(*content: Content) -> Message:
     ids=lambda value: value.type if isinstance(value, Message) else None,
 )
 def test_every_item_has_a_size(item: Item, count: int):
-    assert tokens.of_item(item) == count
+    assert tokens.estimate_item(item) == count
 
 
 def test_a_prompt_is_its_instructions_its_tools_and_its_items():
-    items: list[Item] = [prompt(InputText(text="abcd"))]
+    items: list[Item] = [user_content(InputText(text="abcd"))]
     tools = [FunctionTool(name="f")]
-    assert tokens.of_items(items * 3) == 15
-    assert tokens.of_prompt(None, [], items) == 5
-    assert tokens.of_prompt("abcd", [], items) == 6
-    assert tokens.of_prompt("abcd", tools, items) > tokens.of_prompt("abcd", [], items)
+    assert tokens.estimate_items(items * 3) == 15
+    assert tokens.estimate_prompt(None, [], items) == 5
+    assert tokens.estimate_prompt("abcd", [], items) == 6
+    assert tokens.estimate_prompt("abcd", tools, items) > tokens.estimate_prompt("abcd", [], items)

@@ -1,7 +1,7 @@
 import pytest
 
 from antiphon.core.tools import (
-    CUSTOM,
+    CUSTOM_TOOL,
     AllowedTools,
     ExtensionTool,
     ExtensionToolChoice,
@@ -14,7 +14,7 @@ from antiphon.core.tools import (
     must_call,
 )
 
-C = ExtensionTool(type=CUSTOM, extra={"name": "c"})
+C = ExtensionTool(type=CUSTOM_TOOL, extra={"name": "c"})
 F, G, H = FunctionTool(name="f"), FunctionTool(name="g"), FunctionTool(name="h")
 OFFERED: list[Tool] = [F, ExtensionTool(type="acme:search"), G, H]
 CHOOSE_F, CHOOSE_G = FunctionToolChoice(name="f"), FunctionToolChoice(name="g")
@@ -49,8 +49,8 @@ def test_a_choice_says_what_may_and_what_must_be_called(
         ("auto", {"c", "f", "g", "h"}),
         ("none", set[str]()),
         (CHOOSE_F, {"f"}),
-        (ExtensionToolChoice(type=CUSTOM, extra={"name": "c"}), {"c"}),
-        (ExtensionToolChoice(type=CUSTOM, extra={"name": "f"}), set[str]()),
+        (ExtensionToolChoice(type=CUSTOM_TOOL, extra={"name": "c"}), {"c"}),
+        (ExtensionToolChoice(type=CUSTOM_TOOL, extra={"name": "f"}), set[str]()),
         (AllowedTools(tools=[CHOOSE_F, SEARCH]), {"f"}),
     ],
 )

@@ -11,8 +11,8 @@ from antiphon.core.items import ExtensionItem, Item, Message
 from antiphon.core.request import CompactRequest, ReasoningConfig, Request, WebSocketCreate
 from antiphon.core.response import Response
 from antiphon.core.tools import Tool
-from antiphon.core.value import ShapeError, Value, decode, encode, is_extension_type, plain, read
-from tests.core.making import begun, jsoned, message
+from antiphon.core.value import InvalidValueError, ProtocolStruct, decode, encode, is_extension_type, to_builtins, decode_as
+from tests.core.making import make_response, to_json, make_message
 
 # --- nothing is lost ---
 
@@ -131,17 +131,17 @@ EVENTS: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_every_item_survives_with_the_fields_we_do_not_know(name: str):
-    assert jsoned(read(Item, ITEMS[name])) == ITEMS[name]
+    assert to_json(decode_as(Item, ITEMS[name])) == ITEMS[name]
 
 
 @pytest.mark.parametrize("raw", TOOLS)
 def test_every_tool_survives_with_the_fields_we_do_not_know(raw: dict[str, object]):
-    assert jsoned(read(Tool, raw)) == raw
+    assert to_json(decode_as(Tool, raw)) == raw
 
 
 @pytest.mark.parametrize("raw", EVENTS)
 def test_every_event_survives_with_the_fields_we_do_not_know(raw: dict[str, object]):
-    assert jsoned(decode_event(raw)) == raw
+    assert to_json(decode_event(raw)) == raw
 
 
 def test_a_whole_request_survives_with_the_fields_we_do_not_know():
@@ -171,12 +171,12 @@ def test_a_whole_request_survives_with_the_fields_we_do_not_know():
         "stream_options": {"include_obfuscation": True, "odd": 1},
         "odd": {"anything": 1},
     }
-    written = cast("dict[str, object]", jsoned(decode(Request, asked)))
+    written = cast("dict[str, object]", to_json(decode(Request, asked)))
     assert {name: written[name] for name in asked} == asked
 
 
 def test_a_whole_response_survives_with_the_fields_we_do_not_know():
-    raw = cast("dict[str, object]", jsoned(begun()))
+    raw = cast("dict[str, object]", to_json(make_response()))
     raw |= {
         "output": list(ITEMS.values()),
         "tools": TOOLS,
@@ -193,11 +193,11 @@ def test_a_whole_response_survives_with_the_fields_we_do_not_know():
         "antiphon:warnings": [{"code": "c", "message": "m", "odd": 1}],
         "odd": 1,
     }
-    assert jsoned(decode(Response, raw)) == raw
+    assert to_json(decode(Response, raw)) == raw
 
 
 def test_an_unknown_field_can_be_asked_for():
-    item = read(ExtensionItem, {"type": "acme:search", "query": "q"})
+    item = decode_as(ExtensionItem, {"type": "acme:search", "query": "q"})
     assert isinstance(item, ExtensionItem)
     assert (item.get("query"), item.get("other"), item.get("other", 3)) == ("q", None, 3)
     assert InputText(text="Hi").get("query", 3) == 3
@@ -205,18 +205,18 @@ def test_an_unknown_field_can_be_asked_for():
 
 def test_a_field_we_know_is_never_overwritten_by_an_unknown_one():
     odd = ExtensionEvent(type="acme:tick", sequence_number=1, extra={"sequence_number": 2, "n": 3})
-    assert jsoned(odd) == {"type": "acme:tick", "sequence_number": 1, "n": 3}
+    assert to_json(odd) == {"type": "acme:tick", "sequence_number": 1, "n": 3}
 
 
 def test_a_value_that_is_already_typed_is_taken_as_it_is():
-    said = message("m", "Hi")
-    assert read(Item, said) is said
+    said = make_message("m", "Hi")
+    assert decode_as(Item, said) is said
     assert decode(Request, {"input": [said]}).input == [said]
 
 
 # --- null ---
 
-OPTIONAL: list[tuple[type[Value], dict[str, object], list[str]]] = [
+OPTIONAL: list[tuple[type[ProtocolStruct], dict[str, object], list[str]]] = [
     (Request, {}, [name for name in Request.__struct_fields__ if name != "extra"]),
     (CompactRequest, {"model": "m"}, ["input", "previous_response_id", "instructions"]),
     (WebSocketCreate, {}, ["type", "generate", "stream_id"]),
@@ -242,7 +242,7 @@ OPTIONAL: list[tuple[type[Value], dict[str, object], list[str]]] = [
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
 def test_null_for_an_optional_field_means_that_it_was_left_out(
-    kind: type[Value], raw: dict[str, object], name: str
+    kind: type[ProtocolStruct], raw: dict[str, object], name: str
 ):
     assert decode(kind, raw | {name: None}) == decode(kind, raw)
 
@@ -260,7 +260,7 @@ def test_null_for_an_optional_field_means_that_it_was_left_out(
     ],
 )
 def test_null_is_never_written_for_an_optional_field(raw: dict[str, object], name: str):
-    assert jsoned(read(Item, raw | {name: None})) == raw
+    assert to_json(decode_as(Item, raw | {name: None})) == raw
 
 
 # --- what is wrong, and where ---
@@ -311,8 +311,8 @@ def test_null_is_never_written_for_an_optional_field(raw: dict[str, object], nam
     ],
 )
 def test_a_wrong_shape_is_told_with_its_path(raw: object, path: str, reason: str | None):
-    with pytest.raises(ShapeError) as caught:
-        read(Item, raw)
+    with pytest.raises(InvalidValueError) as caught:
+        decode_as(Item, raw)
     assert caught.value.path == path
     assert reason is None or caught.value.reason == reason
 
@@ -323,13 +323,13 @@ def test_a_path_leads_through_arrays():
             {"role": "user", "content": [{"type": "input_text", "text": ""}, {"type": "nonsense"}]}
         ]
     }
-    with pytest.raises(ShapeError, match=r"^input\[0\]\.content\[1\]\.type: "):
+    with pytest.raises(InvalidValueError, match=r"^input\[0\]\.content\[1\]\.type: "):
         decode(Request, asked)
 
 
 def test_an_unknown_type_is_told_with_those_that_are_known():
-    with pytest.raises(ShapeError) as caught:
-        read(Item, {"type": "nonsense"}, "input[2]")
+    with pytest.raises(InvalidValueError) as caught:
+        decode_as(Item, {"type": "nonsense"}, "input[2]")
     assert str(caught.value) == (
         "input[2].type: unknown type 'nonsense'; known: 'message', 'function_call', "
         "'function_call_output', 'reasoning', 'compaction', 'item_reference'; "
@@ -338,8 +338,8 @@ def test_an_unknown_type_is_told_with_those_that_are_known():
 
 
 def test_a_missing_type_is_told_with_those_that_are_known():
-    with pytest.raises(ShapeError) as caught:
-        read(Tool, {"name": "f"}, "tools[0]")
+    with pytest.raises(InvalidValueError) as caught:
+        decode_as(Tool, {"name": "f"}, "tools[0]")
     assert str(caught.value) == "tools[0].type: this field is required: one of 'function'"
 
 
@@ -349,8 +349,8 @@ def test_a_missing_type_is_told_with_those_that_are_known():
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_the_fast_way_to_write_is_the_slow_way(text: str):
-    said = message("m", text, '"~extra":', "~extra")
-    assert encode(said) == msgspec.json.encode(plain(said))
+    said = make_message("m", text, '"~extra":', "~extra")
+    assert encode(said) == msgspec.json.encode(to_builtins(said))
 
 
 def test_unknown_fields_are_written_beside_the_known_ones():
@@ -360,13 +360,13 @@ def test_unknown_fields_are_written_beside_the_known_ones():
 
 def test_a_field_named_like_our_own_is_no_trouble_inside_a_schema():
     tool = {"type": "function", "name": "f", "parameters": {"~extra": 1}}
-    written = cast("dict[str, object]", jsoned(read(Tool, tool)))
+    written = cast("dict[str, object]", to_json(decode_as(Tool, tool)))
     assert written["parameters"] == {"~extra": 1}
 
 
 def test_extensions_can_be_given_another_type():
-    said = read(Item, ITEMS["a message"])
-    renamed = cast("dict[str, list[object]]", plain(said, lambda name: name.split(":")[1]))
+    said = decode_as(Item, ITEMS["a message"])
+    renamed = cast("dict[str, list[object]]", to_builtins(said, lambda name: name.split(":")[1]))
     assert renamed["content"][2] == {"type": "chart", "data": [1]}
     assert renamed["type"] == "message"
 
@@ -400,6 +400,6 @@ def test_an_extension_type_is_a_slug_and_a_name(name: str, valid: bool):
 @pytest.mark.parametrize("union", [Item, Content, Tool, Event])
 def test_every_union_takes_extensions_and_refuses_what_is_none(union: object):
     raw = {"type": "acme:thing", "sequence_number": 0, "odd": [1]}
-    assert jsoned(read(union, raw)) == raw
-    with pytest.raises(ShapeError, match="unknown type 'thing'"):
-        read(union, raw | {"type": "thing"})
+    assert to_json(decode_as(union, raw)) == raw
+    with pytest.raises(InvalidValueError, match="unknown type 'thing'"):
+        decode_as(union, raw | {"type": "thing"})

@@ -6,14 +6,14 @@ from antiphon.core.content import OutputText
 from antiphon.core.errors import ErrorPayload
 from antiphon.core.events import OutputItemAdded, OutputTextDelta, ReasoningDone, ResponseCreated
 from antiphon.core.items import ExtensionItem, FunctionCall, Message, Reasoning
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.parts import Call, Finish, Text
 from antiphon.core.parts import Reasoning as Thinking
 from antiphon.core.request import Request
 from antiphon.core.response import IncompleteDetails, Response
-from antiphon.core.rules import advance, is_success, is_terminal
+from antiphon.core.rules import advance_status, is_success_status, is_terminal_status
 from antiphon.core.value import is_extension_type
-from tests.core.making import LATER, NOW, begun, ending, jsoned, stream, stream_of, synth, types
+from tests.core.making import LATER, NOW, make_response, final_response, to_json, synthesize, synthesize_with, make_synth, event_types
 from tests.spec.oracle import check_event, check_item, check_response
 
 pytestmark = pytest.mark.compliance
@@ -24,9 +24,9 @@ def test_a_response_object_is_made_and_completed():
     assert (new.object, new.model, new.status) == ("response", "gpt-oss-20b", "in_progress")
     assert (new.created_at, new.completed_at, new.output) == (NOW, None, [])
 
-    done = ending(stream_of([], synth(new)))
+    done = final_response(synthesize_with([], make_synth(new)))
     assert (done.status, done.completed_at) == ("completed", LATER)
-    written = jsoned(done)
+    written = to_json(done)
     assert isinstance(written, dict)
     assert (written["object"], written["status"]) == ("response", "completed")
     assert written["output"] == [
@@ -42,16 +42,16 @@ def test_a_response_object_is_made_and_completed():
 
 
 def test_an_item_goes_through_its_states():
-    [added] = [event for event in stream(Text("Hello")) if isinstance(event, OutputItemAdded)]
+    [added] = [event for event in synthesize(Text("Hello")) if isinstance(event, OutputItemAdded)]
     assert added.item == Message(id="msg_0", status="in_progress", role="assistant", content=[])
-    status = advance("in_progress", "completed")
-    assert (is_terminal(status), is_success(status)) == (True, True)
+    status = advance_status("in_progress", "completed")
+    assert (is_terminal_status(status), is_success_status(status)) == (True, True)
     assert FunctionCall.of("f", {}, call_id="call_1").status == "in_progress"
 
 
 def test_events_come_in_the_order_of_the_specification():
-    events = stream(Text("Hello"), Text(" world"), Text("!"))
-    assert types(events) == [
+    events = synthesize(Text("Hello"), Text(" world"), Text("!"))
+    assert event_types(events) == [
         "response.created",
         "response.in_progress",
         "response.output_item.added",
@@ -64,15 +64,15 @@ def test_events_come_in_the_order_of_the_specification():
         "response.output_item.done",
         "response.completed",
     ]
-    assert judge(events) == []
-    assert ending(events).output_text == "Hello world!"
+    assert find_violations(events) == []
+    assert final_response(events).output_text == "Hello world!"
     for event in events:
-        check_event(jsoned(event))
+        check_event(to_json(event))
 
 
 def test_a_request_object_is_written_as_the_specification_asks():
     asked = Request.from_message("gpt-oss-20b", "Hello", temperature=0.7, stream=True)
-    written = jsoned(asked)
+    written = to_json(asked)
     assert isinstance(written, dict)
     assert (written["model"], written["temperature"], written["stream"]) == (
         "gpt-oss-20b",
@@ -85,7 +85,7 @@ def test_a_request_object_is_written_as_the_specification_asks():
 
 
 def test_an_incomplete_response_says_why():
-    response = ending(stream(Text("Hel"), Finish("length")))
+    response = final_response(synthesize(Text("Hel"), Finish("length")))
     assert response.status == "incomplete"
     assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
     assert response.output == [
@@ -96,7 +96,7 @@ def test_an_incomplete_response_says_why():
             content=[OutputText(text="Hel")],
         )
     ]
-    written = jsoned(response)
+    written = to_json(response)
     assert isinstance(written, dict)
     assert written["status"] == "incomplete"
     assert written["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -112,7 +112,7 @@ def test_extensions_are_named_by_slug():
 
 def test_an_error_object_is_written_as_the_specification_asks():
     error = ErrorPayload.invalid_param("model", "Model not found").with_code("invalid_model")
-    assert jsoned(error) == {
+    assert to_json(error) == {
         "type": "invalid_request",
         "code": "invalid_model",
         "param": "model",
@@ -121,8 +121,8 @@ def test_an_error_object_is_written_as_the_specification_asks():
 
 
 def test_reasoning_is_one_item_with_its_own_events():
-    events = stream(Thinking("Let me think"), Thinking("..."))
-    assert types(events) == [
+    events = synthesize(Thinking("Let me think"), Thinking("..."))
+    assert event_types(events) == [
         "response.created",
         "response.in_progress",
         "response.output_item.added",
@@ -134,7 +134,7 @@ def test_reasoning_is_one_item_with_its_own_events():
         "response.output_item.done",
         "response.completed",
     ]
-    [item] = ending(events).output
+    [item] = final_response(events).output
     assert isinstance(item, Reasoning)
     assert events[6] == ReasoningDone(
         sequence_number=6,
@@ -143,12 +143,12 @@ def test_reasoning_is_one_item_with_its_own_events():
         content_index=0,
         text="Let me think...",
     )
-    check_item(jsoned(item))
+    check_item(to_json(item))
 
 
 def test_a_tool_call_carries_its_arguments_as_a_string():
-    events = stream(Call(0, "read_file", '{"path":', "call_1"), Call(0, arguments='"README.md"}'))
-    assert ending(events).output == [
+    events = synthesize(Call(0, "read_file", '{"path":', "call_1"), Call(0, arguments='"README.md"}'))
+    assert final_response(events).output == [
         FunctionCall(
             id="fc_0",
             call_id="call_1",
@@ -157,22 +157,22 @@ def test_a_tool_call_carries_its_arguments_as_a_string():
             status="completed",
         )
     ]
-    assert types(events)[2:-1] == [
+    assert event_types(events)[2:-1] == [
         "response.output_item.added",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
         "response.output_item.done",
     ]
-    check_item(jsoned(ending(events).output[0]))
+    check_item(to_json(final_response(events).output[0]))
 
 
 def test_the_emitters_example_is_three_events():
-    made = synth()
+    made = make_synth()
     events = [made.start()[0], *made.feed(Text("Hel"))[-1:], *made.feed(Text("lo"))]
     place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
     assert events == [
-        ResponseCreated(sequence_number=0, response=begun()),
+        ResponseCreated(sequence_number=0, response=make_response()),
         OutputTextDelta(sequence_number=4, **place, delta="Hel"),  # pyright: ignore[reportArgumentType]
         OutputTextDelta(sequence_number=5, **place, delta="lo"),  # pyright: ignore[reportArgumentType]
     ]

@@ -9,14 +9,14 @@ from antiphon.core.errors import StoreError
 from antiphon.core.events import Event
 from antiphon.core.request import Request
 from antiphon.core.response import Response
-from antiphon.engine.background import logged
+from antiphon.engine.background import read_events
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.store.base import TERMINAL, Claim, Store
+from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, Store
 from antiphon.store.memory import MemoryStore
 
 
-class Troubled(MemoryStore):
+class FailingStore(MemoryStore):
     """A store that fails as often as it is told to, and counts what each append brought."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Troubled(MemoryStore):
         self.appends.append(len(events))
         return await super().append(id, epoch, after, events, final=final, tenant=tenant)
 
-    async def begin(self, *args: Any, **options: Any) -> Claim | None:
+    async def begin(self, *args: Any, **options: Any) -> IdempotencyRecord | None:
         """Keep a beginning, unless there is trouble."""
         self._fail()
         return await super().begin(*args, **options)
@@ -61,33 +61,33 @@ class Troubled(MemoryStore):
         return await super().claim(id, tenant=tenant)
 
 
-def engine_of(function: Function, store: Store | None = None, **options: Any) -> Engine:
+def make_engine(function: Function, store: Store | None = None, **options: Any) -> Engine:
     """Make an engine whose only model is one function."""
     return Engine(Models([Agent("m", function)]), store=store, **options)
 
 
-def asking(text: str = "hello", **options: Any) -> Request:
+def make_request(text: str = "hello", **options: Any) -> Request:
     """Ask that model something."""
     return Request.from_message("m", text, **options)
 
 
-async def told(store: Store, id: str) -> list[Event]:
+async def read_log(store: Store, id: str) -> list[Event]:
     """Return every event of a response's log."""
-    return [event async for event in logged(store, id)]
+    return [event async for event in read_events(store, id)]
 
 
-async def ended(store: Store, id: str) -> Response:
+async def wait_for_end(store: Store, id: str) -> Response:
     """Wait until a response has ended, and return it."""
     async with asyncio.timeout(20):
         while True:
             stored = await store.find(id)
             assert stored
-            if stored.response.status in TERMINAL:
+            if stored.response.status in TERMINAL_STATUSES:
                 return stored.response
             await asyncio.sleep(0.001)
 
 
-async def words(*said: str) -> AsyncIterator[str]:
+async def say_words(*said: str) -> AsyncIterator[str]:
     """Say some words, one at a time."""
     for word in said:
         yield word

@@ -1,10 +1,10 @@
 """An outlet that keeps what it is told."""
 
 from antiphon.core.events import Event
-from antiphon.engine.outlet import Outlet
+from antiphon.engine.outlet import EventSink
 
 
-class Told(Outlet):
+class RecordingSink(EventSink):
     """Keeps every event; there is always room."""
 
     def __init__(self) -> None:
@@ -19,5 +19,5 @@ class Told(Outlet):
         """Keep some events."""
         self.events += events
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return at once."""

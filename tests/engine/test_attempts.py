@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.errors import UpstreamError
-from antiphon.engine.attempts import is_final
+from antiphon.engine.attempts import is_request_fault
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ from antiphon.engine.attempts import is_final
 def test_a_refusal_is_final_if_no_other_model_would_like_the_request_better(
     status: int, type: str, code: str | None, final: bool
 ) -> None:
-    assert is_final(UpstreamError("No.", status=status, type=type, code=code)) is final
+    assert is_request_fault(UpstreamError("No.", status=status, type=type, code=code)) is final

@@ -8,28 +8,28 @@ from pathlib import Path
 import pytest
 
 from antiphon.core.errors import RequestError
-from antiphon.core.events import TERMINAL as ENDINGS
+from antiphon.core.events import TERMINAL_EVENTS as ENDINGS
 from antiphon.core.events import Event
 from antiphon.core.fold import fold
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.response import IncompleteDetails, Response, ResponseError
 from antiphon.engine import background
 from antiphon.engine import log as log_module
-from antiphon.engine.background import followed
+from antiphon.engine.background import follow_events
 from antiphon.engine.engine import Engine
-from antiphon.engine.run import LOST
+from antiphon.engine.run import SERVER_STOPPED_ERROR
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
-from tests.core.making import types
-from tests.engine.storing import Troubled, asking, ended, engine_of, told
+from tests.core.making import event_types
+from tests.engine.storing import FailingStore, make_request, wait_for_end, make_engine, read_log
 
 pytestmark = pytest.mark.anyio
 
-STOPPED = ResponseError(code="server_error", message=LOST.message, type="server_error")
+STOPPED = ResponseError(code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error")
 
 
-async def three_words() -> AsyncIterator[str]:
+async def say_three_words() -> AsyncIterator[str]:
     """Say three words, slowly enough to be heard one by one."""
     for word in ("one ", "two ", "three"):
         await asyncio.sleep(0.03)
@@ -53,38 +53,38 @@ class Endless:
             self.stopped.set()
 
 
-async def followed_from(store: Store, id: str, after: int = -1) -> list[Event]:
+async def follow_from(store: Store, id: str, after: int = -1) -> list[Event]:
     """Follow a response to its end."""
-    return [event async for batch in followed(store, id, after) for event in batch]
+    return [event async for batch in follow_events(store, id, after) for event in batch]
 
 
-async def idle(engine: Engine) -> None:
+async def wait_until_idle(engine: Engine) -> None:
     """Wait until nothing runs in the background any more."""
     async with asyncio.timeout(20):
         while len(engine.background):
             await asyncio.sleep(0.001)
 
 
-async def lawful(store: Store, id: str) -> Response:
+async def check_log(store: Store, id: str) -> Response:
     """Wait for the end of a response, and check that its log tells the same story."""
-    response = await ended(store, id)
-    events = await told(store, id)
-    assert judge(events) == []
+    response = await wait_for_end(store, id)
+    events = await read_log(store, id)
+    assert find_violations(events) == []
     assert fold(events) == response
     assert sum(isinstance(event, ENDINGS) for event in events) == 1
     return response
 
 
 async def test_a_background_response_is_kept_at_once_and_made_afterwards() -> None:
-    engine = engine_of(three_words)
-    response = await engine.submit(asking(background=True))
+    engine = make_engine(say_three_words)
+    response = await engine.submit(make_request(background=True))
     assert (response.status, response.background) == ("queued", True)
     stored = await engine.find(response.id)
     assert stored
     assert stored.response == response
-    final = await lawful(engine.store, response.id)
+    final = await check_log(engine.store, response.id)
     assert (final.status, final.output_text) == ("completed", "one two three")
-    assert types(await told(engine.store, response.id))[:3] == [
+    assert event_types(await read_log(engine.store, response.id))[:3] == [
         "response.created",
         "response.queued",
         "response.in_progress",
@@ -93,8 +93,8 @@ async def test_a_background_response_is_kept_at_once_and_made_afterwards() -> No
 
 async def test_while_it_is_made_it_says_so() -> None:
     model = Endless()
-    engine = engine_of(model)
-    response = await engine.submit(asking(background=True))
+    engine = make_engine(model)
+    response = await engine.submit(make_request(background=True))
     await model.said.wait()
     stored = await engine.find(response.id)
     assert stored
@@ -113,25 +113,25 @@ async def test_only_so_many_are_made_at_once_and_the_others_wait_their_turn() ->
         yield "done"
         running -= 1
 
-    engine = engine_of(model, slots=3)
-    responses = [await engine.submit(asking(background=True)) for _ in range(12)]
+    engine = make_engine(model, slots=3)
+    responses = [await engine.submit(make_request(background=True)) for _ in range(12)]
     for response in responses:
-        assert (await lawful(engine.store, response.id)).status == "completed"
+        assert (await check_log(engine.store, response.id)).status == "completed"
     assert most == 3
-    await idle(engine)
+    await wait_until_idle(engine)
 
 
 async def test_any_reader_hears_everything_after_its_number_while_it_is_said_and_afterwards() -> (
     None
 ):
-    engine = engine_of(three_words)
-    id = (await engine.submit(asking(background=True))).id
-    live = [asyncio.create_task(followed_from(engine.store, id, n)) for n in range(-1, 14)]
+    engine = make_engine(say_three_words)
+    id = (await engine.submit(make_request(background=True))).id
+    live = [asyncio.create_task(follow_from(engine.store, id, n)) for n in range(-1, 14)]
     heard = await asyncio.gather(*live)
-    events = await told(engine.store, id)
+    events = await read_log(engine.store, id)
     for n, tail in enumerate(heard, -1):
         assert tail == events[n + 1 :]
-        assert await followed_from(engine.store, id, n) == tail
+        assert await follow_from(engine.store, id, n) == tail
 
 
 async def test_a_failing_model_fails_its_response() -> None:
@@ -139,8 +139,8 @@ async def test_a_failing_model_fails_its_response() -> None:
         yield "Hello"
         raise RuntimeError("secret")
 
-    engine = engine_of(model)
-    response = await lawful(engine.store, (await engine.submit(asking(background=True))).id)
+    engine = make_engine(model)
+    response = await check_log(engine.store, (await engine.submit(make_request(background=True))).id)
     assert (response.status, response.output_text) == ("failed", "Hello")
     assert response.error
     assert "secret" not in response.error.message
@@ -150,8 +150,8 @@ async def test_a_refusal_with_a_status_fails_a_background_response() -> None:
     async def model() -> None:
         raise RequestError("Not that.", code="nope")
 
-    engine = engine_of(model)
-    response = await lawful(engine.store, (await engine.submit(asking(background=True))).id)
+    engine = make_engine(model)
+    response = await check_log(engine.store, (await engine.submit(make_request(background=True))).id)
     assert response.error == ResponseError(code="nope", message="Not that.", type="invalid_request")
 
 
@@ -160,7 +160,7 @@ async def test_a_refusal_with_a_status_fails_a_background_response() -> None:
 
 async def test_a_response_outlasts_a_failing_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "PATIENCE", (0.001, 0.002))
-    store = Troubled()
+    store = FailingStore()
 
     async def model() -> AsyncIterator[str]:
         for number in range(20):
@@ -168,10 +168,10 @@ async def test_a_response_outlasts_a_failing_store(monkeypatch: pytest.MonkeyPat
             yield f"{number} "
             await asyncio.sleep(0.003)
 
-    engine = engine_of(model, store)
-    id = (await engine.submit(asking(background=True))).id
+    engine = make_engine(model, store)
+    id = (await engine.submit(make_request(background=True))).id
     store.failures = 5  # its announcement, and its beginning
-    response = await lawful(store, id)
+    response = await check_log(store, id)
     assert response.output_text == "".join(f"{number} " for number in range(20))
 
 
@@ -180,46 +180,46 @@ async def test_a_response_outlasts_a_failing_store(monkeypatch: pytest.MonkeyPat
 
 async def test_cancelling_stops_the_model_and_keeps_what_was_made() -> None:
     model = Endless()
-    engine = engine_of(model)
-    id = (await engine.submit(asking(background=True))).id
+    engine = make_engine(model)
+    id = (await engine.submit(make_request(background=True))).id
     await model.said.wait()
     begun = asyncio.get_running_loop().time()
     cancelled = await engine.cancel(id)
     assert asyncio.get_running_loop().time() - begun < 1
     assert model.stopped.is_set()
     assert cancelled
-    assert cancelled == await lawful(engine.store, id)
+    assert cancelled == await check_log(engine.store, id)
     assert cancelled.status == "cancelled"
     assert cancelled.incomplete_details == IncompleteDetails(reason="cancelled")
     assert cancelled.output_text.startswith("more ")
     assert [item.status for item in cancelled.output] == ["incomplete"]  # pyright: ignore
     assert cancelled.usage
     assert cancelled.usage.output_tokens > 0
-    assert types(await told(engine.store, id))[-1] == "response.incomplete"
+    assert event_types(await read_log(engine.store, id))[-1] == "response.incomplete"
 
 
 async def test_what_waits_for_its_turn_can_be_cancelled() -> None:
     model = Endless()
-    engine = engine_of(model, slots=1)
-    first = (await engine.submit(asking(background=True))).id
+    engine = make_engine(model, slots=1)
+    first = (await engine.submit(make_request(background=True))).id
     await model.said.wait()
-    second = (await engine.submit(asking(background=True))).id
+    second = (await engine.submit(make_request(background=True))).id
     for pause in (0, 0.01):
         await asyncio.sleep(pause)
         cancelled = await engine.cancel(second)
         assert cancelled
-        assert cancelled == await lawful(engine.store, second)
+        assert cancelled == await check_log(engine.store, second)
         assert (cancelled.status, cancelled.output) == ("cancelled", [])
     await engine.cancel(first)
-    await idle(engine)
+    await wait_until_idle(engine)
 
 
 async def test_cancelling_at_once_is_told_like_any_other_end() -> None:
-    engine = engine_of(three_words)
-    id = (await engine.submit(asking(background=True))).id
+    engine = make_engine(say_three_words)
+    id = (await engine.submit(make_request(background=True))).id
     await engine.cancel(id)
-    assert (await lawful(engine.store, id)).status == "cancelled"
-    assert types(await told(engine.store, id)) == [
+    assert (await check_log(engine.store, id)).status == "cancelled"
+    assert event_types(await read_log(engine.store, id)) == [
         "response.created",
         "response.queued",
         "response.incomplete",
@@ -228,29 +228,29 @@ async def test_cancelling_at_once_is_told_like_any_other_end() -> None:
 
 async def test_cancelling_often_and_at_once_gives_the_same_answer() -> None:
     model = Endless()
-    engine = engine_of(model)
-    id = (await engine.submit(asking(background=True))).id
+    engine = make_engine(model)
+    id = (await engine.submit(make_request(background=True))).id
     await model.said.wait()
     answers = await asyncio.gather(*(engine.cancel(id) for _ in range(20)))
-    assert answers == [await lawful(engine.store, id)] * 20
+    assert answers == [await check_log(engine.store, id)] * 20
     assert await engine.cancel(id) == answers[0]
 
 
 async def test_cancelling_leaves_what_has_ended_as_it_is() -> None:
-    engine = engine_of(three_words)
-    id = (await engine.submit(asking(background=True))).id
-    response = await lawful(engine.store, id)
+    engine = make_engine(say_three_words)
+    id = (await engine.submit(make_request(background=True))).id
+    response = await check_log(engine.store, id)
     assert await engine.cancel(id) == response
-    assert (await lawful(engine.store, id)).status == "completed"
+    assert (await check_log(engine.store, id)).status == "completed"
 
 
 async def test_what_is_not_here_cannot_be_cancelled() -> None:
-    assert await engine_of(three_words).cancel("resp_x") is None
+    assert await make_engine(say_three_words).cancel("resp_x") is None
 
 
 async def test_a_foreground_response_cannot_be_cancelled() -> None:
-    engine = engine_of(three_words)
-    response = await (await engine.open(asking())).drive()
+    engine = make_engine(say_three_words)
+    response = await (await engine.create_run(make_request())).execute()
     with pytest.raises(RequestError) as caught:
         await engine.cancel(response.id)
     assert caught.value.payload.code == "not_a_background_response"
@@ -258,21 +258,21 @@ async def test_a_foreground_response_cannot_be_cancelled() -> None:
 
 async def test_a_response_that_is_deleted_stops_and_leaves_nothing() -> None:
     model = Endless()
-    engine = engine_of(model)
-    id = (await engine.submit(asking(background=True))).id
+    engine = make_engine(model)
+    id = (await engine.submit(make_request(background=True))).id
     await model.said.wait()
     assert await engine.delete(id)
     await asyncio.wait_for(model.stopped.wait(), 1)
-    assert await followed_from(engine.store, id) == []
+    assert await follow_from(engine.store, id) == []
     assert await engine.find(id) is None
-    await idle(engine)
-    assert len(engine.chain.recent) == 0
+    await wait_until_idle(engine)
+    assert len(engine.history.cache) == 0
 
 
 async def test_nobody_stops_what_belongs_to_another() -> None:
     model = Endless()
-    engine = engine_of(model)
-    id = (await engine.submit(asking(background=True))).id
+    engine = make_engine(model)
+    id = (await engine.submit(make_request(background=True))).id
     await model.said.wait()
     assert not await engine.delete(id, "t")
     assert await engine.cancel(id, "t") is None
@@ -284,15 +284,15 @@ async def test_too_many_that_wait_are_refused_with_the_advice_to_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(background, "WAITING", 2)
-    engine = engine_of(Endless(), slots=1)
-    ids = [(await engine.submit(asking(background=True))).id for _ in range(3)]
+    engine = make_engine(Endless(), slots=1)
+    ids = [(await engine.submit(make_request(background=True))).id for _ in range(3)]
     with pytest.raises(RequestError) as caught:
-        await engine.submit(asking(background=True))
+        await engine.submit(make_request(background=True))
     assert (caught.value.status, caught.value.headers) == (429, {"retry-after": "1"})
     for id in ids:
         await engine.cancel(id)
-    await engine.submit(asking(background=True))
-    await engine.background.drain()
+    await engine.submit(make_request(background=True))
+    await engine.background.stop_all()
 
 
 # --- the end of the server --------------------------------------------------------------------
@@ -300,13 +300,13 @@ async def test_too_many_that_wait_are_refused_with_the_advice_to_come_back(
 
 async def test_what_runs_when_the_server_stops_has_failed_and_what_waits_still_waits() -> None:
     model = Endless()
-    engine = engine_of(model, slots=1)
-    running = (await engine.submit(asking(background=True))).id
+    engine = make_engine(model, slots=1)
+    running = (await engine.submit(make_request(background=True))).id
     await model.said.wait()
-    waiting = (await engine.submit(asking(background=True))).id
+    waiting = (await engine.submit(make_request(background=True))).id
     await asyncio.sleep(0.01)
-    await engine.background.drain()
-    response = await lawful(engine.store, running)
+    await engine.background.stop_all()
+    response = await check_log(engine.store, running)
     assert (response.status, response.error) == ("failed", STOPPED)
     assert response.output_text.startswith("more ")
     assert response.usage
@@ -321,8 +321,8 @@ async def test_what_runs_when_the_server_stops_has_failed_and_what_waits_still_w
 async def race(engine: Engine, seed: int) -> str:
     """Let the end of a response and its cancellation meet; return which came first."""
     chance = random.Random(seed)
-    id = (await engine.submit(asking(str(chance.randrange(4)), background=True))).id
-    reader = asyncio.create_task(followed_from(engine.store, id))
+    id = (await engine.submit(make_request(str(chance.randrange(4)), background=True))).id
+    reader = asyncio.create_task(follow_from(engine.store, id))
     for _ in range(chance.randrange(30)):
         await asyncio.sleep(0)
     if chance.random() < 0.3:
@@ -331,14 +331,14 @@ async def race(engine: Engine, seed: int) -> str:
         await asyncio.wait([reader])  # a slow disk would never let an end come first
     answers = [engine.cancel(id) for _ in range(chance.randrange(1, 3))]
     seen = await asyncio.gather(*answers)
-    final = await lawful(engine.store, id)
+    final = await check_log(engine.store, id)
     assert seen == [final] * len(seen)
     assert await engine.cancel(id) == final
-    assert await reader == await told(engine.store, id)
+    assert await reader == await read_log(engine.store, id)
     return final.status
 
 
-async def said(store: Store, count: int, together: int) -> set[str]:
+async def run_together(store: Store, count: int, together: int) -> set[str]:
     """Run many races, some at a time; return how they ended."""
 
     async def model(turn: object) -> AsyncIterator[str]:
@@ -346,20 +346,20 @@ async def said(store: Store, count: int, together: int) -> set[str]:
             yield f"{number} "
             await asyncio.sleep(0)
 
-    engine = engine_of(model, store)
+    engine = make_engine(model, store)
     statuses: set[str] = set()
     for first in range(0, count, together):
         races = [race(engine, first + number) for number in range(together)]
         statuses |= set(await asyncio.gather(*races))
-    await idle(engine)
+    await wait_until_idle(engine)
     return statuses
 
 
 async def test_whoever_comes_first_there_is_one_end_and_it_stays() -> None:
-    assert await said(MemoryStore(), 2000, 100) == {"completed", "cancelled"}
+    assert await run_together(MemoryStore(), 2000, 100) == {"completed", "cancelled"}
 
 
 async def test_whoever_comes_first_there_is_one_end_and_it_stays_on_disk(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    assert await said(store, 200, 20) == {"completed", "cancelled"}
+    assert await run_together(store, 200, 20) == {"completed", "cancelled"}
     await store.close()

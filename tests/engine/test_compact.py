@@ -13,17 +13,17 @@ from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.content import InputImage, InputText, OutputText
 from antiphon.core.errors import AntiphonError, ErrorPayload, RequestError, UpstreamError
-from antiphon.core.items import Compaction, FunctionCallOutput, Item, Message, user
+from antiphon.core.items import Compaction, FunctionCallOutput, Item, Message, user_message
 from antiphon.core.parts import Part
-from antiphon.core.response import CompactResource, ResponseWarning, Usage
-from antiphon.engine.compact import ASK, KEPT_TOKENS, compact
-from antiphon.engine.engine import ANYONE, Caller, Engine
+from antiphon.core.response import CompactResource, ResponseWarning, ResponseUsage
+from antiphon.engine.compact import SUMMARY_PROMPT, KEPT_TOKENS, compact
+from antiphon.engine.engine import ANONYMOUS, Caller, Engine
 from antiphon.engine.models import Models
-from antiphon.engine.opening import INTRODUCTION, Envelope
-from antiphon.engine.seal import Seal
-from antiphon.wire.dialects import read_compact, read_request
-from tests.core.making import counting_ids, jsoned
-from tests.spec.oracle import check_compact
+from antiphon.engine.opening import SUMMARY_INTRODUCTION, ItemSealer
+from antiphon.engine.seal import KeyRing
+from antiphon.wire.dialects import decode_compact, decode_request
+from tests.core.making import counting_ids, to_json
+from tests.spec.oracle import check_compact_resource
 
 pytestmark = pytest.mark.anyio
 
@@ -54,34 +54,34 @@ def message(role: str, text: str) -> dict[str, object]:
     return {"role": role, "content": text}
 
 
-def house(*agents: Agent) -> Engine:
+def make_engine(*agents: Agent) -> Engine:
     """Return an engine whose ids are known beforehand."""
     return Engine(Models(agents), ids=counting_ids(), clock=lambda: NOW + 0.5)
 
 
-async def compacted(engine: Engine, caller: Caller = ANYONE, **body: object) -> CompactResource:
+async def run_compact(engine: Engine, caller: Caller = ANONYMOUS, **body: object) -> CompactResource:
     """Compact, and read the result as the specification does."""
-    resource = await compact(engine, read_compact(body), caller)
-    check_compact(jsoned(resource))
+    resource = await compact(engine, decode_compact(body), caller)
+    check_compact_resource(to_json(resource))
     return resource
 
 
-async def refused(engine: Engine, **body: object) -> ErrorPayload:
+async def compact_error(engine: Engine, **body: object) -> ErrorPayload:
     """Return why nothing was compacted."""
     with pytest.raises(AntiphonError) as caught:
-        await compact(engine, read_compact(body))
+        await compact(engine, decode_compact(body))
     assert isinstance(caught.value, RequestError | UpstreamError)
     return caught.value.payload
 
 
-def opened(engine: Engine, item: Item, tenant: str = "") -> list[Item]:
+def unseal(engine: Engine, item: Item, tenant: str = "") -> list[Item]:
     """Return a compaction as a model would read it."""
-    return Envelope(engine.seal, "writer", tenant).open([item], "input")
+    return ItemSealer(engine.key_ring, "writer", tenant).unseal_items([item], "input")
 
 
-def summary(text: str, id: str = "cmp_0") -> list[Item]:
+def summary_items(text: str, id: str = "cmp_0") -> list[Item]:
     """Return the message that a summary is read as."""
-    content: list[Any] = [InputText(text=f"{INTRODUCTION}\n\n{text}")]
+    content: list[Any] = [InputText(text=f"{SUMMARY_INTRODUCTION}\n\n{text}")]
     return [Message(id=id, role="developer", content=content)]
 
 
@@ -90,8 +90,8 @@ def summary(text: str, id: str = "cmp_0") -> list[Item]:
 
 async def test_the_users_words_stay_and_the_rest_becomes_a_sealed_summary() -> None:
     writer = Writer()
-    engine = house(writer)
-    resource = await compacted(
+    engine = make_engine(writer)
+    resource = await run_compact(
         engine,
         model="writer",
         instructions="Be kind.",
@@ -113,16 +113,16 @@ async def test_the_users_words_stay_and_the_rest_becomes_a_sealed_summary() -> N
             Compaction(id="cmp_0", encrypted_content=sealed.encrypted_content),
         ],
         created_at=NOW,
-        usage=Usage.of(12, 3),
+        usage=ResponseUsage.of(12, 3),
     )
     assert "They met." not in sealed.encrypted_content
-    assert opened(engine, sealed) == summary("They met.")
+    assert unseal(engine, sealed) == summary_items("They met.")
 
 
 async def test_the_model_is_asked_in_its_own_conversation() -> None:
     writer = Writer()
-    await compacted(
-        house(writer),
+    await run_compact(
+        make_engine(writer),
         model="writer",
         instructions="Be kind.",
         input=[message("user", "Hello!"), message("assistant", "Good day.")],
@@ -133,15 +133,15 @@ async def test_the_model_is_asked_in_its_own_conversation() -> None:
     assert turn.items == [
         Message(id="msg_0", role="user", content=[InputText(text="Hello!")]),
         Message(id="msg_1", role="assistant", content=[OutputText(text="Good day.")]),
-        user(ASK),
+        user_message(SUMMARY_PROMPT),
     ]
 
 
 async def test_calls_are_told_in_words_and_thinking_is_not_told() -> None:
     writer = Writer()
     image = {"type": "input_image", "image_url": "https://a.example/b.png"}
-    resource = await compacted(
-        house(writer),
+    resource = await run_compact(
+        make_engine(writer),
         model="writer",
         input=[
             message("user", "Look up Lisbon."),
@@ -178,40 +178,40 @@ async def test_calls_are_told_in_words_and_thinking_is_not_told() -> None:
 
 async def test_a_chain_can_be_compacted() -> None:
     writer = Writer()
-    engine = house(writer)
-    run = await engine.open(read_request({"model": "writer", "input": "Hello!"}))
-    first = await run.drive()
-    resource = await compacted(
+    engine = make_engine(writer)
+    run = await engine.create_run(decode_request({"model": "writer", "input": "Hello!"}))
+    first = await run.execute()
+    resource = await run_compact(
         engine, model="writer", previous_response_id=first.id, input="And then?"
     )
     said = [item.text for item in resource.output if isinstance(item, Message)]
     assert said == ["Hello!", "And then?"]
     told = [item.text for item in writer.turns[-1].items if isinstance(item, Message)]
-    assert told == ["Hello!", "They met.", "And then?", ASK]
+    assert told == ["Hello!", "They met.", "And then?", SUMMARY_PROMPT]
 
 
 async def test_a_compaction_inside_is_part_of_what_is_summarised() -> None:
     writer = Writer()
-    engine = house(writer)
-    first = await compacted(engine, model="writer", input="Hello!")
-    again = [jsoned(item) for item in first.output]
-    second = await compacted(engine, model="writer", input=[*again, message("user", "And?")])
-    assert writer.turns[-1].items[1:2] == summary("They met.")
+    engine = make_engine(writer)
+    first = await run_compact(engine, model="writer", input="Hello!")
+    again = [to_json(item) for item in first.output]
+    second = await run_compact(engine, model="writer", input=[*again, message("user", "And?")])
+    assert writer.turns[-1].items[1:2] == summary_items("They met.")
     assert [item.type for item in second.output] == ["message", "message", "compaction"]
     assert second.output[0] == first.output[0]
-    assert opened(engine, second.output[-1]) == summary("They met.", "cmp_1")
+    assert unseal(engine, second.output[-1]) == summary_items("They met.", "cmp_1")
 
 
 async def test_the_output_is_accepted_as_input() -> None:
     writer = Writer()
-    engine = house(writer)
-    first = await compacted(engine, model="writer", input=[message("user", "Hello!")])
-    said = [*(jsoned(item) for item in first.output), message("user", "And?")]
-    run = await engine.open(read_request({"model": "writer", "input": said, "store": False}))
-    assert (await run.drive()).status == "completed"
+    engine = make_engine(writer)
+    first = await run_compact(engine, model="writer", input=[message("user", "Hello!")])
+    said = [*(to_json(item) for item in first.output), message("user", "And?")]
+    run = await engine.create_run(decode_request({"model": "writer", "input": said, "store": False}))
+    assert (await run.execute()).status == "completed"
     assert writer.turns[-1].items == [
         first.output[0],
-        *summary("They met."),
+        *summary_items("They met."),
         Message(id="msg_2", role="user", content=[InputText(text="And?")]),
     ]
 
@@ -225,7 +225,7 @@ async def test_the_latest_words_of_the_user_are_kept_and_all_instructions() -> N
         message("developer", "Be brief."),
         message("user", "Last."),
     ]
-    resource = await compacted(house(Writer()), model="writer", input=said)
+    resource = await run_compact(make_engine(Writer()), model="writer", input=said)
     kept = [item.text for item in resource.output if isinstance(item, Message)]
     assert kept == ["Be kind.", f"1{long}", f"2{long}", f"3{long}", "Be brief.", "Last."]
 
@@ -233,26 +233,26 @@ async def test_the_latest_words_of_the_user_are_kept_and_all_instructions() -> N
 async def test_what_is_too_long_to_read_is_cut_and_not_refused() -> None:
     writer = Writer(window=60)
     said = [message("user", f"{number} " + "word " * 20) for number in range(5)]
-    await compacted(house(writer), model="writer", input=said)
+    await run_compact(make_engine(writer), model="writer", input=said)
     assert [item.text[0] for item in writer.turns[0].items if isinstance(item, Message)] == [
         "3",
         "4",
-        ASK[0],
+        SUMMARY_PROMPT[0],
     ]
 
 
 async def test_tokens_that_nobody_counted_are_estimated() -> None:
-    resource = await compacted(house(Writer(parts.Text("They met."))), model="writer", input="Hi")
-    assert resource.usage == Usage.of(5, 7)
+    resource = await run_compact(make_engine(Writer(parts.Text("They met."))), model="writer", input="Hi")
+    assert resource.usage == ResponseUsage.of(5, 7)
     assert resource.warnings == [ESTIMATED]
 
 
 async def test_a_summary_that_was_cut_short_is_used_and_said_to_be() -> None:
-    engine = house(
+    engine = make_engine(
         Writer(parts.Text("They m"), parts.Finish("length", "max_tokens"), parts.Usage(1, 1))
     )
-    resource = await compacted(engine, model="writer", input="Hi")
-    assert opened(engine, resource.output[-1]) == summary("They m")
+    resource = await run_compact(engine, model="writer", input="Hi")
+    assert unseal(engine, resource.output[-1]) == summary_items("They m")
     assert resource.warnings == [
         ResponseWarning(
             code="summary_cut", message="The model had to stop before its summary was whole."
@@ -261,7 +261,7 @@ async def test_a_summary_that_was_cut_short_is_used_and_said_to_be() -> None:
 
 
 async def test_fields_that_are_not_used_are_named() -> None:
-    resource = await compacted(house(Writer()), model="writer", input="Hi", temperature=2)
+    resource = await run_compact(make_engine(Writer()), model="writer", input="Hi", temperature=2)
     assert resource.warnings == [
         ResponseWarning(
             code="unused_parameter",
@@ -293,7 +293,7 @@ FAILURE = parts.Failure(ErrorPayload(type="model_error", code="overloaded", mess
 async def test_a_model_that_writes_no_summary_has_failed(
     said: Sequence[Part], message: str, code: str
 ) -> None:
-    assert await refused(house(Writer(*said)), model="writer", input="Hi") == ErrorPayload(
+    assert await compact_error(make_engine(Writer(*said)), model="writer", input="Hi") == ErrorPayload(
         type="model_error",
         code=code,
         message=f"The model 'writer' did not summarise the conversation: {message}",
@@ -301,11 +301,11 @@ async def test_a_model_that_writes_no_summary_has_failed(
 
 
 async def test_a_models_failure_is_ours() -> None:
-    engine = house(Writer(parts.Text("They"), FAILURE))
-    assert await refused(engine, model="writer", input="Hi") == FAILURE.error
+    engine = make_engine(Writer(parts.Text("They"), FAILURE))
+    assert await compact_error(engine, model="writer", input="Hi") == FAILURE.error
 
 
-def failing(error: Exception, *first: str) -> Engine:
+def failing_engine(error: Exception, *first: str) -> Engine:
     """Return an engine whose only model says something and breaks."""
 
     async def write(turn: Turn) -> AsyncIterator[str]:
@@ -314,20 +314,20 @@ def failing(error: Exception, *first: str) -> Engine:
             yield word
         raise error
 
-    return house(Agent("writer", write))
+    return make_engine(Agent("writer", write))
 
 
 @pytest.mark.parametrize("first", [[], ["They"]])
 async def test_an_error_with_a_status_keeps_it(first: list[str]) -> None:
     error = UpstreamError("Too many.", status=429, code="rate_limit_exceeded")
     with pytest.raises(UpstreamError) as caught:
-        await compact(failing(error, *first), read_compact({"model": "writer", "input": "Hi"}))
+        await compact(failing_engine(error, *first), decode_compact({"model": "writer", "input": "Hi"}))
     assert caught.value is error
 
 
 async def test_a_crash_shows_nothing_of_itself() -> None:
-    engine = failing(RuntimeError("a secret"), "They")
-    assert await refused(engine, model="writer", input="Hi") == ErrorPayload(
+    engine = failing_engine(RuntimeError("a secret"), "They")
+    assert await compact_error(engine, model="writer", input="Hi") == ErrorPayload(
         type="server_error",
         code="server_error",
         message="The model 'writer' failed while answering.",
@@ -350,7 +350,7 @@ OUTPUT = FunctionCallOutput(call_id="c9", output="1")
             "previous_response_not_found",
         ),
         (
-            {"model": "writer", "input": [jsoned(OUTPUT)]},
+            {"model": "writer", "input": [to_json(OUTPUT)]},
             "input[0].call_id",
             "function_call_not_found",
         ),
@@ -364,7 +364,7 @@ OUTPUT = FunctionCallOutput(call_id="c9", output="1")
 async def test_what_a_response_would_refuse_is_refused(
     body: dict[str, object], param: str, code: str
 ) -> None:
-    payload = await refused(house(Writer()), **body)
+    payload = await compact_error(make_engine(Writer()), **body)
     assert (payload.param, payload.code) == (param, code)
 
 
@@ -379,18 +379,18 @@ async def test_whoever_stops_waiting_stops_the_model() -> None:
         finally:
             stopped.set()
 
-    work = compact(house(Agent("writer", write)), read_compact({"model": "writer", "input": "Hi"}))
+    work = compact(make_engine(Agent("writer", write)), decode_compact({"model": "writer", "input": "Hi"}))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(work, 0.05)
     assert stopped.is_set()
 
 
 async def test_a_tenants_compaction_is_its_own() -> None:
-    engine = house(Writer())
-    resource = await compacted(engine, Caller("us"), model="writer", input="Hi")
-    assert opened(engine, resource.output[-1], "us") == summary("They met.")
+    engine = make_engine(Writer())
+    resource = await run_compact(engine, Caller("us"), model="writer", input="Hi")
+    assert unseal(engine, resource.output[-1], "us") == summary_items("They met.")
     with pytest.raises(RequestError):
-        opened(engine, resource.output[-1], "them")
+        unseal(engine, resource.output[-1], "them")
 
 
 # --- by a compactor ---------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def with_compactor(function: Function) -> Engine:
         raise AssertionError("the model was asked")
 
     writer.compactor(function)
-    return house(writer)
+    return make_engine(writer)
 
 
 async def test_an_agent_may_bring_its_own_compactor() -> None:
@@ -412,9 +412,9 @@ async def test_an_agent_may_bring_its_own_compactor() -> None:
         return f"{len(items)} items for {turn.model}"
 
     engine = with_compactor(shorten)
-    resource = await compacted(engine, model="writer", input="Hi")
-    assert opened(engine, resource.output[-1]) == summary("1 items for writer")
-    assert resource.usage == Usage.of(5, 9)
+    resource = await run_compact(engine, model="writer", input="Hi")
+    assert unseal(engine, resource.output[-1]) == summary_items("1 items for writer")
+    assert resource.usage == ResponseUsage.of(5, 9)
     assert resource.warnings == [ESTIMATED]
 
 
@@ -425,36 +425,36 @@ async def test_a_compactor_may_be_a_plain_function_and_give_items() -> None:
 
     engine = with_compactor(last)
     said = [message("user", "Hi"), message("assistant", "Good day.")]
-    resource = await compacted(engine, model="writer", input=said)
-    assert opened(engine, resource.output[-1]) == [
+    resource = await run_compact(engine, model="writer", input=said)
+    assert unseal(engine, resource.output[-1]) == [
         Message(id="msg_1", role="assistant", content=[OutputText(text="Good day.")])
     ]
 
 
-@pytest.mark.parametrize("made", [None, 3, [], ["They met."], [user("Hi"), None]])
+@pytest.mark.parametrize("made", [None, 3, [], ["They met."], [user_message("Hi"), None]])
 async def test_a_compactor_that_gives_something_else_has_failed(made: object) -> None:
     async def strange(items: Sequence[Item], turn: Turn) -> object:
         del items, turn
         return made
 
-    payload = await refused(with_compactor(strange), model="writer", input="Hi")
+    payload = await compact_error(with_compactor(strange), model="writer", input="Hi")
     assert (payload.type, payload.code) == ("server_error", "server_error")
 
 
 @pytest.mark.parametrize("model", ["demo", "echo"])
 async def test_the_built_in_models_summarise_by_a_script(model: str) -> None:
-    engine = Engine(Models([demo, echo]), seal=Seal.passing())
+    engine = Engine(Models([demo, echo]), key_ring=KeyRing.ephemeral())
     said = [
         message("user", "Our ship is called the Aurora and it sails on Friday morning at nine"),
         message("assistant", "A fine name."),
         {"type": "function_call", "call_id": "c1", "name": "sail", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "Gone."},
     ]
-    resource = await compacted(engine, model=model, input=said)
+    resource = await run_compact(engine, model=model, input=said)
     text = (
         "- user: Our ship is called the Aurora and it sails on Friday morning\n"
         "- assistant: A fine name.\n- function_call sail {}\n- function_call_output Gone."
     )
-    assert opened(engine, resource.output[-1]) == summary(text, str(resource.output[-1].id))
-    assert resource.usage == Usage.of(20, len(text.split()))
+    assert unseal(engine, resource.output[-1]) == summary_items(text, str(resource.output[-1].id))
+    assert resource.usage == ResponseUsage.of(20, len(text.split()))
     assert resource.warnings is UNSET

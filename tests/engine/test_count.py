@@ -9,11 +9,11 @@ from antiphon.agents.demo import demo, echo
 from antiphon.agents.turn import Turn
 from antiphon.core.errors import RequestError
 from antiphon.core.response import InputTokens, ResponseWarning
-from antiphon.core.tokens import of_prompt
-from antiphon.engine.count import count
+from antiphon.core.tokens import estimate_prompt
+from antiphon.engine.count import count_input_tokens
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.wire.dialects import read_request
+from antiphon.wire.dialects import decode_request
 
 pytestmark = pytest.mark.anyio
 
@@ -28,15 +28,15 @@ ENGINE = Engine(Models([demo, echo, uncounted]))
 TOOL = {"type": "function", "name": "look_up", "description": "Look up a word."}
 
 
-async def counted(**body: object) -> InputTokens:
+async def count(**body: object) -> InputTokens:
     """Count what a request holds; of `demo`, unless it says otherwise."""
-    return await count(ENGINE, read_request({"model": "demo", **body}))
+    return await count_input_tokens(ENGINE, decode_request({"model": "demo", **body}))
 
 
-async def used(**body: object) -> int:
+async def count_used(**body: object) -> int:
     """Return what a response to the same request says that it has read."""
-    run = await ENGINE.open(read_request({"model": "demo", **body}))
-    usage = (await run.drive()).usage
+    run = await ENGINE.create_run(decode_request({"model": "demo", **body}))
+    usage = (await run.execute()).usage
     assert usage is not None
     return usage.input_tokens
 
@@ -44,19 +44,19 @@ async def used(**body: object) -> int:
 @pytest.mark.parametrize("model", ["demo", "echo"])
 async def test_a_models_own_count_is_given(model: str) -> None:
     body = {"model": model, "input": "one two three", "instructions": "Be kind.", "tools": [TOOL]}
-    assert await counted(**body) == InputTokens(input_tokens=await used(**body))
+    assert await count(**body) == InputTokens(input_tokens=await count_used(**body))
 
 
 async def test_a_count_is_what_the_response_will_say() -> None:
-    first = await (await ENGINE.open(read_request({"model": "demo", "input": "Hello!"}))).drive()
+    first = await (await ENGINE.create_run(decode_request({"model": "demo", "input": "Hello!"}))).execute()
     body = {"input": "And now?", "previous_response_id": first.id}
-    assert (await counted(**body)).input_tokens == await used(**body) > 2
+    assert (await count(**body)).input_tokens == await count_used(**body) > 2
 
 
 async def test_an_estimate_is_marked_as_one() -> None:
-    request = read_request({"model": "uncounted", "input": "Hello, wörld!", "tools": [TOOL]})
-    assert await count(ENGINE, request) == InputTokens(
-        input_tokens=of_prompt(None, request.tools, request.input),
+    request = decode_request({"model": "uncounted", "input": "Hello, wörld!", "tools": [TOOL]})
+    assert await count_input_tokens(ENGINE, request) == InputTokens(
+        input_tokens=estimate_prompt(None, request.tools, request.input),
         warnings=[
             ResponseWarning(
                 code="usage_estimated",
@@ -69,9 +69,9 @@ async def test_an_estimate_is_marked_as_one() -> None:
 
 async def test_what_is_too_long_is_counted_unless_it_would_be_cut() -> None:
     said = [{"role": "user", "content": "word " * 12} for _ in range(3)]
-    whole = await counted(model="uncounted", input=said)
+    whole = await count(model="uncounted", input=said)
     assert whole.input_tokens == 3 * 19
-    cut = await counted(model="uncounted", input=said, truncation="auto")
+    cut = await count(model="uncounted", input=said, truncation="auto")
     assert cut.input_tokens == 19
 
 
@@ -84,9 +84,9 @@ async def test_an_agent_may_count_in_its_own_way() -> None:
     def letters(turn: Turn) -> int:
         return len(turn.text)
 
-    request = read_request({"model": "counting", "input": "Hello!"})
+    request = decode_request({"model": "counting", "input": "Hello!"})
     assert letters(Turn(request=request, input=request.input)) == 6
-    assert await count(Engine(Models([counting])), request) == InputTokens(input_tokens=6)
+    assert await count_input_tokens(Engine(Models([counting])), request) == InputTokens(input_tokens=6)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,6 @@ async def test_what_a_response_would_refuse_is_refused(
     body: dict[str, object], param: str, code: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
-        await counted(**body)
+        await count(**body)
     payload = caught.value.payload
     assert (payload.param, payload.code) == (param, code)

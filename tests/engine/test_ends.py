@@ -11,32 +11,32 @@ from antiphon.core import parts
 from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.core.events import Event
 from antiphon.core.fold import fold
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.response import Response, ResponseError
 from antiphon.engine.engine import Engine
-from antiphon.engine.run import DRAIN, LOST, UNKEPT, Run
-from antiphon.store.base import Stored
+from antiphon.engine.run import SERVER_STOPPING, SERVER_STOPPED_ERROR, NOT_STORED_ERROR, Run
+from antiphon.store.base import StoredResponse
 from antiphon.store.memory import MemoryStore
-from tests.engine.storing import Troubled, asking, engine_of
-from tests.engine.telling import Told
+from tests.engine.storing import FailingStore, make_request, make_engine
+from tests.engine.telling import RecordingSink
 
 pytestmark = pytest.mark.anyio
 
 NO_MORE = ErrorPayload(message="No more.", type="model_error", code="gone")
 
 
-async def opened(function: Function, store: MemoryStore) -> tuple[Engine, Run, Told]:
+async def open_run(function: Function, store: MemoryStore) -> tuple[Engine, Run, RecordingSink]:
     """Begin a response of a model that is one function."""
-    outlet = Told()
-    engine = engine_of(function, store)
-    return engine, await engine.open(asking(), outlet), outlet
+    outlet = RecordingSink()
+    engine = make_engine(function, store)
+    return engine, await engine.create_run(make_request(), outlet), outlet
 
 
-async def lawful(engine: Engine, run: Run, outlet: Told) -> Response:
+async def run_and_check(engine: Engine, run: Run, outlet: RecordingSink) -> Response:
     """Check that what was told is what is kept; return it."""
-    assert judge(outlet.events) == []
+    assert find_violations(outlet.events) == []
     assert fold(outlet.events) == run.response
-    assert await engine.store.find(run.response.id) == Stored(run.response)
+    assert await engine.store.find(run.response.id) == StoredResponse(run.response)
     return run.response
 
 
@@ -49,15 +49,15 @@ async def test_a_response_is_there_while_it_is_made_and_when_its_end_is_told() -
     store = MemoryStore()
     kept: list[str] = []
 
-    class Watching(Told):
+    class Watching(RecordingSink):
         """Looks at the store whenever something is told."""
 
         def write(self, events: list[Event]) -> None:
             """Note how the response is kept at this moment."""
             kept.append(next(iter(store._records.values())).response.status)
 
-    run = await engine_of(hello, store).open(asking(), Watching())
-    await run.drive()
+    run = await make_engine(hello, store).create_run(make_request(), Watching())
+    await run.execute()
     assert kept[0] == "in_progress"
     assert kept[-1] == "completed"
 
@@ -65,24 +65,24 @@ async def test_a_response_is_there_while_it_is_made_and_when_its_end_is_told() -
 async def test_an_end_that_cannot_be_kept_is_told_as_a_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = Troubled()
-    engine, run, outlet = await opened(hello, store)
+    store = FailingStore()
+    engine, run, outlet = await open_run(hello, store)
     store.failures = 1
     with caplog.at_level(logging.ERROR, "antiphon.engine"):
-        response = await run.drive()
-    assert judge(outlet.events) == []
+        response = await run.execute()
+    assert find_violations(outlet.events) == []
     assert fold(outlet.events) == response
     assert (response.status, response.output_text) == ("failed", "Hello")
     assert response.error == ResponseError(
-        code="store_unavailable", message=UNKEPT.message, type="server_error"
+        code="store_unavailable", message=NOT_STORED_ERROR.message, type="server_error"
     )
     assert [record.getMessage() for record in caplog.records] == [
         f"{response.id} could not be kept"
     ]
-    assert engine.chain.recent.find(response.id) is None
+    assert engine.history.cache.find(response.id) is None
 
 
-def failing(cleanup: BaseException | None) -> Function:
+def failing_model(cleanup: BaseException | None) -> Function:
     """Make a model that says that it failed, and then cleans up for long, or badly."""
 
     async def model() -> AsyncIterator[object]:
@@ -99,22 +99,22 @@ def failing(cleanup: BaseException | None) -> Function:
 
 @pytest.mark.parametrize("error", [RuntimeError("x"), RequestError("x")], ids=type)
 async def test_a_failure_is_told_even_if_the_model_breaks_afterwards(error: Exception) -> None:
-    engine, run, outlet = await opened(failing(error), MemoryStore())
-    await run.drive()
-    response = await lawful(engine, run, outlet)
+    engine, run, outlet = await open_run(failing_model(error), MemoryStore())
+    await run.execute()
+    response = await run_and_check(engine, run, outlet)
     assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
 
 
-@pytest.mark.parametrize("why", [None, DRAIN])
+@pytest.mark.parametrize("why", [None, SERVER_STOPPING])
 async def test_a_failure_is_told_even_if_the_model_is_stopped_afterwards(why: str | None) -> None:
-    engine, run, outlet = await opened(failing(None), MemoryStore())
-    task = asyncio.create_task(run.drive())
-    await run.begun.wait()
+    engine, run, outlet = await open_run(failing_model(None), MemoryStore())
+    task = asyncio.create_task(run.execute())
+    await run.started.wait()
     await asyncio.sleep(0.01)
     task.cancel(why)
     with pytest.raises(asyncio.CancelledError):
         await task
-    response = await lawful(engine, run, outlet)
+    response = await run_and_check(engine, run, outlet)
     assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
 
 
@@ -123,16 +123,16 @@ async def test_a_response_that_the_server_interrupts_has_failed_and_is_kept() ->
         yield "Hello"
         await asyncio.sleep(60)
 
-    engine, run, outlet = await opened(model, MemoryStore())
-    task = asyncio.create_task(run.drive())
-    await run.begun.wait()
-    task.cancel(DRAIN)
+    engine, run, outlet = await open_run(model, MemoryStore())
+    task = asyncio.create_task(run.execute())
+    await run.started.wait()
+    task.cancel(SERVER_STOPPING)
     with pytest.raises(asyncio.CancelledError):
         await task
-    response = await lawful(engine, run, outlet)
+    response = await run_and_check(engine, run, outlet)
     assert (response.status, response.output_text) == ("failed", "Hello")
     assert response.error == ResponseError(
-        code="server_error", message=LOST.message, type="server_error"
+        code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error"
     )
 
 
@@ -141,32 +141,32 @@ async def test_a_refusal_before_any_answer_leaves_nothing_and_frees_its_key(stor
     async def model() -> None:
         raise UpstreamError("Slow down.", status=429)
 
-    engine = engine_of(model)
+    engine = make_engine(model)
     for _ in range(2):
-        run = await engine.open(asking(store=stored), key=("key", "body"))
+        run = await engine.create_run(make_request(store=stored), key=("key", "body"))
         with pytest.raises(UpstreamError):
-            await run.drive()
+            await run.execute()
         assert await engine.find(run.response.id) is None
-        assert engine.chain.recent.find(run.response.id) is None
+        assert engine.history.cache.find(run.response.id) is None
 
 
 async def test_a_response_that_was_deleted_while_it_was_made_is_nowhere() -> None:
     store = MemoryStore()
-    engine, run, _ = await opened(hello, store)
+    engine, run, _ = await open_run(hello, store)
     [id] = store._records
     assert await engine.delete(id)
-    assert (await run.drive()).id == id
+    assert (await run.execute()).id == id
     assert await engine.find(id) is None
-    assert engine.chain.recent.find(id) is None
+    assert engine.history.cache.find(id) is None
 
 
 async def test_what_continues_a_response_that_is_deleted_meanwhile_ends_the_chain() -> None:
-    engine = engine_of(hello)
-    parent = await (await engine.open(asking())).drive()
-    run = await engine.open(asking(previous_response_id=parent.id))
+    engine = make_engine(hello)
+    parent = await (await engine.create_run(make_request())).execute()
+    run = await engine.create_run(make_request(previous_response_id=parent.id))
     assert await engine.delete(parent.id)
-    child = await run.drive()
+    child = await run.execute()
     assert child.status == "completed"
     with pytest.raises(RequestError) as caught:
-        await engine.open(asking(previous_response_id=child.id))
+        await engine.create_run(make_request(previous_response_id=child.id))
     assert caught.value.payload.code == "previous_response_not_found"

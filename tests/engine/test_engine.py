@@ -15,12 +15,12 @@ from antiphon.core.events import OutputTextDelta
 from antiphon.core.items import Message
 from antiphon.core.response import Response, ResponseWarning
 from antiphon.core.value import encode
-from antiphon.engine.checks import check
+from antiphon.engine.checks import check_request
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.wire.dialects import read_request
+from antiphon.wire.dialects import decode_request
 from tests.core.making import counting_ids
-from tests.engine.telling import Told
+from tests.engine.telling import RecordingSink
 
 pytestmark = pytest.mark.anyio
 
@@ -37,16 +37,16 @@ async def small(turn: Turn) -> AsyncIterator[str]:
 ENGINE = Engine(Models([demo, small]), ids=counting_ids(), clock=lambda: NOW)
 
 
-async def answered(**body: object) -> Response:
+async def run_request(**body: object) -> Response:
     """Return the response to a request."""
-    run = await ENGINE.open(read_request({"model": "demo", "input": "Hi!", **body}))
-    return await run.drive()
+    run = await ENGINE.create_run(decode_request({"model": "demo", "input": "Hi!", **body}))
+    return await run.execute()
 
 
-async def refusal(**body: object) -> ErrorPayload:
+async def request_error(**body: object) -> ErrorPayload:
     """Return why a request is refused."""
     with pytest.raises(RequestError) as caught:
-        await ENGINE.open(read_request(body))
+        await ENGINE.create_run(decode_request(body))
     return caught.value.payload
 
 
@@ -63,7 +63,7 @@ async def refusal(**body: object) -> ErrorPayload:
     ],
 )
 async def test_a_request_needs_a_model_and_an_input(body: dict[str, object], param: str) -> None:
-    assert await refusal(**body) == ErrorPayload(
+    assert await request_error(**body) == ErrorPayload(
         message="A request needs 'model' and 'input'. GET /v1/models lists the models.",
         type="invalid_request",
         param=param,
@@ -72,12 +72,12 @@ async def test_a_request_needs_a_model_and_an_input(body: dict[str, object], par
 
 
 async def test_an_empty_string_is_an_input() -> None:
-    assert (await answered(input="")).status == "completed"
+    assert (await run_request(input="")).status == "completed"
 
 
 @pytest.mark.parametrize("model", ["gpt-9", "demo/", "demo/none", "DEMO"])
 async def test_an_unknown_model_is_not_found(model: str) -> None:
-    assert await refusal(model=model, input="Hi!") == ErrorPayload(
+    assert await request_error(model=model, input="Hi!") == ErrorPayload(
         message=f"The model '{model}' does not exist. GET /v1/models lists those that do.",
         type="not_found",
         param="model",
@@ -86,7 +86,7 @@ async def test_an_unknown_model_is_not_found(model: str) -> None:
 
 
 async def test_a_model_of_a_provider_that_is_not_configured_says_so() -> None:
-    error = await refusal(model="openai/gpt-9", input="Hi!")
+    error = await request_error(model="openai/gpt-9", input="Hi!")
     assert error.message == (
         "The model 'openai/gpt-9' does not exist. "
         "openai is not configured: 'antiphon models' says what it needs."
@@ -101,8 +101,8 @@ async def test_an_unknown_previous_response_is_an_error_with_or_without_input() 
         param="previous_response_id",
         code="previous_response_not_found",
     )
-    assert await refusal(model="demo", input="Hi!", previous_response_id="resp_x") == expected
-    assert await refusal(model="demo", previous_response_id="resp_x") == expected
+    assert await request_error(model="demo", input="Hi!", previous_response_id="resp_x") == expected
+    assert await request_error(model="demo", previous_response_id="resp_x") == expected
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ async def test_an_unknown_previous_response_is_an_error_with_or_without_input() 
 async def test_what_would_change_the_answer_and_cannot_be_done_is_refused_by_name(
     body: dict[str, object], param: str, code: str
 ) -> None:
-    payload = await refusal(model="demo", input="Hi!", **body)
+    payload = await request_error(model="demo", input="Hi!", **body)
     assert (payload.type, payload.param, payload.code) == ("invalid_request", param, code)
 
 
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
 async def test_an_unknown_conversation_is_not_found(conversation: object) -> None:
-    payload = await refusal(model="demo", input="Hi!", conversation=conversation)
+    payload = await request_error(model="demo", input="Hi!", conversation=conversation)
     assert (payload.type, payload.param, payload.code) == (
         "not_found",
         "conversation",
@@ -140,7 +140,7 @@ async def test_an_unknown_conversation_is_not_found(conversation: object) -> Non
     [{"background": False}, {"background": None}, {"conversation": None}, {"prompt": None}],
 )
 async def test_what_is_not_asked_for_is_not_refused(body: dict[str, object]) -> None:
-    response = await answered(**body)
+    response = await run_request(**body)
     assert (response.status, response.warnings) == ("completed", UNSET)
 
 
@@ -197,7 +197,7 @@ OTHER = {"type": "function", "name": "pong"}
 async def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
     tools: list[object], choice: object, message: str
 ) -> None:
-    assert await refusal(
+    assert await request_error(
         model="demo", input="Hi!", tools=tools, tool_choice=choice
     ) == ErrorPayload(
         message=message, type="invalid_request", param="tool_choice", code="invalid_value"
@@ -214,12 +214,12 @@ async def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
     ],
 )
 def test_a_hosted_tool_may_be_chosen_by_another_of_its_names(tool: dict, choice: dict) -> None:
-    check(read_request({"model": "m", "input": "Hi!", "tools": [tool], "tool_choice": choice}))
+    check_request(decode_request({"model": "m", "input": "Hi!", "tools": [tool], "tool_choice": choice}))
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", None])
 async def test_any_other_tool_choice_needs_no_tools(choice: object) -> None:
-    assert (await answered(tools=[], tool_choice=choice)).status == "completed"
+    assert (await run_request(tools=[], tool_choice=choice)).status == "completed"
 
 
 # --- what the context allows ------------------------------------------------------------------
@@ -227,13 +227,13 @@ async def test_any_other_tool_choice_needs_no_tools(choice: object) -> None:
 
 async def test_an_output_without_its_call_is_refused_by_its_call_id() -> None:
     output = {"type": "function_call_output", "call_id": "call_7", "output": "x"}
-    payload = await refusal(model="demo", input=[output])
+    payload = await request_error(model="demo", input=[output])
     assert (payload.param, payload.code) == ("input[0].call_id", "function_call_not_found")
     assert "'call_7'" in payload.message
 
 
 async def test_a_reference_to_an_item_that_is_not_kept_is_refused() -> None:
-    payload = await refusal(model="demo", input=[{"type": "item_reference", "id": "msg_none"}])
+    payload = await request_error(model="demo", input=[{"type": "item_reference", "id": "msg_none"}])
     assert (payload.param, payload.code) == ("input[0].id", "item_not_found")
 
 
@@ -241,14 +241,14 @@ LONG = [{"role": "user", "content": f"message {number} " * 4} for number in rang
 
 
 async def test_a_conversation_longer_than_the_models_window_is_cut_if_it_may_be() -> None:
-    response = await answered(model="small", input=LONG, truncation="auto")
+    response = await run_request(model="small", input=LONG, truncation="auto")
     assert response.output_text == " | ".join(one["content"] for one in LONG[6:])
 
 
 async def test_a_conversation_longer_than_the_models_window_is_refused_if_it_may_not_be_cut() -> (
     None
 ):
-    payload = await refusal(model="small", input=LONG)
+    payload = await request_error(model="small", input=LONG)
     assert (payload.param, payload.code) == ("input", "context_length_exceeded")
 
 
@@ -256,7 +256,7 @@ async def test_a_conversation_longer_than_the_models_window_is_refused_if_it_may
 
 
 async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
-    response = await answered(
+    response = await run_request(
         max_tokens=16,
         messages=[],
         instruction="x",
@@ -284,7 +284,7 @@ async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
 
 
 async def test_fields_inside_others_that_nothing_reads_are_warned_about() -> None:
-    response = await answered(
+    response = await run_request(
         tools=[
             {"type": "acme:search", "depth": 3},
             {"type": "function", "name": "f", "foo": 1, "bar": None, "acme:x": 1},
@@ -313,7 +313,7 @@ async def test_fields_of_content_that_nothing_reads_are_warned_about_once() -> N
     cached = {"cache_control": {"type": "ephemeral"}}
     shown = {"type": "input_image", "file_id": "file_1", "acme:x": 1}
     said = {"type": "output_text", "text": "Hi.", "parsed": 1, "annotations": []}
-    response = await answered(
+    response = await run_request(
         input=[
             {"role": "assistant", "content": [said]},
             {"role": "user", "content": [shown, {"type": "input_text", "text": "a"} | cached]},
@@ -325,7 +325,7 @@ async def test_fields_of_content_that_nothing_reads_are_warned_about_once() -> N
 
 
 async def test_a_request_without_oddities_has_no_warnings() -> None:
-    assert (await answered(temperature=0.5, user="me")).warnings is UNSET
+    assert (await run_request(temperature=0.5, user="me")).warnings is UNSET
 
 
 # --- the response -----------------------------------------------------------------------------
@@ -354,19 +354,19 @@ async def test_a_response_echoes_its_request() -> None:
         "truncation": "auto",
         "user": "u",
     }
-    response = await answered(**body)
+    response = await run_request(**body)
     echoed = {name: getattr(response, name) for name in body}
-    assert echoed == {name: getattr(read_request(body), name) for name in body}
+    assert echoed == {name: getattr(decode_request(body), name) for name in body}
     assert (response.created_at, response.completed_at) == (NOW, NOW)
     assert re.fullmatch(r"resp_\d+", response.id)
 
 
 async def deltas(**body: object) -> list[OutputTextDelta]:
     """Return the text deltas of a stream."""
-    outlet = Told()
-    request = read_request({"model": "demo", "input": "A b ccc", "stream": True, **body})
-    run = await ENGINE.open(request, outlet)
-    await run.drive()
+    outlet = RecordingSink()
+    request = decode_request({"model": "demo", "input": "A b ccc", "stream": True, **body})
+    run = await ENGINE.create_run(request, outlet)
+    await run.execute()
     return [event for event in outlet.events if isinstance(event, OutputTextDelta)]
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from antiphon.core import parts
-from antiphon.core.items import CUSTOM_CALL, ExtensionItem
+from antiphon.core.items import CUSTOM_TOOL_CALL, ExtensionItem
 from antiphon.core.parts import Part
-from antiphon.engine.guard import Guard
-from antiphon.wire.dialects import read_request
+from antiphon.engine.guard import ToolChoiceFilter
+from antiphon.wire.dialects import decode_request
 
 F = {"type": "function", "name": "f"}
 C = {"type": "custom", "name": "c"}
@@ -20,27 +20,27 @@ SEARCHED = parts.Whole(ExtensionItem(type="openai:web_search_call", status="comp
 def calls(name: str, call_id: str = "a") -> parts.Whole:
     """Make the call of a custom tool."""
     fields: dict[str, object] = {"call_id": call_id, "name": name, "input": "+1"}
-    return parts.Whole(ExtensionItem(type=CUSTOM_CALL, status="completed", extra=fields))
+    return parts.Whole(ExtensionItem(type=CUSTOM_TOOL_CALL, status="completed", extra=fields))
 
 
-def guard(**options: object) -> Guard | None:
+def make_filter(**options: object) -> ToolChoiceFilter | None:
     """Return the guard of a request with a function and a custom tool."""
-    return Guard.of(read_request({"model": "m", "input": "Hi", "tools": [F, C]} | options))
+    return ToolChoiceFilter.for_request(decode_request({"model": "m", "input": "Hi", "tools": [F, C]} | options))
 
 
-def told(*heard: Part, **options: object) -> list[Part | str]:
+def filter_one_by_one(*given: Part, **options: object) -> list[Part | str]:
     """Return what passes; of warnings only their codes."""
-    watching = guard(**options)
+    watching = make_filter(**options)
     assert watching
-    passed = [part for one in heard for part in watching.allowed([one])]
-    assert passed == passed_at_once(*heard, **options)
+    passed = [part for one in given for part in watching.filter([one])]
+    assert passed == filter_at_once(*given, **options)
     return [part.code if isinstance(part, parts.Warn) else part for part in passed]
 
 
-def passed_at_once(*heard: Part, **options: object) -> list[Part]:
+def filter_at_once(*given: Part, **options: object) -> list[Part]:
     """Return what passes of parts that come in a row."""
-    watching = guard(**options)
-    return list(watching.allowed(heard)) if watching else list(heard)
+    watching = make_filter(**options)
+    return list(watching.filter(given)) if watching else list(given)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def passed_at_once(*heard: Part, **options: object) -> list[Part]:
     ],
 )
 def test_a_request_that_constrains_nothing_has_no_guard(options: dict[str, object]) -> None:
-    assert guard(**options) is None
+    assert make_filter(**options) is None
 
 
 # --- custom tools ---
@@ -66,26 +66,26 @@ def test_a_request_that_constrains_nothing_has_no_guard(options: dict[str, objec
 )
 def test_a_custom_tool_that_may_not_be_called_is_not(choice: object) -> None:
     end = parts.Finish("tool_calls")
-    assert told(TEXT, calls("c"), end, tool_choice=choice) == [TEXT, "tool_not_allowed", end]
+    assert filter_one_by_one(TEXT, calls("c"), end, tool_choice=choice) == [TEXT, "tool_not_allowed", end]
 
 
 @pytest.mark.parametrize("choice", [C, {"type": "allowed_tools", "tools": [F, C]}, "required"])
 def test_a_custom_tool_that_may_be_called_is(choice: object) -> None:
     heard = [TEXT, calls("c"), calls("c", "b"), STOP]
-    assert told(*heard, tool_choice=choice) == heard
+    assert filter_one_by_one(*heard, tool_choice=choice) == heard
 
 
 def test_a_function_is_not_called_where_a_custom_tool_is_demanded() -> None:
     called = parts.Call(0, "f", "{}", "a")
-    assert told(called, STOP, tool_choice=C) == ["tool_not_allowed", STOP]
+    assert filter_one_by_one(called, STOP, tool_choice=C) == ["tool_not_allowed", STOP]
 
 
 def test_of_calls_that_may_not_be_parallel_the_first_is_made_whatever_its_kind() -> None:
     function, custom = parts.Call(0, "f", "{}", "a"), calls("c", "b")
     options = {"parallel_tool_calls": False}
-    assert told(function, custom, **options) == [function, "parallel_call"]
-    assert told(custom, function, **options) == [custom, "parallel_call"]
-    assert told(custom, calls("c", "d"), **options) == [custom, "parallel_call"]
+    assert filter_one_by_one(function, custom, **options) == [function, "parallel_call"]
+    assert filter_one_by_one(custom, function, **options) == [custom, "parallel_call"]
+    assert filter_one_by_one(custom, calls("c", "d"), **options) == [custom, "parallel_call"]
 
 
 # --- calls that are demanded ---
@@ -95,15 +95,15 @@ def test_of_calls_that_may_not_be_parallel_the_first_is_made_whatever_its_kind()
     "choice", ["required", F, C, {"type": "allowed_tools", "tools": [F], "mode": "required"}]
 )
 def test_a_demanded_call_that_is_not_made_is_warned_of_before_the_end(choice: object) -> None:
-    assert told(TEXT, STOP, tool_choice=choice) == [TEXT, "tool_not_called", STOP]
+    assert filter_one_by_one(TEXT, STOP, tool_choice=choice) == [TEXT, "tool_not_called", STOP]
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "cancelled"])
 def test_an_answer_that_was_cut_short_may_have_come_to_its_call(reason: parts.Reason) -> None:
     end = parts.Finish(reason)
-    assert told(TEXT, end, tool_choice="required") == [TEXT, end]
+    assert filter_one_by_one(TEXT, end, tool_choice="required") == [TEXT, end]
 
 
 @pytest.mark.parametrize("called", [parts.Call(0, "f", "{}", "a"), calls("c"), SEARCHED])
 def test_a_demanded_call_that_is_made_is_enough(called: Part) -> None:
-    assert told(TEXT, called, STOP, tool_choice="required") == [TEXT, called, STOP]
+    assert filter_one_by_one(TEXT, called, STOP, tool_choice="required") == [TEXT, called, STOP]

@@ -12,17 +12,17 @@ from antiphon.agents.turn import Turn
 from antiphon.core.errors import UpstreamError
 from antiphon.core.request import Request
 from antiphon.engine.run import Run
-from antiphon.engine.upstream import Hearing
+from antiphon.engine.upstream import ResponseReader
 from antiphon.server.stream import EventStream
-from antiphon.transport.exchange import Exchange
+from antiphon.transport.exchange import HttpResponse
 from antiphon.wire.chat import ChatDialect
 from antiphon.wire.dialects import DIALECTS, Dialect
 from tests.adapters.scripts.openai import chunk, frame
-from tests.adapters.test_refrain import CHAT, STREAMS, event, plain
-from tests.core.making import synth
+from tests.adapters.test_refrain import CHAT, STREAMS, event, slow_decoder
+from tests.core.making import make_synth
 
 
-class Line:
+class FakeConnection:
     """A connection that only takes note of whether it is read."""
 
     def __init__(self) -> None:
@@ -35,16 +35,16 @@ class Line:
         self.read = True
 
     def close(self) -> None: ...
-    def release(self, exchange: Exchange) -> None: ...
+    def release(self, response: HttpResponse) -> None: ...
 
 
-class Outlet(EventStream):
+class CountingStream(EventStream):
     """A stream that counts how often words went past the parts."""
 
     swift = 0
 
-    def flow(self, flow: Any) -> Any:
-        told = super().flow(flow)
+    def text_fast_path(self, flow: Any) -> Any:
+        told = super().text_fast_path(flow)
 
         def go_on(said: list[str]) -> bool:
             self.swift += 1
@@ -53,23 +53,23 @@ class Outlet(EventStream):
         return told and go_on
 
 
-async def told(decoder: ChatDecoder, dialect: Dialect, pieces: list[bytes]) -> tuple[bytes, int]:
+async def stream_bytes(decoder: ChatDecoder, dialect: Dialect, pieces: list[bytes]) -> tuple[bytes, int]:
     """Return how a stream is told of which every piece comes alone, and how many were swift."""
-    exchange = Exchange(Line(), "local")
+    exchange = HttpResponse(FakeConnection(), "local")
     exchange.head_received(200, {"content-type": "text/event-stream"})
-    stream = Outlet(dialect, 1 << 20)
+    stream = CountingStream(dialect, 1 << 20)
     turn = Turn(request=Request(model="m", stream=True), input=[], response_id="resp_0")
 
     async def answer(turn: Turn, run: Any) -> None:
         del turn
-        hearing = Hearing(exchange, decoder, run, lambda words: words)
-        listening = asyncio.create_task(hearing.hear(streamed=True))
+        hearing = ResponseReader(exchange, decoder, run, lambda words: words)
+        listening = asyncio.create_task(hearing.read(streaming=True))
         await asyncio.sleep(0)
         for piece in pieces:
             try:
                 exchange.body_received(piece)
             except UpstreamError as error:
-                exchange.broke(error)
+                exchange.fail_in_reader(error)
         exchange.end()
         await listening
 
@@ -78,9 +78,9 @@ async def told(decoder: ChatDecoder, dialect: Dialect, pieces: list[bytes]) -> t
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    run = Run(answer, turn, synth(), stream)
-    run.begin()
-    await run.drive()
+    run = Run(answer, turn, make_synth(), stream)
+    run.mark_answering()
+    await run.execute()
     stream.close()
     await stream.send(send, heartbeat=60)
     return b"".join(sent), stream.swift
@@ -93,8 +93,8 @@ DOORS = st.sampled_from([*DIALECTS.values(), ChatDialect])
 def test_every_door_tells_the_same_as_when_every_chunk_is_read(
     pieces: list[bytes], door: type[Dialect]
 ):
-    swiftly, _ = asyncio.run(told(ChatDecoder(CHAT), door(), pieces))
-    slowly, swift = asyncio.run(told(plain(), door(), pieces))
+    swiftly, _ = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), pieces))
+    slowly, swift = asyncio.run(stream_bytes(slow_decoder(), door(), pieces))
     assert swiftly == slowly
     assert swift == 0
 
@@ -114,28 +114,28 @@ PIECES = [
 
 @pytest.mark.parametrize("door", DIALECTS.values())
 def test_words_go_past_the_parts_where_a_text_goes_on(door: type[Dialect]):
-    swiftly, swift = asyncio.run(told(ChatDecoder(CHAT), door(), PIECES))
-    slowly, _ = asyncio.run(told(plain(), door(), PIECES))
+    swiftly, swift = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), PIECES))
+    slowly, _ = asyncio.run(stream_bytes(slow_decoder(), door(), PIECES))
     assert swiftly == slowly
     assert swift == 4  # "lo", two words in a row, " 100%", and "d"
 
 
 @pytest.mark.anyio
 async def test_a_provider_whose_words_nobody_reads_is_not_read_either() -> None:
-    line = Line()
-    exchange = Exchange(line, "local")
+    line = FakeConnection()
+    exchange = HttpResponse(line, "local")
     exchange.head_received(200, {"content-type": "text/event-stream"})
-    stream = Outlet(Dialect(), limit=5000)
+    stream = CountingStream(Dialect(), limit=5000)
     turn = Turn(request=Request(model="m", stream=True), input=[], response_id="resp_0")
 
     async def answer(turn: Turn, run: Any) -> None:
         del turn
-        await Hearing(exchange, ChatDecoder(CHAT), run, str).hear(streamed=True)
+        await ResponseReader(exchange, ChatDecoder(CHAT), run, str).read(streaming=True)
 
     async def send(message: Any) -> None:
         del message
 
-    driving = asyncio.create_task(Run(answer, turn, synth(), stream).drive())
+    driving = asyncio.create_task(Run(answer, turn, make_synth(), stream).execute())
     await asyncio.sleep(0.01)
     count = 0
     while line.read and count < 1000:

@@ -8,9 +8,9 @@ from antiphon.agents.demo import demo
 from antiphon.core.items import FunctionCall
 from antiphon.core.value import encode
 from antiphon.engine.engine import Engine
-from antiphon.engine.ids import new_id, padding
+from antiphon.engine.ids import new_id, random_padding
 from antiphon.engine.models import Models
-from antiphon.wire.dialects import read_request
+from antiphon.wire.dialects import decode_request
 
 TOOL = {"type": "function", "name": "ping"}
 
@@ -33,8 +33,8 @@ async def test_every_id_of_a_response_says_what_it_is_the_id_of() -> None:
     calling = {"model": "demo", "input": "ping", "tools": [TOOL]}
     ids: list[object] = []
     for body in [reasoning, calling] * 50:
-        run = await engine.open(read_request(body))
-        response = await run.drive()
+        run = await engine.create_run(decode_request(body))
+        response = await run.execute()
         ids += [response.id, *(item.id for item in response.output)]
         ids += [item.call_id for item in response.output if isinstance(item, FunctionCall)]
     assert len(set(ids)) == len(ids) == 50 * (3 + 3)
@@ -46,11 +46,11 @@ async def test_every_id_of_a_response_says_what_it_is_the_id_of() -> None:
     "text", ["", "a", "fifteen letters", "sixteen letters!", "日本語", "\n", "x" * 100]
 )
 def test_padding_fills_a_text_as_it_is_sent_up_to_a_multiple_of_sixteen_bytes(text: str) -> None:
-    pad = padding(text)
+    pad = random_padding(text)
     assert len(encode(text) + pad.encode()) % 16 == 0
     assert 1 <= len(pad) <= 16
     assert re.fullmatch(r"[A-Za-z0-9_-]+", pad)
 
 
 def test_padding_is_noise() -> None:
-    assert len({padding("") for _ in range(100)}) == 100
+    assert len({random_padding("") for _ in range(100)}) == 100

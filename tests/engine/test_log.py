@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.parts import Text
 from antiphon.engine import log as log_module
-from antiphon.engine.log import Fenced, Log
-from tests.core.making import begun, ending, stream
-from tests.engine.storing import Troubled, ended, told
+from antiphon.engine.log import Fenced, EventLog
+from tests.core.making import make_response, final_response, synthesize
+from tests.engine.storing import FailingStore, wait_for_end, read_log
 
 pytestmark = pytest.mark.anyio
 
@@ -22,69 +22,69 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "PATIENCE", (0.001, 0.002))
 
 
-async def opened(store: Troubled) -> Log:
+async def open_log(store: FailingStore) -> EventLog:
     """Begin a response, and return its log."""
-    await store.begin(begun(), [])
+    await store.begin(make_response(), [])
     epoch = await store.claim(ID)
     assert epoch
-    return Log(store, ID, epoch, -1)
+    return EventLog(store, ID, epoch, -1)
 
 
 async def test_what_is_written_together_is_appended_together() -> None:
-    store = Troubled()
-    log = await opened(store)
-    events = stream(*(Text(f"{number} ") for number in range(40)))
+    store = FailingStore()
+    log = await open_log(store)
+    events = synthesize(*(Text(f"{number} ") for number in range(40)))
 
     async def work() -> None:
         for event in events[:-1]:
             log.write([event])
         await asyncio.sleep(0.1)
-        await log.append(events[-1:], ending(events))
+        await log.append(events[-1:], final_response(events))
 
-    await log.during(work())
+    await log.append_during(work())
     assert store.appends == [len(events) - 1, 1]
-    assert await told(store, ID) == events
+    assert await read_log(store, ID) == events
 
 
 async def test_no_append_waits_for_more_than_sixty_four_events() -> None:
-    store = Troubled()
-    log = await opened(store)
-    events = stream(*(Text(f"{number} ") for number in range(1000)))
+    store = FailingStore()
+    log = await open_log(store)
+    events = synthesize(*(Text(f"{number} ") for number in range(1000)))
 
     async def work() -> None:
         for event in events[:-1]:
             log.write([event])
             await asyncio.sleep(0)
-        await log.append(events[-1:], ending(events))
+        await log.append(events[-1:], final_response(events))
 
-    await log.during(work())
-    assert await told(store, ID) == events
+    await log.append_during(work())
+    assert await read_log(store, ID) == events
     assert len(store.appends) >= len(events) // 80
     assert max(store.appends) < 80  # a few more may come while an append is on its way
 
 
 async def test_a_lone_event_is_durable_within_a_moment() -> None:
-    store = Troubled()
-    log = await opened(store)
-    events = stream(Text("hello"))
+    store = FailingStore()
+    log = await open_log(store)
+    events = synthesize(Text("hello"))
 
     async def work() -> None:
         for count, event in enumerate(events[:-1], 1):
             log.write([event])
             async with asyncio.timeout(5):
-                while len(await told(store, ID)) < count:
+                while len(await read_log(store, ID)) < count:
                     await asyncio.sleep(0.001)
-        await log.append(events[-1:], ending(events))
+        await log.append(events[-1:], final_response(events))
 
-    await log.during(work())
+    await log.append_during(work())
     assert store.appends == [1] * len(events)
 
 
 @pytest.mark.parametrize("failures", [1, 2, 7])
 async def test_a_failing_store_is_waited_for_and_nothing_is_lost(failures: int) -> None:
-    store = Troubled()
-    log = await opened(store)
-    events = stream(*(Text(f"{number} ") for number in range(200)))
+    store = FailingStore()
+    log = await open_log(store)
+    events = synthesize(*(Text(f"{number} ") for number in range(200)))
 
     async def work() -> None:
         for number, event in enumerate(events[:-1]):
@@ -93,18 +93,18 @@ async def test_a_failing_store_is_waited_for_and_nothing_is_lost(failures: int) 
             log.write([event])
             await asyncio.sleep(0.0005)
         store.failures = failures
-        await log.append(events[-1:], ending(events))
+        await log.append(events[-1:], final_response(events))
 
-    await log.during(work())
-    assert await told(store, ID) == events
-    assert judge(await told(store, ID)) == []
-    assert (await ended(store, ID)) == ending(events)
+    await log.append_during(work())
+    assert await read_log(store, ID) == events
+    assert find_violations(await read_log(store, ID)) == []
+    assert (await wait_for_end(store, ID)) == final_response(events)
 
 
 async def test_while_the_store_fails_the_model_has_to_wait() -> None:
-    store = Troubled()
-    log = await opened(store)
-    events = stream(*(Text(f"{number} ") for number in range(3000)))
+    store = FailingStore()
+    log = await open_log(store)
+    events = synthesize(*(Text(f"{number} ") for number in range(3000)))
     written = 0
 
     async def work() -> None:
@@ -113,23 +113,23 @@ async def test_while_the_store_fails_the_model_has_to_wait() -> None:
             log.write([event])
             written += 1
             if log.full:
-                await log.drained()
-        await log.append(events[-1:], ending(events))
+                await log.drain()
+        await log.append(events[-1:], final_response(events))
 
     store.failures = 10**9
-    working = asyncio.create_task(log.during(work()))
+    working = asyncio.create_task(log.append_during(work()))
     await asyncio.sleep(0.2)
-    assert written <= 2 * (log_module.WAITING_EVENTS + 1)
+    assert written <= 2 * (log_module.MAX_PENDING_EVENTS + 1)
     assert not working.done()
     store.failures = 0
     await working
-    assert await told(store, ID) == events
+    assert await read_log(store, ID) == events
 
 
 async def test_whoever_has_been_replaced_is_stopped_and_adds_nothing() -> None:
-    store = Troubled()
-    log = await opened(store)
-    events = stream(Text("hello"))
+    store = FailingStore()
+    log = await open_log(store)
+    events = synthesize(Text("hello"))
     stopped: list[str] = []
 
     async def work() -> None:
@@ -144,37 +144,37 @@ async def test_whoever_has_been_replaced_is_stopped_and_adds_nothing() -> None:
             raise
 
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(log.during(work()))
+        await asyncio.create_task(log.append_during(work()))
     assert stopped == ["stopped"]
-    assert await told(store, ID) == events[:2]
+    assert await read_log(store, ID) == events[:2]
 
 
 async def test_nothing_can_be_appended_to_a_response_that_has_ended() -> None:
-    store = Troubled()
-    log = await opened(store)
-    events = stream(Text("hello"))
-    await log.append(events, ending(events))
+    store = FailingStore()
+    log = await open_log(store)
+    events = synthesize(Text("hello"))
+    await log.append(events, final_response(events))
     with pytest.raises(Fenced):
         await log.append(events[-1:])
-    assert await told(store, ID) == events
+    assert await read_log(store, ID) == events
 
 
 async def test_work_that_is_cancelled_does_not_tear_an_append_in_two() -> None:
-    store = Troubled()
-    log = await opened(store)
-    events = stream(*(Text(f"{number} ") for number in range(100)))
+    store = FailingStore()
+    log = await open_log(store)
+    events = synthesize(*(Text(f"{number} ") for number in range(100)))
 
     async def work() -> None:
         log.write(events[:50])
         await asyncio.sleep(60)
 
     store.failures = 5
-    working = asyncio.create_task(log.during(work()))
+    working = asyncio.create_task(log.append_during(work()))
     while store.failures == 5:  # until the append is being tried
         await asyncio.sleep(0)
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
-    assert await told(store, ID) == events[:50]
-    await log.append(events[50:], ending(events))
-    assert await told(store, ID) == events
+    assert await read_log(store, ID) == events[:50]
+    await log.append(events[50:], final_response(events))
+    assert await read_log(store, ID) == events

@@ -21,23 +21,23 @@ from antiphon.core.items import (
     Item,
     Message,
     Reasoning,
-    user,
+    user_message,
 )
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.core.value import encode
 from antiphon.engine.engine import Caller, Engine
 from antiphon.engine.models import Models
-from antiphon.engine.opening import INTRODUCTION, Envelope
-from antiphon.engine.seal import Seal, new_key
-from antiphon.wire.dialects import read_request
-from tests.core.making import jsoned
-from tests.engine.telling import Told
+from antiphon.engine.opening import SUMMARY_INTRODUCTION, ItemSealer
+from antiphon.engine.seal import KeyRing, new_key
+from antiphon.wire.dialects import decode_request
+from tests.core.making import to_json
+from tests.engine.telling import RecordingSink
 
 pytestmark = pytest.mark.anyio
 
-SEAL = Seal([new_key()])
+SEAL = KeyRing([new_key()])
 SIGNED = Reasoning(
     id="rs_1",
     summary=[SummaryText(text="Looked at the map.")],
@@ -47,14 +47,14 @@ SIGNED = Reasoning(
 HIDDEN = replace(SIGNED, content=UNSET)
 
 
-def envelope(origin: str = "us", **fields: Any) -> Envelope:
+def make_sealer(origin: str = "us", **fields: Any) -> ItemSealer:
     """Return what stands between a model and its clients."""
-    return Envelope(SEAL, origin, **fields)
+    return ItemSealer(SEAL, origin, **fields)
 
 
-def opened(item: Item, by: Envelope) -> list[Item]:
+def unseal(item: Item, by: ItemSealer) -> list[Item]:
     """Return an item as a model reads it."""
-    return by.open([item], "input[{}].encrypted_content")
+    return by.unseal_items([item], "input[{}].encrypted_content")
 
 
 # --- thinking ---------------------------------------------------------------------------------
@@ -72,24 +72,24 @@ THOUGHTS = st.builds(
 
 @given(THOUGHTS, st.booleans())
 def test_sealed_thinking_comes_back_to_its_origin(thought: Reasoning, forgotten: bool) -> None:
-    sealed = envelope().close(thought)
+    sealed = make_sealer().seal_item(thought)
     assert isinstance(sealed, Reasoning)
     assert sealed.encrypted_content != thought.encrypted_content
     returned = replace(sealed, content=UNSET) if forgotten else sealed
-    assert opened(returned, envelope()) == [thought]
+    assert unseal(returned, make_sealer()) == [thought]
 
 
 @given(THOUGHTS, st.sampled_from(["origin", "tenant", "key"]))
 def test_sealed_thinking_never_reaches_another(thought: Reasoning, other: str) -> None:
-    sealed = envelope().close(thought)
+    sealed = make_sealer().seal_item(thought)
     assert isinstance(sealed, Reasoning)
     returned = replace(sealed, content=UNSET)
     reader = {
-        "origin": envelope("them"),
-        "tenant": envelope(tenant="them"),
-        "key": Envelope(Seal.passing(), "us"),
+        "origin": make_sealer("them"),
+        "tenant": make_sealer(tenant="them"),
+        "key": ItemSealer(KeyRing.ephemeral(), "us"),
     }[other]
-    read = opened(returned, reader)
+    read = unseal(returned, reader)
     assert read == ([replace(returned, encrypted_content=UNSET)] if thought.summary else [])
     told = encode(read).decode()
     assert str(thought.encrypted_content) not in told
@@ -99,62 +99,62 @@ def test_sealed_thinking_never_reaches_another(thought: Reasoning, other: str) -
 @pytest.mark.parametrize("blob", ["", "gAAAAA", "EqQBCgIYAhIM", "ant1_", "ant1_gAAAAABm"])
 def test_what_we_did_not_seal_is_dropped(blob: str) -> None:
     foreign = replace(HIDDEN, encrypted_content=blob)
-    assert opened(foreign, envelope()) == [replace(HIDDEN, encrypted_content=UNSET)]
-    assert opened(replace(foreign, summary=[]), envelope()) == []
+    assert unseal(foreign, make_sealer()) == [replace(HIDDEN, encrypted_content=UNSET)]
+    assert unseal(replace(foreign, summary=[]), make_sealer()) == []
 
 
 def test_a_compaction_is_not_taken_for_thinking() -> None:
-    gist = envelope().compaction("We met.", "cmp_1")
+    gist = make_sealer().seal_compaction("We met.", "cmp_1")
     stolen = replace(HIDDEN, encrypted_content=gist.encrypted_content)
-    assert opened(stolen, envelope()) == [replace(HIDDEN, encrypted_content=UNSET)]
+    assert unseal(stolen, make_sealer()) == [replace(HIDDEN, encrypted_content=UNSET)]
 
 
 def test_thinking_in_the_open_stays_as_it_is() -> None:
     thoughts = [replace(SIGNED, encrypted_content=UNSET), Reasoning(id="rs_2")]
-    assert [envelope().close(thought) for thought in thoughts] == thoughts
-    assert envelope().open(thoughts, "input") == thoughts
+    assert [make_sealer().seal_item(thought) for thought in thoughts] == thoughts
+    assert make_sealer().unseal_items(thoughts, "input") == thoughts
 
 
 def test_thinking_without_a_seal_of_its_own_is_sealed_when_that_is_asked_for() -> None:
     plain = replace(SIGNED, encrypted_content=UNSET)
-    sealed = envelope(always=True).close(plain)
+    sealed = make_sealer(always=True).seal_item(plain)
     assert isinstance(sealed, Reasoning)
     assert sealed.encrypted_content is not UNSET
-    assert opened(replace(sealed, content=UNSET), envelope()) == [plain]
-    assert envelope(always=True).close(Reasoning(id="rs_2")) == Reasoning(id="rs_2")
+    assert unseal(replace(sealed, content=UNSET), make_sealer()) == [plain]
+    assert make_sealer(always=True).seal_item(Reasoning(id="rs_2")) == Reasoning(id="rs_2")
 
 
 # --- compactions ------------------------------------------------------------------------------
 
 
 def test_a_summary_is_read_as_a_message() -> None:
-    sealed = envelope("them").compaction("We met.", "cmp_1")
-    text = f"{INTRODUCTION}\n\nWe met."
-    assert opened(sealed, envelope()) == [
+    sealed = make_sealer("them").seal_compaction("We met.", "cmp_1")
+    text = f"{SUMMARY_INTRODUCTION}\n\nWe met."
+    assert unseal(sealed, make_sealer()) == [
         Message(id="cmp_1", role="developer", content=[InputText(text=text)])
     ]
 
 
 def test_items_are_read_as_they_were() -> None:
     items: list[Item] = [
-        user("Hi"),
+        user_message("Hi"),
         FunctionCall(call_id="c1", name="f", arguments="{}"),
         FunctionCallOutput(call_id="c1", output="1", extra={"odd": 1}),
     ]
-    sealed = envelope().compaction(items, "cmp_1")
-    assert opened(sealed, envelope()) == items
+    sealed = make_sealer().seal_compaction(items, "cmp_1")
+    assert unseal(sealed, make_sealer()) == items
 
 
 def test_a_models_own_compaction_comes_back_to_its_origin() -> None:
     own = Compaction(id="cmp_1", encrypted_content="theirs")
-    sealed = envelope().close(own)
+    sealed = make_sealer().seal_item(own)
     assert "theirs" not in str(sealed)
-    assert opened(sealed, envelope()) == [own]
+    assert unseal(sealed, make_sealer()) == [own]
     with pytest.raises(RequestError, match="can only be read by the model that made it"):
-        opened(sealed, envelope("them"))
+        unseal(sealed, make_sealer("them"))
 
 
-OURS = envelope().compaction("We met.", "cmp_1").encrypted_content
+OURS = make_sealer().seal_compaction("We met.", "cmp_1").encrypted_content
 
 
 @pytest.mark.parametrize(
@@ -164,16 +164,16 @@ OURS = envelope().compaction("We met.", "cmp_1").encrypted_content
         "gAAAAA",
         OURS[:-4],
         OURS.replace("ant1_g", "ant1_h"),
-        envelope(tenant="them").compaction("We met.", "cmp_1").encrypted_content,
-        Envelope(Seal.passing(), "us").compaction("We met.", "cmp_1").encrypted_content,
-        SEAL.close({"type": "gist"}),
-        SEAL.close(["We met."]),
+        make_sealer(tenant="them").seal_compaction("We met.", "cmp_1").encrypted_content,
+        ItemSealer(KeyRing.ephemeral(), "us").seal_compaction("We met.", "cmp_1").encrypted_content,
+        SEAL.encrypt({"type": "gist"}),
+        SEAL.encrypt(["We met."]),
     ],
 )
 def test_a_compaction_that_is_not_ours_is_refused(blob: str) -> None:
-    items: Sequence[Item] = [user("Hi"), Compaction(encrypted_content=blob)]
+    items: Sequence[Item] = [user_message("Hi"), Compaction(encrypted_content=blob)]
     with pytest.raises(RequestError) as caught:
-        envelope().open(items, "input[{}].encrypted_content")
+        make_sealer().unseal_items(items, "input[{}].encrypted_content")
     assert caught.value.payload == ErrorPayload(
         type="invalid_request",
         code="invalid_encrypted_content",
@@ -203,35 +203,35 @@ class Thinker(Agent):
         yield parts.Text("Done.")
 
 
-class House:
+class SealingEngine:
     """An engine with two thinkers."""
 
-    def __init__(self, seal: Seal | None = None) -> None:
+    def __init__(self, seal: KeyRing | None = None) -> None:
         self.one, self.other = Thinker("one"), Thinker("other")
-        self.engine = Engine(Models([self.one, self.other]), seal=seal)
+        self.engine = Engine(Models([self.one, self.other]), key_ring=seal)
 
     async def ask(self, model: str, input: object, **fields: object) -> Response:
         """Ask a model, and judge its stream."""
-        told = Told()
-        request = read_request({"model": model, "input": input, **fields})
-        response = await (await self.engine.open(request, told)).drive()
-        assert judge(told.events) == []
+        told = RecordingSink()
+        request = decode_request({"model": model, "input": input, **fields})
+        response = await (await self.engine.create_run(request, told)).execute()
+        assert find_violations(told.events) == []
         return response
 
 
 async def test_thinking_is_sealed_before_anybody_sees_it() -> None:
-    house = House(SEAL)
+    house = SealingEngine(SEAL)
     response = await house.ask("one", "Hi", store=False)
     thought = response.output[0]
     assert isinstance(thought, Reasoning)
-    assert opened(thought, Envelope(SEAL, "one")) == [
+    assert unseal(thought, ItemSealer(SEAL, "one")) == [
         replace(thought, encrypted_content="signed by one")
     ]
 
 
 @pytest.mark.parametrize("stored", [True, False])
 async def test_a_chain_gives_a_model_its_own_thinking_and_no_other(stored: bool) -> None:
-    house = House()
+    house = SealingEngine()
     first = await house.ask("one", "Hi", store=stored)
     chained = {"previous_response_id": first.id, "store": stored}
     await house.ask("one", "And?", **chained)
@@ -245,9 +245,9 @@ async def test_a_chain_gives_a_model_its_own_thinking_and_no_other(stored: bool)
 
 
 async def test_a_stateless_client_carries_thinking_that_it_cannot_read() -> None:
-    house = House()
+    house = SealingEngine()
     first = await house.ask("one", "Hi", store=False)
-    thought, message = (jsoned(item) for item in first.output)
+    thought, message = (to_json(item) for item in first.output)
     assert isinstance(thought, dict)
     del thought["content"]
     said = [{"role": "user", "content": "Hi"}, thought, message, {"role": "user", "content": "?"}]
@@ -263,10 +263,10 @@ async def test_a_stateless_client_carries_thinking_that_it_cannot_read() -> None
 
 
 async def test_what_is_stored_stays_sealed() -> None:
-    house = House(SEAL)
-    sealed = Envelope(SEAL, "").compaction("We met.", "cmp_1")
-    response = await house.ask("one", [jsoned(sealed), {"role": "user", "content": "Hi"}])
-    context = await house.engine.chain.context(response.id, tenant="", local=None, stored=True)
+    house = SealingEngine(SEAL)
+    sealed = ItemSealer(SEAL, "").seal_compaction("We met.", "cmp_1")
+    response = await house.ask("one", [to_json(sealed), {"role": "user", "content": "Hi"}])
+    context = await house.engine.history.load(response.id, tenant="", connection_cache=None, will_store=True)
     assert context.items[0] == sealed
     assert "We met." in encode(house.one.turns[-1].input[0]).decode()
     await house.ask("other", "And?", previous_response_id=response.id)
@@ -274,31 +274,31 @@ async def test_what_is_stored_stays_sealed() -> None:
 
 
 async def test_a_chain_whose_key_is_lost_says_what_to_blame() -> None:
-    house = House(Seal.passing())
-    sealed = Envelope(house.engine.seal, "").compaction("We met.", "cmp_1")
-    response = await house.ask("one", [jsoned(sealed)])
-    house.engine.seal = Seal.passing()
+    house = SealingEngine(KeyRing.ephemeral())
+    sealed = ItemSealer(house.engine.key_ring, "").seal_compaction("We met.", "cmp_1")
+    response = await house.ask("one", [to_json(sealed)])
+    house.engine.key_ring = KeyRing.ephemeral()
     with pytest.raises(RequestError) as caught:
         await house.ask("one", "And?", previous_response_id=response.id)
     assert caught.value.payload.param == "previous_response_id"
 
 
 async def test_one_tenant_cannot_open_what_another_carries() -> None:
-    house = House()
-    sealed = Envelope(house.engine.seal, "", "them").compaction("We met.", "cmp_1")
-    request = read_request({"model": "one", "input": [jsoned(sealed)]})
-    await house.engine.open(request, caller=Caller("them"))
+    house = SealingEngine()
+    sealed = ItemSealer(house.engine.key_ring, "", "them").seal_compaction("We met.", "cmp_1")
+    request = decode_request({"model": "one", "input": [to_json(sealed)]})
+    await house.engine.create_run(request, caller=Caller("them"))
     with pytest.raises(RequestError) as caught:
-        await house.engine.open(request, caller=Caller("us"))
+        await house.engine.create_run(request, caller=Caller("us"))
     assert caught.value.payload.param == "input[0].encrypted_content"
 
 
 async def test_a_sealed_conversation_counts_as_what_it_holds() -> None:
-    house = House()
+    house = SealingEngine()
     house.one.window = 60
-    sealed = Envelope(house.engine.seal, "").compaction("We met. " * 20, "cmp_1")
-    body = {"model": "one", "input": [jsoned(sealed), {"role": "user", "content": "Hi"}]}
+    sealed = ItemSealer(house.engine.key_ring, "").seal_compaction("We met. " * 20, "cmp_1")
+    body = {"model": "one", "input": [to_json(sealed), {"role": "user", "content": "Hi"}]}
     with pytest.raises(RequestError, match="reads at most 60"):
-        await house.engine.open(read_request(body))
+        await house.engine.create_run(decode_request(body))
     house.one.window = 100
-    await house.engine.open(read_request(body))
+    await house.engine.create_run(decode_request(body))

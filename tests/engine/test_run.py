@@ -17,22 +17,22 @@ from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.core.events import Event, ResponseFailed, ResponseIncomplete
 from antiphon.core.fold import fold
 from antiphon.core.items import Message
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.request import Request
 from antiphon.core.response import (
     IncompleteDetails,
     Response,
     ResponseError,
     ResponseWarning,
-    Usage,
+    ResponseUsage,
 )
 from antiphon.core.value import encode
 from antiphon.engine import run
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.engine.run import Outlet, Run
+from antiphon.engine.run import EventSink, Run
 from tests.core.making import counting_ids
-from tests.engine.telling import Told
+from tests.engine.telling import RecordingSink
 
 pytestmark = pytest.mark.anyio
 
@@ -47,22 +47,22 @@ ESTIMATED = ResponseWarning(
 )
 
 
-async def opened(function: Function, outlet: Outlet | None = None, **options: Any) -> Run:
+async def open_run(function: Function, outlet: EventSink | None = None, **options: Any) -> Run:
     """Begin a response of a model that is one function."""
     engine = Engine(Models([Agent("m", function)]), ids=counting_ids(), clock=lambda: NOW)
-    return await engine.open(Request.from_message("m", "hello", **options), outlet)
+    return await engine.create_run(Request.from_message("m", "hello", **options), outlet)
 
 
-async def driven(function: Function) -> tuple[Response, list[Event]]:
+async def run_model(function: Function) -> tuple[Response, list[Event]]:
     """Return the whole response of a function, and its lawful events."""
-    outlet = Told()
-    response = await (await opened(function, outlet)).drive()
-    assert judge(outlet.events) == []
+    outlet = RecordingSink()
+    response = await (await open_run(function, outlet)).execute()
+    assert find_violations(outlet.events) == []
     assert fold(outlet.events) == response
     return response, outlet.events
 
 
-def ended(*output: Message, **changes: Any) -> Response:
+def ended_response(*output: Message, **changes: Any) -> Response:
     """Return the response that a test expects."""
     fields = {"status": "completed", "warnings": [ESTIMATED], **changes}
     return Response(
@@ -75,7 +75,7 @@ def ended(*output: Message, **changes: Any) -> Response:
     )
 
 
-def message(text: str, status: str = "completed") -> Message:
+def make_message(text: str, status: str = "completed") -> Message:
     """Return the one message that a model here writes; `msg_0` is what it was told."""
     return Message(id="msg_1", status=status, role="assistant", content=[OutputText(text=text)])
 
@@ -85,8 +85,8 @@ async def test_the_parts_of_a_model_become_a_response() -> None:
         yield "Hello"
         yield parts.Usage(3, 1)
 
-    response, events = await driven(model)
-    assert response == ended(message("Hello"), usage=Usage.of(3, 1), warnings=UNSET)
+    response, events = await run_model(model)
+    assert response == ended_response(make_message("Hello"), usage=ResponseUsage.of(3, 1), warnings=UNSET)
     assert events[0].type == "response.created"
 
 
@@ -94,21 +94,21 @@ async def test_tokens_that_a_model_did_not_count_are_estimated_and_said_to_be() 
     async def model() -> str:
         return "Four tokens, or so"
 
-    response, _ = await driven(model)
-    assert response == ended(message("Four tokens, or so"), usage=Usage.of(6, 9))
+    response, _ = await run_model(model)
+    assert response == ended_response(make_message("Four tokens, or so"), usage=ResponseUsage.of(6, 9))
 
 
 async def test_what_a_model_did_count_is_kept_beside_the_estimate() -> None:
     async def model() -> list[object]:
         return ["Hello", parts.Usage(output_tokens=100)]
 
-    response, _ = await driven(model)
-    assert response == ended(message("Hello"), usage=Usage.of(6, 100))
+    response, _ = await run_model(model)
+    assert response == ended_response(make_message("Hello"), usage=ResponseUsage.of(6, 100))
 
 
 async def test_a_silent_model_has_answered_with_no_words() -> None:
-    response, _ = await driven(lambda: None)
-    assert response == ended(message(""), usage=Usage.of(6, 0))
+    response, _ = await run_model(lambda: None)
+    assert response == ended_response(make_message(""), usage=ResponseUsage.of(6, 0))
 
 
 async def test_nothing_is_made_after_a_model_has_said_that_it_failed() -> None:
@@ -117,15 +117,15 @@ async def test_nothing_is_made_after_a_model_has_said_that_it_failed() -> None:
         yield parts.Failure(ErrorPayload(message="No more.", type="model_error", code="gone"))
         yield "lo"
 
-    response, _ = await driven(model)
+    response, _ = await run_model(model)
     assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
-    assert response.output == [message("Hel", "incomplete")]
+    assert response.output == [make_message("Hel", "incomplete")]
 
 
 # --- models that raise ------------------------------------------------------------------------
 
 
-def raising(error: BaseException, *said: str) -> Function:
+def raising_model(error: BaseException, *said: str) -> Function:
     """Make a model that says something, and then raises."""
 
     async def model() -> AsyncIterator[str]:
@@ -153,10 +153,10 @@ async def test_whatever_a_model_raises_becomes_a_failed_response_and_a_line_in_t
     error: BaseException, said: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "antiphon.engine"):
-        response, _ = await driven(raising(error, *said))
+        response, _ = await run_model(raising_model(error, *said))
     assert response.status == "failed"
     assert response.error == BROKEN
-    assert response.output == ([message("Hello", "incomplete")] if said else [])
+    assert response.output == ([make_message("Hello", "incomplete")] if said else [])
     assert response.warnings == [ESTIMATED]
     [record] = caplog.records
     assert record.getMessage() == "model m failed in resp_0"
@@ -168,16 +168,16 @@ async def test_a_value_that_is_no_part_fails_the_response() -> None:
         yield "Hello"
         yield 42
 
-    response, _ = await driven(model)
+    response, _ = await run_model(model)
     assert (response.status, response.error) == ("failed", BROKEN)
-    assert response.output == [message("Hello", "incomplete")]
+    assert response.output == [make_message("Hello", "incomplete")]
 
 
 async def test_a_model_that_leaves_the_process_does_not() -> None:
     def model() -> None:
         sys.exit(1)
 
-    response, _ = await driven(model)
+    response, _ = await run_model(model)
     assert (response.status, response.error) == ("failed", BROKEN)
 
 
@@ -191,11 +191,11 @@ REFUSALS = [
 async def test_an_error_with_a_status_is_raised_before_the_first_part(
     error: RequestError | UpstreamError,
 ) -> None:
-    run = await opened(raising(error))
+    run = await open_run(raising_model(error))
     with pytest.raises(type(error)) as caught:
-        await run.drive()
+        await run.execute()
     assert caught.value is error
-    assert run.begun.is_set()
+    assert run.started.is_set()
     assert not run.answering
 
 
@@ -203,22 +203,22 @@ async def test_an_error_with_a_status_is_raised_before_the_first_part(
 async def test_an_error_with_a_status_fails_the_response_after_the_first_part(
     error: RequestError | UpstreamError,
 ) -> None:
-    response, _ = await driven(raising(error, "Hello"))
+    response, _ = await run_model(raising_model(error, "Hello"))
     said = error.payload
     assert response.error == ResponseError(
         code=said.code or "", message=said.message, type=said.type
     )
-    assert response.output == [message("Hello", "incomplete")]
+    assert response.output == [make_message("Hello", "incomplete")]
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
 async def test_an_error_with_a_status_fails_a_response_that_was_promised_a_stream(
     error: RequestError | UpstreamError,
 ) -> None:
-    outlet = Told()
-    run = await opened(raising(error), outlet)
+    outlet = RecordingSink()
+    run = await open_run(raising_model(error), outlet)
     run.answering = True
-    response = await run.drive()
+    response = await run.execute()
     assert response.status == "failed"
     assert fold(outlet.events) == response
 
@@ -230,7 +230,7 @@ async def test_a_warning_or_a_count_is_not_yet_an_answer() -> None:
         raise UpstreamError("Slow down.", status=429)
 
     with pytest.raises(UpstreamError, match="Slow down"):
-        await (await opened(model)).drive()
+        await (await open_run(model)).execute()
 
 
 # --- cancellation -----------------------------------------------------------------------------
@@ -239,7 +239,7 @@ async def test_a_warning_or_a_count_is_not_yet_an_answer() -> None:
 async def test_a_cancelled_response_keeps_what_was_made_and_estimates_what_it_took() -> None:
     seen: list[str] = []
     turns: list[Turn] = []
-    outlet = Told()
+    outlet = RecordingSink()
 
     async def model(turn: Turn) -> AsyncIterator[str]:
         turns.append(turn)
@@ -250,21 +250,21 @@ async def test_a_cancelled_response_keeps_what_was_made_and_estimates_what_it_to
             await asyncio.sleep(0)
             seen.append("closed")
 
-    run = await opened(model, outlet)
-    task = asyncio.create_task(run.drive())
-    await run.begun.wait()
+    run = await open_run(model, outlet)
+    task = asyncio.create_task(run.execute())
+    await run.started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert task.cancelled()
-    assert run.response == ended(
-        message("Hello", "incomplete"),
+    assert run.response == ended_response(
+        make_message("Hello", "incomplete"),
         status="cancelled",
         incomplete_details=IncompleteDetails(reason="cancelled"),
-        usage=Usage.of(6, 6),
+        usage=ResponseUsage.of(6, 6),
     )
     assert isinstance(outlet.events[-1], ResponseIncomplete)
-    assert judge(outlet.events) == []
+    assert find_violations(outlet.events) == []
     assert seen == ["closed"]
     assert turns[0].cancelled.is_set()
 
@@ -273,14 +273,14 @@ async def test_a_response_can_be_cancelled_before_its_model_has_said_anything() 
     async def model() -> None:
         await asyncio.sleep(60)
 
-    run = await opened(model)
-    task = asyncio.create_task(run.drive())
+    run = await open_run(model)
+    task = asyncio.create_task(run.execute())
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (run.response.status, run.response.output) == ("cancelled", [])
-    assert run.begun.is_set()
+    assert run.started.is_set()
 
 
 async def test_a_response_that_has_failed_stays_failed_when_it_is_cancelled() -> None:
@@ -290,9 +290,9 @@ async def test_a_response_that_has_failed_stays_failed_when_it_is_cancelled() ->
         finally:
             await asyncio.sleep(60)
 
-    run = await opened(model)
-    task = asyncio.create_task(run.drive())
-    await run.begun.wait()
+    run = await open_run(model)
+    task = asyncio.create_task(run.execute())
+    await run.started.wait()
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -317,13 +317,13 @@ async def test_a_model_that_never_waits_lets_the_others_have_their_turn() -> Non
         yield "Hello"
         answered.set()
 
-    runs = [await opened(greedy), await opened(modest)]
-    first, second = await asyncio.gather(*(run.drive() for run in runs))
+    runs = [await open_run(greedy), await open_run(modest)]
+    first, second = await asyncio.gather(*(run.execute() for run in runs))
     assert (first.status, second.status) == ("completed", "completed")
 
 
 async def test_a_model_waits_while_its_outlet_is_full() -> None:
-    class Narrow(Told):
+    class Narrow(RecordingSink):
         """Has room for a few events, until it is told that there is room for all."""
 
         def __init__(self) -> None:
@@ -347,8 +347,8 @@ async def test_a_model_waits_while_its_outlet_is_full() -> None:
             yield f"{number} "
 
     outlet = Narrow()
-    run = await opened(model, outlet)
-    task = asyncio.create_task(run.drive())
+    run = await open_run(model, outlet)
+    task = asyncio.create_task(run.execute())
     await asyncio.sleep(0.05)
     assert (len(said), len(outlet.events)) == (7, 11)
     outlet.room.set()
@@ -359,7 +359,7 @@ async def test_a_model_waits_while_its_outlet_is_full() -> None:
 # --- ends that cannot be told -----------------------------------------------------------------
 
 
-class Tongueless(Told):
+class RaisingSink(RecordingSink):
     """An outlet that has no words for one text, wherever it stands."""
 
     def write(self, events: list[Event]) -> None:
@@ -369,7 +369,7 @@ class Tongueless(Told):
         super().write(events)
 
 
-LOST = ResponseError(code="server_error", message=run.BROKEN.message, type="server_error")
+LOST = ResponseError(code="server_error", message=run.INTERNAL_ERROR.message, type="server_error")
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("secret")])
@@ -380,9 +380,9 @@ async def test_an_end_that_cannot_be_told_is_a_bare_failure(error: Exception | N
         if error:
             raise error
 
-    outlet = Tongueless()
-    response = await (await opened(model, outlet)).drive()
-    assert response == ended(status="failed", error=LOST, warnings=UNSET)
+    outlet = RaisingSink()
+    response = await (await open_run(model, outlet)).execute()
+    assert response == ended_response(status="failed", error=LOST, warnings=UNSET)
     assert outlet.events[-1] == ResponseFailed(
         sequence_number=outlet.events[-1].sequence_number, response=response
     )
@@ -393,14 +393,14 @@ async def test_who_is_cancelled_stays_so_when_the_end_cannot_be_told() -> None:
         yield "Hello"
         await asyncio.sleep(10)
 
-    class Silenced(Told):
+    class Silenced(RecordingSink):
         def write(self, events: list[Event]) -> None:
             if any(isinstance(event, ResponseIncomplete) for event in events):
                 raise TypeError("No words.")
             super().write(events)
 
     outlet = Silenced()
-    task = asyncio.create_task((await opened(model, outlet)).drive())
+    task = asyncio.create_task((await open_run(model, outlet)).execute())
     while not any(event.type == "response.output_text.delta" for event in outlet.events):
         await asyncio.sleep(0)
     task.cancel()

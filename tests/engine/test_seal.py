@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.errors import StoreError
-from antiphon.engine.seal import PREFIX, Seal, check_keys, new_key
+from antiphon.engine.seal import SEAL_PREFIX, KeyRing, check_keys, new_key
 
 OLD, NEW, OTHER = new_key(), new_key(), new_key()
 CONTENT = {"summary": "We met at the harbour — ☂", "items": [1, None, True]}
@@ -26,56 +26,56 @@ JSON = st.recursive(
 
 @given(JSON.filter(lambda value: value is not None))
 def test_what_is_closed_can_be_opened(content: object) -> None:
-    seal = Seal([NEW])
-    assert seal.open(seal.close(content)) == content
+    seal = KeyRing([NEW])
+    assert seal.decrypt(seal.encrypt(content)) == content
 
 
 def test_a_seal_shows_nothing_and_never_looks_the_same_twice() -> None:
-    seal = Seal([NEW])
-    first, second = seal.close(CONTENT), seal.close(CONTENT)
+    seal = KeyRing([NEW])
+    first, second = seal.encrypt(CONTENT), seal.encrypt(CONTENT)
     assert first != second
-    assert first.startswith(PREFIX)
-    hidden = base64.urlsafe_b64decode(first.removeprefix(PREFIX))
+    assert first.startswith(SEAL_PREFIX)
+    hidden = base64.urlsafe_b64decode(first.removeprefix(SEAL_PREFIX))
     assert b"harbour" not in hidden
     assert b"summary" not in hidden
 
 
 def test_the_newest_key_closes_and_every_key_opens() -> None:
-    before = Seal([OLD]).close(CONTENT)
-    rotated = Seal([NEW, OLD])
-    assert rotated.open(before) == CONTENT
-    assert Seal([NEW]).open(rotated.close(CONTENT)) == CONTENT
-    assert Seal([OLD]).open(rotated.close(CONTENT)) is None
+    before = KeyRing([OLD]).encrypt(CONTENT)
+    rotated = KeyRing([NEW, OLD])
+    assert rotated.decrypt(before) == CONTENT
+    assert KeyRing([NEW]).decrypt(rotated.encrypt(CONTENT)) == CONTENT
+    assert KeyRing([OLD]).decrypt(rotated.encrypt(CONTENT)) is None
 
 
 def test_nobody_else_can_open_it() -> None:
-    assert Seal([OTHER]).open(Seal([NEW]).close(CONTENT)) is None
-    assert Seal.passing().open(Seal.passing().close(CONTENT)) is None
+    assert KeyRing([OTHER]).decrypt(KeyRing([NEW]).encrypt(CONTENT)) is None
+    assert KeyRing.ephemeral().decrypt(KeyRing.ephemeral().encrypt(CONTENT)) is None
 
 
-SEALED = Seal([NEW]).close(CONTENT)
+SEALED = KeyRing([NEW]).encrypt(CONTENT)
 
 
 @given(st.integers(0, len(SEALED) - 1), st.characters(max_codepoint=0x2FF))
 def test_a_change_anywhere_is_noticed(place: int, letter: str) -> None:
     changed = SEALED[:place] + letter + SEALED[place + 1 :]
-    opened = Seal([NEW]).open(changed)
+    opened = KeyRing([NEW]).decrypt(changed)
     # The last letter of base64 has bits that mean nothing: such a change changes nothing.
     assert opened is None or (opened == CONTENT and same_bytes(changed, SEALED))
 
 
 def same_bytes(one: str, other: str) -> bool:
     """Tell whether two seals are two spellings of the same bytes."""
-    return base64.urlsafe_b64decode(one[len(PREFIX) :]) == base64.urlsafe_b64decode(
-        other[len(PREFIX) :]
+    return base64.urlsafe_b64decode(one[len(SEAL_PREFIX) :]) == base64.urlsafe_b64decode(
+        other[len(SEAL_PREFIX) :]
     )
 
 
 @pytest.mark.parametrize(
-    "sealed", ["", PREFIX, "gAAAAABm", SEALED[:-8], f"{PREFIX}☂", "EqQBCgIYAhIM"]
+    "sealed", ["", SEAL_PREFIX, "gAAAAABm", SEALED[:-8], f"{SEAL_PREFIX}☂", "EqQBCgIYAhIM"]
 )
 def test_what_we_did_not_seal_is_not_opened(sealed: str) -> None:
-    assert Seal([NEW]).open(sealed) is None
+    assert KeyRing([NEW]).decrypt(sealed) is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_we_did_not_seal_is_not_opened(sealed: str) -> None:
     ],
 )
 def test_what_is_no_key_is_refused_without_being_shown(keys: list[str], reason: str) -> None:
-    for make in (Seal, check_keys):
+    for make in (KeyRing, check_keys):
         with pytest.raises(ValueError, match=reason) as caught:
             make(keys)
         assert not any(key in str(caught.value) for key in keys)
@@ -98,7 +98,7 @@ def test_keys_may_be_in_either_base64() -> None:
     raw = b"\xfb\xff" * 16
     plain, safe = base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()
     assert plain != safe
-    assert Seal([safe]).open(Seal([plain]).close(CONTENT)) == CONTENT
+    assert KeyRing([safe]).decrypt(KeyRing([plain]).encrypt(CONTENT)) == CONTENT
 
 
 # --- in a folder ------------------------------------------------------------------------------
@@ -106,36 +106,36 @@ def test_keys_may_be_in_either_base64() -> None:
 
 def test_a_folder_keeps_its_key(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "responses"
-    sealed = Seal.in_folder(folder).close(CONTENT)
-    assert Seal.in_folder(folder).open(sealed) == CONTENT
+    sealed = KeyRing.from_folder(folder).encrypt(CONTENT)
+    assert KeyRing.from_folder(folder).decrypt(sealed) == CONTENT
     assert [path.name for path in folder.iterdir()] == ["seal.keys"]
     assert (folder / "seal.keys").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_key_put_first_in_the_file_is_the_newest(tmp_path: Path) -> None:
-    before = Seal.in_folder(tmp_path).close(CONTENT)
+    before = KeyRing.from_folder(tmp_path).encrypt(CONTENT)
     path = tmp_path / "seal.keys"
     path.write_text(f"{NEW}\n{path.read_text()}")
-    rotated = Seal.in_folder(tmp_path)
-    assert rotated.open(before) == CONTENT
-    assert Seal([NEW]).open(rotated.close(CONTENT)) == CONTENT
+    rotated = KeyRing.from_folder(tmp_path)
+    assert rotated.decrypt(before) == CONTENT
+    assert KeyRing([NEW]).decrypt(rotated.encrypt(CONTENT)) == CONTENT
 
 
 def seal_in(folder: Path) -> str:
     """Seal something, as one of many that start at once."""
-    return Seal.in_folder(folder).close(CONTENT)
+    return KeyRing.from_folder(folder).encrypt(CONTENT)
 
 
 def test_many_threads_that_start_at_once_share_one_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
         seals = list(pool.map(seal_in, [tmp_path] * 32))
-    assert [Seal.in_folder(tmp_path).open(sealed) for sealed in seals] == [CONTENT] * 32
+    assert [KeyRing.from_folder(tmp_path).decrypt(sealed) for sealed in seals] == [CONTENT] * 32
 
 
 def test_two_processes_that_start_at_once_share_one_key(tmp_path: Path) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         seals = list(pool.map(seal_in, [tmp_path] * 4))
-    assert [Seal.in_folder(tmp_path).open(sealed) for sealed in seals] == [CONTENT] * 4
+    assert [KeyRing.from_folder(tmp_path).decrypt(sealed) for sealed in seals] == [CONTENT] * 4
     assert [path.name for path in tmp_path.iterdir()] == ["seal.keys"]
 
 
@@ -170,7 +170,7 @@ def test_a_spoilt_file_is_reported_and_left_alone(
     path = tmp_path / "seal.keys"
     spoil(path)
     with pytest.raises(StoreError) as caught:
-        Seal.in_folder(tmp_path)
+        KeyRing.from_folder(tmp_path)
     assert str(caught.value).startswith(f"The seal's keys in {path} cannot be used: ")
     assert reason.lower() in str(caught.value).lower()
     assert NEW[:20] not in str(caught.value)
@@ -180,24 +180,24 @@ def test_a_spoilt_file_is_reported_and_left_alone(
 def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "seal.keys").mkdir()
     with pytest.raises(StoreError, match=r"seal\.keys"):
-        Seal.in_folder(tmp_path)
+        KeyRing.from_folder(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be used"):
-        Seal.in_folder(tmp_path / "file")
+        KeyRing.from_folder(tmp_path / "file")
 
 
 def test_a_file_that_others_can_read_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Seal.in_folder(tmp_path)
+    KeyRing.from_folder(tmp_path)
     assert caplog.messages == []
     path = tmp_path / "seal.keys"
     path.chmod(0o644)
     with caplog.at_level(logging.WARNING):
-        Seal.in_folder(tmp_path)
+        KeyRing.from_folder(tmp_path)
     assert caplog.messages == [f"{path} can be read by others. Try: chmod 600 {path}"]
 
 

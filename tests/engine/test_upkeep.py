@@ -12,27 +12,27 @@ from antiphon.core.content import OutputText
 from antiphon.core.errors import StoreError
 from antiphon.core.fold import fold
 from antiphon.core.items import Message
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.parts import Text
 from antiphon.core.response import ResponseError
 from antiphon.core.value import encode
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Model, Models
 from antiphon.engine.recent import Context
-from antiphon.engine.run import LOST
-from antiphon.engine.upkeep import Retention, Upkeep
-from antiphon.store.base import Store, Stored
+from antiphon.engine.run import SERVER_STOPPED_ERROR
+from antiphon.engine.upkeep import Retention, Maintenance
+from antiphon.store.base import Store, StoredResponse
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.wire import json
-from tests.core.making import begun, stream, synth, types
-from tests.engine.storing import Troubled, asking, ended, engine_of, told
-from tests.store.making import NOW, done, said
+from tests.core.making import make_response, synthesize, make_synth, event_types
+from tests.engine.storing import FailingStore, make_request, wait_for_end, make_engine, read_log
+from tests.store.making import NOW, ended_response, user_message
 
 pytestmark = pytest.mark.anyio
 
 KEPT = Retention(response_seconds=1000, event_seconds=100, sweep_seconds=0.01)
-STOPPED = ResponseError(code="server_error", message=LOST.message, type="server_error")
+STOPPED = ResponseError(code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -46,21 +46,21 @@ async def model() -> AsyncIterator[str]:
     yield "Hello"
 
 
-async def tended(store: Store, function: Function = model) -> tuple[Engine, Upkeep]:
+async def start_maintenance(store: Store, function: Function = model) -> tuple[Engine, Maintenance]:
     """Start a server's engine on a store that may have been through a crash."""
-    engine = engine_of(function, store)
-    upkeep = Upkeep(engine, KEPT, lambda: NOW)
-    await upkeep.begin()
+    engine = make_engine(function, store)
+    upkeep = Maintenance(engine, KEPT, lambda: NOW)
+    await upkeep.start()
     return engine, upkeep
 
 
-async def interrupted(store: Store, count: int) -> None:
+async def leave_interrupted(store: Store, count: int) -> None:
     """Leave a background response as a crash would, after a number of its events."""
-    queued = begun(status="queued", background=True)
-    made = synth(queued)
-    events = [*made.start(), *made.begin(), *made.feed(Text("Hel")), *made.feed(Text("lo"))]
+    queued = make_response(status="queued", background=True)
+    made = make_synth(queued)
+    events = [*made.start(), *made.mark_in_progress(), *made.feed(Text("Hel")), *made.feed(Text("lo"))]
     events += made.end()
-    await store.begin(queued, [said("m")], request=encode(asking(background=True)))
+    await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
     epoch = await store.claim("resp_0")
     assert epoch
     await store.append("resp_0", epoch, -1, [encode(event) for event in events[:count]])
@@ -70,51 +70,51 @@ async def interrupted(store: Store, count: int) -> None:
 async def test_what_was_being_made_has_failed_and_what_was_made_is_kept(
     store: Store, count: int
 ) -> None:
-    await interrupted(store, count)
-    before = await told(store, "resp_0")
-    engine, upkeep = await tended(store)
-    response = await ended(store, "resp_0")
-    events = await told(store, "resp_0")
+    await leave_interrupted(store, count)
+    before = await read_log(store, "resp_0")
+    engine, upkeep = await start_maintenance(store)
+    response = await wait_for_end(store, "resp_0")
+    events = await read_log(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
     assert response.output_text == "Hello"[: 3 * (count > 5) + 2 * (count > 6)]
     assert events[: len(before)] == before
-    assert judge(events) == []
+    assert find_violations(events) == []
     assert fold(events) == response
     assert response.usage
     assert len(engine.background) == 0
-    await upkeep.end()
+    await upkeep.stop()
 
 
 async def test_a_foreground_response_that_was_being_made_has_failed(store: Store) -> None:
-    await store.begin(begun(), [said("m")])
-    _, upkeep = await tended(store)
-    response = await ended(store, "resp_0")
+    await store.begin(make_response(), [user_message("m")])
+    _, upkeep = await start_maintenance(store)
+    response = await wait_for_end(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
-    assert await told(store, "resp_0") == []
-    await upkeep.end()
+    assert await read_log(store, "resp_0") == []
+    await upkeep.stop()
 
 
 @pytest.mark.parametrize("announced", [False, True])
 async def test_what_was_queued_is_made(store: Store, announced: bool) -> None:
-    queued = begun(status="queued", background=True)
-    await store.begin(queued, [said("m")], request=encode(asking(background=True)))
+    queued = make_response(status="queued", background=True)
+    await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
     if announced:
-        events = stream(response=queued)[:2]
+        events = synthesize(response=queued)[:2]
         await store.append("resp_0", 0, -1, [encode(event) for event in events])
-    _, upkeep = await tended(store)
-    response = await ended(store, "resp_0")
+    _, upkeep = await start_maintenance(store)
+    response = await wait_for_end(store, "resp_0")
     assert (response.status, response.output_text) == ("completed", "Hello")
-    events = await told(store, "resp_0")
-    assert judge(events) == []
-    assert types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
-    await upkeep.end()
+    events = await read_log(store, "resp_0")
+    assert find_violations(events) == []
+    assert event_types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
+    await upkeep.stop()
 
 
 @pytest.mark.parametrize(
     "request_kept",
     [
-        encode(replace(asking(background=True), model="gone")),
-        encode(asking(background=True, previous_response_id="gone")),
+        encode(replace(make_request(background=True), model="gone")),
+        encode(make_request(background=True, previous_response_id="gone")),
         b'{"model": 5}',
         b'{"model": "m", ',
         b"\xff",
@@ -124,13 +124,13 @@ async def test_what_was_queued_is_made(store: Store, announced: bool) -> None:
 async def test_what_was_queued_and_cannot_be_made_any_more_has_failed(
     store: Store, request_kept: bytes
 ) -> None:
-    queued = begun(status="queued", background=True)
-    await store.begin(queued, [said("m")], request=request_kept)
-    _, upkeep = await tended(store)
-    response = await ended(store, "resp_0")
+    queued = make_response(status="queued", background=True)
+    await store.begin(queued, [user_message("m")], request=request_kept)
+    _, upkeep = await start_maintenance(store)
+    response = await wait_for_end(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
-    assert judge(await told(store, "resp_0")) == []
-    await upkeep.end()
+    assert find_violations(await read_log(store, "resp_0")) == []
+    await upkeep.stop()
 
 
 LARGE = Message(role="assistant", content=[OutputText(text="a")] * 60_000)
@@ -138,21 +138,21 @@ LARGE = Message(role="assistant", content=[OutputText(text="a")] * 60_000)
 
 
 async def test_a_queued_request_that_is_larger_than_the_door_lets_in_is_made(store: Store) -> None:
-    queued = begun(status="queued", background=True)
-    request = encode(replace(asking(background=True), input=[LARGE, said("m")]))
+    queued = make_response(status="queued", background=True)
+    request = encode(replace(make_request(background=True), input=[LARGE, user_message("m")]))
     with pytest.raises(json.JSONError):
         json.decode(request)
-    await store.begin(queued, [said("m")], request=request)
-    _, upkeep = await tended(store)
-    assert (await ended(store, "resp_0")).status == "completed"
-    await upkeep.end()
+    await store.begin(queued, [user_message("m")], request=request)
+    _, upkeep = await start_maintenance(store)
+    assert (await wait_for_end(store, "resp_0")).status == "completed"
+    await upkeep.stop()
 
 
 async def test_a_large_request_that_nobody_makes_any_more_can_be_cancelled(store: Store) -> None:
-    queued = begun(status="queued", background=True)
-    request = encode(replace(asking(background=True), input=[LARGE]))
+    queued = make_response(status="queued", background=True)
+    request = encode(replace(make_request(background=True), input=[LARGE]))
     await store.begin(queued, [LARGE], request=request)
-    cancelled = await engine_of(model, store).cancel("resp_0")
+    cancelled = await make_engine(model, store).cancel("resp_0")
     assert cancelled
     assert cancelled.status == "cancelled"
     assert cancelled.usage
@@ -163,7 +163,7 @@ async def test_a_large_request_that_nobody_makes_any_more_can_be_cancelled(store
 BAD_LOGS = {
     "no JSON": [b"{"],
     "no event": [b"{}"],
-    "no beginning": [encode(event) for event in stream(Text("a"))[3:5]],
+    "no beginning": [encode(event) for event in synthesize(Text("a"))[3:5]],
 }
 
 
@@ -172,22 +172,22 @@ async def test_a_response_whose_events_cannot_be_read_has_failed_and_the_others_
     store: Store, bad: list[bytes]
 ) -> None:
     for number in range(3):
-        response = begun(id=f"resp_{number}", background=True)
-        await store.begin(response, [said(f"m_{number}")])
+        response = make_response(id=f"resp_{number}", background=True)
+        await store.begin(response, [user_message(f"m_{number}")])
         epoch = await store.claim(response.id)
         assert epoch
         assert number != 1 or await store.append(response.id, epoch, -1, bad)
-    _, upkeep = await tended(store)
+    _, upkeep = await start_maintenance(store)
     for number in range(3):
-        response = await ended(store, f"resp_{number}")
+        response = await wait_for_end(store, f"resp_{number}")
         assert (response.status, response.error) == ("failed", STOPPED)
-    await upkeep.end()
+    await upkeep.stop()
 
 
 async def test_a_response_whose_events_cannot_be_read_can_be_cancelled(store: Store) -> None:
-    await store.begin(begun(background=True), [said("m")])
+    await store.begin(make_response(background=True), [user_message("m")])
     assert await store.append("resp_0", 0, -1, [b"{"])
-    cancelled = await engine_of(model, store).cancel("resp_0")
+    cancelled = await make_engine(model, store).cancel("resp_0")
     assert cancelled
     assert cancelled.status == "cancelled"
     await store.close()
@@ -201,44 +201,44 @@ async def test_a_queued_response_that_breaks_while_it_is_taken_up_has_failed(sto
             """Break."""
             raise RuntimeError(name)
 
-    queued = begun(status="queued", background=True)
-    await store.begin(queued, [said("m")], request=encode(asking(background=True)))
-    upkeep = Upkeep(Engine(Broken(), store=store), KEPT, lambda: NOW)
-    await upkeep.begin()
-    response = await ended(store, "resp_0")
+    queued = make_response(status="queued", background=True)
+    await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
+    upkeep = Maintenance(Engine(Broken(), store=store), KEPT, lambda: NOW)
+    await upkeep.start()
+    response = await wait_for_end(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
-    await upkeep.end()
+    await upkeep.stop()
 
 
 async def test_nothing_happens_twice(store: Store) -> None:
-    await interrupted(store, 5)
-    await (await tended(store))[1]._engine.background.drain()
-    first = await ended(store, "resp_0")
-    _, upkeep = await tended(store)
-    assert await ended(store, "resp_0") == first
-    await upkeep.end()
+    await leave_interrupted(store, 5)
+    await (await start_maintenance(store))[1]._engine.background.stop_all()
+    first = await wait_for_end(store, "resp_0")
+    _, upkeep = await start_maintenance(store)
+    assert await wait_for_end(store, "resp_0") == first
+    await upkeep.stop()
 
 
 async def test_what_ended_too_long_ago_goes_and_the_rest_stays(store: Store) -> None:
     for number in range(20):
-        response = begun(id=f"resp_{number}")
-        await store.begin(response, [said(f"msg_{number}")])
-        await store.end(done(response, at=NOW - 100 * number))
-    engine = engine_of(model, store)
-    upkeep = Upkeep(engine, KEPT, lambda: NOW)
+        response = make_response(id=f"resp_{number}")
+        await store.begin(response, [user_message(f"msg_{number}")])
+        await store.end(ended_response(response, at=NOW - 100 * number))
+    engine = make_engine(model, store)
+    upkeep = Maintenance(engine, KEPT, lambda: NOW)
     assert await upkeep.sweep() == 9
     left = [number for number in range(20) if await store.find(f"resp_{number}")]
     assert left == list(range(11))
     assert await upkeep.sweep() == 0
-    await upkeep.end()
+    await upkeep.stop()
 
 
 async def test_a_sweep_also_clears_the_memory() -> None:
-    engine = engine_of(model)
-    engine.chain.recent.add("a", Context().then([said("m")], "a"))
-    engine.chain.recent._seconds = -1
-    await Upkeep(engine, KEPT).sweep()
-    assert len(engine.chain.recent) == 0
+    engine = make_engine(model)
+    engine.history.cache.add("a", Context().extend([user_message("m")], "a"))
+    engine.history.cache._max_age_seconds = -1
+    await Maintenance(engine, KEPT).sweep()
+    assert len(engine.history.cache) == 0
 
 
 async def test_a_failing_store_does_not_stop_the_sweeping() -> None:
@@ -257,27 +257,27 @@ async def test_a_failing_store_does_not_stop_the_sweeping() -> None:
             return 0
 
     store = Failing()
-    _, upkeep = await tended(store)
+    _, upkeep = await start_maintenance(store)
     async with asyncio.timeout(5):
         while store.sweeps < 5:
             await asyncio.sleep(0.01)
-    await upkeep.end()
+    await upkeep.stop()
 
 
 async def test_a_response_whose_end_could_not_be_kept_is_ended_when_the_store_is_well() -> None:
-    store = Troubled()
-    engine, upkeep = await tended(store)
-    run = await engine.open(asking())
+    store = FailingStore()
+    engine, upkeep = await start_maintenance(store)
+    run = await engine.create_run(make_request())
     store.failures = 3
-    response = await run.drive()
+    response = await run.execute()
     assert response.error
     assert response.error.code == "store_unavailable"
     async with asyncio.timeout(5):
         while not (stored := await store.find(response.id)) or stored.response.status != "failed":
             await asyncio.sleep(0.01)
     assert stored.response.error == response.error
-    assert not engine.unkept
-    await upkeep.end()
+    assert not engine.orphans
+    await upkeep.stop()
 
 
 async def test_a_response_that_cannot_be_found_holds_up_neither_the_others_nor_the_sweeping() -> (
@@ -286,22 +286,22 @@ async def test_a_response_that_cannot_be_found_holds_up_neither_the_others_nor_t
     class Holed(MemoryStore):
         """Cannot read one of its responses."""
 
-        async def find(self, id: str, *, tenant: str = "") -> Stored | None:
+        async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
             """Find any other."""
             if id == "bad":
                 raise StoreError("the row cannot be read")
             return await super().find(id, tenant=tenant)
 
     store = Holed()
-    await store.begin(begun(id="old"), [])
-    await store.end(done(begun(id="old"), at=NOW - 2000))
-    engine, upkeep = await tended(store)
-    await store.begin(begun(), [])
-    engine.abandon("bad")
-    engine.abandon("resp_0")
-    assert (await ended(store, "resp_0")).status == "failed"
+    await store.begin(make_response(id="old"), [])
+    await store.end(ended_response(make_response(id="old"), at=NOW - 2000))
+    engine, upkeep = await start_maintenance(store)
+    await store.begin(make_response(), [])
+    engine.add_orphan("bad")
+    engine.add_orphan("resp_0")
+    assert (await wait_for_end(store, "resp_0")).status == "failed"
     async with asyncio.timeout(5):
         while await store.find("old"):
             await asyncio.sleep(0.01)
-    assert list(engine.unkept) == [("", "bad")]
-    await upkeep.end()
+    assert list(engine.orphans) == [("", "bad")]
+    await upkeep.stop()

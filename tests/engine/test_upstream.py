@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from antiphon.adapters.base import Provider, Transform
 from antiphon.core.errors import RequestError
-from antiphon.server.config import read
+from antiphon.server.config import parse_config
 from antiphon.server.settings import Settings
-from tests.adapters.everywhere import SCRIPTS, house, in_one_piece, provider, streamed
-from tests.asking import ask, events_of
-from tests.serving import serving
-from tests.upstream import Answer, upstream
+from tests.adapters.everywhere import SCENE_MODULES, serve_providers, whole_answer, configure_provider, stream_answer
+from tests.asking import post_response, parse_stream
+from tests.serving import run_server
+from tests.upstream import ScriptedAnswer, scripted_upstream
 
-TEXT = SCRIPTS["openai"].SCENES["text"]
+TEXT = SCENE_MODULES["openai"].SCENES["text"]
 SAID = TEXT.seen.text
 BEST = {"best": ["anthropic/a", "openai/b"]}
 PAIR = ["anthropic", "openai"]
@@ -27,9 +27,9 @@ PAIR = ["anthropic", "openai"]
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_provider_that_does_not_begin_in_time_is_not_asked_again(stream: bool) -> None:
-    with house(["openai"], retry_seconds=0.01, first_byte_seconds=0.2) as served:
-        served.upstreams["openai"].play(Answer(late=5.0))
-        answer = ask(served.address, model="openai/m", stream=stream)
+    with serve_providers(["openai"], retry_seconds=0.01, first_byte_seconds=0.2) as served:
+        served.upstreams["openai"].play(ScriptedAnswer(delay=5.0))
+        answer = post_response(served.address, model="openai/m", stream=stream)
         asked = len(served.upstreams["openai"].requests)
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
     assert answer.headers["x-should-retry"] == "false"  # or else the clients would
@@ -38,12 +38,12 @@ def test_a_provider_that_does_not_begin_in_time_is_not_asked_again(stream: bool)
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_another_is_asked_instead_of_one_that_does_not_begin_in_time(stream: bool) -> None:
-    with house(PAIR, aliases=BEST, retry_seconds=0.01, first_byte_seconds=0.2) as served:
-        served.upstreams["anthropic"].play(Answer(late=5.0))
-        served.upstreams["openai"].play(streamed(TEXT) if stream else in_one_piece(TEXT))
-        answer = ask(served.address, model="best", stream=stream)
+    with serve_providers(PAIR, aliases=BEST, retry_seconds=0.01, first_byte_seconds=0.2) as served:
+        served.upstreams["anthropic"].play(ScriptedAnswer(delay=5.0))
+        served.upstreams["openai"].play(stream_answer(TEXT) if stream else whole_answer(TEXT))
+        answer = post_response(served.address, model="best", stream=stream)
         asked = len(served.upstreams["anthropic"].requests)
-    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+    response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert response["output"][0]["content"][0]["text"] == SAID
     assert asked == 1
 
@@ -53,7 +53,7 @@ def test_another_is_asked_instead_of_one_that_does_not_begin_in_time(stream: boo
 
 def changing(url: str, hook: Transform) -> Provider:
     """Configure an upstream whose requests a function changes."""
-    return replace(provider("openai", url), transform_request=hook)
+    return replace(configure_provider("openai", url), transform_request=hook)
 
 
 def raises(body: dict[str, Any]) -> None:
@@ -84,11 +84,11 @@ def test_a_transform_that_is_broken_is_our_error_and_nothing_is_sent(
     hook: Transform, what: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        upstream(in_one_piece(TEXT)) as theirs,
+        scripted_upstream(whole_answer(TEXT)) as theirs,
         caplog.at_level(logging.ERROR, "antiphon.engine"),
-        serving(Settings(providers=[changing(theirs.url, hook)])) as address,
+        run_server(Settings(providers=[changing(theirs.url, hook)])) as address,
     ):
-        answer = ask(address, model="openai/m", stream=stream)
+        answer = post_response(address, model="openai/m", stream=stream)
     assert answer.status_code == 500
     assert answer.json()["error"] == {
         "message": f"openai: its transform_request {what}.",
@@ -104,20 +104,20 @@ def test_a_transform_that_is_broken_is_our_error_and_nothing_is_sent(
 @pytest.mark.parametrize("stream", [False, True])
 def test_another_is_asked_instead_of_one_whose_transform_is_broken(stream: bool) -> None:
     with (
-        upstream() as first,
-        upstream(streamed(TEXT) if stream else in_one_piece(TEXT)) as second,
-        serving(
+        scripted_upstream() as first,
+        scripted_upstream(stream_answer(TEXT) if stream else whole_answer(TEXT)) as second,
+        run_server(
             Settings(
                 providers=[
                     replace(changing(first.url, raises), name="broken"),
-                    provider("openai", second.url),
+                    configure_provider("openai", second.url),
                 ],
                 aliases={"best": ["broken/a", "openai/b"]},
             )
         ) as address,
     ):
-        answer = ask(address, model="best", stream=stream)
-    response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+        answer = post_response(address, model="best", stream=stream)
+    response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert response["output"][0]["content"][0]["text"] == SAID
     assert first.requests == []
 
@@ -128,10 +128,10 @@ def refuses(body: dict[str, Any]) -> None:
 
 def test_a_transform_may_refuse_a_request() -> None:
     with (
-        upstream() as theirs,
-        serving(Settings(providers=[changing(theirs.url, refuses)])) as address,
+        scripted_upstream() as theirs,
+        run_server(Settings(providers=[changing(theirs.url, refuses)])) as address,
     ):
-        answer = ask(address, model="openai/m")
+        answer = post_response(address, model="openai/m")
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Not this model.")
 
 
@@ -144,12 +144,12 @@ def test_credentials_that_are_not_there_name_the_provider_and_the_log_says_why(
     said = "printf 'No luck,\\n sk-abcdefghijkl' >&2; exit 1"
     (tmp_path / "config").write_text(f'[profile work]\ncredential_process = sh -c "{said}"\n')
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    aws = replace(provider("bedrock", "http://127.0.0.1:9"), name="mine", profile="work")
+    aws = replace(configure_provider("bedrock", "http://127.0.0.1:9"), name="mine", profile="work")
     with (
         caplog.at_level(logging.WARNING, "antiphon.engine"),
-        serving(Settings(providers=[aws])) as address,
+        run_server(Settings(providers=[aws])) as address,
     ):
-        answer = ask(address, model="mine/m")
+        answer = post_response(address, model="mine/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_credentials")
     assert answer.json()["error"]["message"] == (
         "mine: The AWS credentials could not be had (CredentialRetrievalError). "
@@ -165,9 +165,9 @@ def test_credentials_that_are_not_there_name_the_provider_and_the_log_says_why(
 
 def test_a_key_that_is_none_is_not_said_to_be_missing() -> None:
     file = '[providers.mine]\nadapter = "openai"\napi_key_env = "UPKEY"\n'
-    settings = Settings().with_config(read(file, {"UPKEY": "sk a b"}))
-    with serving(settings) as address:
-        answer = ask(address, model="mine/m")
+    settings = Settings().with_config(parse_config(file, {"UPKEY": "sk a b"}))
+    with run_server(settings) as address:
+        answer = post_response(address, model="mine/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_credentials")
     assert answer.json()["error"]["message"] == (
         "mine: UPKEY is not set, or holds no key. Set it to this provider's key, and start again."
@@ -196,10 +196,10 @@ MOVED = [
 def test_a_provider_that_has_moved_is_not_followed_and_its_place_is_told(
     status: int, location: str, place: str, stream: bool
 ) -> None:
-    with house(["openai"]) as served:
+    with serve_providers(["openai"]) as served:
         theirs = served.upstreams["openai"]
-        theirs.play(Answer(b"<html>", status, {"location": location}))
-        answer = ask(served.address, model="openai/m", stream=stream)
+        theirs.play(ScriptedAnswer(b"<html>", status, {"location": location}))
+        answer = post_response(served.address, model="openai/m", stream=stream)
         place = place.replace("URL", theirs.url)
         assert len(theirs.requests) == 1
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid")
@@ -211,9 +211,9 @@ def test_a_provider_that_has_moved_is_not_followed_and_its_place_is_told(
 
 @pytest.mark.parametrize("location", [None, "http://[", "mailto:a@b.example"])
 def test_a_redirect_to_nowhere_is_told_as_it_is(location: str | None) -> None:
-    with house(["openai"]) as served:
+    with serve_providers(["openai"]) as served:
         headers = {"location": location} if location else {}
-        served.upstreams["openai"].play(Answer(b"", 301, headers))
-        answer = ask(served.address, model="openai/m")
+        served.upstreams["openai"].play(ScriptedAnswer(b"", 301, headers))
+        answer = post_response(served.address, model="openai/m")
     assert answer.status_code == 502
     assert answer.json()["error"]["message"] == "openai: answered 301 and did not say why."

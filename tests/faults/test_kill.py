@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.asking import WAIT, event_of
-from tests.server.stateful import finished, found, keeping, replay
-from tests.serving import command
+from tests.asking import WAIT, parse_event
+from tests.server.stateful import wait_until_ended, get_response, serve_agents, replay
+from tests.serving import run_command
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +63,7 @@ class Driver:
             rest = ""
             async for chunk in answer.aiter_text():
                 *frames, rest = (rest + chunk).split("\n\n")
-                heard += [event_of(frame) for frame in frames if frame.startswith("event:")]
+                heard += [parse_event(frame) for frame in frames if frame.startswith("event:")]
 
 
 async def drive(driver: Driver, address: str, seconds: float, kill: Any) -> None:
@@ -74,14 +74,14 @@ async def drive(driver: Driver, address: str, seconds: float, kill: Any) -> None
     ) as http:
         earlier = [id for id in driver.heard if driver.chance.random() < 0.2]
         work = [driver.ask(http) for _ in range(JOBS)]
-        work += [quietly(driver.follow(http, id)) for id in earlier]
+        work += [ignore_disconnect(driver.follow(http, id)) for id in earlier]
         working = asyncio.gather(*work)
         await asyncio.sleep(seconds)
         kill()
         await working
 
 
-async def quietly(reading: Any) -> None:
+async def ignore_disconnect(reading: Any) -> None:
     """Read until the server is gone."""
     try:
         await reading
@@ -97,19 +97,19 @@ async def test_nothing_acknowledged_is_lost_and_nothing_read_is_contradicted(
     driver = Driver(random.Random(7))
     for _ in range(KILLS):
         options = ["--app", "mine", "--data", str(data)]
-        with command(*options, cwd=tmp_path) as (address, process):
+        with run_command(*options, cwd=tmp_path) as (address, process):
             seconds = 0.05 + driver.chance.random() * 0.8
             await drive(driver, address, seconds, lambda: process.send_signal(signal.SIGKILL))
             assert process.wait(20) == -signal.SIGKILL
-        assert sound(data)
+        assert is_database_sound(data)
     assert len(driver.heard) > KILLS * 5
-    with keeping(data) as address:
+    with serve_agents(data) as address:
         ends = await asyncio.to_thread(compare, address, driver)
     assert ends == {"completed", "failed"}
-    assert sound(data)
+    assert is_database_sound(data)
 
 
-def sound(folder: Path) -> bool:
+def is_database_sound(folder: Path) -> bool:
     """Tell whether the database is whole."""
     connection = sqlite3.connect(folder / "responses.db")
     [(found,)] = connection.execute("PRAGMA integrity_check").fetchall()
@@ -121,11 +121,11 @@ def compare(address: str, driver: Driver) -> set[str]:
     """Check that everything is there and as it was told; return how the responses ended."""
     statuses: set[str] = set()
     for id, heard in driver.heard.items():
-        response = finished(address, id)
+        response = wait_until_ended(address, id)
         whole = replay(address, id)
         assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
         assert whole[: len(heard)] == heard
-        assert whole[-1]["response"] == response == found(address, id)
+        assert whole[-1]["response"] == response == get_response(address, id)
         if response["status"] == "failed":
             assert response["error"]["code"] == "server_error"
         statuses.add(response["status"])

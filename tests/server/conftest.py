@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.stateful import keeping
+from tests.server.stateful import serve_agents
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite"])
@@ -13,5 +13,5 @@ def house(
 ) -> Iterator[str]:
     """Serve with each kind of store."""
     folder = tmp_path_factory.mktemp("data") if request.param == "sqlite" else None
-    with keeping(folder) as address:
+    with serve_agents(folder) as address:
         yield address

@@ -9,16 +9,16 @@ from websockets.exceptions import ConnectionClosed
 
 from antiphon.agents.agent import Agent, agent
 from antiphon.agents.turn import Turn
-from tests.spec.oracle import check_envelope
-from tests.talking import Json, Talk
+from tests.spec.oracle import check_error_body
+from tests.talking import Json, WsClient
 
 
-class Gate:
+class GatedModel:
     """A model that says what it was told, and ends when it is let."""
 
     def __init__(self) -> None:
-        self.open = threading.Event()
-        self.running = self.most = self.said = 0
+        self.release = threading.Event()
+        self.running = self.most_running = self.deltas_sent = 0
         self.turns: list[Turn] = []
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -29,10 +29,10 @@ class Gate:
             self.turns.append(turn)
             self.loop = asyncio.get_running_loop()
             self.running += 1
-            self.most = max(self.most, self.running)
+            self.most_running = max(self.most_running, self.running)
             try:
                 yield turn.text
-                while not self.open.is_set():
+                while not self.release.is_set():
                     await asyncio.sleep(0.005)
                 yield "."
             finally:
@@ -41,21 +41,21 @@ class Gate:
         @gate.entry("endless")
         async def endless(turn: Turn) -> AsyncIterator[str]:
             while True:
-                self.said += 1
+                self.deltas_sent += 1
                 yield "x" * 10_000
                 await asyncio.sleep(0)
 
         return gate
 
 
-def told(envelope: Json) -> tuple[int, str, str]:
+def envelope_error(envelope: Json) -> tuple[int, str, str]:
     """Check an envelope at the specification's door; return its status, type and code."""
-    check_envelope(envelope)
+    check_error_body(envelope)
     return envelope["status"], envelope["error"]["type"], envelope["error"]["code"]
 
 
-def closed(talk: Talk) -> int | None:
+def close_code(talk: WsClient) -> int | None:
     """Return the code that a connection is closed with, after no further message."""
     with pytest.raises(ConnectionClosed) as ended:
-        raise AssertionError(talk.hear())
+        raise AssertionError(talk.receive())
     return ended.value.rcvd.code if ended.value.rcvd else None

@@ -14,16 +14,16 @@ from antiphon.agents.turn import Turn
 from antiphon.core.items import Message
 from antiphon.core.parts import Finish
 from antiphon.server.settings import Settings
-from tests.asking import WAIT, client, events_of
-from tests.serving import serving
+from tests.asking import WAIT, http_client, parse_stream
+from tests.serving import run_server
 
-BOTH = ["/v1", "/openai/v1"]
+DIALECT_DOORS = ["/v1", "/openai/v1"]
 """A door of each dialect."""
 
-UNKNOWN = "resp_" + "0" * 48
+UNKNOWN_ID = "resp_" + "0" * 48
 
 
-class Endless:
+class EndlessCounter:
     """What an agent that never stops by itself has done so far."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Endless:
         self.stopped = 0
 
 
-ENDLESS = Endless()
+ENDLESS_COUNTER = EndlessCounter()
 
 
 @agent("endless")
@@ -39,11 +39,11 @@ async def endless() -> AsyncIterator[str]:
     """Says more and more, until it is stopped."""
     try:
         while True:
-            ENDLESS.ticks += 1
+            ENDLESS_COUNTER.ticks += 1
             yield "more "
             await asyncio.sleep(0.005)
     finally:
-        ENDLESS.stopped += 1
+        ENDLESS_COUNTER.stopped += 1
 
 
 @agent("counter")
@@ -70,10 +70,10 @@ AGENTS = [endless, counter, mirror]
 
 
 @contextmanager
-def keeping(folder: Path | None, **settings: Any) -> Iterator[str]:
+def serve_agents(folder: Path | None, **settings: Any) -> Iterator[str]:
     """Serve the agents, with a store in a folder or in memory; give the address."""
     chosen = Settings(agents=AGENTS, responses_dir=folder, drain_seconds=0, **settings)
-    with serving(chosen) as address:
+    with run_server(chosen) as address:
         yield address
 
 
@@ -82,11 +82,11 @@ Ask = Callable[..., httpx.Response]
 
 def call(address: str, method: str, path: str, **options: Any) -> httpx.Response:
     """Make one request."""
-    with client(address) as http:
+    with http_client(address) as http:
         return http.request(method, path, **options)
 
 
-def made(address: str, model: str, input: object, door: str = "/v1", **body: Any) -> dict[str, Any]:
+def create_response(address: str, model: str, input: object, door: str = "/v1", **body: Any) -> dict[str, Any]:
     """Have a response made, and return it."""
     json = {"model": model, "input": input, **body}
     answer = call(address, "POST", f"{door}/responses", json=json)
@@ -94,7 +94,7 @@ def made(address: str, model: str, input: object, door: str = "/v1", **body: Any
     return answer.json()
 
 
-def found(address: str, id: str, door: str = "/v1") -> dict[str, Any]:
+def get_response(address: str, id: str, door: str = "/v1") -> dict[str, Any]:
     """Read a response."""
     answer = call(address, "GET", f"{door}/responses/{id}")
     assert answer.status_code == 200, answer.text
@@ -108,20 +108,20 @@ def replay(address: str, id: str, after: int | None = None, door: str = "/v1") -
         query["starting_after"] = after
     answer = call(address, "GET", f"{door}/responses/{id}", params=query)
     assert answer.status_code == 200, answer.text
-    return events_of(answer.text)
+    return parse_stream(answer.text)
 
 
-def finished(address: str, id: str, door: str = "/v1") -> dict[str, Any]:
+def wait_until_ended(address: str, id: str, door: str = "/v1") -> dict[str, Any]:
     """Poll a response until it has ended."""
     for _ in range(int(WAIT * 100)):
-        response = found(address, id, door)
+        response = get_response(address, id, door)
         if response["status"] not in ("queued", "in_progress"):
             return response
         asyncio.run(asyncio.sleep(0.01))
     raise AssertionError(f"{id} did not end")
 
 
-def said(response: dict[str, Any]) -> str:
+def output_text(response: dict[str, Any]) -> str:
     """Return the words of a response."""
     return "".join(
         part["text"]
@@ -131,7 +131,7 @@ def said(response: dict[str, Any]) -> str:
     )
 
 
-def refused(answer: httpx.Response) -> tuple[int, str, str | None]:
+def error_code(answer: httpx.Response) -> tuple[int, str, str | None]:
     """Return the status, the code and the param of a refusal."""
     error = answer.json()["error"]
     return answer.status_code, error["code"], error["param"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.server.address import is_exposed, is_loopback, ollama_url, url_problem
+from antiphon.server.address import is_unencrypted, is_loopback, ollama_url, invalid_url_problem
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_only_this_machine_is_this_machine(host: str, expected: bool) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_told(url: str, problem: str | None) -> None:
-    assert url_problem(url) == problem
+    assert invalid_url_problem(url) == problem
 
 
 def test_only_http_to_another_machine_can_be_read_by_others() -> None:
     urls = ["http://a.b", "http://10.0.0.1", "https://a.b", "http://localhost", "http://[::1]:1"]
-    assert [is_exposed(url) for url in urls] == [True, True, False, False, False]
+    assert [is_unencrypted(url) for url in urls] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, ask, client, hear, types
-from tests.serving import serving
+from tests.asking import DOORS, post_response, http_client, stream_events, event_types
+from tests.serving import run_server
 
 
 @agent("my-agent")
@@ -78,13 +78,13 @@ PLACES = {
 def place(request: pytest.FixtureRequest) -> Iterator[str]:
     """Give the address of the application, wherever it is."""
     make, prefix = PLACES[request.param]
-    with serving(make()) as address:
+    with run_server(make()) as address:
         yield address + prefix
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_every_model_is_listed(place: str, door: str) -> None:
-    with client(place) as http:
+    with http_client(place) as http:
         answer = http.get(f"{door}/models")
     assert answer.headers["content-type"] == "application/json"
     body = answer.json()
@@ -102,7 +102,7 @@ def test_every_model_is_listed(place: str, door: str) -> None:
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", MODELS)
 def test_each_model_can_be_looked_up_and_asked(place: str, door: str, name: str) -> None:
-    with client(place) as http:
+    with http_client(place) as http:
         body = http.get(f"{door}/models/{name}").json()
         quoted = http.get(f"{door}/models/{name.replace('/', '%2F')}").json()
     assert body == quoted
@@ -112,11 +112,11 @@ def test_each_model_can_be_looked_up_and_asked(place: str, door: str, name: str)
         "created": body["created"],
         "owned_by": "antiphon",
     }
-    assert ask(place, door, model=name).status_code == 200
+    assert post_response(place, door, model=name).status_code == 200
 
 
 def test_an_entry_is_asked_by_its_name(place: str) -> None:
-    said = {name: _text(ask(place, model=name).json()) for name in MODELS if "agent" in name}
+    said = {name: _text(post_response(place, model=name).json()) for name in MODELS if "agent" in name}
     assert said == {"my-agent": "Hi!", "my-agent/loud": "HI!", "my-agent/deep/er": "deeper Hi!"}
 
 
@@ -128,7 +128,7 @@ def _text(response: dict[str, Any]) -> str:
 def test_a_model_that_does_not_exist_is_not_found(place: str, name: str) -> None:
     message = f"The model '{name}' does not exist. GET /v1/models lists those that do."
     error = {"message": message, "param": None, "code": "model_not_found"}
-    with client(place) as http:
+    with http_client(place) as http:
         spec, openai = (http.get(f"{door}/models/{name}") for door in ("/v1", "/openai/v1"))
     assert (spec.status_code, spec.json()) == (404, {"error": error | {"type": "not_found"}})
     body = {"error": error | {"type": "invalid_request_error"}, "detail": "model not found"}
@@ -136,7 +136,7 @@ def test_a_model_that_does_not_exist_is_not_found(place: str, name: str) -> None
 
 
 def test_the_server_says_that_it_is_well(place: str) -> None:
-    with client(place) as http:
+    with http_client(place) as http:
         answers = [http.get(path) for path in ("/healthz", "/readyz")]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert [answer.json() for answer in answers] == [{"status": "ok"}, {"status": "ready"}]
@@ -144,7 +144,7 @@ def test_the_server_says_that_it_is_well(place: str) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/models", "/openai/models/demo"])
 def test_a_head_is_an_answer_without_its_body(place: str, path: str) -> None:
-    with client(place) as http:
+    with http_client(place) as http:
         head, whole = http.head(path), http.get(path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-length"] == str(len(whole.content))
@@ -152,7 +152,7 @@ def test_a_head_is_an_answer_without_its_body(place: str, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/nothing", "/v1/responses/", "/healthz/"])
 def test_an_unknown_path_is_not_found(place: str, path: str) -> None:
-    with client(place) as http:
+    with http_client(place) as http:
         answer = http.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
     error = answer.json()["error"]
@@ -167,7 +167,7 @@ def test_an_unknown_path_is_not_found(place: str, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/openai/nothing", "/openai/v1/nothing"])
 def test_an_unknown_path_behind_openais_door_is_told_in_its_words(place: str, path: str) -> None:
-    with client(place) as http:
+    with http_client(place) as http:
         answer = http.get(path)
     error = answer.json()["error"]
     assert answer.status_code == 404
@@ -190,7 +190,7 @@ def test_an_unknown_path_behind_openais_door_is_told_in_its_words(place: str, pa
 def test_a_wrong_method_is_told_the_right_ones(
     place: str, door: str, method: str, path: str, allowed: set[str]
 ) -> None:
-    with client(place) as http:
+    with http_client(place) as http:
         answer = http.request(method, f"{door}{path}")
     assert answer.status_code == 405
     assert set(answer.headers["allow"].split(", ")) == allowed
@@ -204,19 +204,19 @@ def test_a_wrong_method_is_told_the_right_ones(
 def test_responses_are_made_and_streamed_and_refused_wherever_the_application_is(
     place: str, door: str
 ) -> None:
-    assert _text(ask(place, door, model="my-agent").json()) == "Hi!"
-    assert types(hear(place, door))[-1] == "response.completed"
-    refused = ask(place, door, model="gpt-9", stream=True)
+    assert _text(post_response(place, door, model="my-agent").json()) == "Hi!"
+    assert event_types(stream_events(place, door))[-1] == "response.completed"
+    refused = post_response(place, door, model="gpt-9", stream=True)
     assert refused.status_code == (404 if door == "/v1" else 400)
     assert ("detail" in refused.json()) == (door != "/v1")
-    assert ask(place, door, temperature="hot").json()["error"]["param"] == "temperature"
-    failed = types(hear(place, door, input="FAIL"))
+    assert post_response(place, door, temperature="hot").json()["error"]["param"] == "temperature"
+    failed = event_types(stream_events(place, door, input="FAIL"))
     assert failed[-1] == "response.failed"
     assert ("error" in failed) == (door == "/v1")
 
 
 def test_the_applications_around_it_keep_their_own_paths() -> None:
-    with serving(in_fastapi()) as address, client(address) as http:
+    with run_server(in_fastapi()) as address, http_client(address) as http:
         assert http.get("/own").json() == {"own": True}
         assert http.get("/ai/models/v1/models").headers["x-outer"] == "yes"
         assert http.get("/v1/models").json() == {"detail": "Not Found"}
@@ -228,25 +228,25 @@ def test_a_route_of_the_users_own_that_comes_first_is_taken() -> None:
 
     app = create_app()
     app.router.routes.insert(0, Route("/v1/{rest:path}", mine, methods=["POST"]))
-    with serving(app) as address, client(address) as http:
+    with run_server(app) as address, http_client(address) as http:
         for _ in range(2):
             assert http.post("/v1/responses", json={}).text == "responses"
-            assert ask(address, "/openai").status_code == 200
+            assert post_response(address, "/openai").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/responses/{id}/cancel", "/v1/responses/resp_1/cancel"])
 def test_a_path_that_looks_like_a_pattern_is_a_path_like_any_other(place: str, path: str) -> None:
-    with client(place) as http:
+    with http_client(place) as http:
         for _ in range(2):
             answer = http.post(path)
             assert (answer.status_code, answer.json()["error"]["param"]) == (404, "response_id")
 
 
 def test_only_our_own_agents_are_served_when_that_is_asked_for() -> None:
-    with serving(Settings(agents=[my_agent], demo=False)) as address, client(address) as http:
+    with run_server(Settings(agents=[my_agent], demo=False)) as address, http_client(address) as http:
         names = [model["id"] for model in http.get("/v1/models").json()["data"]]
         assert names == MODELS[2:]
-        assert ask(address, model="demo").status_code == 404
+        assert post_response(address, model="demo").status_code == 404
 
 
 def test_an_agent_of_the_users_takes_the_place_of_ours_of_the_same_name() -> None:
@@ -254,8 +254,8 @@ def test_an_agent_of_the_users_takes_the_place_of_ours_of_the_same_name() -> Non
     async def other() -> str:
         return "mine"
 
-    with serving(Settings(agents=[other])) as address:
-        assert _text(ask(address, model="demo").json()) == "mine"
+    with run_server(Settings(agents=[other])) as address:
+        assert _text(post_response(address, model="demo").json()) == "mine"
 
 
 @pytest.mark.anyio

@@ -10,9 +10,9 @@ from antiphon.adapters import registry
 from antiphon.adapters.base import Adapter, Capabilities, Provider
 from antiphon.adapters.openai import OpenAI
 from antiphon.server.settings import Settings
-from antiphon.server.survey import Found, survey
-from tests.serving import serving
-from tests.upstream import upstream, whole
+from antiphon.server.survey import ProbeResult, probe_providers
+from tests.serving import run_server
+from tests.upstream import scripted_upstream, json_answer
 
 
 def listed(address: str, door: str = "/v1") -> list[str]:
@@ -21,7 +21,7 @@ def listed(address: str, door: str = "/v1") -> list[str]:
 
 
 def test_what_providers_list_is_listed_beside_what_is_configured() -> None:
-    with upstream(whole({"data": [{"id": "small"}, {"id": "big"}]})) as provider:
+    with scripted_upstream(json_answer({"data": [{"id": "small"}, {"id": "big"}]})) as provider:
         configured = Provider(
             name="local",
             adapter="openai",
@@ -30,7 +30,7 @@ def test_what_providers_list_is_listed_beside_what_is_configured() -> None:
         )
         gone = Provider(name="gone", adapter="openai", base_url="http://127.0.0.1:9/v1")
         settings = Settings(providers=[configured, gone], aliases={"fast": ["local/small"]})
-        with serving(settings) as address:
+        with run_server(settings) as address:
             names = ["demo", "echo", "fast", "local/small", "local/big"]
             assert listed(address) == names
             assert listed(address, "/openai/v1") == names
@@ -38,56 +38,56 @@ def test_what_providers_list_is_listed_beside_what_is_configured() -> None:
 
 
 def test_half_a_character_in_a_name_is_mended() -> None:
-    with upstream(whole({"data": [{"id": "half\ud800"}, {"id": "good"}]})) as provider:
+    with scripted_upstream(json_answer({"data": [{"id": "half\ud800"}, {"id": "good"}]})) as provider:
         local = Provider(name="local", adapter="openai", base_url=f"{provider.url}/v1")
-        with serving(Settings(providers=[local])) as address:
+        with run_server(Settings(providers=[local])) as address:
             assert listed(address) == ["demo", "echo", "local/half\ufffd", "local/good"]
 
 
 def test_a_model_need_not_be_listed_to_be_known() -> None:
     provider = Provider(name="gone", adapter="openai", base_url="http://127.0.0.1:9/v1")
-    with serving(Settings(providers=[provider])) as address:
+    with run_server(Settings(providers=[provider])) as address:
         answer = httpx.get(f"{address}/v1/models/gone/anything")
         assert answer.json()["id"] == "gone/anything"
         assert httpx.get(f"{address}/v1/models/nobody/x").status_code == 404
 
 
-class Unmade(OpenAI):
+class FailingConstructor(OpenAI):
     def __init__(self, provider: Provider) -> None:
         raise ValueError("no luck")
 
 
-class Unlisting(OpenAI):
-    def listing(self) -> None:
+class FailingListing(OpenAI):
+    def models_request(self) -> None:
         raise ValueError("no luck")
 
 
-class Unlisted(OpenAI):
-    def listed(self, body: object) -> list[str]:
+class FailingListed(OpenAI):
+    def decode_models(self, body: object) -> list[str]:
         raise ValueError("no luck")
 
 
-class Odd(OpenAI):
-    def listed(self, body: object) -> list[str]:
+class OddListing(OpenAI):
+    def decode_models(self, body: object) -> list[str]:
         return [1]  # type: ignore[list-item]
 
 
-class Unknown(OpenAI):
+class UnknownCredential(OpenAI):
     def credential(self) -> None:
         raise SystemExit
 
 
-LUCKLESS = "its adapter broke: ValueError: no luck"
+BROKEN_ADAPTERS = "its adapter broke: ValueError: no luck"
 
 
 @pytest.mark.parametrize(
     ("adapter", "reason"),
     [
-        (Unmade, LUCKLESS),
-        (Unlisting, LUCKLESS),
-        (Unlisted, LUCKLESS),
-        (Unknown, "its adapter broke: SystemExit"),
-        (Odd, "its adapter broke: AttributeError: "),
+        (FailingConstructor, BROKEN_ADAPTERS),
+        (FailingListing, BROKEN_ADAPTERS),
+        (FailingListed, BROKEN_ADAPTERS),
+        (UnknownCredential, "its adapter broke: SystemExit"),
+        (OddListing, "its adapter broke: AttributeError: "),
     ],
 )
 def test_an_adapter_that_breaks_troubles_nobody_else(
@@ -100,19 +100,19 @@ def test_an_adapter_that_breaks_troubles_nobody_else(
     monkeypatch.setattr(
         registry, "adapter_class", lambda name: adapter if name == "broken" else ours(name)
     )
-    with upstream(whole({"data": [{"id": "small"}]})) as theirs:
+    with scripted_upstream(json_answer({"data": [{"id": "small"}]})) as theirs:
         url = f"{theirs.url}/v1"
         providers = [
             Provider(name="bad", adapter="broken", base_url=url),
             Provider(name="local", adapter="openai", base_url=url),
         ]
-        with serving(Settings(providers=providers)) as address:
+        with run_server(Settings(providers=providers)) as address:
             assert listed(address) == ["demo", "echo", "local/small"]
         with caplog.at_level(logging.ERROR, "antiphon.survey"):
-            bad, good = asyncio.run(survey(providers, {}, {}))
+            bad, good = asyncio.run(probe_providers(providers, {}, {}))
     assert (bad.status, bad.models) == ("not ready", [])
     assert bad.reason.startswith(reason)
-    assert good == Found(
+    assert good == ProbeResult(
         name="local", adapter="openai", status="ready", url=url, models=["local/small"]
     )
     assert [bool(record.exc_info) for record in caplog.records][-1:] == [True]

@@ -14,9 +14,9 @@ from antiphon.core.errors import UpstreamError
 from antiphon.core.items import FunctionCall, FunctionCallOutput
 from antiphon.core.parts import Part
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, client, eventually
-from tests.server.gating import Gate
-from tests.serving import serving
+from tests.asking import DOORS, http_client, wait_until
+from tests.server.gating import GatedModel
+from tests.serving import run_server
 
 HELLO = "Hello from Antiphon's demo model. You said: Hi!"
 EACH_DOOR = pytest.mark.parametrize("door", DOORS)
@@ -30,7 +30,7 @@ def said(text: str) -> list[dict[str, str]]:
 
 def ask(address: str, door: str = "/v1", **body: object) -> httpx.Response:
     """Ask `demo` for a completion, unless the body says otherwise."""
-    with client(address) as http:
+    with http_client(address) as http:
         chat = {"model": "demo", "messages": said("Hi!"), **body}
         return http.post(f"{door}/chat/completions", json=chat)
 
@@ -128,7 +128,7 @@ def test_what_is_not_used_is_warned_of_by_its_own_name(server: str) -> None:
 
 
 def test_nothing_is_kept_unless_the_client_says_so(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         for store, status in ((None, 404), (False, 404), (True, 200)):
             id = ask(server, store=store).json()["id"].replace("chatcmpl-", "resp_")
             assert http.get(f"/v1/responses/{id}").status_code == status
@@ -137,7 +137,7 @@ def test_nothing_is_kept_unless_the_client_says_so(server: str) -> None:
 def test_a_key_is_answered_once(server: str) -> None:
     """Also where the answer is streamed again, told anew from what was made."""
     body: Json = {"model": "demo", "messages": said("Hi!"), "stream": True}
-    with client(server) as http:
+    with http_client(server) as http:
         first, again = (
             http.post("/v1/chat/completions", json=body, headers={"idempotency-key": "chat-1"})
             for _ in range(2)
@@ -168,15 +168,15 @@ async def busy(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="module")
-def gate() -> Gate:
+def gate() -> GatedModel:
     """Give a model that tests hold in their hand."""
-    return Gate()
+    return GatedModel()
 
 
 @pytest.fixture(scope="module")
-def house(gate: Gate) -> Iterator[str]:
+def house(gate: GatedModel) -> Iterator[str]:
     """Serve those models."""
-    with serving(Settings(agents=(worker, gate.agent), heartbeat_seconds=0.05)) as address:
+    with run_server(Settings(agents=(worker, gate.agent), heartbeat_seconds=0.05)) as address:
         yield address
 
 
@@ -202,14 +202,14 @@ def test_an_upstreams_refusal_keeps_its_status(house: str, stream: bool) -> None
 
 
 def test_a_client_that_leaves_stops_the_model_and_hears_its_heart_until_then(
-    house: str, gate: Gate
+    house: str, gate: GatedModel
 ) -> None:
     path, body = "/v1/chat/completions", {"model": "gate", "messages": said("Hi!"), "stream": True}
-    with client(house) as http, http.stream("POST", path, json=body) as answer:
+    with http_client(house) as http, http.stream("POST", path, json=body) as answer:
         lines = answer.iter_lines()
         assert next(line for line in lines if line.startswith(":")) == ": keep-alive"
         assert gate.running == 1
-    eventually(lambda: gate.running == 0)
+    wait_until(lambda: gate.running == 0)
 
 
 # --- refusals --------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_a_failing_model_is_a_server_error_and_an_error_in_a_stream(server: str,
 @EACH_DOOR
 def test_what_is_no_chat_at_all_is_refused_in_openais_words(server: str, door: str) -> None:
     path = f"{door}/chat/completions"
-    with client(server) as http:
+    with http_client(server) as http:
         answers = [
             http.post(path, content="{", headers={"content-type": "application/json"}),
             http.post(path, content="a=b"),
@@ -273,5 +273,5 @@ def test_what_is_no_chat_at_all_is_refused_in_openais_words(server: str, door: s
 
 
 def test_a_key_is_asked_for_in_openais_words() -> None:
-    with serving(Settings(api_key="sk-secret")) as address:
+    with run_server(Settings(api_key="sk-secret")) as address:
         assert refusal(ask(address)) == (401, "authentication_error", None, "invalid_api_key")

@@ -15,9 +15,9 @@ from antiphon.core.items import Message
 from antiphon.engine.seal import new_key
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, WAIT, ask, client
-from tests.serving import serving
-from tests.spec.oracle import check_compact, check_response
+from tests.asking import DOORS, WAIT, post_response, http_client
+from tests.serving import run_server
+from tests.spec.oracle import check_compact_resource, check_response
 
 SAID: list[dict[str, Any]] = [
     {"type": "message", "role": "user", "content": "Our ship is called the Aurora."},
@@ -48,13 +48,13 @@ async def reader(turn: Turn) -> AsyncIterator[str]:
 @pytest.fixture(scope="module")
 def house() -> Iterator[str]:
     """Give the address of a server with this file's agents."""
-    with serving(Settings(agents=[patient, reader])) as address:
+    with run_server(Settings(agents=[patient, reader])) as address:
         yield address
 
 
 def compact(address: str, door: str = "/v1", **body: object) -> httpx.Response:
     """Ask for a compaction."""
-    with client(address) as http:
+    with http_client(address) as http:
         return http.post(f"{door}/responses/compact", json=body)
 
 
@@ -62,7 +62,7 @@ def compacted(address: str, door: str = "/v1", **body: object) -> dict[str, Any]
     """Return a compaction that was made."""
     answer = compact(address, door, **body)
     assert answer.status_code == 200, answer.text
-    check_compact(answer.json())
+    check_compact_resource(answer.json())
     return answer.json()
 
 
@@ -101,26 +101,26 @@ def test_every_door_has_it_in_its_own_dialect(server: str, door: str) -> None:
 def test_the_output_is_accepted_verbatim(house: str, door: str, store: bool) -> None:
     made = compacted(house, door, model="demo", input=SAID)
     said = [*made["output"], {"role": "user", "content": "What is it called?"}]
-    first = ask(house, door, model="reader", input=said, store=store)
+    first = post_response(house, door, model="reader", input=said, store=store)
     assert first.status_code == 200, first.text
     check_response(first.json())
     text = first.json()["output"][0]["content"][0]["text"]
     assert "- assistant: A fine name for a ship." in text
     follow = {"previous_response_id": first.json()["id"], "input": "And?", "store": store}
-    second = ask(house, door, model="reader", **follow)
+    second = post_response(house, door, model="reader", **follow)
     assert "- assistant: A fine name for a ship." in second.text
 
 
 def test_what_is_listed_stays_sealed(house: str) -> None:
     made = compacted(house, model="demo", input=SAID)
-    response = ask(house, model="reader", input=made["output"]).json()
-    with client(house) as http:
+    response = post_response(house, model="reader", input=made["output"]).json()
+    with http_client(house) as http:
         page = http.get(f"/v1/responses/{response['id']}/input_items?order=asc").json()
     assert page["data"] == made["output"]
 
 
 def test_a_stored_chain_can_be_compacted_and_compacted_again(house: str) -> None:
-    first = ask(house, model="echo", input="Our ship is called the Aurora.").json()
+    first = post_response(house, model="echo", input="Our ship is called the Aurora.").json()
     once = compacted(house, model="demo", previous_response_id=first["id"])
     twice = compacted(house, model="demo", input=[*once["output"], *SAID])
     assert [item["type"] for item in twice["output"]] == ["message", "message", "compaction"]
@@ -158,13 +158,13 @@ def test_what_cannot_be_compacted_is_refused(
 def test_a_compaction_of_someone_else_cannot_be_continued(server: str) -> None:
     foreign = {"type": "compaction", "encrypted_content": "gAAAAA"}
     for door in DOORS:
-        answer = ask(server, door, input=[foreign, {"role": "user", "content": "Hi"}])
+        answer = post_response(server, door, input=[foreign, {"role": "user", "content": "Hi"}])
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "input[0].encrypted_content"
 
 
 def test_get_is_not_possible(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         assert http.get("/v1/responses/compact").status_code == 404
 
 
@@ -173,7 +173,7 @@ def test_a_client_that_leaves_stops_the_model(house: str) -> None:
     STOPPED.clear()
     body = {"model": "patient", "input": "Hi"}
     soon = httpx.Timeout(WAIT, read=0.3)
-    with client(house) as http, pytest.raises(httpx.ReadTimeout):
+    with http_client(house) as http, pytest.raises(httpx.ReadTimeout):
         http.post("/v1/responses/compact", json=body, timeout=soon)
     assert STARTED.is_set()
     assert STOPPED.wait(WAIT)
@@ -184,27 +184,27 @@ def test_a_client_that_leaves_stops_the_model(house: str) -> None:
 
 def test_a_server_that_comes_back_opens_what_it_sealed(tmp_path: Path) -> None:
     settings = Settings(agents=[reader], responses_dir=tmp_path)
-    with serving(settings) as address:
+    with run_server(settings) as address:
         made = compacted(address, model="demo", input=SAID)
-        response = ask(address, model="reader", input=made["output"]).json()
-    with serving(settings) as address:
-        again = ask(address, model="reader", input=made["output"])
-        chained = ask(address, model="reader", input="?", previous_response_id=response["id"])
+        response = post_response(address, model="reader", input=made["output"]).json()
+    with run_server(settings) as address:
+        again = post_response(address, model="reader", input=made["output"])
+        chained = post_response(address, model="reader", input="?", previous_response_id=response["id"])
     assert "A fine name" in again.text
     assert "A fine name" in chained.text
 
 
 def test_servers_with_the_same_keys_open_each_others_seals() -> None:
-    with serving(Settings(seal_keys=[KEY])) as address:
+    with run_server(Settings(seal_keys=[KEY])) as address:
         made = compacted(address, model="demo", input=SAID)
-    with serving(Settings(agents=[reader], seal_keys=[new_key(), KEY])) as address:
-        assert "A fine name" in ask(address, model="reader", input=made["output"]).text
-    with serving(Settings(agents=[reader])) as address:
-        assert ask(address, model="reader", input=made["output"]).status_code == 400
+    with run_server(Settings(agents=[reader], seal_keys=[new_key(), KEY])) as address:
+        assert "A fine name" in post_response(address, model="reader", input=made["output"]).text
+    with run_server(Settings(agents=[reader])) as address:
+        assert post_response(address, model="reader", input=made["output"]).status_code == 400
 
 
 def test_keys_of_ones_own_leave_no_file(tmp_path: Path) -> None:
-    with serving(Settings(seal_keys=[KEY], responses_dir=tmp_path)) as address:
+    with run_server(Settings(seal_keys=[KEY], responses_dir=tmp_path)) as address:
         compacted(address, model="demo", input=SAID)
     assert not (tmp_path / "seal.keys").exists()
 

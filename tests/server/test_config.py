@@ -9,19 +9,19 @@ import pytest
 
 from antiphon import agent
 from antiphon.adapters.base import Capabilities, Provider
-from antiphon.adapters.carry import ALL
+from antiphon.adapters.carry import ALL_FEATURES
 from antiphon.adapters.registry import BUILT_IN, adapter_class
-from antiphon.server.config import Config, ConfigError, load, read
-from antiphon.server.environ import VARIABLES
+from antiphon.server.config import GatewayConfig, ConfigError, load_config, parse_config
+from antiphon.server.environ import FIELD_VARIABLES
 from antiphon.server.settings import Settings
-from antiphon.server.tables import MODEL, PROVIDER
+from antiphon.server.tables import MODEL_KEYS, PROVIDER_KEYS
 from tests.server.test_environ import AZURE, OLLAMA, UNSET
 from tests.serving import ROOT
 
 
 def only(text: str, name: str, environ: dict[str, str] | None = None) -> Provider:
     """Read a configuration and return one of its providers."""
-    return read(text, environ or {}).providers[name]
+    return parse_config(text, environ or {}).providers[name]
 
 
 # --- the file ---------------------------------------------------------------------------------
@@ -48,8 +48,8 @@ def test_a_file_names_providers_their_models_and_aliases() -> None:
     small = Capabilities(
         window=8192, max_output_tokens=4096, lacks=frozenset({"images", "json_schema"})
     )
-    config = read(LOCAL, {"LOCAL_KEY": "k"})
-    assert config == Config(
+    config = parse_config(LOCAL, {"LOCAL_KEY": "k"})
+    assert config == GatewayConfig(
         providers={
             "local": Provider(
                 name="local",
@@ -78,20 +78,20 @@ def test_a_file_says_how_long_a_provider_may_take() -> None:
     said = (
         "[providers.ollama]\ntimeouts = { connect = 5, first_byte = 60.5, idle = 30, total = 600 }"
     )
-    (found,) = read(said, {}).providers.values()
+    (found,) = parse_config(said, {}).providers.values()
     assert found.timeouts == {"connect": 5.0, "first_byte": 60.5, "idle": 30.0, "total": 600.0}
 
 
 def test_a_key_that_is_not_there_leaves_the_provider_unready() -> None:
     for environ in ({}, {"LOCAL_KEY": ""}):
-        config = read(LOCAL, environ)
+        config = parse_config(LOCAL, environ)
         assert "local" in config.providers
         assert config.reasons["local"] == "LOCAL_KEY is not set"
         assert config.ready == ["ollama"]
 
 
 def test_keys_are_never_shown() -> None:
-    config = read(LOCAL, {"LOCAL_KEY": "sk-hidden"})
+    config = parse_config(LOCAL, {"LOCAL_KEY": "sk-hidden"})
     settings = Settings().with_config(config)
     assert config.keys == settings.keys == {"local": "sk-hidden"}
     assert "sk-hidden" not in repr(config) + repr(settings)
@@ -101,7 +101,7 @@ def test_a_file_wins_over_the_environment() -> None:
     environ = {"OPENAI_API_KEY": "theirs", "OPENAI_BASE_URL": "https://theirs.example/v1"}
     text = '[providers.openai]\nbase_url = "https://mine.example/v1"\n'
     named = text + 'api_key_env = "MY_KEY"\n'
-    config = read(named, environ | {"MY_KEY": "mine"})
+    config = parse_config(named, environ | {"MY_KEY": "mine"})
     assert config.keys == {"openai": "mine"}
     assert config.providers["openai"] == Provider(
         name="openai",
@@ -113,9 +113,9 @@ def test_a_file_wins_over_the_environment() -> None:
 
 def test_a_key_is_only_sent_where_it_belongs() -> None:
     environ = {"OPENAI_API_KEY": "secret", "OPENAI_BASE_URL": "https://theirs.example/v1"}
-    elsewhere = read('[providers.openai]\nbase_url = "https://mine.example/v1"\n', environ)
+    elsewhere = parse_config('[providers.openai]\nbase_url = "https://mine.example/v1"\n', environ)
     assert (elsewhere.keys, "openai" in elsewhere.ready) == ({}, True)
-    other = read('[providers.other]\nadapter = "openai"\n', environ)
+    other = parse_config('[providers.other]\nadapter = "openai"\n', environ)
     assert other.providers["other"].base_url is None
     assert other.keys == {"other": "secret", "openai": "secret"}
 
@@ -123,15 +123,15 @@ def test_a_key_is_only_sent_where_it_belongs() -> None:
 def test_vertex_ai_is_never_replaced_by_the_gemini_api() -> None:
     environ = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GEMINI_API_KEY": "k"}
     with pytest.raises(ConfigError) as caught:
-        read("[providers.google.models.gemini]\nwindow = 10", environ)
+        parse_config("[providers.google.models.gemini]\nwindow = 10", environ)
     assert str(caught.value) == (
         "antiphon.toml: providers.google.project: this key is missing. "
         'Write project = "my-project", or set GOOGLE_CLOUD_PROJECT.'
     )
     named = '[providers.google]\napi_key_env = "GEMINI_API_KEY"'
-    assert read(named, environ).keys == {"google": "k"}
+    assert parse_config(named, environ).keys == {"google": "k"}
     other = '[providers.mine]\nadapter = "google"'
-    assert read(other, environ).keys == {"mine": "k"}
+    assert parse_config(other, environ).keys == {"mine": "k"}
     there = '[providers.google]\nlocation = "europe-west1"'
     provider = only(there, "google", environ | {"GOOGLE_CLOUD_PROJECT": "p"})
     assert (provider.project, provider.location) == ("p", "europe-west1")
@@ -166,7 +166,7 @@ FILED: list[tuple[str, dict[str, str], dict[str, str]]] = [
 def test_a_provider_of_the_file_is_ready_with_what_it_needs(
     table: str, environ: dict[str, str], reasons: dict[str, str]
 ) -> None:
-    config = read(f"[providers.x]\n{table}\n", environ)
+    config = parse_config(f"[providers.x]\n{table}\n", environ)
     assert {name: config.reasons[name] for name in config.reasons if name == "x"} == reasons
     assert Settings().with_config(config).ready == config.ready
     assert ("x" in config.ready) is not bool(reasons)
@@ -226,13 +226,13 @@ def test_a_hook_lies_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     source.write_text(
         '[providers.openai]\ntransform_request = "my_hook_in_a_file:change"', encoding="utf-8-sig"
     )
-    hook = load(source, {}).providers["openai"].transform_request
+    hook = load_config(source, {}).providers["openai"].transform_request
     assert getattr(hook, "__name__", "") == "change"
 
 
 def test_an_alias_may_mean_an_agent_or_another_alias() -> None:
     text = '[models]\na = ["b", "my-agent/loud"]\nb = ["demo", "ollama/x/y:z"]\n'
-    config = read(text, {}, agents=["demo", "my-agent", "my-agent/loud"])
+    config = parse_config(text, {}, agents=["demo", "my-agent", "my-agent/loud"])
     assert config.models == {
         "a": ["demo", "ollama/x/y:z", "my-agent/loud"],
         "b": ["demo", "ollama/x/y:z"],
@@ -240,7 +240,7 @@ def test_an_alias_may_mean_an_agent_or_another_alias() -> None:
 
 
 def test_an_alias_to_a_provider_without_an_address_leads_on() -> None:
-    config = read('[models]\nbest = ["azure/gpt", "ollama/x"]', {})
+    config = parse_config('[models]\nbest = ["azure/gpt", "ollama/x"]', {})
     assert list(config.providers) == ["ollama"]
     assert config.models == {"best": ["azure/gpt", "ollama/x"]}
 
@@ -255,7 +255,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     }
     for path, reason in reasons.items():
         with pytest.raises(ConfigError) as caught:
-            load(path, {})
+            load_config(path, {})
         assert str(caught.value) == f"{path}: {reason}"
 
 
@@ -281,8 +281,8 @@ def test_a_key_that_others_can_read_is_warned_of(
         + f'base_url = "{url}"\napi_key_env = "LOCAL_KEY"\n'
     )
     with caplog.at_level(logging.WARNING, "antiphon.config"):
-        load(source, {"LOCAL_KEY": "sk-hidden"})
-        load(source, {})
+        load_config(source, {"LOCAL_KEY": "sk-hidden"})
+        load_config(source, {})
     said = (
         f"local: the key in LOCAL_KEY is sent to {url} unencrypted, and others may read it. "
         "Use https."
@@ -305,7 +305,7 @@ def test_python_reads_nothing_unless_it_is_told_to(
         return "hi"
 
     settings = Settings.from_config(agents=[mine])
-    assert settings.aliases == read(LOCAL, {}).models
+    assert settings.aliases == parse_config(LOCAL, {}).models
     assert (settings.keys["local"], settings.agents) == ("k", [mine])
     assert "local" in settings.ready
     (tmp_path / "other.toml").write_text('[models]\nme = "mine"\n')
@@ -313,7 +313,7 @@ def test_python_reads_nothing_unless_it_is_told_to(
 
 
 def test_the_example_is_read() -> None:
-    config = load(ROOT / "examples" / "providers" / "antiphon.toml", {"OPEN_KEY": "k"})
+    config = load_config(ROOT / "examples" / "providers" / "antiphon.toml", {"OPEN_KEY": "k"})
     assert list(config.providers) == [
         *("local", "anthropic", "work", "aws", "vertex", "open", "ollama")
     ]
@@ -334,13 +334,13 @@ def test_every_example_of_the_documentation_is_read() -> None:
     read_here = [block for block in blocks if not block.startswith("# its pyproject.toml")]
     assert len(read_here) == len(blocks) - 1 == 4
     for block in read_here:
-        read(block, {})
+        parse_config(block, {})
 
 
 def test_the_documentation_names_every_key_variable_and_feature() -> None:
     variables = {
-        name for fields in VARIABLES.values() for names in fields.values() for name in names
+        name for fields in FIELD_VARIABLES.values() for names in fields.values() for name in names
     }
     keys = {name for adapter in BUILT_IN for name in adapter_class(adapter).key_env}
-    names = {*variables, *keys, *PROVIDER, *MODEL, *ALL, *BUILT_IN} - {"models"}
+    names = {*variables, *keys, *PROVIDER_KEYS, *MODEL_KEYS, *ALL_FEATURES, *BUILT_IN} - {"models"}
     assert {name for name in names if f"`{name}" not in DOCS} == set()

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, client
-from tests.serving import serving
+from tests.asking import DOORS, http_client
+from tests.serving import run_server
 
 ID = "conv_" + "0" * 48
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "low"}
@@ -43,14 +43,14 @@ def address(
     folder: Path | None = None
     if request.param == "sqlite":
         folder = tmp_path_factory.mktemp("responses")
-    with serving(Settings(responses_dir=folder)) as address:
+    with run_server(Settings(responses_dir=folder)) as address:
         yield address
 
 
 @pytest.fixture(params=DOORS)
 def http(request: pytest.FixtureRequest, address: str) -> Iterator[httpx.Client]:
     """Give a client at each door in turn."""
-    with client(address + request.param) as http:
+    with http_client(address + request.param) as http:
         yield http
 
 

@@ -15,8 +15,8 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.core.items import Message
 from antiphon.server.settings import Settings
-from tests.asking import client, events_of, eventually
-from tests.serving import serving
+from tests.asking import http_client, parse_stream, wait_until
+from tests.serving import run_server
 from tests.spec.oracle import check_response
 
 RELEASE = threading.Event()
@@ -47,7 +47,7 @@ def address(
     folder: Path | None = None
     if request.param == "sqlite":
         folder = tmp_path_factory.mktemp("responses")
-    with serving(Settings(agents=[witness, held], responses_dir=folder)) as address:
+    with run_server(Settings(agents=[witness, held], responses_dir=folder)) as address:
         yield address
 
 
@@ -55,7 +55,7 @@ def address(
 def http(request: pytest.FixtureRequest, address: str) -> Iterator[httpx.Client]:
     """Give a client at each door in turn; nothing is held until a test says so."""
     RELEASE.set()
-    with client(address + request.param) as http:
+    with http_client(address + request.param) as http:
         yield http
     RELEASE.set()
 
@@ -98,7 +98,7 @@ def running(http: httpx.Client, id: str, **body: object) -> Iterator[str]:
     assert begun["conversation"] == {"id": id}
     yield begun["id"]
     RELEASE.set()
-    eventually(lambda: http.get(f"/responses/{begun['id']}").json()["completed_at"] is not None)
+    wait_until(lambda: http.get(f"/responses/{begun['id']}").json()["completed_at"] is not None)
 
 
 # --- what they read and leave ----------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_responses_in_one_conversation_see_each_other(http: httpx.Client, stream
 
     def say(conversation: object, text: str) -> dict[str, Any]:
         answer = ask(http, conversation, input=text, stream=stream)
-        response = events_of(answer.text)[-1]["response"] if stream else answer.json()
+        response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
         check_response(response)
         assert response["conversation"] == {"id": id}
         assert http.get(f"/responses/{response['id']}").json() == response
@@ -179,7 +179,7 @@ def test_a_background_response_joins_when_it_ends(http: httpx.Client) -> None:
         assert http.post(f"/responses/{response}/cancel").json()["status"] == "cancelled"
     assert texts(http, id) == ["one", "Wait over."]
     streamed = ask(http, id, input="three", background=True, stream=True)
-    assert events_of(streamed.text)[-1]["response"]["status"] == "completed"
+    assert parse_stream(streamed.text)[-1]["response"]["status"] == "completed"
     assert texts(http, id)[2:] == ["three", "one Wait over. three"]
 
 

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from antiphon.server.departures import MAX_WEIGHT, ROW_SECONDS, DirectWay
+from antiphon.server.departures import MAX_BUFFERED_BYTES, COALESCE_SECONDS, ChunkWriter
 
 pytestmark = pytest.mark.anyio
 
 
 @dataclass
-class Cycle:
+class FakeCycle:
     """What uvicorn knows of one answer, as far as it is asked here."""
 
     disconnected: bool = False
@@ -26,7 +26,7 @@ class Cycle:
         return SimpleNamespace(write=self.written.append)
 
 
-class Clock:
+class FakeLoop:
     """The loop, with a time that stands still until it is told."""
 
     def __init__(self) -> None:
@@ -37,16 +37,16 @@ class Clock:
         return self.now
 
 
-def way_of(cycle: Cycle) -> tuple[DirectWay, Clock]:
-    clock = Clock()
-    return DirectWay(cast("Any", cycle), cast("Any", clock)), clock
+def chunk_writer(cycle: FakeCycle) -> tuple[ChunkWriter, FakeLoop]:
+    clock = FakeLoop()
+    return ChunkWriter(cast("Any", cycle), cast("Any", clock)), clock
 
 
 async def test_pieces_that_come_alone_leave_at_once() -> None:
-    cycle = Cycle()
-    way, clock = way_of(cycle)
+    cycle = FakeCycle()
+    way, clock = chunk_writer(cycle)
     for piece in (b"one", b"three"):
-        clock.now += 2 * ROW_SECONDS
+        clock.now += 2 * COALESCE_SECONDS
         assert way.write(piece)
     assert cycle.written == [b"3\r\none\r\n", b"5\r\nthree\r\n"]
     assert way.size == 8
@@ -55,11 +55,11 @@ async def test_pieces_that_come_alone_leave_at_once() -> None:
 
 
 async def test_what_follows_in_a_row_leaves_when_the_loop_turns_in_one_chunk() -> None:
-    cycle = Cycle()
-    way, clock = way_of(cycle)
+    cycle = FakeCycle()
+    way, clock = chunk_writer(cycle)
     for piece in (b"one", b"two", b"three"):
         assert way.write(piece)
-    clock.now += 2 * ROW_SECONDS
+    clock.now += 2 * COALESCE_SECONDS
     assert way.write(b"!")  # which overtakes nothing
     assert cycle.written == [b"3\r\none\r\n"]
     await asyncio.sleep(0)
@@ -71,8 +71,8 @@ async def test_what_follows_in_a_row_leaves_when_the_loop_turns_in_one_chunk() -
 
 
 async def test_every_client_has_its_own_row_whoever_speaks_between() -> None:
-    first, second = Cycle(), Cycle()
-    ways = way_of(first)[0], way_of(second)[0]
+    first, second = FakeCycle(), FakeCycle()
+    ways = chunk_writer(first)[0], chunk_writer(second)[0]
     for way in ways * 3:
         assert way.write(b"x")
     await asyncio.sleep(0)
@@ -80,11 +80,11 @@ async def test_every_client_has_its_own_row_whoever_speaks_between() -> None:
 
 
 async def test_what_a_task_writes_that_never_lets_the_loop_turn_does_not_gather_for_ever() -> None:
-    cycle = Cycle()
-    way, _ = way_of(cycle)
+    cycle = FakeCycle()
+    way, _ = chunk_writer(cycle)
     piece = b"x" * 1000
     assert way.write(piece)
-    for _ in range(MAX_WEIGHT // len(piece)):
+    for _ in range(MAX_BUFFERED_BYTES // len(piece)):
         assert way.write(piece)
     assert len(cycle.written) == 1
     assert way.write(piece)
@@ -98,10 +98,10 @@ async def test_what_a_task_writes_that_never_lets_the_loop_turn_does_not_gather_
 
 
 async def test_a_piece_larger_than_that_leaves_alone() -> None:
-    cycle = Cycle()
-    way, _ = way_of(cycle)
+    cycle = FakeCycle()
+    way, _ = chunk_writer(cycle)
     for _ in range(2):
-        assert way.write(b"x" * (MAX_WEIGHT + 1))
+        assert way.write(b"x" * (MAX_BUFFERED_BYTES + 1))
     assert len(cycle.written) == 2
     await asyncio.sleep(0)
     assert len(cycle.written) == 2
@@ -109,16 +109,16 @@ async def test_a_piece_larger_than_that_leaves_alone() -> None:
 
 @pytest.mark.parametrize("behind", ["paused", "gone", "unchunked"])
 async def test_a_client_that_is_behind_or_gone_is_sent_nothing(behind: str) -> None:
-    cycle = Cycle(disconnected=behind == "gone", chunked_encoding=behind != "unchunked")
+    cycle = FakeCycle(disconnected=behind == "gone", chunked_encoding=behind != "unchunked")
     cycle.flow.write_paused = behind == "paused"
-    assert not way_of(cycle)[0].write(b"x")
+    assert not chunk_writer(cycle)[0].write(b"x")
     await asyncio.sleep(0)
     assert cycle.written == []
 
 
 async def test_a_client_that_leaves_within_the_turn_is_sent_no_more() -> None:
-    cycle = Cycle()
-    way, _ = way_of(cycle)
+    cycle = FakeCycle()
+    way, _ = chunk_writer(cycle)
     assert way.write(b"x")
     assert way.write(b"y")
     cycle.disconnected = True

@@ -11,15 +11,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antiphon.adapters.base import Provider
 from antiphon.core.events import Event, ExtensionEvent
-from antiphon.core.opened import Flow
+from antiphon.core.opened import TextFastPath
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
 from antiphon.server.stream import EventStream
 from antiphon.wire.dialects import Dialect
-from tests.asking import hear
+from tests.asking import stream_events
 from tests.server.test_stream import received, visiting
-from tests.serving import serving
-from tests.upstream import ScriptedUpstream, sse, upstream
+from tests.serving import run_server
+from tests.upstream import ScriptedUpstream, sse_answer, scripted_upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -29,10 +29,10 @@ def event(number: int) -> Event:
 
 
 def written(*numbers: int) -> bytes:
-    return b"".join(Dialect().sse(event(number)) for number in numbers)
+    return b"".join(Dialect().encode_sse(event(number)) for number in numbers)
 
 
-class Wire:
+class FakeConnection:
     """What was sent, and by which way."""
 
     def __init__(self, *, open: bool = True) -> None:
@@ -49,19 +49,19 @@ class Wire:
         return self.open
 
 
-async def in_the_loop(work: Callable[[], None]) -> None:
+async def run_in_loop(work: Callable[[], None]) -> None:
     """Do something as the loop itself does it, outside of any task."""
     asyncio.get_running_loop().call_soon(work)
     await asyncio.sleep(0)
 
 
 async def test_once_the_head_is_sent_no_task_is_woken_for_what_is_written() -> None:
-    wire = Wire()
+    wire = FakeConnection()
     stream = EventStream(Dialect(), 10_000, wire.direct)
     stream.write([event(0)])
     sending = asyncio.create_task(stream.send(wire.send, 60))
     await asyncio.sleep(0.01)
-    await in_the_loop(lambda: stream.write([event(1), event(2)]))
+    await run_in_loop(lambda: stream.write([event(1), event(2)]))
     stream.write([event(3)])
     await asyncio.sleep(0.01)
     stream.close()
@@ -75,7 +75,7 @@ async def test_once_the_head_is_sent_no_task_is_woken_for_what_is_written() -> N
 
 
 async def test_nothing_overtakes_what_waits() -> None:
-    wire = Wire(open=False)
+    wire = FakeConnection(open=False)
     stream = EventStream(Dialect(), 10_000, wire.direct)
     sending = asyncio.create_task(stream.send(wire.send, 60))
     await asyncio.sleep(0.01)
@@ -89,11 +89,11 @@ async def test_nothing_overtakes_what_waits() -> None:
 
 
 async def test_a_server_that_cannot_take_more_is_waited_for() -> None:
-    wire = Wire(open=False)
+    wire = FakeConnection(open=False)
     stream = EventStream(Dialect(), 10_000, wire.direct)
     sending = asyncio.create_task(stream.send(wire.send, 60))
     await asyncio.sleep(0.01)
-    await in_the_loop(lambda: stream.write([event(0)]))
+    await run_in_loop(lambda: stream.write([event(0)]))
     await asyncio.sleep(0.01)
     stream.close()
     await sending
@@ -128,22 +128,22 @@ def test_a_reader_who_stops_and_goes_on_loses_nothing(
     said = words(count, size)
     swift: list[int] = []
 
-    def add(flow: Flow, words: list[str]) -> int:
+    def add(flow: TextFastPath, words: list[str]) -> int:
         swift.append(len(words))
         return plain_add(flow, words)
 
-    plain_add = Flow.add
-    monkeypatch.setattr(Flow, "add", add)
+    plain_add = TextFastPath.append
+    monkeypatch.setattr(TextFastPath, "add", add)
     pace = {"pieces": said.index(b"\n\n") + 2, "pause": 0.002} if alone else {"pieces": 4096}
     with (
-        upstream(sse(said, **pace)) as provider,
-        serving(local(provider)) as url,
+        scripted_upstream(sse_answer(said, **pace)) as provider,
+        run_server(local(provider)) as url,
     ):
         body = {"model": "local/m", "input": "Hi", "stream": True, "store": False}
         with visiting(url, body, buffer=4096) as connection:
             data = received(connection, b"response.output_text.delta")
             time.sleep(1.0)  # while much more comes than any buffer holds
-            data += received_to_the_end(connection)
+            data += receive_until_closed(connection)
     deltas = [
         json.loads(line.removeprefix(b"data: "))
         for line in dechunked(data).split(b"\n")
@@ -157,7 +157,7 @@ def test_a_reader_who_stops_and_goes_on_loses_nothing(
     assert sum(swift) > 50 or not alone  # words that come alone go past the parts
 
 
-def received_to_the_end(connection: socket.socket) -> bytes:
+def receive_until_closed(connection: socket.socket) -> bytes:
     pieces: list[bytes] = []
     while piece := connection.recv(65536):
         pieces.append(piece)
@@ -174,7 +174,7 @@ def dechunked(data: bytes) -> bytes:
     return body
 
 
-class Shouting:
+class UppercaseMiddleware:
     """A middleware of the user's own that changes what is sent."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -194,13 +194,13 @@ def test_a_middleware_of_the_users_own_sees_everything(inside: bool) -> None:
     chunk = {"choices": [{"index": 0, "delta": {"content": "word "}}]}
     said = f"data: {json.dumps(chunk)}\n\n".encode()
     answer = said * 20 + words(0)
-    with upstream(sse(answer, pieces=len(said), pause=0.01)) as provider:
+    with scripted_upstream(sse_answer(answer, pieces=len(said), pause=0.01)) as provider:
         app = create_app(local(provider))
         if inside:
-            app.router.middleware_stack = Shouting(app.router.middleware_stack)
+            app.router.middleware_stack = UppercaseMiddleware(app.router.middleware_stack)
         else:
-            app.add_middleware(Shouting)
-        with serving(app) as url:
-            events = hear(url, model="local/m", store=False)
+            app.add_middleware(UppercaseMiddleware)
+        with run_server(app) as url:
+            events = stream_events(url, model="local/m", store=False)
     assert events[-1]["response"]["output"][0]["content"][0]["text"] == "WORD " * 20
     assert all(e["delta"] == "WORD " for e in events if e["type"].endswith("output_text.delta"))

@@ -11,12 +11,12 @@ import pytest
 from httpx import Headers, RemoteProtocolError
 
 from antiphon.agents.agent import agent
-from antiphon.server.edge import Edge
+from antiphon.server.edge import GatewayMiddleware
 from antiphon.server.http import Receive, Scope, Send
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, ask, client, eventually
+from tests.asking import DOORS, post_response, http_client, wait_until
 from tests.server.test_stream import visiting
-from tests.serving import serving
+from tests.serving import run_server
 
 KEY = "sk-correct-horse"
 BODY = {"model": "demo", "input": "Hi!"}
@@ -27,7 +27,7 @@ ID = re.compile(r"req_[0-9a-f]{40,}")
 
 
 def test_every_answer_has_an_id_of_its_own(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         answers = [
             http.get("/healthz"),
             http.get("/v1/models"),
@@ -47,14 +47,14 @@ def test_every_answer_has_an_id_of_its_own(server: str) -> None:
 
 @pytest.mark.parametrize("given", ["abc", "7", "a.b:c_d-e", "x" * 128])
 def test_an_id_that_the_caller_gives_is_kept(server: str, given: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         answer = http.get("/healthz", headers={"x-request-id": given})
     assert answer.headers["x-request-id"] == given
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "two words", "semi;colon", "<b>", "a\tb", "ü"])
 def test_an_id_that_is_not_sane_is_replaced(server: str, given: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         answer = http.get("/healthz", headers=Headers({"x-request-id": given}, "utf-8"))
     assert ID.fullmatch(answer.headers["x-request-id"])
 
@@ -65,7 +65,7 @@ def test_an_id_that_is_not_sane_is_replaced(server: str, given: str) -> None:
 @pytest.fixture(scope="module")
 def locked() -> Iterator[str]:
     """Give the address of a server that needs a key."""
-    with serving(Settings(api_key=KEY)) as address:
+    with run_server(Settings(api_key=KEY)) as address:
         yield address
 
 
@@ -92,7 +92,7 @@ def test_without_the_key_nothing_is_told(
     locked: str, method: str, path: str, authorization: str | None
 ) -> None:
     given = {} if authorization is None else {"authorization": authorization}
-    with client(locked) as http:
+    with http_client(locked) as http:
         answer = http.request(method, path, headers=Headers(given, "latin-1"))
     message = "This server needs a key. Send 'Authorization: Bearer <key>'."
     error = {
@@ -108,7 +108,7 @@ def test_without_the_key_nothing_is_told(
 
 @pytest.mark.parametrize("door", DOORS[1:])
 def test_at_openais_door_the_refusal_has_its_detail(locked: str, door: str) -> None:
-    answer = ask(locked, door)
+    answer = post_response(locked, door)
     error = answer.json()["error"]
     assert (answer.status_code, error["type"]) == (401, "authentication_error")
     assert answer.json() == {"error": error, "detail": error["message"]}
@@ -117,14 +117,14 @@ def test_at_openais_door_the_refusal_has_its_detail(locked: str, door: str) -> N
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
 @pytest.mark.parametrize("door", DOORS)
 def test_with_the_key_everything_is_open(locked: str, door: str, scheme: str) -> None:
-    with client(locked) as http:
+    with http_client(locked) as http:
         headers = {"authorization": f"{scheme} {KEY}"}
         assert http.post(f"{door}/responses", json=BODY, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_anyone_may_ask_how_the_server_is(locked: str, path: str) -> None:
-    with client(locked) as http:
+    with http_client(locked) as http:
         assert http.get(path).status_code == 200
 
 
@@ -149,7 +149,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
 def test_every_request_has_a_line_without_any_content(
     locked: str, log: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with client(locked) as http:
+    with http_client(locked) as http:
         headers = {"authorization": f"Bearer {KEY}", "x-request-id": "mine"}
         asked = {"model": "demo", "input": "the secret prompt", "metadata": {"a": "private"}}
         answers = [
@@ -161,7 +161,7 @@ def test_every_request_has_a_line_without_any_content(
         ]
         asked["input"] = "the secret prompt to FAIL"
         answers.append(http.post("/v1/responses", json=asked, headers=headers))
-    eventually(lambda: len(log()) == len(answers))
+    wait_until(lambda: len(log()) == len(answers))
     found = [LINE.fullmatch(line) for line in log()]
     assert [match.groups() if match else None for match in found] == [
         (a.request.method, a.request.url.path, str(a.status_code), str(len(a.content)), "mine")
@@ -174,9 +174,9 @@ def test_every_request_has_a_line_without_any_content(
 
 
 def test_a_path_cannot_write_lines_of_its_own(server: str, log: Callable[[], list[str]]) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         http.get("/v1/x%0aGET%20/forged%20200")
-    eventually(lambda: len(log()) == 1)
+    wait_until(lambda: len(log()) == 1)
     [line] = log()
     match = LINE.fullmatch(line)
     assert match
@@ -195,10 +195,10 @@ def test_a_client_that_left_has_a_line_that_says_so(
         await asyncio.sleep(120)
         yield "never heard"
 
-    with serving(Settings(agents=[waiting])) as address:
+    with run_server(Settings(agents=[waiting])) as address:
         with visiting(address, {"model": "waiting", "input": "Hi!", "stream": stream}):
             assert begun.wait(20)
-        eventually(lambda: len(log()) == 1)
+        wait_until(lambda: len(log()) == 1)
     [line] = log()
     match = LINE.fullmatch(line)
     assert match
@@ -208,7 +208,7 @@ def test_a_client_that_left_has_a_line_that_says_so(
 # --- what nobody expected ---------------------------------------------------------------------
 
 
-def broken(after: int) -> Edge:
+def broken(after: int) -> GatewayMiddleware:
     """Make an application that breaks after some messages."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -217,14 +217,14 @@ def broken(after: int) -> Edge:
             await send({"type": "http.response.body", "body": b"half", "more_body": True})
         raise LookupError("the secret of the server")
 
-    return Edge(app, Settings())
+    return GatewayMiddleware(app, Settings())
 
 
 @pytest.mark.parametrize("door", ["/v1", "/openai"])
 def test_what_nobody_expected_is_a_500_that_names_the_line_in_the_log(
     door: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(broken(0)) as address, client(address) as http:
+    with run_server(broken(0)) as address, http_client(address) as http:
         answer = http.get(f"{door}/anything", headers={"x-request-id": "mine"})
     message = "Something broke on our side. The log knows it as mine."
     error = {
@@ -243,8 +243,8 @@ def test_what_nobody_expected_is_a_500_that_names_the_line_in_the_log(
 
 def test_what_breaks_after_the_answer_has_begun_breaks_the_answer() -> None:
     with (
-        serving(broken(1)) as address,
-        client(address) as http,
+        run_server(broken(1)) as address,
+        http_client(address) as http,
         http.stream("GET", "/v1/anything") as answer,
     ):
         assert answer.status_code == 200
@@ -275,8 +275,8 @@ def test_its_own_names_are_welcome(server: str, host: str) -> None:
 
 
 def test_a_name_that_is_allowed_or_comes_with_a_key_is_welcome() -> None:
-    with serving(Settings(allowed_hosts=["gateway.example"])) as address:
+    with run_server(Settings(allowed_hosts=["gateway.example"])) as address:
         assert status_for(address, "gateway.example") == 200
         assert status_for(address, "other.example") == 403
-    with serving(Settings(api_key="k")) as address:
+    with run_server(Settings(api_key="k")) as address:
         assert status_for(address, "any.example", authorization="Bearer k") == 200

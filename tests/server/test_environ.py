@@ -6,12 +6,12 @@ import pytest
 
 from antiphon.adapters.base import Provider
 from antiphon.adapters.registry import BUILT_IN
-from antiphon.server.config import Config, read
+from antiphon.server.config import GatewayConfig, parse_config
 from antiphon.server.settings import Settings
-from tests.adapters.everywhere import SCRIPTS, in_one_piece
-from tests.asking import ask
-from tests.serving import serving
-from tests.upstream import upstream
+from tests.adapters.everywhere import SCENE_MODULES, whole_answer
+from tests.asking import post_response
+from tests.serving import run_server
+from tests.upstream import scripted_upstream
 
 OLLAMA = Provider(name="ollama", adapter="ollama")
 
@@ -27,7 +27,7 @@ UNSET = {
 
 
 def test_with_nothing_said_there_is_ollama_and_a_reason_for_every_other() -> None:
-    assert read("", {}) == Config(providers={"ollama": OLLAMA}, reasons=UNSET)
+    assert parse_config("", {}) == GatewayConfig(providers={"ollama": OLLAMA}, reasons=UNSET)
     assert {"ollama", *UNSET} == BUILT_IN.keys()
 
 
@@ -141,10 +141,10 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
 def test_a_provider_is_asked_where_its_own_variable_says(
     name: str, key: str, address: str, path: str, shown: str
 ) -> None:
-    with upstream(in_one_piece(SCRIPTS[name].SCENES["text"])) as played:
-        config = read("", {key: "some-secret", address: played.url})
-        with serving(Settings().with_config(config)) as here:
-            assert ask(here, model=f"{name}/m").status_code == 200
+    with scripted_upstream(whole_answer(SCENE_MODULES[name].SCENES["text"])) as played:
+        config = parse_config("", {key: "some-secret", address: played.url})
+        with run_server(Settings().with_config(config)) as here:
+            assert post_response(here, model=f"{name}/m").status_code == 200
     (sent,) = played.requests
     prefix = "Bearer " if shown == "authorization" else ""
     assert (sent.path, sent.headers[shown]) == (path, f"{prefix}some-secret")
@@ -162,14 +162,14 @@ def test_a_provider_is_asked_where_its_own_variable_says(
 def test_a_file_says_whether_google_is_asked_where_the_environment_says(
     table: str, base_url: str | None
 ) -> None:
-    config = read(f"[providers.google]\n{table}\n", {"GOOGLE_GEMINI_BASE_URL": HERE})
+    config = parse_config(f"[providers.google]\n{table}\n", {"GOOGLE_GEMINI_BASE_URL": HERE})
     assert config.providers["google"].base_url == base_url
 
 
 def test_a_profile_that_names_its_region_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text("[profile me]\nregion = eu-central-1\n")
-    config = read("", {"AWS_PROFILE": "me", "AWS_CONFIG_FILE": str(file)})
+    config = parse_config("", {"AWS_PROFILE": "me", "AWS_CONFIG_FILE": str(file)})
     assert config.providers["bedrock"].region == "eu-central-1"
     assert "bedrock" in config.ready
 
@@ -178,7 +178,7 @@ def test_a_profile_that_names_its_region_is_enough(tmp_path: Path) -> None:
 def test_what_a_providers_own_variables_say_is_enough(
     name: str, environ: dict[str, str], fields: dict[str, str], key: str | None
 ) -> None:
-    config = read("", environ)
+    config = parse_config("", environ)
     provider = Provider(name=name, adapter=name, **fields)  # type: ignore[arg-type]
     assert config.providers == {name: provider, "ollama": OLLAMA}
     assert config.keys == ({name: key} if key else {})
@@ -220,7 +220,7 @@ def test_what_a_providers_own_variables_say_is_enough(
     ],
 )
 def test_what_is_missing_is_named(environ: dict[str, str], name: str, reason: str) -> None:
-    config = read("", environ)
+    config = parse_config("", environ)
     assert config.reasons[name] == reason
     assert name not in config.providers
     assert name not in config.keys
@@ -228,7 +228,7 @@ def test_what_is_missing_is_named(environ: dict[str, str], name: str, reason: st
 
 
 def test_ollamas_host_needs_neither_scheme_nor_port() -> None:
-    config = read("", {"OLLAMA_HOST": "gpu", "OLLAMA_API_KEY": "k"})
+    config = parse_config("", {"OLLAMA_HOST": "gpu", "OLLAMA_API_KEY": "k"})
     assert config.providers["ollama"] == Provider(
         name="ollama", adapter="ollama", base_url="http://gpu:11434", api_key_env="OLLAMA_API_KEY"
     )

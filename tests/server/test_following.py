@@ -9,25 +9,25 @@ import pytest
 
 from antiphon.core.events import decode_event
 from antiphon.core.fold import fold
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.core.value import encode
 from antiphon.server.settings import Settings
 from antiphon.wire import json
-from tests.asking import DOORS, client, event_of, events_of, eventually, hear, types
-from tests.server.gating import Gate
+from tests.asking import DOORS, http_client, parse_event, parse_stream, wait_until, stream_events, event_types
+from tests.server.gating import GatedModel
 from tests.server.stateful import (
-    BOTH,
-    ENDLESS,
+    DIALECT_DOORS,
+    ENDLESS_COUNTER,
     call,
-    finished,
-    found,
-    keeping,
-    made,
-    refused,
+    wait_until_ended,
+    get_response,
+    serve_agents,
+    create_response,
+    error_code,
     replay,
-    said,
+    output_text,
 )
-from tests.serving import serving
+from tests.serving import run_server
 
 
 def numbers(events: list[dict[str, Any]]) -> list[int]:
@@ -40,41 +40,41 @@ def numbers(events: list[dict[str, Any]]) -> list[int]:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_background_response_is_answered_at_once_and_can_be_polled(house: str, door: str) -> None:
-    response = made(house, "endless", "go", door, background=True)
+    response = create_response(house, "endless", "go", door, background=True)
     assert (response["status"], response["background"]) == ("queued", True)
     assert response["output"] == []
-    eventually(lambda: found(house, response["id"], door)["status"] == "in_progress")
+    wait_until(lambda: get_response(house, response["id"], door)["status"] == "in_progress")
     call(house, "POST", f"{door}/responses/{response['id']}/cancel")
-    final = finished(house, made(house, "counter", "10", door, background=True)["id"], door)
+    final = wait_until_ended(house, create_response(house, "counter", "10", door, background=True)["id"], door)
     assert (final["status"], final["background"]) == ("completed", True)
-    assert said(final) == "".join(f"{word} " for word in range(10))
+    assert output_text(final) == "".join(f"{word} " for word in range(10))
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_its_stream_begins_with_the_queue_and_ends_with_what_is_kept(house: str, door: str) -> None:
-    events = hear(house, door, model="counter", input="5", background=True)
-    assert types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
+    events = stream_events(house, door, model="counter", input="5", background=True)
+    assert event_types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
     assert numbers(events) == list(range(len(events)))
     assert events[0]["response"]["status"] == events[1]["response"]["status"] == "queued"
-    assert events[-1]["response"] == found(house, events[0]["response"]["id"], door)
+    assert events[-1]["response"] == get_response(house, events[0]["response"]["id"], door)
 
 
 def test_it_goes_on_when_its_reader_leaves(house: str) -> None:
     body = {"model": "counter", "input": "50", "background": True, "stream": True}
-    with client(house) as http, http.stream("POST", "/v1/responses", json=body) as answer:
+    with http_client(house) as http, http.stream("POST", "/v1/responses", json=body) as answer:
         first = next(answer.iter_text())
-    id = event_of(first.split("\n\n")[0])["response"]["id"]
-    final = finished(house, id)
-    assert (final["status"], said(final)[-3:]) == ("completed", "49 ")
+    id = parse_event(first.split("\n\n")[0])["response"]["id"]
+    final = wait_until_ended(house, id)
+    assert (final["status"], output_text(final)[-3:]) == ("completed", "49 ")
 
 
 # --- from any number --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 @pytest.mark.parametrize("input", ["4", "4 cut", "4 broken", "0 broken"])
 def test_a_stream_goes_on_after_any_number(house: str, door: str, input: str) -> None:
-    whole = hear(house, door, model="counter", input=input, background=True)
+    whole = stream_events(house, door, model="counter", input=input, background=True)
     id = whole[0]["response"]["id"]
     assert replay(house, id, door=door) == whole
     for number in range(len(whole)):
@@ -84,9 +84,9 @@ def test_a_stream_goes_on_after_any_number(house: str, door: str, input: str) ->
 
 
 def test_a_broken_stream_ends_in_two_frames_or_one_and_goes_on_between_them(house: str) -> None:
-    whole = hear(house, model="counter", input="1 broken", background=True)
+    whole = stream_events(house, model="counter", input="1 broken", background=True)
     id = whole[0]["response"]["id"]
-    assert types(whole)[-2:] == ["error", "response.failed"]
+    assert event_types(whole)[-2:] == ["error", "response.failed"]
     error = whole[-2]["sequence_number"]
     assert replay(house, id, error) == whole[-1:]
     assert replay(house, id, error - 1) == whole[-2:]
@@ -98,9 +98,9 @@ def test_a_broken_stream_ends_in_two_frames_or_one_and_goes_on_between_them(hous
     assert replay(house, id, error, "/openai") == []
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_many_readers_hear_the_same_while_it_is_said(house: str, door: str) -> None:
-    id = made(house, "counter", "60", background=True)["id"]
+    id = create_response(house, "counter", "60", background=True)["id"]
 
     def join(number: int) -> list[Any]:
         time.sleep(number * 0.005)
@@ -114,28 +114,28 @@ def test_many_readers_hear_the_same_while_it_is_said(house: str, door: str) -> N
 
 
 def test_a_reader_who_has_heard_everything_is_told_that_it_goes_on() -> None:
-    gate = Gate()
+    gate = GatedModel()
     settings = Settings(agents=[gate.agent], heartbeat_seconds=0.05, responses_dir=None)
-    with serving(settings) as address, client(address) as http:
-        id = made(address, "gate", "go", background=True)["id"]
-        eventually(lambda: gate.running == 1)
+    with run_server(settings) as address, http_client(address) as http:
+        id = create_response(address, "gate", "go", background=True)["id"]
+        wait_until(lambda: gate.running == 1)
         query = {"stream": "true", "starting_after": 5}  # the word that was said
         with http.stream("GET", f"/v1/responses/{id}", params=query) as answer:
             chunks = answer.iter_text()
             assert next(chunks).startswith(": keep-alive\n\n")
-            gate.open.set()
-            heard = events_of("".join(chunks))
+            gate.release.set()
+            heard = parse_stream("".join(chunks))
         assert heard == replay(address, id, 5)
         assert numbers(heard)[0] == 6
 
 
 def test_a_reader_who_keeps_losing_the_connection_misses_nothing(house: str) -> None:
-    id = made(house, "counter", "80", background=True)["id"]
+    id = create_response(house, "counter", "80", background=True)["id"]
     heard: list[dict[str, Any]] = []
     while not heard or heard[-1]["type"] != "response.completed":
         query = {"stream": "true"} | ({"starting_after": len(heard) - 1} if heard else {})
         with (
-            client(house) as http,
+            http_client(house) as http,
             http.stream("GET", f"/v1/responses/{id}", params=query) as answer,
         ):
             text = ""
@@ -144,17 +144,17 @@ def test_a_reader_who_keeps_losing_the_connection_misses_nothing(house: str) -> 
                 if len(text) > 2000:
                     break
         whole = [frame for frame in text.split("\n\n")[:-1] if frame.startswith("event:")]
-        heard += map(event_of, whole)
+        heard += map(parse_event, whole)
     assert heard == replay(house, id)
 
 
 @pytest.mark.parametrize("input", ["6", "6 broken"])
 def test_a_stream_can_be_read_from_any_number_after_a_restart(tmp_path: Path, input: str) -> None:
-    with keeping(tmp_path) as house:
-        whole = hear(house, model="counter", input=input, background=True)
+    with serve_agents(tmp_path) as house:
+        whole = stream_events(house, model="counter", input=input, background=True)
         id = whole[0]["response"]["id"]
         openai = replay(house, id, door="/openai")
-    with keeping(tmp_path) as house:
+    with serve_agents(tmp_path) as house:
         assert replay(house, id) == whole
         for number in range(len(whole)):
             assert replay(house, id, number) == whole[number + 1 :]
@@ -163,10 +163,10 @@ def test_a_stream_can_be_read_from_any_number_after_a_restart(tmp_path: Path, in
 
 def test_what_is_read_again_is_lawful(house: str) -> None:
     tools = [{"type": "function", "name": "ping"}]
-    id = made(house, "demo", "ping", background=True, tools=tools)["id"]
-    final = finished(house, id)
+    id = create_response(house, "demo", "ping", background=True, tools=tools)["id"]
+    final = wait_until_ended(house, id)
     events = [decode_event(event) for event in replay(house, id)]
-    assert judge(events) == []
+    assert find_violations(events) == []
     assert json.decode(encode(fold(events))) == final
 
 
@@ -174,9 +174,9 @@ def test_what_is_read_again_is_lawful(house: str) -> None:
 
 
 def test_a_foreground_response_cannot_be_streamed_again(house: str) -> None:
-    id = made(house, "demo", "Hi!")["id"]
+    id = create_response(house, "demo", "Hi!")["id"]
     answer = call(house, "GET", f"/v1/responses/{id}?stream=true")
-    assert refused(answer) == (400, "not_a_background_response", "stream")
+    assert error_code(answer) == (400, "not_a_background_response", "stream")
 
 
 @pytest.mark.parametrize(
@@ -191,23 +191,23 @@ def test_a_foreground_response_cannot_be_streamed_again(house: str) -> None:
     ],
 )
 def test_a_stream_that_cannot_be_is_refused(house: str, query: str, param: str) -> None:
-    id = made(house, "counter", "1", background=True)["id"]
+    id = create_response(house, "counter", "1", background=True)["id"]
     answer = call(house, "GET", f"/v1/responses/{id}?{query}")
-    assert refused(answer) == (400, "invalid_value", param)
+    assert error_code(answer) == (400, "invalid_value", param)
 
 
 def test_events_go_after_a_while_and_responses_later(tmp_path: Path) -> None:
     times = {"event_seconds": 0, "sweep_seconds": 0.05}
-    with keeping(tmp_path, **times) as house:
-        id = made(house, "counter", "1", background=True)["id"]
-        finished(house, id)
+    with serve_agents(tmp_path, **times) as house:
+        id = create_response(house, "counter", "1", background=True)["id"]
+        wait_until_ended(house, id)
         path = f"/v1/responses/{id}"
-        eventually(lambda: call(house, "GET", f"{path}?stream=true").status_code == 404)
+        wait_until(lambda: call(house, "GET", f"{path}?stream=true").status_code == 404)
         answer = call(house, "GET", f"{path}?stream=true")
-        assert refused(answer) == (404, "events_not_found", "stream")
-        assert found(house, id)["status"] == "completed"
-    with keeping(tmp_path, response_seconds=0, **times) as house:
-        eventually(lambda: call(house, "GET", path).status_code == 404)
+        assert error_code(answer) == (404, "events_not_found", "stream")
+        assert get_response(house, id)["status"] == "completed"
+    with serve_agents(tmp_path, response_seconds=0, **times) as house:
+        wait_until(lambda: call(house, "GET", path).status_code == 404)
 
 
 # --- the same request again -------------------------------------------------------------------
@@ -220,7 +220,7 @@ def create(house: str, key: str, door: str = "/v1", **body: Any):
 
 
 @pytest.mark.parametrize("store", [True, False])
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_the_same_key_and_body_give_the_same_response(house: str, door: str, store: bool) -> None:
     key = f"same {door} {store}"
     body = {"model": "counter", "input": "3", "store": store}
@@ -232,11 +232,11 @@ def test_the_same_key_and_body_give_the_same_response(house: str, door: str, sto
 
 
 @pytest.mark.parametrize("store", [True, False])
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_the_same_stream_is_told_again(house: str, door: str, store: bool) -> None:
     key = f"stream {door} {store}"
     body = {"model": "counter", "input": "3 cut", "store": store, "stream": True}
-    first, again = [events_of(create(house, key, door, **body).text) for _ in range(2)]
+    first, again = [parse_stream(create(house, key, door, **body).text) for _ in range(2)]
     assert first[-1]["response"] == again[-1]["response"]
     assert numbers(again) == list(range(len(again)))
 
@@ -246,7 +246,7 @@ def test_the_same_key_with_another_body_is_refused(house: str, store: bool) -> N
     key = f"reused {store}"
     create(house, key, model="counter", input="1", store=store)
     answer = create(house, key, model="counter", input="2", store=store)
-    assert refused(answer) == (422, "idempotency_key_reused", "Idempotency-Key")
+    assert error_code(answer) == (422, "idempotency_key_reused", "Idempotency-Key")
 
 
 @pytest.mark.parametrize("store", [True, False])
@@ -255,28 +255,28 @@ def test_the_same_request_while_the_first_is_answered_has_to_wait(house: str, st
     body = {"model": "endless", "input": "go", "store": store, "stream": True}
     headers = {"idempotency-key": key}
     with (
-        client(house) as http,
+        http_client(house) as http,
         http.stream("POST", "/v1/responses", json=body, headers=headers) as first,
     ):
         chunks = first.iter_text()
-        id = event_of(next(chunks).split("\n\n")[0])["response"]["id"]
+        id = parse_event(next(chunks).split("\n\n")[0])["response"]["id"]
         answer = create(house, key, **body)
-        assert refused(answer) == (409, "idempotency_key_in_use", "Idempotency-Key")
+        assert error_code(answer) == (409, "idempotency_key_in_use", "Idempotency-Key")
         assert answer.headers["retry-after"] == "1"
-    eventually(lambda: create(house, key, **body).status_code == 200)
-    last = events_of(create(house, key, **body).text)[-1]
+    wait_until(lambda: create(house, key, **body).status_code == 200)
+    last = parse_stream(create(house, key, **body).text)[-1]
     assert (last["response"]["id"], last["response"]["status"]) == (id, "cancelled")
 
 
 def test_fifty_identical_requests_at_once_are_one_job(house: str) -> None:
-    stopped = ENDLESS.stopped
+    stopped = ENDLESS_COUNTER.stopped
     body = {"model": "endless", "input": "go", "background": True}
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(lambda _: create(house, "fifty", **body), range(50)))
     assert {answer.status_code for answer in answers} == {200}
     [id] = {answer.json()["id"] for answer in answers}
     call(house, "POST", f"/v1/responses/{id}/cancel")
-    assert ENDLESS.stopped - stopped <= 1
+    assert ENDLESS_COUNTER.stopped - stopped <= 1
     assert create(house, "fifty", **body).json()["status"] == "cancelled"
 
 
@@ -284,13 +284,13 @@ def test_the_same_background_request_follows_the_same_stream(house: str) -> None
     body = {"model": "counter", "input": "20", "background": True, "stream": True}
     with ThreadPoolExecutor(5) as pool:
         texts = list(pool.map(lambda _: create(house, "follow", **body).text, range(5)))
-    assert len({str(events_of(text)) for text in texts}) == 1
+    assert len({str(parse_stream(text)) for text in texts}) == 1
 
 
 def test_a_failed_background_response_is_a_response(house: str) -> None:
     body = {"model": "counter", "input": "1 broken", "background": True}
     id = create(house, "failed", **body).json()["id"]
-    final = finished(house, id)
+    final = wait_until_ended(house, id)
     again = create(house, "failed", **body)
     assert (again.status_code, again.json()) == (200, final)
 
@@ -299,14 +299,14 @@ def test_a_failed_background_response_is_a_response(house: str) -> None:
 def test_a_key_that_is_none_is_refused(house: str, key: str) -> None:
     headers = {"idempotency-key": key.encode("latin-1")}
     body = {"model": "demo", "input": "Hi!"}
-    with client(house) as http:
+    with http_client(house) as http:
         answer = http.post("/v1/responses", json=body, headers=headers)  # pyright: ignore
-    assert refused(answer) == (400, "invalid_value", "Idempotency-Key")
+    assert error_code(answer) == (400, "invalid_value", "Idempotency-Key")
 
 
 def test_a_key_outlives_the_server(tmp_path: Path) -> None:
     body = {"model": "counter", "input": "2"}
-    with keeping(tmp_path) as house:
+    with serve_agents(tmp_path) as house:
         first = create(house, "k", **body).json()
-    with keeping(tmp_path) as house:
+    with serve_agents(tmp_path) as house:
         assert create(house, "k", **body).json() == first

@@ -24,19 +24,19 @@ from tests.adapters.framing import (
     PATH,
     SAVED,
     Json,
-    calls_of,
+    call_frames,
     check,
-    generated,
-    hear,
+    generation_frames,
+    post_frames,
     of_type,
     post,
     read,
-    said,
+    user_message,
     types,
 )
-from tests.asking import client, eventually
-from tests.server.gating import Gate
-from tests.serving import serving
+from tests.asking import http_client, wait_until
+from tests.server.gating import GatedModel
+from tests.serving import run_server
 
 HELLO = "Hello from Antiphon's demo model. You said: Hi!"
 TOOL = {
@@ -54,7 +54,7 @@ def text_of(frames: list[Json]) -> str:
 
 def loaded(address: str, thread: str) -> list[Json]:
     """Return the frames that show a thread."""
-    return hear(address, operation="load-thread", threadId=thread, messages=[])
+    return post_frames(address, operation="load-thread", threadId=thread, messages=[])
 
 
 # --- agents ----------------------------------------------------------------------------------
@@ -83,31 +83,31 @@ async def broken(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="module")
-def gate() -> Gate:
+def gate() -> GatedModel:
     """Give a model that tests hold in their hand."""
-    return Gate()
+    return GatedModel()
 
 
 @pytest.fixture(scope="module")
-def house(gate: Gate) -> Iterator[str]:
+def house(gate: GatedModel) -> Iterator[str]:
     """Serve those models."""
     settings = Settings(agents=(worker, gate.agent), heartbeat_seconds=0.02, outlet_bytes=50_000)
-    with serving(settings) as address:
+    with run_server(settings) as address:
         yield address
 
 
 def test_an_agent_answers_in_frames(server: str) -> None:
-    frames = hear(server)
+    frames = post_frames(server)
     assert text_of(frames) == HELLO
     assert types(frames)[-3:] == ["response.completed", *SAVED]
-    response = generated(frames)[-1]["response"]
+    response = generation_frames(frames)[-1]["response"]
     assert response["output"][0]["content"][0]["text"] == HELLO
 
 
 def test_an_agents_own_work_is_not_the_clients(house: str) -> None:
-    frames = hear(house, model="worker", tools=[TOOL])
+    frames = post_frames(house, model="worker", tools=[TOOL])
     assert text_of(frames) == "Green tea."
-    assert calls_of(frames) == []
+    assert call_frames(frames) == []
     assert "".join(frame["delta"] for frame in of_type(frames, "reasoning.delta")) == "Tea?"
     (_, answer) = loaded(house, frames[-1]["threadId"])[-1]["thread"]
     assert answer == {"role": "assistant", "content": "Green tea.", "toolCalls": []}
@@ -115,7 +115,7 @@ def test_an_agents_own_work_is_not_the_clients(house: str) -> None:
 
 def test_an_agent_reads_the_system_prompt_and_the_whole_conversation(house: str) -> None:
     messages = [
-        said("Hi!"),
+        user_message("Hi!"),
         {
             "role": "assistant",
             "content": "Let me see.",
@@ -130,7 +130,7 @@ def test_an_agent_reads_the_system_prompt_and_the_whole_conversation(house: str)
         },
         {"role": "tool", "content": {"status": "rejected", "reason": {}}, "toolCallId": "c"},
     ]
-    frames = hear(house, model="worker/reader", system="Be terse.", messages=messages)
+    frames = post_frames(house, model="worker/reader", system="Be terse.", messages=messages)
     assert json.loads(text_of(frames)) == [
         "Be terse.",
         ["message", "message", "function_call", "function_call_output"],
@@ -145,65 +145,65 @@ def test_an_answer_may_be_held_to_a_schema(server: str) -> None:
         "required": ["city"],
         "additionalProperties": False,
     }
-    frames = hear(server, responseFormat=schema)
+    frames = post_frames(server, responseFormat=schema)
     assert isinstance(json.loads(text_of(frames))["city"], str)
 
 
 def test_what_is_not_used_is_warned_of(server: str) -> None:
-    response = generated(hear(server, ui=True))[-1]["response"]
+    response = generation_frames(post_frames(server, ui=True))[-1]["response"]
     assert [warning["param"] for warning in response["antiphon:warnings"]] == ["ui"]
 
 
 def test_nothing_but_the_thread_is_kept(server: str) -> None:
-    id = generated(hear(server))[-1]["response"]["id"]
-    with client(server) as http:
+    id = generation_frames(post_frames(server))[-1]["response"]["id"]
+    with http_client(server) as http:
         assert http.get(f"/v1/responses/{id}").status_code == 404
 
 
 # --- the stream ------------------------------------------------------------------------------
 
 
-def test_frames_leave_when_they_are_made_and_silence_is_silent(house: str, gate: Gate) -> None:
-    body = {"model": "gate", "messages": [said("Well")], "tools": []}
+def test_frames_leave_when_they_are_made_and_silence_is_silent(house: str, gate: GatedModel) -> None:
+    body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
     decoder, frames = Decoder(), []
-    with client(house) as http, http.stream("POST", PATH, json=body) as answer:
+    with http_client(house) as http, http.stream("POST", PATH, json=body) as answer:
         pieces = answer.iter_raw()
         while not of_type(frames, "output_text.delta"):
             frames += decoder.feed(next(pieces))
-        eventually(lambda: gate.running == 1)
+        wait_until(lambda: gate.running == 1)
         time.sleep(0.1)  # long enough for a heart to beat, if there were one
-        gate.open.set()
+        gate.release.set()
         for piece in pieces:
             frames += decoder.feed(piece)
     decoder.close()
-    gate.open.clear()
+    gate.release.clear()
     check(frames)
     assert text_of(frames) == "Well."
 
 
-def test_a_client_that_leaves_stops_the_model(house: str, gate: Gate) -> None:
-    body = {"model": "gate", "messages": [said("Well")], "tools": []}
-    with client(house) as http, http.stream("POST", PATH, json=body) as answer:
+def test_a_client_that_leaves_stops_the_model(house: str, gate: GatedModel) -> None:
+    body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
+    with http_client(house) as http, http.stream("POST", PATH, json=body) as answer:
         pieces = answer.iter_raw()
         next(pieces)
-        eventually(lambda: gate.running == 1)
-    eventually(lambda: gate.running == 0)
+        wait_until(lambda: gate.running == 1)
+    wait_until(lambda: gate.running == 0)
 
 
-def test_a_reader_that_is_slow_makes_the_model_wait(house: str, gate: Gate) -> None:
-    body = {"model": "gate/endless", "messages": [said("Well")], "tools": []}
-    with client(house) as http, http.stream("POST", PATH, json=body) as answer:
+def test_a_reader_that_is_slow_makes_the_model_wait(house: str, gate: GatedModel) -> None:
+    body = {"model": "gate/endless", "messages": [user_message("Well")], "tools": []}
+    with http_client(house) as http, http.stream("POST", PATH, json=body) as answer:
         pieces = answer.iter_raw()
         next(pieces)
         before = -1
-        while gate.said > before:
-            before = gate.said
+        while gate.deltas_sent > before:
+            before = gate.deltas_sent
             time.sleep(0.3)
     assert before * 10_000 < 20_000_000
 
 
 def test_an_agent_that_breaks_ends_with_one_error_and_no_secret(house: str) -> None:
-    frames = hear(house, model="worker/broken")
+    frames = post_frames(house, model="worker/broken")
     assert text_of(frames) == "So"
     assert frames[-1]["error"] == {
         "type": "server_error",
@@ -212,11 +212,11 @@ def test_an_agent_that_breaks_ends_with_one_error_and_no_secret(house: str) -> N
     }
 
 
-def test_a_server_that_stops_says_so_in_the_stream(gate: Gate) -> None:
+def test_a_server_that_stops_says_so_in_the_stream(gate: GatedModel) -> None:
     settings = Settings(agents=(gate.agent,), drain_seconds=0.1, responses_dir=None)
     app = create_app(settings)
-    body = {"model": "gate", "messages": [said("Well")], "tools": []}
-    with serving(app) as address, client(address) as http:
+    body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
+    with run_server(app) as address, http_client(address) as http:
         with http.stream("POST", PATH, json=body) as answer:
             pieces = answer.iter_raw()
             first = next(pieces)
@@ -229,24 +229,24 @@ def test_a_server_that_stops_says_so_in_the_stream(gate: Gate) -> None:
     assert "The server stopped" in frames[-1]["error"]["message"]
 
 
-def test_an_answer_that_ends_while_the_server_stops_is_still_saved(gate: Gate) -> None:
+def test_an_answer_that_ends_while_the_server_stops_is_still_saved(gate: GatedModel) -> None:
     settings = Settings(agents=(gate.agent,), drain_seconds=10, responses_dir=None)
     app = create_app(settings)
-    body = {"model": "gate", "messages": [said("Well")], "tools": []}
+    body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
     with (
-        serving(app) as address,
-        client(address) as http,
+        run_server(app) as address,
+        http_client(address) as http,
         http.stream("POST", PATH, json=body) as answer,
     ):
         pieces = answer.iter_raw()
         first = next(pieces)
         assert gate.loop is not None
         drained = asyncio.run_coroutine_threadsafe(app.state.service.drain(), gate.loop)
-        eventually(lambda: app.state.service.draining)
-        gate.open.set()
+        wait_until(lambda: app.state.service.draining)
+        gate.release.set()
         frames = read(first + b"".join(pieces))
         drained.result(10)
-    gate.open.clear()
+    gate.release.clear()
     check(frames)
     assert types(frames)[-2:] == SAVED
 
@@ -255,8 +255,8 @@ def test_an_answer_that_ends_while_the_server_stops_is_still_saved(gate: Gate) -
 
 
 def test_a_thread_begins_goes_on_and_is_shown(server: str) -> None:
-    thread = hear(server)[-1]["threadId"]
-    frames = hear(server, threadId=thread, messages=[said("And?")])
+    thread = post_frames(server)[-1]["threadId"]
+    frames = post_frames(server, threadId=thread, messages=[user_message("And?")])
     assert types(frames)[:3] == [*LOADED, "response.created"]
     assert "thread" not in frames[1]
     assert types(frames)[-2:] == SAVED
@@ -269,13 +269,13 @@ def test_a_thread_begins_goes_on_and_is_shown(server: str) -> None:
         "user",
         "assistant",
     ]
-    assert shown[-1]["thread"][:2] == [said("Hi!"), ANSWERED]
+    assert shown[-1]["thread"][:2] == [user_message("Hi!"), ANSWERED]
 
 
 def test_what_a_thread_ends_with_is_not_said_twice(server: str) -> None:
-    thread = hear(server)[-1]["threadId"]
-    again = [said("Hi!"), ANSWERED, said("And?")]
-    hear(server, threadId=thread, messages=again)
+    thread = post_frames(server)[-1]["threadId"]
+    again = [user_message("Hi!"), ANSWERED, user_message("And?")]
+    post_frames(server, threadId=thread, messages=again)
     assert [m["content"] for m in loaded(server, thread)[-1]["thread"]][:3] == [
         "Hi!",
         HELLO,
@@ -284,15 +284,15 @@ def test_what_a_thread_ends_with_is_not_said_twice(server: str) -> None:
 
 
 def test_two_threads_never_meet(server: str) -> None:
-    one, other = (hear(server, messages=[said(word)])[-1]["threadId"] for word in ("a", "b"))
+    one, other = (post_frames(server, messages=[user_message(word)])[-1]["threadId"] for word in ("a", "b"))
     assert one != other
-    assert loaded(server, one)[-1]["thread"][0] == said("a")
-    assert loaded(server, other)[-1]["thread"][0] == said("b")
+    assert loaded(server, one)[-1]["thread"][0] == user_message("a")
+    assert loaded(server, other)[-1]["thread"][0] == user_message("b")
 
 
 @pytest.mark.parametrize("operation", ["generate", "load-thread"])
 def test_a_thread_that_is_not_there_is_a_failure_to_load(server: str, operation: str) -> None:
-    frames = hear(server, operation=operation, threadId="thread_0")
+    frames = post_frames(server, operation=operation, threadId="thread_0")
     assert frames == [
         {"type": "thread-load-start"},
         {"type": "thread-load-failure", "error": "Thread 'thread_0' not found."},
@@ -300,21 +300,21 @@ def test_a_thread_that_is_not_there_is_a_failure_to_load(server: str, operation:
 
 
 def test_a_thread_without_an_id_cannot_be_shown(server: str) -> None:
-    (frame,) = hear(server, operation="load-thread", messages=[])
+    (frame,) = post_frames(server, operation="load-thread", messages=[])
     assert (frame["error"]["type"], frame["error"]["param"]) == ("invalid_request", "threadId")
 
 
 def test_threads_are_there_after_a_restart(tmp_path: Path) -> None:
-    with serving(Settings(responses_dir=tmp_path)) as address:
-        thread = hear(address)[-1]["threadId"]
-    with serving(Settings(responses_dir=tmp_path)) as address:
-        assert loaded(address, thread)[-1]["thread"] == [said("Hi!"), ANSWERED]
+    with run_server(Settings(responses_dir=tmp_path)) as address:
+        thread = post_frames(address)[-1]["threadId"]
+    with run_server(Settings(responses_dir=tmp_path)) as address:
+        assert loaded(address, thread)[-1]["thread"] == [user_message("Hi!"), ANSWERED]
 
 
 def test_without_threads_there_are_no_frames_of_them() -> None:
-    with serving(Settings(threads=False)) as address:
-        assert generated(frames := hear(address)) == frames
-        assert hear(address, threadId="x") == [
+    with run_server(Settings(threads=False)) as address:
+        assert generation_frames(frames := post_frames(address)) == frames
+        assert post_frames(address, threadId="x") == [
             {"type": "thread-load-start"},
             {
                 "type": "thread-load-failure",
@@ -326,7 +326,7 @@ def test_without_threads_there_are_no_frames_of_them() -> None:
 # --- a place of one's own --------------------------------------------------------------------
 
 
-class Drawer:
+class FakeThreadStorage:
     """Threads in a dictionary, which may be stuck."""
 
     def __init__(self) -> None:
@@ -350,31 +350,31 @@ class Drawer:
 
 
 @pytest.fixture
-def drawer() -> Drawer:
+def drawer() -> FakeThreadStorage:
     """Give an empty one."""
-    return Drawer()
+    return FakeThreadStorage()
 
 
 @pytest.fixture
-def own(drawer: Drawer) -> Iterator[str]:
+def own(drawer: FakeThreadStorage) -> Iterator[str]:
     """Serve with it."""
-    with serving(Settings(threads=drawer)) as address:
+    with run_server(Settings(threads=drawer)) as address:
         yield address
 
 
-def test_threads_may_be_kept_elsewhere(own: str, drawer: Drawer) -> None:
-    frames = hear(own)
+def test_threads_may_be_kept_elsewhere(own: str, drawer: FakeThreadStorage) -> None:
+    frames = post_frames(own)
     assert frames[-1] == {"type": "thread-save-success", "threadId": "mine-0"}
-    assert drawer.threads == {("", "mine-0"): [said("Hi!"), ANSWERED]}
-    hear(own, threadId="mine-0", messages=[said("And?")])
+    assert drawer.threads == {("", "mine-0"): [user_message("Hi!"), ANSWERED]}
+    post_frames(own, threadId="mine-0", messages=[user_message("And?")])
     assert len(drawer.threads["", "mine-0"]) == 4
-    assert hear(own, threadId="nothing")[-1]["error"] == "No such drawer."
+    assert post_frames(own, threadId="nothing")[-1]["error"] == "No such drawer."
 
 
-def test_a_thread_must_keep_its_name(own: str, drawer: Drawer) -> None:
-    hear(own)
+def test_a_thread_must_keep_its_name(own: str, drawer: FakeThreadStorage) -> None:
+    post_frames(own)
     drawer.renamed = True
-    frames = hear(own, threadId="mine-0", messages=[said("And?")])
+    frames = post_frames(own, threadId="mine-0", messages=[user_message("And?")])
     assert frames[-2:] == [
         {"type": "thread-save-start"},
         {
@@ -393,21 +393,21 @@ def test_a_thread_must_keep_its_name(own: str, drawer: Drawer) -> None:
 )
 def test_a_thread_that_cannot_be_saved_does_not_spoil_the_answer(
     own: str,
-    drawer: Drawer,
+    drawer: FakeThreadStorage,
     trouble: Exception,
     told: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     drawer.trouble = trouble
     with caplog.at_level(logging.CRITICAL, "antiphon.server"):
-        frames = hear(own)
+        frames = post_frames(own)
     assert types(frames)[-3] == "response.completed"
     assert frames[-1] == {"type": "thread-save-failure", "error": told}
 
 
-def test_a_thread_of_something_else_is_refused(own: str, drawer: Drawer) -> None:
+def test_a_thread_of_something_else_is_refused(own: str, drawer: FakeThreadStorage) -> None:
     drawer.threads["", "odd"] = [{"role": "wizard", "content": "x"}]
-    frames = hear(own, threadId="odd")
+    frames = post_frames(own, threadId="odd")
     assert types(frames) == [*LOADED, "error"]
     assert frames[-1]["error"]["param"] == "threadId"
 
@@ -434,19 +434,19 @@ def test_a_thread_of_something_else_is_refused(own: str, drawer: Drawer) -> None
 def test_a_refusal_is_one_frame_that_names_the_param(
     server: str, body: dict[str, Any], param: str, code: str
 ) -> None:
-    (frame,) = hear(server, **body)
+    (frame,) = post_frames(server, **body)
     error = frame["error"]
     assert (error["type"], error["param"], error["code"]) == ("invalid_request", param, code)
 
 
 def test_a_body_that_is_json_and_nothing_else_is_one_frame(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         (frame,) = read(http.post(PATH, json=[]).content)
     assert frame["error"]["type"] == "invalid_request"
 
 
 def test_what_is_no_request_at_all_is_refused_as_everywhere(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         answers = [
             http.post(PATH, content="{", headers={"content-type": "application/json"}),
             http.post(PATH, content="a=b"),
@@ -461,6 +461,6 @@ def test_what_is_no_request_at_all_is_refused_as_everywhere(server: str) -> None
 
 
 def test_a_key_is_asked_for() -> None:
-    with serving(Settings(api_key="sk-secret")) as address:
+    with run_server(Settings(api_key="sk-secret")) as address:
         answer = post(address)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")

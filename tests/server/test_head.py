@@ -24,7 +24,7 @@ HOST = (b"host", b"a")
     ],
 )
 def test_a_plain_head_passes(version: str, target: bytes, headers: list[tuple[bytes, bytes]]):
-    head.check(version, target, headers)
+    head.check_request_head(version, target, headers)
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,16 @@ def test_an_ambiguous_head_is_refused(
     version: str, target: bytes, headers: list[tuple[bytes, bytes]], blamed: str
 ):
     with pytest.raises(RequestError, match=blamed) as caught:
-        head.check(version, target, headers)
+        head.check_request_head(version, target, headers)
     assert (caught.value.status, caught.value.payload.code) == (400, "invalid_http")
 
 
 @pytest.mark.parametrize("headers", [[], [HOST], [(b"content-length", b"0")]])
 def test_an_upgrade_without_a_body_passes(headers: list[tuple[bytes, bytes]]):
-    head.check_upgrade(headers)
+    head.check_upgrade_request(headers)
 
 
 @pytest.mark.parametrize("header", [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")])
 def test_an_upgrade_with_a_body_is_refused(header: tuple[bytes, bytes]):
     with pytest.raises(RequestError, match="body"):
-        head.check_upgrade([HOST, header])
+        head.check_upgrade_request([HOST, header])

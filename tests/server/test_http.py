@@ -15,9 +15,9 @@ from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
 from antiphon.server.http import header
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, ask, client, eventually
+from tests.asking import DOORS, post_response, http_client, wait_until
 from tests.server.test_stream import received, visiting
-from tests.serving import serving
+from tests.serving import run_server
 
 JSON = {"content-type": "application/json"}
 BODY = json.dumps({"model": "demo", "input": "Hi!"}).encode()
@@ -40,7 +40,7 @@ def test_of_several_headers_with_one_name_the_first_is_read() -> None:
     [b"", b"{", b"{}{}", b"{'model': 'demo'}", b"\xff\xfe", b'{"a": NaN}', b"[" * 1000],
 )
 def test_a_body_that_is_not_json_is_a_bad_request(server: str, door: str, body: bytes) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         answer = http.post(f"{door}/responses", content=body, headers=JSON)
     error = answer.json()["error"]
     type = "invalid_request" if door == "/v1" else "invalid_request_error"
@@ -59,7 +59,7 @@ def test_a_body_that_is_not_json_is_a_bad_request(server: str, door: str, body: 
 )
 @pytest.mark.parametrize("door", DOORS)
 def test_a_body_of_another_type_is_not_read(server: str, door: str, kind: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         answer = http.post(f"{door}/responses", content=BODY, headers={"content-type": kind})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (
@@ -71,7 +71,7 @@ def test_a_body_of_another_type_is_not_read(server: str, door: str, kind: str) -
 
 
 def test_a_body_without_a_type_is_not_read(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         assert http.post("/v1/responses", content=BODY).status_code == 415
 
 
@@ -79,19 +79,19 @@ def test_a_body_without_a_type_is_not_read(server: str) -> None:
     "kind", ["application/json", "application/json; charset=utf-8", "Application/JSON"]
 )
 def test_the_type_of_json_may_be_written_in_several_ways(server: str, kind: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         answer = http.post("/v1/responses", content=BODY, headers={"content-type": kind})
     assert answer.status_code == 200
 
 
 def test_a_body_in_pieces_is_put_together(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         pieces = (BODY[index : index + 5] for index in range(0, len(BODY), 5))
         assert http.post("/v1/responses", content=pieces, headers=JSON).status_code == 200
 
 
 def test_a_compressed_body_is_refused_clearly(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         headers = JSON | {"content-encoding": "gzip"}
         answer = http.post("/v1/responses", content=gzip.compress(BODY), headers=headers)
     assert answer.status_code in (400, 415)
@@ -101,7 +101,7 @@ def test_a_compressed_body_is_refused_clearly(server: str) -> None:
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[str]:
     """Give the address of a server that reads a hundred bytes."""
-    with serving(Settings(body_limit=100)) as address:
+    with run_server(Settings(body_limit=100)) as address:
         yield address
 
 
@@ -116,7 +116,7 @@ def pieces(size: int) -> Iterator[bytes]:
 def test_a_body_over_the_limit_is_refused_by_its_length(
     narrow: str, door: str, body: bytes
 ) -> None:
-    with client(narrow) as http:
+    with http_client(narrow) as http:
         answer = http.post(f"{door}/responses", content=body, headers=JSON)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (413, "request_too_large")
@@ -125,7 +125,7 @@ def test_a_body_over_the_limit_is_refused_by_its_length(
 
 @pytest.mark.parametrize("size", [101, 1000])
 def test_a_body_over_the_limit_is_refused_without_its_length(narrow: str, size: int) -> None:
-    with client(narrow) as http:
+    with http_client(narrow) as http:
         answer = http.post("/v1/responses", content=pieces(size), headers=JSON)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
 
@@ -133,7 +133,7 @@ def test_a_body_over_the_limit_is_refused_without_its_length(narrow: str, size: 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_body_at_the_limit_is_read(narrow: str, known: bool) -> None:
     padded = BODY.ljust(100)
-    with client(narrow) as http:
+    with http_client(narrow) as http:
         body = padded if known else (bytes([byte]) for byte in padded)
         assert http.post("/v1/responses", content=body, headers=JSON).status_code == 200
 
@@ -141,7 +141,7 @@ def test_a_body_at_the_limit_is_read(narrow: str, known: bool) -> None:
 # --- clients who leave ------------------------------------------------------------------------
 
 
-class Watched:
+class WatchedModel:
     """An agent that never ends by itself, and remembers what became of it."""
 
     def __init__(self, *, says: bool) -> None:
@@ -166,21 +166,21 @@ class Watched:
 def test_a_client_that_leaves_stops_the_agent_within_a_second(
     stream: bool, says: bool, commit: float
 ) -> None:
-    watched = Watched(says=says)
+    watched = WatchedModel(says=says)
     settings = Settings(agents=[agent("watched")(watched)], commit_seconds=commit)
     asked = {"model": "watched", "input": "Hi!", "stream": stream}
-    with serving(settings) as address:
+    with run_server(settings) as address:
         with visiting(address, asked) as connection:
             assert watched.begun.wait(20)
             if stream and says:
                 received(connection, b'"delta":"Hello"')
         assert watched.stopped.wait(1)
-        assert ask(address).status_code == 200
+        assert post_response(address).status_code == 200
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_agent_is_stopped_behind_the_middleware_of_others_too(stream: bool) -> None:
-    watched = Watched(says=True)
+    watched = WatchedModel(says=True)
     outer = FastAPI()
 
     @outer.middleware("http")
@@ -189,7 +189,7 @@ def test_the_agent_is_stopped_behind_the_middleware_of_others_too(stream: bool) 
 
     outer.mount("/", create_app(Settings(agents=[agent("watched")(watched)])))
     asked = {"model": "watched", "input": "Hi!", "stream": stream}
-    with serving(outer) as address:
+    with run_server(outer) as address:
         with visiting(address, asked):
             assert watched.begun.wait(20)
         assert watched.stopped.wait(1)
@@ -201,12 +201,12 @@ def test_a_thread_is_told_that_the_client_has_left() -> None:
     @agent("blocking")
     def blocking(turn: Turn) -> str:
         begun.set()
-        eventually(turn.cancelled.is_set)
+        wait_until(turn.cancelled.is_set)
         told.set()
         return "never heard"
 
     asked = {"model": "blocking", "input": "Hi!"}
-    with serving(Settings(agents=[blocking])) as address:
+    with run_server(Settings(agents=[blocking])) as address:
         with visiting(address, asked):
             assert begun.wait(20)
         assert told.wait(1)
@@ -220,11 +220,11 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_starts_nothing() -> None
         begun.set()
         return "Hello"
 
-    with serving(Settings(agents=[eager])) as address:
+    with run_server(Settings(agents=[eager])) as address:
         body = {"model": "eager", "input": "Hi!"}
-        with client(address) as http, pytest.raises(ZeroDivisionError):
+        with http_client(address) as http, pytest.raises(ZeroDivisionError):
             http.post("/v1/responses", content=_broken(json.dumps(body).encode()), headers=JSON)
-        assert ask(address).status_code == 200
+        assert post_response(address).status_code == 200
         assert not begun.is_set()
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from antiphon.core.errors import RequestError
-from antiphon.server.http import ClientGone
-from antiphon.server.making import attended
+from antiphon.server.http import ClientDisconnected
+from antiphon.server.making import run_until_disconnect
 from antiphon.server.service import Service
 from antiphon.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
 
-class Visitor:
+class FakeClient:
     """A client that leaves when it is told to, or cannot be heard any more."""
 
     def __init__(self) -> None:
@@ -51,23 +51,23 @@ def depth() -> int:
 async def test_work_stops_when_its_client_leaves_or_cannot_be_heard(
     error: Exception | None,
 ) -> None:
-    visitor = Visitor()
+    visitor = FakeClient()
     visitor.error = error
     asyncio.get_running_loop().call_soon(visitor.left.set)
-    with pytest.raises(ClientGone):
-        await attended(service(), waiting(), visitor.receive)
+    with pytest.raises(ClientDisconnected):
+        await run_until_disconnect(service(), waiting(), visitor.receive)
     assert depth() == 0
 
 
 async def test_a_client_that_leaves_as_the_work_ends_stops_nothing_that_follows() -> None:
-    visitor = Visitor()
+    visitor = FakeClient()
 
     async def work() -> str:
         await asyncio.sleep(0)
         visitor.left.set()
         return "made"
 
-    assert await attended(service(), work(), visitor.receive) == "made"
+    assert await run_until_disconnect(service(), work(), visitor.receive) == "made"
     for _ in range(5):
         await asyncio.sleep(0)
     assert depth() == 0
@@ -77,14 +77,14 @@ async def test_the_end_of_the_server_is_a_503() -> None:
     house = service()
     asyncio.get_running_loop().call_soon(asyncio.ensure_future, house.drain())
     with pytest.raises(RequestError) as raised:
-        await attended(house, waiting(), Visitor().receive)
+        await run_until_disconnect(house, waiting(), FakeClient().receive)
     assert (raised.value.payload.code, depth()) == ("server_stopping", 0)
     with pytest.raises(RequestError, match="about to stop"):
-        await attended(house, waiting(), Visitor().receive)
+        await run_until_disconnect(house, waiting(), FakeClient().receive)
 
 
 async def test_whoever_else_stops_the_task_stops_it() -> None:
-    task = asyncio.create_task(attended(service(), waiting(), Visitor().receive))
+    task = asyncio.create_task(run_until_disconnect(service(), waiting(), FakeClient().receive))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -17,9 +17,9 @@ from antiphon.adapters.base import Provider
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
-from antiphon.server.http import App, Message
+from antiphon.server.http import AsgiApp, Message
 from antiphon.server.settings import Settings
-from tests.upstream import Answer, sse, upstream
+from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ async def broken(turn: Turn) -> AsyncIterator[str]:
     raise kept
 
 
-def served(url: str = NOWHERE) -> Starlette:
+def make_app(url: str = NOWHERE) -> Starlette:
     providers = [
         Provider(name="dead", adapter="openai", base_url=NOWHERE),
         Provider(name="scripted", adapter="openai", base_url=url),
@@ -59,7 +59,7 @@ def served(url: str = NOWHERE) -> Starlette:
     return create_app(settings)
 
 
-async def post(app: App, path: str, body: object) -> int:
+async def post(app: AsgiApp, path: str, body: object) -> int:
     """Make one request; return the status of its answer."""
     incoming: list[Message] = [{"type": "http.request", "body": json.dumps(body).encode()}]
     sent: list[Message] = []
@@ -76,7 +76,7 @@ async def post(app: App, path: str, body: object) -> int:
     return sent[0]["status"]
 
 
-async def converse(app: App, *texts: str) -> list[Any]:
+async def converse(app: AsgiApp, *texts: str) -> list[Any]:
     """Send messages on a WebSocket; return what is answered, when each has had an answer."""
     incoming: asyncio.Queue[Message] = asyncio.Queue()
     incoming.put_nowait({"type": "websocket.connect"})
@@ -99,7 +99,7 @@ async def converse(app: App, *texts: str) -> list[Any]:
 ENDS = frozenset({"error", "response.failed", "response.completed"})
 
 
-async def garbage(app: Starlette, work: Callable[[], Awaitable[None]]) -> list[object]:
+async def uncollected_objects(app: Starlette, work: Callable[[], Awaitable[None]]) -> list[object]:
     """Return what only the garbage collector could free, after some work is done twice.
 
     The first time may fill caches.
@@ -107,12 +107,12 @@ async def garbage(app: Starlette, work: Callable[[], Awaitable[None]]) -> list[o
     async with app.router.lifespan_context(app):
         always = asyncio.all_tasks()
         await work()
-        await ended(always)
+        await wait_for_tasks(always)
         gc.collect()
         gc.disable()
         try:
             await work()
-            await ended(always)
+            await wait_for_tasks(always)
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
             return list(gc.garbage)
@@ -122,7 +122,7 @@ async def garbage(app: Starlette, work: Callable[[], Awaitable[None]]) -> list[o
             gc.enable()
 
 
-async def ended(others: set[asyncio.Task[Any]]) -> None:
+async def wait_for_tasks(others: set[asyncio.Task[Any]]) -> None:
     """Return when there are no tasks but others."""
     while asyncio.all_tasks() - others:
         await asyncio.sleep(0.01)
@@ -151,34 +151,34 @@ async def ended(others: set[asyncio.Task[Any]]) -> None:
 async def test_a_request_leaves_nothing_to_the_garbage_collector(
     path: str, body: dict[str, object], status: int
 ) -> None:
-    app = served()
+    app = make_app()
 
     async def work() -> None:
         assert await post(app, path, body) == status
 
-    assert await garbage(app, work) == []
+    assert await uncollected_objects(app, work) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     "answer",
     [
-        sse(b"data: {"),
-        sse(b'data: {"choices": [{"delta": {"content": "So"}}]}\n\ndata: {'),
-        Answer(b"<html>", 500, {"content-type": "text/html"}),
+        sse_answer(b"data: {"),
+        sse_answer(b'data: {"choices": [{"delta": {"content": "So"}}]}\n\ndata: {'),
+        ScriptedAnswer(b"<html>", 500, {"content-type": "text/html"}),
     ],
     ids=["unreadable", "cut", "error"],
 )
 async def test_a_broken_answer_leaves_nothing_to_the_garbage_collector(
-    answer: Answer, stream: bool
+    answer: ScriptedAnswer, stream: bool
 ) -> None:
-    with upstream(answer) as provider:
-        app = served(provider.url)
+    with scripted_upstream(answer) as provider:
+        app = make_app(provider.url)
 
         async def work() -> None:
             await post(app, "/v1/responses", {"model": "scripted/x", "input": "", "stream": stream})
 
-        found = await garbage(app, work)
+        found = await uncollected_objects(app, work)
     # The test's own upstream, in threads of this process, may leave some.
     assert [one for one in found if "antiphon" in type(one).__module__] == []
     assert [one for one in found if isinstance(one, BaseException)] == []
@@ -197,10 +197,10 @@ async def test_a_broken_answer_leaves_nothing_to_the_garbage_collector(
     ],
 )
 async def test_a_refused_message_leaves_nothing_to_the_garbage_collector(text: str) -> None:
-    app = served()
+    app = make_app()
 
     async def work() -> None:
         # The second waits in its lane while the first is answered.
         await converse(app, text, text)
 
-    assert await garbage(app, work) == []
+    assert await uncollected_objects(app, work) == []

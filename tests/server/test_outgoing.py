@@ -11,17 +11,17 @@ from antiphon.core.parts import Text
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-from antiphon.engine.models import Sink
+from antiphon.engine.models import PartSink
 from antiphon.engine.run import Run
-from antiphon.server.failures import Failure
+from antiphon.server.failures import ReportedError
 from antiphon.server.http import Message
-from antiphon.server.outgoing import Outgoing, Voice
+from antiphon.server.outgoing import OutgoingQueue, TurnSink
 from antiphon.wire.dialects import Dialect
 
 pytestmark = pytest.mark.anyio
 
 
-class Reader:
+class FakeReader:
     """Takes messages, as long as it may."""
 
     def __init__(self) -> None:
@@ -37,17 +37,17 @@ class Reader:
         return [json.loads(message["text"])["type"] for message in self.read]
 
 
-async def settle() -> None:
+async def run_pending() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def test_messages_are_sent_in_order_and_the_connection_is_closed_after_them() -> None:
-    outgoing, reader = Outgoing(10), Reader()
+    outgoing, reader = OutgoingQueue(10), FakeReader()
     reader.may.set()
     outgoing.put(b"one")
-    sending = asyncio.create_task(outgoing.send(reader.send))
-    await settle()
+    sending = asyncio.create_task(outgoing.run(reader.send))
+    await run_pending()
     outgoing.put("zwölf".encode())
     outgoing.close(1001, "Over.")
     outgoing.put(b"too late")
@@ -60,16 +60,16 @@ async def test_messages_are_sent_in_order_and_the_connection_is_closed_after_the
 
 
 async def test_whoever_writes_too_much_waits_for_the_reader() -> None:
-    outgoing, reader = Outgoing(10), Reader()
-    sending = asyncio.create_task(outgoing.send(reader.send))
+    outgoing, reader = OutgoingQueue(10), FakeReader()
+    sending = asyncio.create_task(outgoing.run(reader.send))
     outgoing.put(b"x" * 10)
     assert not outgoing.full
-    await outgoing.drained()
+    await outgoing.drain()
     outgoing.put(b"y")
     assert outgoing.full
-    drained = asyncio.create_task(outgoing.drained())
-    flushed = asyncio.create_task(outgoing.flushed())
-    await settle()
+    drained = asyncio.create_task(outgoing.drain())
+    flushed = asyncio.create_task(outgoing.flush())
+    await run_pending()
     assert not drained.done()
     assert not flushed.done()
     reader.may.set()
@@ -79,10 +79,10 @@ async def test_whoever_writes_too_much_waits_for_the_reader() -> None:
 
 
 async def test_nobody_waits_for_a_reader_that_has_to_go() -> None:
-    outgoing = Outgoing(10)
+    outgoing = OutgoingQueue(10)
     outgoing.put(b"x" * 11)
-    waiting = asyncio.gather(outgoing.drained(), outgoing.flushed())
-    await settle()
+    waiting = asyncio.gather(outgoing.drain(), outgoing.flush())
+    await run_pending()
     outgoing.close(1001, "Over.")
     await waiting
 
@@ -90,29 +90,29 @@ async def test_nobody_waits_for_a_reader_that_has_to_go() -> None:
 # --- the voice of a turn ----------------------------------------------------------------------
 
 
-class Stage:
+class TurnFixture:
     """A run whose model says what it is given, heard through a voice."""
 
     def __init__(self, lane: str = "") -> None:
-        self.outgoing, self.reader = Outgoing(10_000), Reader()
+        self.outgoing, self.reader = OutgoingQueue(10_000), FakeReader()
         self.reader.may.set()
-        self.voice = Voice(self.outgoing, Dialect(), lane)
+        self.voice = TurnSink(self.outgoing, Dialect(), lane)
         self.says: asyncio.Queue[str | Exception] = asyncio.Queue()
         request = Request.from_message("stage", "Hi!")
         begun = Response.new(request, id="resp_1", created_at=0)
         synth = Synth(begun, ids=lambda prefix: f"{prefix}_1", clock=lambda: 0.0)
         self.run = Run(self.answer, Turn(request, request.input), synth, self.voice)
 
-    async def answer(self, turn: Turn, sink: Sink) -> None:
+    async def answer(self, turn: Turn, sink: PartSink) -> None:
         while said := await self.says.get():
             if isinstance(said, Exception):
                 raise said
-            sink.take([Text(said)])
+            sink.feed([Text(said)])
 
     async def heard(self) -> list[str]:
         """Return the types of what has been sent by now."""
-        sending = asyncio.create_task(self.outgoing.send(self.reader.send))
-        await settle()
+        sending = asyncio.create_task(self.outgoing.run(self.reader.send))
+        await run_pending()
         sending.cancel()
         return self.reader.types
 
@@ -121,8 +121,8 @@ BEGUN = ["response.created", "response.in_progress"]
 
 
 async def test_a_response_is_announced_when_its_model_begins_to_answer() -> None:
-    stage = Stage()
-    driving = asyncio.create_task(stage.run.drive())
+    stage = TurnFixture()
+    driving = asyncio.create_task(stage.run.execute())
     assert await stage.heard() == []
     stage.says.put_nowait("word")
     assert (await stage.heard())[:3] == [*BEGUN, "response.output_item.added"]
@@ -135,21 +135,21 @@ async def test_a_response_is_announced_when_its_model_begins_to_answer() -> None
 
 
 async def test_a_refusal_before_any_answer_leaves_nothing_said() -> None:
-    stage = Stage()
+    stage = TurnFixture()
     stage.says.put_nowait(RequestError("No."))
     with pytest.raises(RequestError):
-        await stage.run.drive()
+        await stage.run.execute()
     assert await stage.heard() == []
     assert not stage.voice.ended
-    stage.voice.refuse(Failure(RequestError("No.").payload, 400, {}))
+    stage.voice.fail(ReportedError(RequestError("No.").payload, 400, {}))
     assert await stage.heard() == ["error"]
     assert stage.voice.status == 400
 
 
 async def test_a_response_that_was_announced_in_time_can_only_fail() -> None:
-    stage = Stage("lane")
-    driving = asyncio.create_task(stage.run.drive())
-    await settle()
+    stage = TurnFixture("lane")
+    driving = asyncio.create_task(stage.run.execute())
+    await run_pending()
     stage.voice.commit(stage.run)
     assert await stage.heard() == BEGUN
     stage.says.put_nowait(RequestError("No."))
@@ -160,9 +160,9 @@ async def test_a_response_that_was_announced_in_time_can_only_fail() -> None:
 
 
 async def test_a_response_that_was_refused_already_is_not_announced() -> None:
-    stage = Stage()
+    stage = TurnFixture()
     stage.says.put_nowait(RequestError("No."))
     with pytest.raises(RequestError):
-        await stage.run.drive()
+        await stage.run.execute()
     stage.voice.commit(stage.run)
     assert await stage.heard() == []

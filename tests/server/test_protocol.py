@@ -11,17 +11,17 @@ from typing import Any, cast
 import pytest
 from websockets.sync.client import connect as connect_websocket
 
-from antiphon.server.protocol import HeldHead, Limits, hardened
+from antiphon.server.protocol import HeaderBuffer, ConnectionLimits, http_protocol
 from tests.server.visiting import (
     LONGER,
     SHORT,
     WAIT,
-    House,
-    answers,
+    RawServer,
+    parse_answers,
     eventually,
-    hear,
-    running,
-    tell,
+    receive_all,
+    run_server,
+    send_all,
 )
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -49,34 +49,34 @@ def loop(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def patient(loop: str) -> Iterator[House]:
+def patient(loop: str) -> Iterator[RawServer]:
     """A server with small sizes but ample time."""
-    with running(Limits(header_bytes=8192, header_count=20, pipelined=4), loop) as house:
+    with run_server(ConnectionLimits(header_bytes=8192, header_count=20, pipelined=4), loop) as house:
         yield house
 
 
 @pytest.fixture(scope="module")
-def hasty() -> Iterator[House]:
+def hasty() -> Iterator[RawServer]:
     """A server with hardly any time for a head, and ample time for all else."""
-    with running(Limits(header_seconds=SHORT)) as house:
+    with run_server(ConnectionLimits(header_seconds=SHORT)) as house:
         yield house
 
 
 @pytest.fixture(scope="module")
-def stern() -> Iterator[House]:
+def stern() -> Iterator[RawServer]:
     """A server with hardly any patience for a pause in a body."""
-    with running(Limits(body_stall_seconds=SHORT)) as house:
+    with run_server(ConnectionLimits(body_stall_seconds=SHORT)) as house:
         yield house
 
 
 @pytest.fixture(scope="module")
-def brisk(loop: str) -> Iterator[House]:
+def brisk(loop: str) -> Iterator[RawServer]:
     """A server that soon gives up on readers who do not read and on idle connections."""
-    with running(Limits(write_stall_seconds=SHORT, keep_alive_seconds=SHORT), loop) as house:
+    with run_server(ConnectionLimits(write_stall_seconds=SHORT, keep_alive_seconds=SHORT), loop) as house:
         yield house
 
 
-class Written:
+class RecordingTransport:
     """A transport that tells its writes apart, and the cycle that it serves."""
 
     def __init__(self) -> None:
@@ -96,9 +96,9 @@ class Written:
 
 @pytest.mark.anyio
 async def test_a_head_leaves_with_the_body_that_follows_or_when_the_loop_turns():
-    whole, slow, cut = Written(), Written(), Written()
+    whole, slow, cut = RecordingTransport(), RecordingTransport(), RecordingTransport()
     for cycle in (whole, slow, cut):
-        cycle.transport = HeldHead(cast("Any", cycle), asyncio.get_running_loop())
+        cycle.transport = HeaderBuffer(cast("Any", cycle), asyncio.get_running_loop())
         cycle.transport.write(b"head ")
         assert not cycle.writes
     whole.transport.write(b"body ")
@@ -113,184 +113,184 @@ async def test_a_head_leaves_with_the_body_that_follows_or_when_the_loop_turns()
 # --- clients that behave -------------------------------------------------------------------------
 
 
-def test_a_kept_connection_serves_request_after_request(patient: House):
-    with patient.visit() as client:
+def test_a_kept_connection_serves_request_after_request(patient: RawServer):
+    with patient.connect() as client:
         for body in (b"", b"x", b"x" * 200_000):
-            tell(client, post(len(body), body))
-            assert answers(hear(client, b"\r\n\r\n%d" % len(body))) == [(200, b"%d" % len(body))]
+            send_all(client, post(len(body), body))
+            assert parse_answers(receive_all(client, b"\r\n\r\n%d" % len(body))) == [(200, b"%d" % len(body))]
 
 
-def test_pipelined_requests_are_answered_in_order(patient: House):
+def test_pipelined_requests_are_answered_in_order(patient: RawServer):
     closing = post(3, b"xxx", extra=b"Connection: close\r\n")
-    assert patient.ask(GET + post(2, b"xx") + closing) == [(200, b"0"), (200, b"2"), (200, b"3")]
+    assert patient.exchange(GET + post(2, b"xx") + closing) == [(200, b"0"), (200, b"2"), (200, b"3")]
 
 
-def test_a_request_may_come_byte_by_byte(patient: House):
+def test_a_request_may_come_byte_by_byte(patient: RawServer):
     request = b"\r\n" + post(2, b"xx", extra=b"Connection: close\r\n")
-    assert patient.ask(*(bytes([byte]) for byte in request)) == [(200, b"2")]
+    assert patient.exchange(*(bytes([byte]) for byte in request)) == [(200, b"2")]
 
 
 def test_a_body_that_keeps_coming_may_take_longer_than_a_stall():
-    with running(Limits(body_stall_seconds=2 * SHORT)) as house:
+    with run_server(ConnectionLimits(body_stall_seconds=2 * SHORT)) as house:
         pieces = [post(6, extra=b"Connection: close\r\n"), *[b"x"] * 6]
-        assert house.ask(*pieces, pause=SHORT / 2) == [(200, b"6")]
+        assert house.exchange(*pieces, pause=SHORT / 2) == [(200, b"6")]
 
 
-def test_a_client_is_not_blamed_for_the_slowness_of_the_app(stern: House):
+def test_a_client_is_not_blamed_for_the_slowness_of_the_app(stern: RawServer):
     body = b"x" * 500_000
     request = post(len(body), body, path=b"/slow", extra=b"Connection: close\r\n")
-    assert stern.ask(request) == [(200, b"500000")]
+    assert stern.exchange(request) == [(200, b"500000")]
 
 
 def test_a_client_that_expects_a_continue_has_its_whole_time_from_then():
     extra = b"Expect: 100-continue\r\nConnection: close\r\n"
     request = post(2, path=b"/slow", extra=extra)
-    limits = Limits(body_stall_seconds=LONGER * 1.1)
-    with running(limits) as house, house.visit(request) as client:
-        assert hear(client, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    limits = ConnectionLimits(body_stall_seconds=LONGER * 1.1)
+    with run_server(limits) as house, house.connect(request) as client:
+        assert receive_all(client, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         time.sleep(SHORT / 2)
-        tell(client, b"xx")
-        assert answers(hear(client)) == [(200, b"2")]
+        send_all(client, b"xx")
+        assert parse_answers(receive_all(client)) == [(200, b"2")]
 
 
-def test_an_absolute_target_may_name_the_same_host(patient: House):
+def test_an_absolute_target_may_name_the_same_host(patient: RawServer):
     request = b"GET http://A:80/x HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n"
-    assert patient.ask(request) == [(200, b"0")]
+    assert patient.exchange(request) == [(200, b"0")]
 
 
-def test_http_1_0_needs_no_host(patient: House):
-    assert patient.ask(b"GET / HTTP/1.0\r\n\r\n") == [(200, b"0")]
+def test_http_1_0_needs_no_host(patient: RawServer):
+    assert patient.exchange(b"GET / HTTP/1.0\r\n\r\n") == [(200, b"0")]
 
 
-def test_a_websocket_outlives_the_limits_of_http(hasty: House):
+def test_a_websocket_outlives_the_limits_of_http(hasty: RawServer):
     with connect_websocket(f"ws://127.0.0.1:{hasty.port}/") as client:
         time.sleep(LONGER)
         client.send("still here")
         assert client.recv(timeout=WAIT) == "still here"
 
 
-def test_a_kept_connection_can_become_a_websocket(brisk: House):
-    with brisk.visit(GET) as client:
-        hear(client, b"\r\n\r\n0")
-        tell(client, UPGRADE)
-        assert b" 101 " in hear(client, b"\r\n\r\n")
+def test_a_kept_connection_can_become_a_websocket(brisk: RawServer):
+    with brisk.connect(GET) as client:
+        receive_all(client, b"\r\n\r\n0")
+        send_all(client, UPGRADE)
+        assert b" 101 " in receive_all(client, b"\r\n\r\n")
         time.sleep(LONGER)
-        tell(client, b"\x81\x82\0\0\0\0hi")
-        assert hear(client, b"hi") == b"\x81\x02hi"
+        send_all(client, b"\x81\x82\0\0\0\0hi")
+        assert receive_all(client, b"hi") == b"\x81\x02hi"
 
 
-def test_an_upgrade_we_do_not_know_is_ignored(patient: House):
+def test_an_upgrade_we_do_not_know_is_ignored(patient: RawServer):
     request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
-    assert patient.ask(request) == [(200, b"0")]
+    assert patient.exchange(request) == [(200, b"0")]
 
 
 # --- clients that are too slow -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("silence", [b"", b"\r\n"])
-def test_a_silent_connection_is_closed_without_a_word(hasty: House, silence: bytes):
-    assert hasty.ask(silence) == []
+def test_a_silent_connection_is_closed_without_a_word(hasty: RawServer, silence: bytes):
+    assert hasty.exchange(silence) == []
 
 
-def test_headers_that_do_not_end_in_time_are_refused(hasty: House):
-    assert hasty.ask(b"GET / HTTP/1.1\r\nHost: a\r\n") == [(408, b"request_timeout")]
+def test_headers_that_do_not_end_in_time_are_refused(hasty: RawServer):
+    assert hasty.exchange(b"GET / HTTP/1.1\r\nHost: a\r\n") == [(408, b"request_timeout")]
 
 
-def test_dripping_headers_do_not_buy_time(hasty: House):
+def test_dripping_headers_do_not_buy_time(hasty: RawServer):
     drops = [b"GET / HTTP/1.1\r\n", *[b"X: y\r\n"] * 20]
-    assert hasty.ask(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
+    assert hasty.exchange(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
 
 
-def test_the_headers_of_a_later_request_have_their_own_time(hasty: House):
-    with hasty.visit(GET) as client:
-        assert answers(hear(client, b"\r\n\r\n0")) == [(200, b"0")]
+def test_the_headers_of_a_later_request_have_their_own_time(hasty: RawServer):
+    with hasty.connect(GET) as client:
+        assert parse_answers(receive_all(client, b"\r\n\r\n0")) == [(200, b"0")]
         time.sleep(LONGER)
-        tell(client, b"GET /")
-        assert answers(hear(client)) == [(408, b"request_timeout")]
+        send_all(client, b"GET /")
+        assert parse_answers(receive_all(client)) == [(408, b"request_timeout")]
 
 
 def test_the_first_headers_have_their_time_from_the_connection():
-    with running(Limits(header_seconds=0.8)) as house:
-        assert house.ask(b"", b"GET / HTTP/1.1\r\n", GET, pause=0.5) == [(408, b"request_timeout")]
+    with run_server(ConnectionLimits(header_seconds=0.8)) as house:
+        assert house.exchange(b"", b"GET / HTTP/1.1\r\n", GET, pause=0.5) == [(408, b"request_timeout")]
 
 
-def test_a_blank_line_during_an_answer_is_no_offence(hasty: House):
-    with hasty.visit(SLOW, b"\r\n") as client:
-        assert answers(hear(client, b"\r\n\r\n0")) == [(200, b"0")]
+def test_a_blank_line_during_an_answer_is_no_offence(hasty: RawServer):
+    with hasty.connect(SLOW, b"\r\n") as client:
+        assert parse_answers(receive_all(client, b"\r\n\r\n0")) == [(200, b"0")]
 
 
-def test_a_body_that_stalls_is_refused_and_its_app_told(stern: House):
+def test_a_body_that_stalls_is_refused_and_its_app_told(stern: RawServer):
     stern.app.disconnected.clear()
-    assert stern.ask(post(5, b"xx")) == [(408, b"request_timeout")]
+    assert stern.exchange(post(5, b"xx")) == [(408, b"request_timeout")]
     assert stern.app.disconnected.wait(WAIT)
 
 
 def test_a_body_that_drips_for_too_long_is_refused():
-    with running(Limits(body_total_seconds=SHORT)) as house:
+    with run_server(ConnectionLimits(body_total_seconds=SHORT)) as house:
         drops = [post(100), *[b"x"] * 20]
-        assert house.ask(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
+        assert house.exchange(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
 
 
-def test_an_answer_that_needs_no_body_is_finished(stern: House):
-    assert stern.ask(post(5, b"xx", path=b"/early?1")) == [(200, b"earlylate")]
+def test_an_answer_that_needs_no_body_is_finished(stern: RawServer):
+    assert stern.exchange(post(5, b"xx", path=b"/early?1")) == [(200, b"earlylate")]
 
 
-def test_a_body_that_stalls_after_its_answer_closes_the_connection(stern: House):
-    assert stern.ask(post(5, b"xx", path=b"/unread")) == [(200, b"unread")]
+def test_a_body_that_stalls_after_its_answer_closes_the_connection(stern: RawServer):
+    assert stern.exchange(post(5, b"xx", path=b"/unread")) == [(200, b"unread")]
 
 
-def test_a_body_that_ends_after_its_answer_leaves_the_connection_usable(brisk: House):
-    with brisk.visit(post(5, b"xx", path=b"/unread")) as client:
-        assert answers(hear(client, b"unread")) == [(200, b"unread")]
-        tell(client, b"xxx")
-        tell(client, GET)
-        assert answers(hear(client)) == [(200, b"0")]
+def test_a_body_that_ends_after_its_answer_leaves_the_connection_usable(brisk: RawServer):
+    with brisk.connect(post(5, b"xx", path=b"/unread")) as client:
+        assert parse_answers(receive_all(client, b"unread")) == [(200, b"unread")]
+        send_all(client, b"xxx")
+        send_all(client, GET)
+        assert parse_answers(receive_all(client)) == [(200, b"0")]
 
 
-def test_an_idle_connection_is_closed_even_if_it_sent_a_little_more(brisk: House):
+def test_an_idle_connection_is_closed_even_if_it_sent_a_little_more(brisk: RawServer):
     whole, half = post(3, b"xxx", path=b"/unread"), post(3, path=b"/unread")
-    with brisk.visit(whole) as mute, brisk.visit(whole) as blank, brisk.visit(half) as late:
+    with brisk.connect(whole) as mute, brisk.connect(whole) as blank, brisk.connect(half) as late:
         for client, more in ((mute, b""), (blank, b"\r\n"), (late, b"xxx")):
-            assert answers(hear(client, b"unread")) == [(200, b"unread")]
-            tell(client, more)
-        assert [hear(client) for client in (mute, blank, late)] == [b"", b"", b""]
+            assert parse_answers(receive_all(client, b"unread")) == [(200, b"unread")]
+            send_all(client, more)
+        assert [receive_all(client) for client in (mute, blank, late)] == [b"", b"", b""]
 
 
-def test_a_reader_who_never_reads_is_cut_off_and_its_app_told(brisk: House):
+def test_a_reader_who_never_reads_is_cut_off_and_its_app_told(brisk: RawServer):
     brisk.app.disconnected.clear()
-    with brisk.visit(ENDLESS, buffer=4096):
+    with brisk.connect(ENDLESS, buffer=4096):
         assert brisk.app.disconnected.wait(WAIT)
         assert eventually(brisk.is_empty)
 
 
-def test_a_reader_who_reads_is_not_cut_off(brisk: House):
-    with brisk.visit(ENDLESS) as client:
+def test_a_reader_who_reads_is_not_cut_off(brisk: RawServer):
+    with brisk.connect(ENDLESS) as client:
         deadline = time.monotonic() + LONGER
         while time.monotonic() < deadline:
             assert client.recv(65536)
 
 
-def test_no_finished_answer_waits_for_ever_to_be_read(brisk: House):
+def test_no_finished_answer_waits_for_ever_to_be_read(brisk: RawServer):
     with ExitStack() as visits:
         for size in range(65536, 400_000, 32768):
             request = b"GET /sized?%d HTTP/1.1\r\nHost: a\r\n\r\n" % size
-            visits.enter_context(brisk.visit(request, buffer=4096))
+            visits.enter_context(brisk.connect(request, buffer=4096))
         assert eventually(brisk.is_empty)
 
 
-def test_no_broken_off_answer_waits_for_ever_to_be_read(brisk: House):
+def test_no_broken_off_answer_waits_for_ever_to_be_read(brisk: RawServer):
     with ExitStack() as visits:
         for size in range(65536, 400_000, 32768):
             request = chunked(b"").replace(b" / ", b" /early?%d " % (size // 5))
-            client = visits.enter_context(brisk.visit(request, buffer=4096))
+            client = visits.enter_context(brisk.connect(request, buffer=4096))
             time.sleep(0.02)
-            tell(client, b"this is not a chunk")
+            send_all(client, b"this is not a chunk")
         assert eventually(brisk.is_empty)
 
 
-def test_what_waits_in_the_kernel_to_be_read_is_bounded(patient: House):
-    with patient.visit(GET) as client:
-        hear(client, b"\r\n\r\n0")
+def test_what_waits_in_the_kernel_to_be_read_is_bounded(patient: RawServer):
+    with patient.connect(GET) as client:
+        receive_all(client, b"\r\n\r\n0")
         (protocol,) = patient.server.server_state.connections
         transport = cast("Any", protocol).transport
         held = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
@@ -313,8 +313,8 @@ def test_what_waits_in_the_kernel_to_be_read_is_bounded(patient: House):
         pytest.param(b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"x" * 8192), id="long target"),
     ],
 )
-def test_a_head_that_is_too_large_is_refused(patient: House, request_bytes: bytes):
-    assert patient.ask(request_bytes) == [(431, b"headers_too_large")]
+def test_a_head_that_is_too_large_is_refused(patient: RawServer, request_bytes: bytes):
+    assert patient.exchange(request_bytes) == [(431, b"headers_too_large")]
 
 
 @pytest.mark.parametrize(
@@ -326,13 +326,13 @@ def test_a_head_that_is_too_large_is_refused(patient: House, request_bytes: byte
         pytest.param(chunked(b"0\r\nX: "), id="trailer"),
     ],
 )
-def test_what_never_ends_is_refused_before_it_fills_the_memory(patient: House, start: bytes):
-    assert patient.ask(start, *[b"x" * 4096] * 50, pause=0.001) == [(431, b"headers_too_large")]
+def test_what_never_ends_is_refused_before_it_fills_the_memory(patient: RawServer, start: bytes):
+    assert patient.exchange(start, *[b"x" * 4096] * 50, pause=0.001) == [(431, b"headers_too_large")]
 
 
-def test_too_many_waiting_requests_are_refused_after_the_others_are_answered(patient: House):
+def test_too_many_waiting_requests_are_refused_after_the_others_are_answered(patient: RawServer):
     expected = [(200, b"0")] * 5 + [(400, b"invalid_http")]
-    assert patient.ask(GET * 20) == expected
+    assert patient.exchange(GET * 20) == expected
 
 
 # --- clients that can be read in two ways --------------------------------------------------------
@@ -406,65 +406,65 @@ def with_headers(headers: bytes) -> bytes:
 )
 @pytest.mark.parametrize("pause", [0, 0.005], ids=["at once", "apart"])
 def test_an_ambiguous_request_is_refused_and_hides_no_other(
-    patient: House, request_bytes: bytes, pause: float
+    patient: RawServer, request_bytes: bytes, pause: float
 ):
-    assert patient.ask(request_bytes, HIDDEN, pause=pause) == [(400, b"invalid_http")]
+    assert patient.exchange(request_bytes, HIDDEN, pause=pause) == [(400, b"invalid_http")]
     assert "/hidden" not in patient.app.paths
 
 
-def test_a_trailer_does_not_become_a_header(patient: House):
+def test_a_trailer_does_not_become_a_header(patient: RawServer):
     body = b"2\r\nxx\r\n0\r\nAuthorization: stolen\r\n\r\n"
-    with patient.visit(chunked(body)) as client:
-        assert answers(hear(client, b"\r\n\r\n2")) == [(200, b"2")]
+    with patient.connect(chunked(body)) as client:
+        assert parse_answers(receive_all(client, b"\r\n\r\n2")) == [(200, b"2")]
     assert patient.app.headers == [(b"host", b"a"), (b"transfer-encoding", b"chunked")]
 
 
 # --- refusals in their turn ----------------------------------------------------------------------
 
 
-def test_a_refusal_waits_for_the_answers_before_it(patient: House):
-    assert patient.ask(SOON + GET + b"\0") == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
+def test_a_refusal_waits_for_the_answers_before_it(patient: RawServer):
+    assert patient.exchange(SOON + GET + b"\0") == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
 
 
-def test_a_refusal_waits_for_an_answer_that_is_only_a_head(patient: House):
-    with patient.visit(SOON.replace(b"GET", b"HEAD") + b"\0") as client:
-        heard = hear(client)
+def test_a_refusal_waits_for_an_answer_that_is_only_a_head(patient: RawServer):
+    with patient.connect(SOON.replace(b"GET", b"HEAD") + b"\0") as client:
+        heard = receive_all(client)
     assert [line for line in heard.splitlines() if line.startswith(b"HTTP/")] == [
         b"HTTP/1.1 200 OK",
         b"HTTP/1.1 400 Bad Request",
     ]
 
 
-def test_a_refused_body_behind_another_request_waits_its_turn(patient: House):
+def test_a_refused_body_behind_another_request_waits_its_turn(patient: RawServer):
     requests = SOON + GET + chunked(b"zz\r\n")
-    assert patient.ask(requests) == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
+    assert patient.exchange(requests) == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
 
 
-def test_what_comes_after_a_refusal_is_not_heard(hasty: House):
-    with hasty.visit(SLOW + GET[:-2] + b"X: y\r\n") as client:
+def test_what_comes_after_a_refusal_is_not_heard(hasty: RawServer):
+    with hasty.connect(SLOW + GET[:-2] + b"X: y\r\n") as client:
         time.sleep(SHORT * 1.5)
-        tell(client, b"\r\n" + GET)
-        assert answers(hear(client)) == [(200, b"0"), (408, b"request_timeout")]
+        send_all(client, b"\r\n" + GET)
+        assert parse_answers(receive_all(client)) == [(200, b"0"), (408, b"request_timeout")]
 
 
-def test_no_refusal_is_written_into_an_answer_under_way(patient: House):
-    with patient.visit(chunked(b"").replace(b" / ", b" /early ")) as client:
-        head = hear(client, b"\r\n\r\n")
-        tell(client, b"zz\r\n")
-        assert head + hear(client) == head
+def test_no_refusal_is_written_into_an_answer_under_way(patient: RawServer):
+    with patient.connect(chunked(b"").replace(b" / ", b" /early ")) as client:
+        head = receive_all(client, b"\r\n\r\n")
+        send_all(client, b"zz\r\n")
+        assert head + receive_all(client) == head
 
 
-def test_an_upgrade_waits_for_no_answer(patient: House):
-    assert patient.ask(SOON + UPGRADE) == [(200, b"0"), (400, b"invalid_http")]
+def test_an_upgrade_waits_for_no_answer(patient: RawServer):
+    assert patient.exchange(SOON + UPGRADE) == [(200, b"0"), (400, b"invalid_http")]
 
 
-def test_a_disconnect_ends_the_answer_under_way_though_others_wait(patient: House):
+def test_a_disconnect_ends_the_answer_under_way_though_others_wait(patient: RawServer):
     patient.app.disconnected.clear()
-    with patient.visit(ENDLESS + GET) as client:
-        hear(client, b"xxx")
+    with patient.connect(ENDLESS + GET) as client:
+        receive_all(client, b"xxx")
     assert patient.app.disconnected.wait(WAIT)
 
 
 def test_the_protocol_can_be_sent_to_a_worker():
-    protocol = cast("Any", pickle.loads(pickle.dumps(hardened(Limits(header_seconds=1)))))
-    assert protocol.keywords["limits"] == Limits(header_seconds=1)
+    protocol = cast("Any", pickle.loads(pickle.dumps(http_protocol(ConnectionLimits(header_seconds=1)))))
+    assert protocol.keywords["limits"] == ConnectionLimits(header_seconds=1)

@@ -4,8 +4,8 @@ import pytest
 
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.engine.ids import new_id
-from antiphon.server.query import Query, path_id, unknown
-from antiphon.store.base import Cursor
+from antiphon.server.query import Query, path_id, not_found_error
+from antiphon.store.base import PageCursor
 
 
 def query(text: str) -> Query:
@@ -54,18 +54,18 @@ def test_a_flag_that_is_neither_is_refused() -> None:
 @pytest.mark.parametrize("value", ["", "x", "1.0", "1e2", " 1", "+1", "٣", "-1", "101", "9" * 30])
 def test_a_number_that_is_none_or_out_of_bounds_is_refused(value: str) -> None:
     with pytest.raises(RequestError) as caught:
-        query(f"n={value}").number("n", 0, 100)
+        query(f"n={value}").integer("n", 0, 100)
     assert caught.value.payload.message == "'n' must be a whole number from 0 to 100."
 
 
 def test_a_number_within_its_bounds_is_read() -> None:
-    assert [query(f"n={n}").number("n", 0, 100) for n in (0, 7, 100)] == [0, 7, 100]
-    assert query("").number("n", 0, 100) is None
+    assert [query(f"n={n}").integer("n", 0, 100) for n in (0, 7, 100)] == [0, 7, 100]
+    assert query("").integer("n", 0, 100) is None
 
 
 def test_a_cursor_has_the_defaults_of_the_protocol() -> None:
-    assert query("").cursor() == Cursor(limit=20, order="desc")
-    assert query("limit=5&order=asc&after=a&before=b").cursor() == Cursor(
+    assert query("").cursor() == PageCursor(limit=20, order="desc")
+    assert query("limit=5&order=asc&after=a&before=b").cursor() == PageCursor(
         limit=5, order="asc", after="a", before="b"
     )
 
@@ -82,11 +82,11 @@ def test_our_own_ids_are_ids(prefix: str) -> None:
 def test_what_cannot_be_an_id_is_unknown(id: str) -> None:
     with pytest.raises(RequestError) as caught:
         path_id({"path_params": {"id": id}}, "id", "Response")
-    assert caught.value.payload == unknown("Response", id).payload
+    assert caught.value.payload == not_found_error("Response", id).payload
 
 
 def test_the_unknown_is_not_repeated_at_length() -> None:
-    error = unknown("Conversation", "x" * 1000)
+    error = not_found_error("Conversation", "x" * 1000)
     assert error.payload == ErrorPayload(
         message=f"Conversation '{'x' * 80}' not found.",
         type="not_found",

@@ -12,11 +12,11 @@ from antiphon.core import parts
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.core.events import decode_event
 from antiphon.core.fold import fold
-from antiphon.core.judge import judge
-from antiphon.core.value import plain
+from antiphon.core.judge import find_violations
+from antiphon.core.value import to_builtins
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, ask, client, events_of, hear, types
-from tests.serving import serving
+from tests.asking import DOORS, post_response, http_client, parse_stream, stream_events, event_types
+from tests.serving import run_server
 from tests.spec.oracle import check_event, check_response
 
 OPENAI = DOORS[1:]
@@ -121,7 +121,7 @@ async def noted() -> AsyncIterator[object]:
 @pytest.fixture(scope="module")
 def house() -> Iterator[str]:
     """Give the address of a server with this file's agents."""
-    with serving(Settings(agents=[silent, moody, noted])) as address:
+    with run_server(Settings(agents=[silent, moody, noted])) as address:
         yield address
 
 
@@ -140,7 +140,7 @@ def without_identity(value: Any) -> Any:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_response_is_made_at_every_door(server: str, door: str) -> None:
-    answer = ask(server, door, input="Hi!")
+    answer = post_response(server, door, input="Hi!")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     response = answer.json()
@@ -170,8 +170,8 @@ def test_a_response_is_made_at_every_door(server: str, door: str) -> None:
 def test_a_whole_response_is_what_its_stream_would_have_ended_with(
     server: str, name: str, door: str
 ) -> None:
-    whole = ask(server, door, **REQUESTS[name]).json()
-    ending = hear(server, door, **REQUESTS[name])[-1]["response"]
+    whole = post_response(server, door, **REQUESTS[name]).json()
+    ending = stream_events(server, door, **REQUESTS[name])[-1]["response"]
     assert without_identity(whole) == without_identity(ending)
 
 
@@ -179,16 +179,16 @@ def test_a_whole_response_is_what_its_stream_would_have_ended_with(
 def test_everything_said_at_the_specifications_door_is_the_specifications(
     server: str, name: str
 ) -> None:
-    events = hear(server, **REQUESTS[name])
+    events = stream_events(server, **REQUESTS[name])
     for event in events:
         check_event(event)
         if "response" in event:
             check_response(event["response"])
     values = [decode_event(event) for event in events]
-    assert judge(values) == []
-    assert plain(fold(values)) == events[-1]["response"]
+    assert find_violations(values) == []
+    assert to_builtins(fold(values)) == events[-1]["response"]
     if name != "fail":
-        check_response(ask(server, **REQUESTS[name]).json())
+        check_response(post_response(server, **REQUESTS[name]).json())
 
 
 @pytest.mark.parametrize("door", OPENAI)
@@ -196,25 +196,25 @@ def test_everything_said_at_the_specifications_door_is_the_specifications(
 def test_everything_said_at_openais_door_keeps_the_rules_too(
     server: str, name: str, door: str
 ) -> None:
-    events = hear(server, door, **REQUESTS[name])
+    events = stream_events(server, door, **REQUESTS[name])
     text = json.dumps(events)
     for theirs, ours in (
         ("reasoning_text.", "reasoning."),
         ('"web_search"', '"openai:web_search"'),
     ):
         text = text.replace(theirs, ours)
-    assert judge([decode_event(event) for event in json.loads(text)]) == []
-    assert "response.reasoning.delta" not in types(events)
+    assert find_violations([decode_event(event) for event in json.loads(text)]) == []
+    assert "response.reasoning.delta" not in event_types(events)
 
 
 @pytest.mark.parametrize("door", OPENAI)
 def test_a_response_at_openais_door_has_exactly_these_fields(server: str, door: str) -> None:
-    assert ask(server, door).json().keys() == FIELDS | MORE
+    assert post_response(server, door).json().keys() == FIELDS | MORE
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_body_with_every_field_is_accepted_and_echoed(server: str, door: str) -> None:
-    answer = ask(server, door, **FULL)
+    answer = post_response(server, door, **FULL)
     assert answer.status_code == 200
     echoed = {name: answer.json()[name] for name in FULL if name not in ("input", "stream")}
     given = {name: value for name, value in FULL.items() if name in echoed}
@@ -225,14 +225,14 @@ def test_a_body_with_every_field_is_accepted_and_echoed(server: str, door: str) 
 def test_null_is_as_good_as_nothing(server: str, door: str) -> None:
     names = FULL.keys() | {"include", "max_tool_calls", "prompt_cache_key", "safety_identifier"}
     nulls = dict.fromkeys(names - {"model", "input"})
-    answer = ask(server, door, **nulls)
+    answer = post_response(server, door, **nulls)
     assert answer.status_code == 200
-    assert without_identity(answer.json()) == without_identity(ask(server, door).json())
+    assert without_identity(answer.json()) == without_identity(post_response(server, door).json())
 
 
 def test_the_schema_of_a_format_is_echoed_only_at_openais_door(server: str) -> None:
     schema = REQUESTS["json"]["text"]["format"]["schema"]
-    spec, openai = (ask(server, door, **REQUESTS["json"]).json() for door in ("/v1", "/openai"))
+    spec, openai = (post_response(server, door, **REQUESTS["json"]).json() for door in ("/v1", "/openai"))
     assert spec["text"]["format"]["schema"] is None
     assert openai["text"]["format"]["schema"] == schema
 
@@ -243,7 +243,7 @@ def test_the_schema_of_a_format_is_echoed_only_at_openais_door(server: str) -> N
 def test_a_hosted_tool_is_echoed_under_the_doors_name_for_it_and_warned_about(
     server: str, door: str, type: str
 ) -> None:
-    response = ask(server, door, **REQUESTS["hosted"]).json()
+    response = post_response(server, door, **REQUESTS["hosted"]).json()
     assert response["tools"] == [{"type": type}]
     codes = [warning["code"] for warning in response["antiphon:warnings"]]
     assert codes == ["unused_parameter", "unsupported_tool"]
@@ -251,14 +251,14 @@ def test_a_hosted_tool_is_echoed_under_the_doors_name_for_it_and_warned_about(
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_silent_agent_has_answered_with_an_empty_string(house: str, door: str) -> None:
-    [message] = ask(house, door, model="silent").json()["output"]
+    [message] = post_response(house, door, model="silent").json()["output"]
     assert message["content"] == [{"type": "output_text", "text": "", "annotations": []}]
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_call_and_its_output_make_a_loop(server: str, door: str) -> None:
     asked = {"role": "user", "content": "What's the weather in Oslo?"}
-    [call] = ask(server, door, input=[asked], tools=[WEATHER]).json()["output"]
+    [call] = post_response(server, door, input=[asked], tools=[WEATHER]).json()["output"]
     assert (call["type"], call["name"], call["status"]) == (
         "function_call",
         "get_weather",
@@ -266,12 +266,12 @@ def test_a_call_and_its_output_make_a_loop(server: str, door: str) -> None:
     )
     assert json.loads(call["arguments"]) == {} or json.loads(call["arguments"])["city"]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Rain."}
-    [message] = ask(server, door, input=[asked, call, output], tools=[WEATHER]).json()["output"]
+    [message] = post_response(server, door, input=[asked, call, output], tools=[WEATHER]).json()["output"]
     assert message["content"][0]["text"] == "get_weather says: Rain."
 
 
 def test_only_the_body_decides_whether_an_answer_is_streamed(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         body = {"model": "demo", "input": "Hi!"}
         for accepted in ("application/json", "text/event-stream", "text/html", "*/*"):
             headers = {"accept": accepted}
@@ -282,7 +282,7 @@ def test_only_the_body_decides_whether_an_answer_is_streamed(server: str) -> Non
 
 
 def test_an_agent_may_send_events_of_its_own(house: str) -> None:
-    events = hear(house, model="noted")
+    events = stream_events(house, model="noted")
     [own] = [event for event in events if event["type"] == "acme:note"]
     assert own == {"type": "acme:note", "sequence_number": own["sequence_number"], "note": 1}
 
@@ -356,7 +356,7 @@ def test_an_invalid_request_is_refused_before_any_stream(
     server: str, body: dict[str, Any], param: str, code: str, stream: bool
 ) -> None:
     for door, type in (("/v1", "invalid_request"), ("/openai", "invalid_request_error")):
-        answer = ask(server, door, **({"stream": stream} | body))
+        answer = post_response(server, door, **({"stream": stream} | body))
         assert (answer.status_code, answer.headers["content-type"]) == (400, "application/json")
         error = answer.json()["error"]
         assert error == {
@@ -374,10 +374,10 @@ def test_an_unknown_model_is_not_found_or_at_openais_door_a_bad_request(
 ) -> None:
     message = "The model 'gpt-9' does not exist. GET /v1/models lists those that do."
     error = {"message": message, "param": "model", "code": "model_not_found"}
-    spec = ask(server, "/v1", model="gpt-9", stream=stream)
+    spec = post_response(server, "/v1", model="gpt-9", stream=stream)
     assert (spec.status_code, spec.json()) == (404, {"error": error | {"type": "not_found"}})
     for door in OPENAI:
-        answer = ask(server, door, model="gpt-9", stream=stream)
+        answer = post_response(server, door, model="gpt-9", stream=stream)
         body = {"error": error | {"type": "invalid_request_error"}, "detail": "model not found"}
         assert (answer.status_code, answer.json()) == (400, body)
 
@@ -386,7 +386,7 @@ def test_an_unknown_model_is_not_found_or_at_openais_door_a_bad_request(
 def test_without_model_or_input_xaibos_clients_read_the_detail_they_know(
     server: str, body: dict[str, str]
 ) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         spec, openai = (http.post(f"{door}/responses", json=body) for door in ("/v1", "/openai"))
     assert (spec.status_code, openai.status_code) == (400, 400)
     assert spec.json().keys() == {"error"}
@@ -396,7 +396,7 @@ def test_without_model_or_input_xaibos_clients_read_the_detail_they_know(
 
 @pytest.mark.parametrize("body", ["[]", '"text"', "5", "null", "true"])
 def test_a_body_that_is_no_object_is_refused(server: str, body: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         headers = {"content-type": "application/json"}
         answer = http.post("/v1/responses", content=body, headers=headers)
     assert answer.status_code == 400
@@ -410,7 +410,7 @@ FAILED = "The model 'moody' failed while answering."
 
 @pytest.mark.parametrize("said", ["", "one two"])
 def test_a_failing_agent_ends_its_stream_as_the_specification_asks(house: str, said: str) -> None:
-    events = hear(house, model="moody", input=f"runtime {said}")
+    events = stream_events(house, model="moody", input=f"runtime {said}")
     error, failed = events[-2:]
     number = len(events) - 2
     payload = {"message": FAILED, "type": "server_error", "param": None, "code": "server_error"}
@@ -432,8 +432,8 @@ def test_a_failing_agent_ends_its_stream_as_the_specification_asks(house: str, s
 def test_a_failing_agent_ends_its_stream_as_openais_clients_expect(
     house: str, said: str, door: str
 ) -> None:
-    events = hear(house, door, model="moody", input=f"runtime {said}")
-    assert "error" not in types(events)
+    events = stream_events(house, door, model="moody", input=f"runtime {said}")
+    assert "error" not in event_types(events)
     assert events[-1]["type"] == "response.failed"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert "secret" not in str(events)
@@ -444,7 +444,7 @@ def test_a_failing_agent_ends_its_stream_as_openais_clients_expect(
 def test_a_failing_agent_is_a_500_when_nothing_is_streamed(
     house: str, said: str, door: str
 ) -> None:
-    answer = ask(house, door, model="moody", input=f"runtime {said}")
+    answer = post_response(house, door, model="moody", input=f"runtime {said}")
     error = {"message": FAILED, "type": "server_error", "param": None, "code": "server_error"}
     detail = {} if door == "/v1" else {"detail": FAILED}
     assert (answer.status_code, answer.json()) == (500, {"error": error} | detail)
@@ -455,7 +455,7 @@ def test_a_failing_agent_is_a_500_when_nothing_is_streamed(
 def test_an_upstreams_error_keeps_its_status_while_nothing_has_been_said(
     house: str, stream: bool
 ) -> None:
-    answer = ask(house, model="moody", input="upstream", stream=stream)
+    answer = post_response(house, model="moody", input="upstream", stream=stream)
     error = {
         "message": "Slow down.",
         "type": "too_many_requests",
@@ -464,7 +464,7 @@ def test_an_upstreams_error_keeps_its_status_while_nothing_has_been_said(
     }
     assert (answer.status_code, answer.json()) == (429, {"error": error})
     assert answer.headers["retry-after"] == "7"
-    openai = ask(house, "/openai", model="moody", input="upstream", stream=stream)
+    openai = post_response(house, "/openai", model="moody", input="upstream", stream=stream)
     body = {"error": error | {"type": "rate_limit_error"}, "detail": "Slow down."}
     assert (openai.status_code, openai.json()) == (429, body)
 
@@ -473,7 +473,7 @@ def test_an_upstreams_error_keeps_its_status_while_nothing_has_been_said(
 def test_an_agent_may_refuse_a_request_while_nothing_has_been_said(
     house: str, stream: bool
 ) -> None:
-    answer = ask(house, model="moody", input="request", stream=stream)
+    answer = post_response(house, model="moody", input="request", stream=stream)
     error = {
         "message": "Not that.",
         "type": "invalid_request",
@@ -484,22 +484,22 @@ def test_an_agent_may_refuse_a_request_while_nothing_has_been_said(
 
 
 def test_an_upstreams_error_fails_a_stream_that_has_begun(house: str) -> None:
-    events = hear(house, model="moody", input="upstream one")
-    assert types(events)[-2:] == ["error", "response.failed"]
+    events = stream_events(house, model="moody", input="upstream one")
+    assert event_types(events)[-2:] == ["error", "response.failed"]
     assert events[-1]["response"]["error"] == {
         "code": "rate_limit_exceeded",
         "message": "Slow down.",
         "type": "too_many_requests",
     }
-    whole = ask(house, model="moody", input="upstream one")
+    whole = post_response(house, model="moody", input="upstream one")
     assert whole.status_code == 429
     assert whole.headers["retry-after"] == "7"
     assert whole.json()["error"]["code"] == "rate_limit_exceeded"
 
 
 def test_a_whole_stream_reads_the_same_from_its_raw_text(server: str) -> None:
-    answer = ask(server, stream=True)
-    assert types(events_of(answer.text)) == [
+    answer = post_response(server, stream=True)
+    assert event_types(parse_stream(answer.text)) == [
         "response.created",
         "response.in_progress",
         "response.output_item.added",

@@ -15,14 +15,14 @@ from antiphon.agents.agent import agent
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.request import Request
 from antiphon.server.app import create_app
-from antiphon.server.service import Service, stopping
+from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.settings import Settings
-from antiphon.store.base import Stored
+from antiphon.store.base import StoredResponse
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
-from tests.asking import client, event_of, events_of, eventually, types
-from tests.server.stateful import finished, found, keeping, made, refused, said
-from tests.serving import command
+from tests.asking import http_client, parse_event, parse_stream, wait_until, event_types
+from tests.server.stateful import wait_until_ended, get_response, serve_agents, create_response, error_code, output_text
+from tests.serving import run_command
 
 pytestmark = pytest.mark.anyio
 
@@ -51,22 +51,22 @@ async def test_without_a_folder_everything_is_in_memory() -> None:
 
 async def test_what_a_server_may_remember_is_a_setting() -> None:
     one = service(memory_bytes=7, memory_seconds=8.0)
-    recent = (await one.engine()).chain.recent
-    assert (recent._limit, recent._seconds) == (7, 8.0)
+    recent = (await one.engine()).history.cache
+    assert (recent._max_bytes, recent._max_age_seconds) == (7, 8.0)
     await one.close()
 
 
 async def test_work_is_interrupted_when_its_time_is_over_and_none_is_taken_any_more() -> None:
     one = service(drain_seconds=0.1)
     await one.engine()
-    short = one.run(asyncio.sleep(0.05, "done"))
-    long = one.run(asyncio.sleep(60))
+    short = one.start_task(asyncio.sleep(0.05, "done"))
+    long = one.start_task(asyncio.sleep(60))
     begun = time.monotonic()
     draining = asyncio.create_task(one.drain())
     await asyncio.sleep(0.01)
     with pytest.raises(RequestError) as caught:
-        one.run(asyncio.sleep(0))
-    assert caught.value.payload == stopping().payload
+        one.start_task(asyncio.sleep(0))
+    assert caught.value.payload == server_stopping_error().payload
     await draining
     assert 0.1 <= time.monotonic() - begun < 1
     assert await short == "done"
@@ -108,7 +108,7 @@ async def test_a_store_that_fails_at_the_start_is_let_go_of(
 
         closed = False
 
-        async def unfinished(self) -> list[tuple[str, Stored]]:
+        async def unfinished(self) -> list[tuple[str, StoredResponse]]:
             """Fail."""
             raise StoreError("the disk is full")
 
@@ -135,14 +135,14 @@ async def test_the_store_is_there_until_what_was_interrupted_is_kept(tmp_path: P
 
     one = service(tmp_path, agents=[endless])
     engine = await one.engine()
-    runs = [await engine.open(Request.from_message("endless", "go")) for _ in range(20)]
-    tasks = [one.run(run.drive()) for run in runs]
-    await asyncio.gather(*(run.begun.wait() for run in runs))
+    runs = [await engine.create_run(Request.from_message("endless", "go")) for _ in range(20)]
+    tasks = [one.start_task(run.execute()) for run in runs]
+    await asyncio.gather(*(run.started.wait() for run in runs))
     await one.close()
     assert all(task.done() for task in tasks)
     store = SqliteStore(tmp_path)
     for run in runs:
-        assert await store.find(run.response.id) == Stored(run.response)
+        assert await store.find(run.response.id) == StoredResponse(run.response)
         assert run.response.status == "failed"
     await store.close()
 
@@ -168,7 +168,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Reading(threading.Thread):
+class StreamReader(threading.Thread):
     """A client that reads a stream to its end."""
 
     def __init__(self, address: str, **body: object) -> None:
@@ -180,7 +180,7 @@ class Reading(threading.Thread):
 
     def run(self) -> None:
         with (
-            client(self._address) as http,
+            http_client(self._address) as http,
             http.stream("POST", "/v1/responses", json=self._body) as answer,
         ):
             for chunk in answer.iter_text():
@@ -189,20 +189,20 @@ class Reading(threading.Thread):
     @property
     def id(self) -> str:
         """The response that is read."""
-        eventually(lambda: "\n\n" in self.text)
-        return event_of(self.text.split("\n\n")[0])["response"]["id"]
+        wait_until(lambda: "\n\n" in self.text)
+        return parse_event(self.text.split("\n\n")[0])["response"]["id"]
 
 
 def test_a_server_that_is_told_to_stop_ends_what_runs_and_exits_in_time(folder: Path) -> None:
     data = folder / "data"
     options = ["--app", "mine", "--data", str(data), "--drain-seconds", "2"]
-    with command(*options, cwd=folder) as (address, process):
-        readers = [Reading(address) for _ in range(3)]
-        readers.append(Reading(address, background=True))
-        job = made(address, "endless", "go", background=True)["id"]
+    with run_command(*options, cwd=folder) as (address, process):
+        readers = [StreamReader(address) for _ in range(3)]
+        readers.append(StreamReader(address, background=True))
+        job = create_response(address, "endless", "go", background=True)["id"]
         ids = [reader.id for reader in readers]
-        eventually(lambda: found(address, job)["status"] == "in_progress")
-        with client(address) as http:
+        wait_until(lambda: get_response(address, job)["status"] == "in_progress")
+        with http_client(address) as http:
             assert http.get("/healthz").status_code == 200  # the connection is there
             begun = time.monotonic()
             process.send_signal(signal.SIGTERM)
@@ -214,14 +214,14 @@ def test_a_server_that_is_told_to_stop_ends_what_runs_and_exits_in_time(folder: 
         process.wait(20)
         assert 2 <= time.monotonic() - begun < 2 + 5
     for reader in readers:
-        events = events_of(reader.text)
-        assert types(events)[-2:] == ["error", "response.failed"]
+        events = parse_stream(reader.text)
+        assert event_types(events)[-2:] == ["error", "response.failed"]
         assert events[-1]["response"]["error"]["code"] == "server_error"
-    with keeping(data) as address:
+    with serve_agents(data) as address:
         for id in [*ids, job]:
-            response = found(address, id)
+            response = get_response(address, id)
             assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
-            assert said(response).startswith("more ")
+            assert output_text(response).startswith("more ")
 
 
 def refused_somehow(http: httpx.Client) -> None:
@@ -230,12 +230,12 @@ def refused_somehow(http: httpx.Client) -> None:
         answer = http.post("/v1/responses", json={"model": "demo", "input": "Hi!"})
     except httpx.TransportError:
         return
-    assert refused(answer) == (503, "server_stopping", None)
+    assert error_code(answer) == (503, "server_stopping", None)
 
 
 def test_a_server_with_nothing_to_do_stops_at_once(folder: Path) -> None:
-    with command("--data", str(folder / "data"), cwd=folder) as (address, process):
-        made(address, "demo", "Hi!")
+    with run_command("--data", str(folder / "data"), cwd=folder) as (address, process):
+        create_response(address, "demo", "Hi!")
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -243,14 +243,14 @@ def test_a_server_with_nothing_to_do_stops_at_once(folder: Path) -> None:
 
 
 def test_what_was_queued_when_the_server_stopped_is_made_by_the_next_one(tmp_path: Path) -> None:
-    with keeping(tmp_path, background_slots=1) as address:
-        running = made(address, "endless", "go", background=True)["id"]
-        eventually(lambda: found(address, running)["status"] == "in_progress")
-        waiting = [made(address, "counter", f"{n}", background=True)["id"] for n in range(3)]
-    with keeping(tmp_path) as address:
-        assert found(address, running)["status"] == "failed"
+    with serve_agents(tmp_path, background_slots=1) as address:
+        running = create_response(address, "endless", "go", background=True)["id"]
+        wait_until(lambda: get_response(address, running)["status"] == "in_progress")
+        waiting = [create_response(address, "counter", f"{n}", background=True)["id"] for n in range(3)]
+    with serve_agents(tmp_path) as address:
+        assert get_response(address, running)["status"] == "failed"
         for n, id in enumerate(waiting):
-            assert said(finished(address, id)) == "".join(f"{word} " for word in range(n))
+            assert output_text(wait_until_ended(address, id)) == "".join(f"{word} " for word in range(n))
 
 
 async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost(
@@ -284,10 +284,10 @@ async def test_a_second_server_on_a_folder_leaves_alone_what_the_first_makes(
 ) -> None:
     first, second = service(tmp_path), service(tmp_path)
     engine = await first.engine()
-    run = await engine.open(Request.from_message("demo", "Hi!"))
+    run = await engine.create_run(Request.from_message("demo", "Hi!"))
     await second.engine()
-    response = await run.drive()
-    assert await engine.find(response.id) == Stored(response)
+    response = await run.execute()
+    assert await engine.find(response.id) == StoredResponse(response)
     await second.close()
     await first.close()
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from antiphon.adapters.base import Provider
-from antiphon.core.value import ShapeError
+from antiphon.core.value import InvalidValueError
 from antiphon.server.settings import Settings
-from tests.asking import ask
-from tests.serving import serving
+from tests.asking import post_response
+from tests.serving import run_server
 
 NUMBERS = {
     choice.name: choice.default
@@ -40,7 +40,7 @@ NEVER_NONE = {
 def test_a_number_that_makes_no_sense_is_refused_by_its_name(name: str, value: Any) -> None:
     default = NUMBERS[name]
     for choose in (lambda: Settings(**{name: value}), lambda: replace(Settings(), **{name: value})):
-        with pytest.raises(ShapeError) as refused:
+        with pytest.raises(InvalidValueError) as refused:
             choose()
         assert refused.value.path == name
         assert str(refused.value).startswith(f"{name}: expected ")
@@ -52,7 +52,7 @@ def test_nothing_and_very_much_can_be_chosen_where_they_make_sense(name: str) ->
     kind = type(NUMBERS[name])
     assert replace(Settings(), **{name: kind(10**12)})
     if name in NEVER_NONE:
-        with pytest.raises(ShapeError, match=f"^{name}: "):
+        with pytest.raises(InvalidValueError, match=f"^{name}: "):
             Settings(**{name: 0})  # pyright: ignore[reportArgumentType]
     else:
         assert Settings(**{name: 0}) != Settings(**{name: 1})  # pyright: ignore[reportArgumentType]
@@ -60,9 +60,9 @@ def test_nothing_and_very_much_can_be_chosen_where_they_make_sense(name: str) ->
 
 def test_a_server_with_the_most_of_everything_serves_and_stops() -> None:
     most = {name: type(default)(10**12) for name, default in NUMBERS.items()}
-    with serving(Settings(**most)) as address:  # pyright: ignore[reportArgumentType]
-        assert ask(address).status_code == 200
-        assert ask(address, stream=True).status_code == 200
+    with run_server(Settings(**most)) as address:  # pyright: ignore[reportArgumentType]
+        assert post_response(address).status_code == 200
+        assert post_response(address, stream=True).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_a_timeout_of_a_provider_that_makes_no_sense_is_refused_too(
 ) -> None:
     good = Provider(name="a", adapter="openai", timeouts={"connect": 5, "total": 0.5})
     odd = Provider(name="b", adapter="openai", timeouts=timeouts)
-    with pytest.raises(ShapeError, match=rf"^providers\[1\]\.timeouts\.{place}\b"):
+    with pytest.raises(InvalidValueError, match=rf"^providers\[1\]\.timeouts\.{place}\b"):
         Settings(providers=[good, odd])

@@ -10,14 +10,14 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.core.errors import RequestError, StoreError, UpstreamError
 from antiphon.core.events import decode_event
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, ask, eventually, hear, types
-from tests.server.gating import Gate, told
-from tests.serving import forgetful, serving
+from tests.asking import DOORS, post_response, wait_until, stream_events, event_types
+from tests.server.gating import GatedModel, envelope_error
+from tests.serving import without_store, run_server
 from tests.spec.oracle import check_event
-from tests.talking import Json, Talk, talking, text_of
+from tests.talking import Json, WsClient, ws_client, response_text
 
 NOT_FOUND = (400, "invalid_request", "previous_response_not_found")
 TWO_TURNS = "This conversation has 3 messages."
@@ -40,14 +40,14 @@ async def moody(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def gated(gate: Gate) -> Iterator[str]:
-    with serving(Settings(agents=[gate.agent, moody])) as address:
+def gated(gate: GatedModel) -> Iterator[str]:
+    with run_server(Settings(agents=[gate.agent, moody])) as address:
         yield address
 
 
 @pytest.fixture
-def talk(server: str) -> Iterator[Talk]:
-    with talking(server) as talk:
+def talk(server: str) -> Iterator[WsClient]:
+    with ws_client(server) as talk:
         yield talk
 
 
@@ -81,23 +81,23 @@ ASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 def test_a_turn_has_the_events_of_a_stream(server: str, door: str, asked: dict[str, Any]) -> None:
-    with talking(server, door) as talk:
+    with ws_client(server, door) as talk:
         events = talk.turn(store=True, **asked)
-    assert timeless(events) == timeless(hear(server, door, **asked))
+    assert timeless(events) == timeless(stream_events(server, door, **asked))
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     if door == "/v1":
         for event in events:
             check_event(event)
-        assert judge(map(decode_event, events)) == []
+        assert find_violations(map(decode_event, events)) == []
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_turn_that_breaks_ends_with_one_message(server: str, door: str) -> None:
-    with talking(server, door) as talk:
+    with ws_client(server, door) as talk:
         events = talk.turn(input="FAIL")
-        assert text_of(talk.answer()).endswith("You said: Hi!")
-    assert types(events).count("response.failed") == 1
-    assert "error" not in types(events)
+        assert response_text(talk.completed_response()).endswith("You said: Hi!")
+    assert event_types(events).count("response.failed") == 1
+    assert "error" not in event_types(events)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[-1]["response"]["error"]["code"] == "server_error"
     if door == "/v1":
@@ -105,23 +105,23 @@ def test_a_turn_that_breaks_ends_with_one_message(server: str, door: str) -> Non
             check_event(event)
 
 
-def test_nothing_follows_the_last_event_of_a_turn(talk: Talk) -> None:
+def test_nothing_follows_the_last_event_of_a_turn(talk: WsClient) -> None:
     talk.turn()
     with pytest.raises(TimeoutError):
         talk.socket.recv(0.2)
 
 
-def test_turns_of_the_default_lane_never_interleave(talk: Talk) -> None:
+def test_turns_of_the_default_lane_never_interleave(talk: WsClient) -> None:
     for index in range(5):
         talk.create(input=f"Turn {index}")
-    heard = [talk.rest() for _ in range(5)]
+    heard = [talk.receive_turn() for _ in range(5)]
     for index, events in enumerate(heard):
-        assert judge(map(decode_event, events)) == []
-        assert text_of(events[-1]["response"]).endswith(f"Turn {index}")
+        assert find_violations(map(decode_event, events)) == []
+        assert response_text(events[-1]["response"]).endswith(f"Turn {index}")
         assert not any("stream_id" in event for event in events)
 
 
-def test_what_http_needs_to_be_told_may_be_said_here_too(talk: Talk) -> None:
+def test_what_http_needs_to_be_told_may_be_said_here_too(talk: WsClient) -> None:
     implied = {"stream": True, "stream_options": {"include_obfuscation": True}, "background": None}
     events = talk.turn(**implied)
     assert events[-1]["type"] == "response.completed"
@@ -129,47 +129,47 @@ def test_what_http_needs_to_be_told_may_be_said_here_too(talk: Talk) -> None:
     assert not any("obfuscation" in event for event in events)
 
 
-def test_a_tool_loop_runs_on_one_connection(talk: Talk) -> None:
+def test_a_tool_loop_runs_on_one_connection(talk: WsClient) -> None:
     tools = [{"type": "function", "name": "get_weather"}]
-    call = talk.answer(input="weather in Oslo?", tools=tools)
+    call = talk.completed_response(input="weather in Oslo?", tools=tools)
     for index in range(2):
         (item,) = call["output"]
         output = {"type": "function_call_output", "call_id": item["call_id"], "output": "Snow."}
-        said = talk.answer(input=[output], previous_response_id=call["id"], tools=tools)
-        assert text_of(said) == "get_weather says: Snow."
+        said = talk.completed_response(input=[output], previous_response_id=call["id"], tools=tools)
+        assert response_text(said) == "get_weather says: Snow."
         if index == 0:
             again = {"input": "weather in Rome?", "tools": tools}
-            call = talk.answer(previous_response_id=said["id"], **again)
+            call = talk.completed_response(previous_response_id=said["id"], **again)
 
 
 # --- memory -----------------------------------------------------------------------------------
 
 
-def test_what_is_not_stored_can_be_continued_on_its_connection(talk: Talk, server: str) -> None:
-    first = talk.answer()
-    assert text_of(talk.answer(previous_response_id=first["id"])).endswith(TWO_TURNS)
-    assert ask(server, previous_response_id=first["id"]).status_code == 400
+def test_what_is_not_stored_can_be_continued_on_its_connection(talk: WsClient, server: str) -> None:
+    first = talk.completed_response()
+    assert response_text(talk.completed_response(previous_response_id=first["id"])).endswith(TWO_TURNS)
+    assert post_response(server, previous_response_id=first["id"]).status_code == 400
 
 
 @pytest.mark.parametrize("store", [True, False])
 def test_what_is_not_stored_is_unknown_on_another_connection(server: str, store: bool) -> None:
-    with talking(server) as talk:
-        first = talk.answer()
-    with talking(server) as other:
-        lost = other.error(previous_response_id=first["id"], store=store)
-        assert told(lost) == NOT_FOUND
+    with ws_client(server) as talk:
+        first = talk.completed_response()
+    with ws_client(server) as other:
+        lost = other.error_message(previous_response_id=first["id"], store=store)
+        assert envelope_error(lost) == NOT_FOUND
         assert lost["error"]["param"] == "previous_response_id"
-        assert other.answer()["status"] == "completed"
+        assert other.completed_response()["status"] == "completed"
 
 
 def test_what_is_stored_can_be_continued_anywhere_if_that_is_stored_too(server: str) -> None:
-    stored = ask(server).json()
-    with talking(server) as talk:
-        assert told(talk.error(previous_response_id=stored["id"])) == NOT_FOUND
-        on = talk.answer(previous_response_id=stored["id"], store=True)
-    assert text_of(on).endswith(TWO_TURNS)
-    over_http = ask(server, previous_response_id=on["id"]).json()
-    assert text_of(over_http).endswith("This conversation has 5 messages.")
+    stored = post_response(server).json()
+    with ws_client(server) as talk:
+        assert envelope_error(talk.error_message(previous_response_id=stored["id"])) == NOT_FOUND
+        on = talk.completed_response(previous_response_id=stored["id"], store=True)
+    assert response_text(on).endswith(TWO_TURNS)
+    over_http = post_response(server, previous_response_id=on["id"]).json()
+    assert response_text(over_http).endswith("This conversation has 5 messages.")
 
 
 ORPHAN = [{"type": "function_call_output", "call_id": "call_nobody", "output": "?"}]
@@ -183,43 +183,43 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-def test_a_failed_continuation_evicts_what_it_continued(talk: Talk, broken: Json) -> None:
-    first = talk.answer()
+def test_a_failed_continuation_evicts_what_it_continued(talk: WsClient, broken: Json) -> None:
+    first = talk.completed_response()
     assert talk.turn(previous_response_id=first["id"], **broken)[-1]["type"] in (
         "error",
         "response.failed",
     )
-    assert told(talk.error(previous_response_id=first["id"])) == NOT_FOUND
+    assert envelope_error(talk.error_message(previous_response_id=first["id"])) == NOT_FOUND
 
 
-def test_a_failed_fork_evicts_nothing(talk: Talk) -> None:
-    first = talk.answer()
-    fork = talk.error(previous_response_id=first["id"], input=ORPHAN, stream_id="fork")
-    assert told(fork) == (400, "invalid_request", "function_call_not_found")
+def test_a_failed_fork_evicts_nothing(talk: WsClient) -> None:
+    first = talk.completed_response()
+    fork = talk.error_message(previous_response_id=first["id"], input=ORPHAN, stream_id="fork")
+    assert envelope_error(fork) == (400, "invalid_request", "function_call_not_found")
     assert fork["stream_id"] == "fork"
-    assert text_of(talk.answer(previous_response_id=first["id"])).endswith(TWO_TURNS)
+    assert response_text(talk.completed_response(previous_response_id=first["id"])).endswith(TWO_TURNS)
 
 
-def test_a_chain_may_fork_into_another_lane(talk: Talk) -> None:
-    first = talk.answer()
+def test_a_chain_may_fork_into_another_lane(talk: WsClient) -> None:
+    first = talk.completed_response()
     for lane in ("left", "right"):
-        fork = talk.answer(previous_response_id=first["id"], stream_id=lane)
-        assert text_of(fork).endswith(TWO_TURNS)
-    assert text_of(talk.answer(previous_response_id=first["id"])).endswith(TWO_TURNS)
+        fork = talk.completed_response(previous_response_id=first["id"], stream_id=lane)
+        assert response_text(fork).endswith(TWO_TURNS)
+    assert response_text(talk.completed_response(previous_response_id=first["id"])).endswith(TWO_TURNS)
 
 
-def test_a_warm_up_generates_nothing_and_can_be_continued(talk: Talk) -> None:
+def test_a_warm_up_generates_nothing_and_can_be_continued(talk: WsClient) -> None:
     events = talk.turn(input="My name is Ada.", generate=False, instructions="Be kind.")
-    assert types(events) == ["response.created", "response.in_progress", "response.completed"]
+    assert event_types(events) == ["response.created", "response.in_progress", "response.completed"]
     warm = events[-1]["response"]
     assert (warm["status"], warm["output"]) == ("completed", [])
     for event in events:
         check_event(event)
-    said = text_of(talk.answer(input="Who am I?", previous_response_id=warm["id"]))
+    said = response_text(talk.completed_response(input="Who am I?", previous_response_id=warm["id"]))
     assert said.endswith("This conversation has 2 messages.")
 
 
-def test_a_warm_up_says_what_is_not_read(talk: Talk) -> None:
+def test_a_warm_up_says_what_is_not_read(talk: WsClient) -> None:
     first, *_ = talk.turn(generate=False, foo=1)[-1]["response"]["antiphon:warnings"]
     assert (first["code"], first["param"]) == ("unused_parameter", "foo")
 
@@ -227,69 +227,69 @@ def test_a_warm_up_says_what_is_not_read(talk: Talk) -> None:
 # --- lanes ------------------------------------------------------------------------------------
 
 
-def test_named_lanes_interleave_and_their_messages_bear_their_names(gated: str, gate: Gate) -> None:
-    with talking(gated) as talk:
+def test_named_lanes_interleave_and_their_messages_bear_their_names(gated: str, gate: GatedModel) -> None:
+    with ws_client(gated) as talk:
         for lane in ("a", "b"):
             talk.create(model="gate", input=lane, stream_id=lane)
-        eventually(lambda: gate.running == 2)
-        gate.open.set()
-        heard = [talk.hear()]
-        while types(heard).count("response.completed") < 2:
-            heard.append(talk.hear())
+        wait_until(lambda: gate.running == 2)
+        gate.release.set()
+        heard = [talk.receive()]
+        while event_types(heard).count("response.completed") < 2:
+            heard.append(talk.receive())
     lanes = [event["stream_id"] for event in heard]
     assert lanes.index("b") < len(lanes) - 1 - lanes[::-1].index("a"), "b began after a ended"
     for lane in ("a", "b"):
         events = [event for event in heard if event["stream_id"] == lane]
-        assert judge(decode_event({**event, "stream_id": None}) for event in events) == []
-        assert text_of(events[-1]["response"]) == f"{lane}."
+        assert find_violations(decode_event({**event, "stream_id": None}) for event in events) == []
+        assert response_text(events[-1]["response"]) == f"{lane}."
 
 
-def test_a_lane_does_not_wait_for_the_default_lane(gated: str, gate: Gate) -> None:
-    with talking(gated) as talk:
+def test_a_lane_does_not_wait_for_the_default_lane(gated: str, gate: GatedModel) -> None:
+    with ws_client(gated) as talk:
         talk.create(model="gate", input="slow")
-        assert talk.hear()["type"] == "response.created"
+        assert talk.receive()["type"] == "response.created"
         talk.create(stream_id="quick")
-        heard = [talk.hear()]
+        heard = [talk.receive()]
         while heard[-1]["type"] != "response.completed":
-            heard.append(talk.hear())
+            heard.append(talk.receive())
         assert heard[-1]["stream_id"] == "quick"
-        gate.open.set()
-        assert text_of(talk.rest()[-1]["response"]) == "slow."
+        gate.release.set()
+        assert response_text(talk.receive_turn()[-1]["response"]) == "slow."
 
 
-def test_sixteen_turns_run_at_once_and_thirty_two_more_may_wait(gated: str, gate: Gate) -> None:
-    with talking(gated) as talk:
+def test_sixteen_turns_run_at_once_and_thirty_two_more_may_wait(gated: str, gate: GatedModel) -> None:
+    with ws_client(gated) as talk:
         for index in range(16):
             talk.create(model="gate", input="run", stream_id=f"lane{index}")
         for index in range(32):
             talk.create(model="gate", input="wait", stream_id=f"lane{index}")
         talk.create(model="gate", input="too much", stream_id="lane0")
-        refused = talk.hear()
+        refused = talk.receive()
         while refused["type"] != "error":
-            refused = talk.hear()
-        assert told(refused) == (429, "too_many_requests", "websocket_queue_full")
+            refused = talk.receive()
+        assert envelope_error(refused) == (429, "too_many_requests", "websocket_queue_full")
         assert refused["stream_id"] == "lane0"
         assert gate.running == 16
-        gate.open.set()
-        heard = [talk.hear()]
-        while types(heard).count("response.completed") < 48:
-            heard.append(talk.hear())
-    assert gate.most == 16
+        gate.release.set()
+        heard = [talk.receive()]
+        while event_types(heard).count("response.completed") < 48:
+            heard.append(talk.receive())
+    assert gate.most_running == 16
 
 
-def test_a_connection_may_name_thirty_two_lanes(talk: Talk) -> None:
+def test_a_connection_may_name_thirty_two_lanes(talk: WsClient) -> None:
     for index in range(32):
-        talk.answer(stream_id=f"agent_{index}", generate=False)
-    refused = talk.error(stream_id="agent_32")
-    assert told(refused) == (400, "invalid_request", "websocket_stream_limit_reached")
+        talk.completed_response(stream_id=f"agent_{index}", generate=False)
+    refused = talk.error_message(stream_id="agent_32")
+    assert envelope_error(refused) == (400, "invalid_request", "websocket_stream_limit_reached")
     assert refused["stream_id"] == "agent_32"
-    talk.answer(stream_id="agent_31")
-    talk.answer()
+    talk.completed_response(stream_id="agent_31")
+    talk.completed_response()
 
 
-def test_an_invalid_lane_is_named_as_what_is_wrong(talk: Talk) -> None:
-    refused = talk.error(stream_id="")
-    assert told(refused) == (400, "invalid_request", "invalid_stream_id")
+def test_an_invalid_lane_is_named_as_what_is_wrong(talk: WsClient) -> None:
+    refused = talk.error_message(stream_id="")
+    assert envelope_error(refused) == (400, "invalid_request", "invalid_stream_id")
     assert refused["error"]["param"] == "stream_id"
     assert "stream_id" not in refused
 
@@ -299,40 +299,40 @@ def test_an_invalid_lane_is_named_as_what_is_wrong(talk: Talk) -> None:
 GARBAGE: list[str | bytes] = ["", "{", "[]", "null", b"\x00", '{"type":"response.steer"}', "\x00"]
 
 
-def test_a_hundred_messages_of_garbage_leave_the_connection_open(talk: Talk) -> None:
+def test_a_hundred_messages_of_garbage_leave_the_connection_open(talk: WsClient) -> None:
     for index in range(100):
         talk.socket.send(GARBAGE[index % len(GARBAGE)])
     for _ in range(100):
-        assert told(talk.hear())[0] == 400
-    assert talk.answer()["status"] == "completed"
+        assert envelope_error(talk.receive())[0] == 400
+    assert talk.completed_response()["status"] == "completed"
 
 
-def test_an_error_waits_for_the_turn_before_it(gated: str, gate: Gate) -> None:
-    with talking(gated) as talk:
+def test_an_error_waits_for_the_turn_before_it(gated: str, gate: GatedModel) -> None:
+    with ws_client(gated) as talk:
         talk.create(model="gate", input="first")
-        assert talk.hear()["type"] == "response.created"
+        assert talk.receive()["type"] == "response.created"
         talk.socket.send("garbage")
         talk.create(temperature=9)
-        gate.open.set()
-        assert talk.rest()[-1]["type"] == "response.completed"
-        assert told(talk.hear())[2] == "invalid_json"
-        assert told(talk.hear())[2] == "invalid_value"
+        gate.release.set()
+        assert talk.receive_turn()[-1]["type"] == "response.completed"
+        assert envelope_error(talk.receive())[2] == "invalid_json"
+        assert envelope_error(talk.receive())[2] == "invalid_value"
 
 
 def test_a_message_that_is_too_large_is_refused() -> None:
-    with serving(Settings(body_limit=1000)) as address, talking(address) as talk:
-        refused = talk.error(input="x" * 1000)
-        assert told(refused) == (413, "invalid_request", "request_too_large")
-        assert talk.answer()["status"] == "completed"
+    with run_server(Settings(body_limit=1000)) as address, ws_client(address) as talk:
+        refused = talk.error_message(input="x" * 1000)
+        assert envelope_error(refused) == (413, "invalid_request", "request_too_large")
+        assert talk.completed_response()["status"] == "completed"
 
 
 def test_a_model_that_refuses_at_once_gives_an_envelope(gated: str) -> None:
-    with talking(gated) as talk:
-        busy = talk.error(model="moody", input="upstream", stream_id="a")
-        assert told(busy) == (429, "model_error", "busy")
+    with ws_client(gated) as talk:
+        busy = talk.error_message(model="moody", input="upstream", stream_id="a")
+        assert envelope_error(busy) == (429, "model_error", "busy")
         assert (busy["stream_id"], busy["error"]["headers"]) == ("a", {"retry-after": "7"})
-        refused = talk.error(model="moody", input="request")
-        assert told(refused) == (422, "invalid_request", "invalid_request")
+        refused = talk.error_message(model="moody", input="request")
+        assert envelope_error(refused) == (422, "invalid_request", "invalid_request")
         assert refused["error"]["param"] == "input"
 
 
@@ -340,37 +340,37 @@ def test_a_model_that_refuses_late_fails_a_response_that_was_announced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", logger="antiphon.access")
-    with serving(Settings(agents=[moody], commit_seconds=0.1)) as address, talking(address) as talk:
+    with run_server(Settings(agents=[moody], commit_seconds=0.1)) as address, ws_client(address) as talk:
         events = talk.turn(model="moody", input="late")
-    assert types(events) == ["response.created", "response.in_progress", "response.failed"]
+    assert event_types(events) == ["response.created", "response.in_progress", "response.failed"]
     (line,) = [line for line in caplog.messages if line.startswith("TURN")]
     assert line.startswith("TURN /v1/responses 503 ")
 
 
 def test_the_openai_door_speaks_openai(server: str) -> None:
-    with talking(server, "/openai/v1") as talk:
-        lost = talk.error(previous_response_id="resp_nobody")
+    with ws_client(server, "/openai/v1") as talk:
+        lost = talk.error_message(previous_response_id="resp_nobody")
         assert (lost["status"], lost["error"]["type"]) == (400, "invalid_request_error")
-        assert talk.error(model="nobody")["status"] == 400
+        assert talk.error_message(model="nobody")["status"] == 400
 
 
 def test_a_failing_store_is_an_envelope_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail() -> None:
         raise StoreError("disk full")
 
-    app = create_app(forgetful(None))
-    with serving(app) as address, talking(address) as talk:
+    app = create_app(without_store(None))
+    with run_server(app) as address, ws_client(address) as talk:
         with monkeypatch.context() as broken:
             broken.setattr(app.state.service, "engine", fail)
-            assert told(talk.error()) == (503, "server_error", "store_unavailable")
-        assert talk.answer()["status"] == "completed"
+            assert envelope_error(talk.error_message()) == (503, "server_error", "store_unavailable")
+        assert talk.completed_response()["status"] == "completed"
 
 
 def test_what_nobody_expected_is_an_envelope_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail() -> None:
         raise ZeroDivisionError
 
-    app = create_app(forgetful(None))
-    with serving(app) as address, talking(address) as talk:
+    app = create_app(without_store(None))
+    with run_server(app) as address, ws_client(address) as talk:
         monkeypatch.setattr(app.state.service, "engine", fail)
-        assert told(talk.error()) == (500, "server_error", "internal_error")
+        assert envelope_error(talk.error_message()) == (500, "server_error", "internal_error")

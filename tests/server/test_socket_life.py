@@ -14,17 +14,17 @@ from websockets.exceptions import InvalidStatus
 from antiphon.server import socket
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.asking import client, eventually
-from tests.server.gating import Gate, closed, told
-from tests.serving import forgetful, serving
-from tests.talking import talking, text_of
+from tests.asking import http_client, wait_until
+from tests.server.gating import GatedModel, close_code, envelope_error
+from tests.serving import without_store, run_server
+from tests.talking import ws_client, response_text
 
 LIMIT = (400, "invalid_request", "websocket_connection_limit_reached")
 
 
 @pytest.fixture
-def gated(gate: Gate) -> Iterator[str]:
-    with serving(Settings(agents=[gate.agent])) as address:
+def gated(gate: GatedModel) -> Iterator[str]:
+    with run_server(Settings(agents=[gate.agent])) as address:
         yield address
 
 
@@ -32,27 +32,27 @@ def gated(gate: Gate) -> Iterator[str]:
 
 
 def test_a_key_is_asked_for_before_anything_else() -> None:
-    with serving(Settings(api_key="secret")) as address:
+    with run_server(Settings(api_key="secret")) as address:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic secret"}):
             with (
                 pytest.raises(InvalidStatus) as refused,
-                talking(address, additional_headers=headers),
+                ws_client(address, additional_headers=headers),
             ):
                 pass
             answer = refused.value.response
             assert answer.status_code == 401
             assert answer.headers["www-authenticate"] == "Bearer"
             assert json.loads(answer.body or b"")["error"]["code"] == "invalid_api_key"
-        with talking(address, additional_headers={"Authorization": "Bearer secret"}) as talk:
-            assert talk.answer()["status"] == "completed"
+        with ws_client(address, additional_headers={"Authorization": "Bearer secret"}) as talk:
+            assert talk.completed_response()["status"] == "completed"
 
 
 def test_a_web_page_must_be_allowed_to_connect() -> None:
-    with serving(Settings(allowed_origins=["https://good.example"])) as address:
-        with talking(address, origin="https://good.example") as talk:
-            assert talk.answer()["status"] == "completed"
+    with run_server(Settings(allowed_origins=["https://good.example"])) as address:
+        with ws_client(address, origin="https://good.example") as talk:
+            assert talk.completed_response()["status"] == "completed"
         for origin in ("https://evil.example", "null", "https://good.example.evil"):
-            with pytest.raises(InvalidStatus) as refused, talking(address, origin=origin):
+            with pytest.raises(InvalidStatus) as refused, ws_client(address, origin=origin):
                 pass
             assert refused.value.response.status_code == 403
             body = json.loads(refused.value.response.body or b"")
@@ -69,111 +69,111 @@ async def test_a_server_that_cannot_refuse_with_a_status_closes_at_once() -> Non
     async def send(message: MutableMapping[str, object]) -> None:
         sent.append(dict(message))
 
-    app = create_app(forgetful(Settings(api_key="secret")))
+    app = create_app(without_store(Settings(api_key="secret")))
     scope = {"type": "websocket", "path": "/v1/responses", "headers": [], "root_path": ""}
     await app(scope, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
 def test_there_are_no_websockets_elsewhere(server: str) -> None:
-    with pytest.raises(InvalidStatus) as refused, talking(server, "/v1/models"):
+    with pytest.raises(InvalidStatus) as refused, ws_client(server, "/v1/models"):
         pass
     assert refused.value.response.status_code == 403
 
 
-def test_leaving_stops_the_model_at_once(gated: str, gate: Gate) -> None:
-    with talking(gated) as talk:
+def test_leaving_stops_the_model_at_once(gated: str, gate: GatedModel) -> None:
+    with ws_client(gated) as talk:
         talk.create(model="gate", store=True)
         talk.create(model="gate", stream_id="a")
         talk.create(model="gate", input="waits for ever")
-        id = talk.hear()["response"]["id"]
-        eventually(lambda: gate.running == 2)
+        id = talk.receive()["response"]["id"]
+        wait_until(lambda: gate.running == 2)
         left = time.monotonic()
-    eventually(lambda: gate.running == 0)
+    wait_until(lambda: gate.running == 0)
     assert time.monotonic() - left < 1
-    eventually(lambda: all(turn.cancelled.is_set() for turn in gate.turns))
+    wait_until(lambda: all(turn.cancelled.is_set() for turn in gate.turns))
     assert len(gate.turns) == 2
-    with client(gated) as http:
-        eventually(lambda: http.get(f"/v1/responses/{id}").json()["status"] == "cancelled")
+    with http_client(gated) as http:
+        wait_until(lambda: http.get(f"/v1/responses/{id}").json()["status"] == "cancelled")
 
 
-def test_a_reader_who_does_not_read_makes_the_model_wait(gated: str, gate: Gate) -> None:
-    with talking(gated, max_queue=1, close_timeout=0.1) as talk:
+def test_a_reader_who_does_not_read_makes_the_model_wait(gated: str, gate: GatedModel) -> None:
+    with ws_client(gated, max_queue=1, close_timeout=0.1) as talk:
         talk.create(model="gate/endless")
-        eventually(lambda: gate.said > 10)
+        wait_until(lambda: gate.deltas_sent > 10)
         time.sleep(0.3)
-        said = gate.said
+        said = gate.deltas_sent
         time.sleep(0.3)
-        assert gate.said == said
+        assert gate.deltas_sent == said
 
 
 def test_the_time_of_a_connection_ends_with_an_envelope() -> None:
-    with serving(Settings(socket_seconds=0.5)) as address, talking(address) as talk:
-        talk.answer()
-        assert told(talk.hear()) == LIMIT
-        assert closed(talk) == 1001
+    with run_server(Settings(socket_seconds=0.5)) as address, ws_client(address) as talk:
+        talk.completed_response()
+        assert envelope_error(talk.receive()) == LIMIT
+        assert close_code(talk) == 1001
 
 
-def test_a_turn_that_runs_may_end_when_the_time_is_over_and_none_begins(gate: Gate) -> None:
+def test_a_turn_that_runs_may_end_when_the_time_is_over_and_none_begins(gate: GatedModel) -> None:
     settings = Settings(agents=[gate.agent], socket_seconds=0.3)
-    with serving(settings) as address, talking(address) as talk:
+    with run_server(settings) as address, ws_client(address) as talk:
         talk.create(model="gate", input="first")
         talk.create(model="gate", input="second")
         time.sleep(0.5)
         talk.create(model="gate", input="late", stream_id="late")
-        late = talk.rest()
-        assert told(late[-1]) == LIMIT
+        late = talk.receive_turn()
+        assert envelope_error(late[-1]) == LIMIT
         assert late[-1]["stream_id"] == "late"
-        gate.open.set()
-        assert text_of(talk.rest()[-1]["response"]) == "first."
-        assert told(talk.hear()) == told(talk.hear()) == LIMIT
-        assert closed(talk) == 1001
+        gate.release.set()
+        assert response_text(talk.receive_turn()[-1]["response"]) == "first."
+        assert envelope_error(talk.receive()) == envelope_error(talk.receive()) == LIMIT
+        assert close_code(talk) == 1001
 
 
 def test_a_turn_that_does_not_end_is_interrupted(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
+    gate: GatedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "GRACE_SECONDS", 0.2)
     settings = Settings(agents=[gate.agent], socket_seconds=0.3)
-    with serving(settings) as address, talking(address) as talk:
+    with run_server(settings) as address, ws_client(address) as talk:
         events = talk.turn(model="gate")
         assert events[-1]["type"] == "response.failed"
-        assert told(talk.hear()) == LIMIT
-        assert closed(talk) == 1001
+        assert envelope_error(talk.receive()) == LIMIT
+        assert close_code(talk) == 1001
 
 
-def test_a_stopping_server_lets_turns_end_and_begins_none(gate: Gate) -> None:
-    app = create_app(forgetful(Settings(agents=[gate.agent])))
-    with serving(app) as address, talking(address) as idle, talking(address) as talk:
+def test_a_stopping_server_lets_turns_end_and_begins_none(gate: GatedModel) -> None:
+    app = create_app(without_store(Settings(agents=[gate.agent])))
+    with run_server(app) as address, ws_client(address) as idle, ws_client(address) as talk:
         talk.create(model="gate", input="running")
-        assert talk.hear()["type"] == "response.created"
+        assert talk.receive()["type"] == "response.created"
         drain(app, gate)
-        assert closed(idle) == 1001
+        assert close_code(idle) == 1001
         talk.create(stream_id="new")
-        refused = talk.rest()[-1]
-        assert told(refused) == (503, "server_error", "server_stopping")
+        refused = talk.receive_turn()[-1]
+        assert envelope_error(refused) == (503, "server_error", "server_stopping")
         assert refused["error"]["headers"] == {"retry-after": "1"}
-        with pytest.raises(InvalidStatus) as unwelcome, talking(address):
+        with pytest.raises(InvalidStatus) as unwelcome, ws_client(address):
             pass
         assert unwelcome.value.response.status_code == 503
-        gate.open.set()
-        assert text_of(talk.rest()[-1]["response"]) == "running."
-        assert closed(talk) == 1001
+        gate.release.set()
+        assert response_text(talk.receive_turn()[-1]["response"]) == "running."
+        assert close_code(talk) == 1001
 
 
-def test_a_stopping_server_interrupts_what_does_not_end(gate: Gate) -> None:
-    app = create_app(forgetful(Settings(agents=[gate.agent], drain_seconds=0.1)))
-    with serving(app) as address, talking(address) as talk:
+def test_a_stopping_server_interrupts_what_does_not_end(gate: GatedModel) -> None:
+    app = create_app(without_store(Settings(agents=[gate.agent], drain_seconds=0.1)))
+    with run_server(app) as address, ws_client(address) as talk:
         talk.create(model="gate")
-        assert talk.hear()["type"] == "response.created"
+        assert talk.receive()["type"] == "response.created"
         drain(app, gate)
-        failed = talk.rest()[-1]
+        failed = talk.receive_turn()[-1]
         assert failed["type"] == "response.failed"
         assert "server stopped" in failed["response"]["error"]["message"]
-        assert closed(talk) == 1001
+        assert close_code(talk) == 1001
 
 
-def drain(app: Starlette, gate: Gate) -> None:
+def drain(app: Starlette, gate: GatedModel) -> None:
     """Tell a server to stop."""
     assert gate.loop is not None
     asyncio.run_coroutine_threadsafe(app.state.service.drain(), gate.loop)
@@ -186,11 +186,11 @@ def test_turns_and_connections_are_logged_without_a_word_of_them(
     server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "antiphon.access"):
-        with talking(server, additional_headers={"X-Request-Id": "req_mine"}) as talk:
+        with ws_client(server, additional_headers={"X-Request-Id": "req_mine"}) as talk:
             assert talk.socket.response is not None
-            talk.answer(input="secret")
-            talk.error(model="secret")
-        eventually(lambda: len(caplog.messages) == 3)
+            talk.completed_response(input="secret")
+            talk.error_message(model="secret")
+        wait_until(lambda: len(caplog.messages) == 3)
     lines = [re.sub(r"[\d.]+ms", "0ms", line) for line in caplog.messages]
     assert lines[:2] == [
         "TURN /v1/responses 200 0ms req_mine",

@@ -8,19 +8,19 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.asking import DOORS, ask, client, eventually, hear
+from tests.asking import DOORS, post_response, http_client, wait_until, stream_events
 from tests.server.stateful import (
-    BOTH,
-    ENDLESS,
-    UNKNOWN,
+    DIALECT_DOORS,
+    ENDLESS_COUNTER,
+    UNKNOWN_ID,
     call,
-    finished,
-    found,
-    keeping,
-    made,
-    refused,
+    wait_until_ended,
+    get_response,
+    serve_agents,
+    create_response,
+    error_code,
     replay,
-    said,
+    output_text,
 )
 
 # --- reading ----------------------------------------------------------------------------------
@@ -57,32 +57,32 @@ def test_what_is_read_is_what_was_answered(house: str, door: str, body: dict[str
     assert again.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_what_is_read_is_what_a_stream_ended_with(house: str, door: str) -> None:
-    last = hear(house, door)[-1]
-    assert found(house, last["response"]["id"], door) == last["response"]
+    last = stream_events(house, door)[-1]
+    assert get_response(house, last["response"]["id"], door) == last["response"]
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_a_failed_response_is_kept_with_what_was_made(house: str, door: str) -> None:
-    events = hear(house, door, model="counter", input="2 broken")
-    response = found(house, events[0]["response"]["id"], door)
+    events = stream_events(house, door, model="counter", input="2 broken")
+    response = get_response(house, events[0]["response"]["id"], door)
     assert response == events[-1]["response"]
     assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
-    assert said(response) == "0 1 "
+    assert output_text(response) == "0 1 "
 
 
 def test_a_response_can_be_read_while_it_is_made(house: str) -> None:
     with (
-        client(house) as http,
+        http_client(house) as http,
         http.stream("POST", "/v1/responses", json=endless(stream=True)) as answer,
     ):
         chunks = answer.iter_text()
         id = next(chunks).partition('"id":"')[2].partition('"')[0]
-        assert found(house, id)["status"] == "in_progress"
-    eventually(lambda: found(house, id)["status"] == "cancelled")
-    response = found(house, id)
-    assert said(response).startswith("more ")
+        assert get_response(house, id)["status"] == "in_progress"
+    wait_until(lambda: get_response(house, id)["status"] == "cancelled")
+    response = get_response(house, id)
+    assert output_text(response).startswith("more ")
     assert response["incomplete_details"] == {"reason": "cancelled"}
     assert response["usage"]["output_tokens"] > 0
 
@@ -97,22 +97,22 @@ def endless(**body: Any) -> dict[str, Any]:
     ["include=reasoning.encrypted_content&include=b", "include[]=a&include[]=b", "include=", "x=1"],
 )
 def test_includes_are_accepted_however_they_are_written(house: str, query: str) -> None:
-    id = made(house, "demo", "Hi!")["id"]
+    id = create_response(house, "demo", "Hi!")["id"]
     assert call(house, "GET", f"/openai/responses/{id}?{query}").status_code == 200
 
 
 def test_sealed_reasoning_is_shown_to_those_who_ask_for_it(house: str) -> None:
     include = "reasoning.encrypted_content"
     body = {"reasoning": {"effort": "low"}, "include": [include]}
-    response = made(house, "demo", "Hi!", **body)
-    with client(house) as http:
+    response = create_response(house, "demo", "Hi!", **body)
+    with http_client(house) as http:
         path = f"/v1/responses/{response['id']}"
         assert "encrypted_content" not in http.get(path).json()["output"][0]
         assert http.get(path, params={"include": include}).json() == response
 
 
 def test_what_is_not_stored_cannot_be_read(house: str) -> None:
-    id = made(house, "demo", "Hi!", store=False)["id"]
+    id = create_response(house, "demo", "Hi!", store=False)["id"]
     for method, path in (*READS, ("POST", "/cancel"), ("DELETE", "")):
         assert call(house, method, f"/v1/responses/{id}{path}").status_code == 404
 
@@ -121,8 +121,8 @@ def test_what_is_not_stored_cannot_be_read(house: str) -> None:
 
 READS = [("GET", ""), ("GET", "?stream=true"), ("GET", "/input_items")]
 NOWHERE = [
-    UNKNOWN,
-    UNKNOWN.upper(),
+    UNKNOWN_ID,
+    UNKNOWN_ID.upper(),
     "RESP_" + "0" * 48,
     "msg_" + "0" * 48,
     "conv_" + "0" * 48,
@@ -143,7 +143,7 @@ def test_an_id_that_leads_nowhere_is_not_found_whatever_it_looks_like(
     house: str, method: str, path: str, id: str
 ) -> None:
     answer = call(house, method, f"/v1/responses/{id}{path}")
-    assert refused(answer) == (404, "response_not_found", "response_id")
+    assert error_code(answer) == (404, "response_not_found", "response_id")
     answer = call(house, method, f"/openai/responses/{id}{path}")
     assert answer.status_code == 404
     assert answer.json()["detail"] == "Response not found"
@@ -152,31 +152,31 @@ def test_an_id_that_leads_nowhere_is_not_found_whatever_it_looks_like(
 # --- deleting ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 @pytest.mark.parametrize("background", [False, True])
 def test_what_is_deleted_is_gone_everywhere(house: str, door: str, background: bool) -> None:
-    id = made(house, "counter", "3", background=background)["id"]
-    finished(house, id)
-    child = made(house, "mirror", "and?", previous_response_id=id)["id"]
+    id = create_response(house, "counter", "3", background=background)["id"]
+    wait_until_ended(house, id)
+    child = create_response(house, "mirror", "and?", previous_response_id=id)["id"]
     answer = call(house, "DELETE", f"{door}/responses/{id}")
     deleted = {"id": id, "object": "response", "deleted": True}
     assert (answer.status_code, answer.json()) == (200, deleted)
     for method, path in (*READS, ("POST", "/cancel"), ("DELETE", "")):
         assert call(house, method, f"{door}/responses/{id}{path}").status_code == 404
     for parent in (id, child):  # both were hot in memory
-        answer = ask(house, door, model="mirror", previous_response_id=parent)
+        answer = post_response(house, door, model="mirror", previous_response_id=parent)
         missing = (400, "previous_response_not_found", "previous_response_id")
-        assert refused(answer) == missing
-    assert found(house, child)["previous_response_id"] == id
+        assert error_code(answer) == missing
+    assert get_response(house, child)["previous_response_id"] == id
 
 
 def test_nothing_of_a_deleted_response_is_left_in_any_table(tmp_path: Path) -> None:
-    with keeping(tmp_path) as house:
+    with serve_agents(tmp_path) as house:
         body = {"model": "counter", "input": "3", "background": True}
         headers = {"idempotency-key": "k"}
         answer = call(house, "POST", "/v1/responses", json=body, headers=headers)
         id = answer.json()["id"]
-        finished(house, id)
+        wait_until_ended(house, id)
         assert rows_of(tmp_path, id) > 0
         call(house, "DELETE", f"/v1/responses/{id}")
         assert rows_of(tmp_path, id) == 0
@@ -196,48 +196,48 @@ def rows_of(folder: Path, id: str) -> int:
 # --- cancelling -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_cancelling_really_stops_the_agent_and_keeps_what_it_made(house: str, door: str) -> None:
-    stopped = ENDLESS.stopped
-    id = made(house, "endless", "go", door, background=True)["id"]
-    eventually(lambda: found(house, id)["status"] == "in_progress")
+    stopped = ENDLESS_COUNTER.stopped
+    id = create_response(house, "endless", "go", door, background=True)["id"]
+    wait_until(lambda: get_response(house, id)["status"] == "in_progress")
     time.sleep(0.1)
     begun = time.monotonic()
     answer = call(house, "POST", f"{door}/responses/{id}/cancel")
     assert time.monotonic() - begun < 1
-    ticks = ENDLESS.ticks
-    assert ENDLESS.stopped == stopped + 1
+    ticks = ENDLESS_COUNTER.ticks
+    assert ENDLESS_COUNTER.stopped == stopped + 1
     response = answer.json()
     assert (answer.status_code, response["status"]) == (200, "cancelled")
     assert response["incomplete_details"] == {"reason": "cancelled"}
-    assert said(response).startswith("more more ")
+    assert output_text(response).startswith("more more ")
     assert response["output"][0]["status"] == "incomplete"
     assert response["usage"]["output_tokens"] > 0
     assert response["antiphon:warnings"][0]["code"] == "usage_estimated"
-    assert found(house, id, door) == response
+    assert get_response(house, id, door) == response
     assert call(house, "POST", f"{door}/responses/{id}/cancel").json() == response
     last = replay(house, id, door=door)[-1]
     assert (last["type"], last["response"]) == ("response.incomplete", response)
-    assert ENDLESS.ticks == ticks
+    assert ENDLESS_COUNTER.ticks == ticks
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_cancelling_leaves_a_finished_response_as_it_is(house: str, door: str) -> None:
-    id = made(house, "counter", "1", background=True)["id"]
-    response = finished(house, id, door)
+    id = create_response(house, "counter", "1", background=True)["id"]
+    response = wait_until_ended(house, id, door)
     answer = call(house, "POST", f"{door}/responses/{id}/cancel")
     assert (answer.status_code, answer.json()) == (200, response)
-    assert found(house, id, door) == response
+    assert get_response(house, id, door) == response
 
 
 def test_only_background_responses_can_be_cancelled(house: str) -> None:
-    id = made(house, "demo", "Hi!")["id"]
+    id = create_response(house, "demo", "Hi!")["id"]
     answer = call(house, "POST", f"/v1/responses/{id}/cancel")
-    assert refused(answer) == (400, "not_a_background_response", "response_id")
+    assert error_code(answer) == (400, "not_a_background_response", "response_id")
     answer = call(house, "POST", f"/openai/responses/{id}/cancel")
     assert answer.status_code == 400
     assert answer.json()["detail"] == "Only background responses can be cancelled"
-    assert found(house, id)["status"] == "completed"
+    assert get_response(house, id)["status"] == "completed"
 
 
 # --- input items ------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def texts(page: dict[str, Any]) -> list[str]:
 
 
 def test_the_input_of_a_response_is_listed_latest_first(house: str) -> None:
-    id = made(house, "demo", numbered(3))["id"]
+    id = create_response(house, "demo", numbered(3))["id"]
     page = listed(house, id)
     assert texts(page) == ["message 2", "message 1", "message 0"]
     assert page == {
@@ -282,12 +282,12 @@ def test_the_input_of_a_response_is_listed_latest_first(house: str) -> None:
 
 
 def test_a_string_is_one_user_message(house: str) -> None:
-    page = listed(house, made(house, "demo", "Hi!")["id"])
+    page = listed(house, create_response(house, "demo", "Hi!")["id"])
     assert texts(page) == ["Hi!"]
 
 
 def test_a_page_has_twenty_items_unless_another_number_is_asked_for(house: str) -> None:
-    id = made(house, "demo", numbered(101))["id"]
+    id = create_response(house, "demo", numbered(101))["id"]
     sizes = {limit: len(listed(house, id, limit=limit)["data"]) for limit in (1, 20, 100)}
     assert sizes == {1: 1, 20: 20, 100: 100}
     assert len(listed(house, id)["data"]) == 20
@@ -296,7 +296,7 @@ def test_a_page_has_twenty_items_unless_another_number_is_asked_for(house: str) 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
 def test_pages_tile_the_list_forwards_and_backwards(house: str, order: str, limit: int) -> None:
-    id = made(house, "demo", numbered(7))["id"]
+    id = create_response(house, "demo", numbered(7))["id"]
     whole = listed(house, id, order=order)["data"]
     forwards: list[Any] = []
     query: dict[str, Any] = {"order": order, "limit": limit}
@@ -325,9 +325,9 @@ def test_pages_tile_the_list_forwards_and_backwards(house: str, order: str, limi
     ],
 )
 def test_a_list_that_cannot_be_is_refused(house: str, query: str, param: str) -> None:
-    id = made(house, "demo", "Hi!")["id"]
+    id = create_response(house, "demo", "Hi!")["id"]
     answer = call(house, "GET", f"/v1/responses/{id}/input_items?{query}")
-    assert refused(answer) == (400, "invalid_value", param)
+    assert error_code(answer) == (400, "invalid_value", param)
 
 
 EVERYTHING: list[dict[str, Any]] = [
@@ -361,38 +361,38 @@ EVERYTHING: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("door", DIALECT_DOORS)
 def test_every_field_of_every_item_survives(house: str, door: str) -> None:
-    id = made(house, "mirror", EVERYTHING)["id"]
+    id = create_response(house, "mirror", EVERYTHING)["id"]
     assert listed(house, id, door, order="asc")["data"] == EVERYTHING
 
 
 def test_the_same_items_may_be_sent_again_and_again(house: str) -> None:
-    first = made(house, "demo", EVERYTHING)
-    again = made(house, "mirror", [*EVERYTHING, *first["output"], *numbered(1)])
+    first = create_response(house, "demo", EVERYTHING)
+    again = create_response(house, "mirror", [*EVERYTHING, *first["output"], *numbered(1)])
     expected = [*EVERYTHING, *first["output"]]
     assert listed(house, again["id"], order="asc")["data"][:-1] == expected
 
 
 def test_an_item_can_be_named_instead_of_sent(house: str) -> None:
-    first = made(house, "echo", "remember me")
+    first = create_response(house, "echo", "remember me")
     ids = [listed(house, first["id"])["first_id"], first["output"][0]["id"]]
     references = [{"type": "item_reference", "id": id} for id in ids]
-    answer = made(house, "mirror", [*references, *numbered(1)])
-    assert '"remember me"], ["assistant", "remember me"], ["user", "message 0"]' in said(answer)
+    answer = create_response(house, "mirror", [*references, *numbered(1)])
+    assert '"remember me"], ["assistant", "remember me"], ["user", "message 0"]' in output_text(answer)
 
 
 def test_one_door_reads_what_another_wrote(house: str) -> None:
-    response = made(house, "demo", "Hi!", "/openai", reasoning={"effort": "low"})
+    response = create_response(house, "demo", "Hi!", "/openai", reasoning={"effort": "low"})
     id = response["id"]
-    assert found(house, id, "/openai/v1") == response
-    ours = found(house, id, "/v1")
+    assert get_response(house, id, "/openai/v1") == response
+    ours = get_response(house, id, "/v1")
     assert ours == {name: response[name] for name in response if name != "user"} | {
         "usage": ours["usage"]
     }
 
 
 def test_a_wrong_method_is_refused_with_those_that_are_right(house: str) -> None:
-    answer: httpx.Response = call(house, "PATCH", f"/v1/responses/{UNKNOWN}")
+    answer: httpx.Response = call(house, "PATCH", f"/v1/responses/{UNKNOWN_ID}")
     assert answer.status_code == 405
     assert set(answer.headers["allow"].split(", ")) >= {"GET", "DELETE"}

@@ -18,8 +18,8 @@ from antiphon.agents.turn import Turn
 from antiphon.core.errors import UpstreamError
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, WAIT, ask, client, events_of, eventually, hear, types
-from tests.serving import serving
+from tests.asking import DOORS, WAIT, post_response, http_client, parse_stream, wait_until, stream_events, event_types
+from tests.serving import run_server
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def received(connection: socket.socket, until: bytes) -> bytes:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_stream_is_framed_to_the_letter(server: str, door: str) -> None:
-    answer = ask(server, door, stream=True, input="Two\nlines\r\nand ünïcode")
+    answer = post_response(server, door, stream=True, input="Two\nlines\r\nand ünïcode")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert answer.headers["cache-control"] == "no-cache, no-transform"
@@ -72,8 +72,8 @@ def test_a_stream_is_framed_to_the_letter(server: str, door: str) -> None:
 def test_events_come_in_the_order_of_the_specification_numbered_from_zero(
     server: str, door: str
 ) -> None:
-    events = hear(server, door, input="Hi!")
-    assert types(events) == [
+    events = stream_events(server, door, input="Hi!")
+    assert event_types(events) == [
         "response.created",
         "response.in_progress",
         "response.output_item.added",
@@ -89,7 +89,7 @@ def test_events_come_in_the_order_of_the_specification_numbered_from_zero(
 
 @pytest.mark.parametrize("door", DOORS)
 def test_every_event_of_a_text_has_its_shape(server: str, door: str) -> None:
-    created, progress, added, opened, *deltas, done, closed, whole, completed = hear(server, door)
+    created, progress, added, opened, *deltas, done, closed, whole, completed = stream_events(server, door)
     begun = created["response"]
     assert begun == progress["response"]
     assert (begun["object"], begun["status"], begun["model"], begun["output"]) == (
@@ -145,7 +145,7 @@ def _unnumbered(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_cut_answer_ends_with_incomplete(server: str) -> None:
-    events = hear(server, input="A story!", max_output_tokens=16)
+    events = stream_events(server, input="A story!", max_output_tokens=16)
     done, last = events[-2:]
     assert (done["type"], done["item"]["status"]) == ("response.output_item.done", "incomplete")
     assert last["type"] == "response.incomplete"
@@ -181,7 +181,7 @@ async def test_an_event_is_never_split_between_two_writes() -> None:
     assert all(one.endswith(b"\n\n") for one in writes)
     assert all(one.startswith(b"event: ") for one in writes[:-1])
     assert writes[-1] == b"data: [DONE]\n\n"
-    assert len(events_of(b"".join(writes).decode())) > 60
+    assert len(parse_stream(b"".join(writes).decode())) > 60
 
 
 # --- pace -------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_delta_leaves_as_soon_as_it_is_made() -> None:
         yield "second"
 
     asked = {"model": "patient", "input": "Hi!", "stream": True}
-    with serving(Settings(agents=[patient])) as address, visiting(address, asked) as connection:
+    with run_server(Settings(agents=[patient])) as address, visiting(address, asked) as connection:
         assert b'"delta":"second"' not in received(connection, b'"delta":"first"')
         released.set()
         received(connection, b"data: [DONE]\n\n")
@@ -214,7 +214,7 @@ def test_everything_that_was_made_leaves_before_a_model_goes_on_thinking() -> No
         assert released.wait(WAIT)
 
     asked = {"model": "plain", "input": "Hi!", "stream": True}
-    with serving(Settings(agents=[plain])) as address, visiting(address, asked) as connection:
+    with run_server(Settings(agents=[plain])) as address, visiting(address, asked) as connection:
         received(connection, b'"delta":"second"')
         released.set()
         received(connection, b"data: [DONE]\n\n")
@@ -231,21 +231,21 @@ async def quiet(turn: Turn) -> AsyncIterator[str]:
 
 def test_silence_is_filled_with_comments() -> None:
     settings = Settings(agents=[quiet], commit_seconds=0.05, heartbeat_seconds=0.05)
-    with serving(settings) as address:
-        text = ask(address, model="quiet", stream=True).text
+    with run_server(settings) as address:
+        text = post_response(address, model="quiet", stream=True).text
     frames = text.split("\n\n")
     assert frames.count(": keep-alive") >= 3
     assert frames[2] == ": keep-alive"
-    assert events_of(text)[-1]["response"]["status"] == "completed"
+    assert parse_stream(text)[-1]["response"]["status"] == "completed"
 
 
 def test_a_lively_stream_has_no_comments(server: str) -> None:
-    assert ": keep-alive" not in ask(server, stream=True).text
+    assert ": keep-alive" not in post_response(server, stream=True).text
 
 
 def test_a_stream_is_promised_when_its_model_says_nothing_for_a_while() -> None:
     settings = Settings(agents=[quiet], commit_seconds=0.05)
-    with serving(settings) as address:
+    with run_server(settings) as address:
         asked = {"model": "quiet", "input": "fail", "stream": True}
         with visiting(address, asked) as connection:
             early = received(connection, b"event: response.in_progress")
@@ -255,14 +255,14 @@ def test_a_stream_is_promised_when_its_model_says_nothing_for_a_while() -> None:
             ("/v1", ["error", "response.failed"]),
             ("/openai", ["response.in_progress", "response.failed"]),
         ):
-            events = hear(address, door, model="quiet", input="fail")
-            assert types(events)[-2:] == ending
+            events = stream_events(address, door, model="quiet", input="fail")
+            assert event_types(events)[-2:] == ending
             assert events[-1]["response"]["error"]["message"] == "Too late."
 
 
 def test_a_model_that_speaks_in_time_keeps_its_status() -> None:
-    with serving(Settings(agents=[quiet], commit_seconds=15)) as address:
-        answer = ask(address, model="quiet", input="fail", stream=True)
+    with run_server(Settings(agents=[quiet], commit_seconds=15)) as address:
+        answer = post_response(address, model="quiet", input="fail", stream=True)
     assert (answer.status_code, answer.json()["error"]["message"]) == (429, "Too late.")
 
 
@@ -281,16 +281,16 @@ def test_a_model_waits_for_a_slow_reader_while_others_are_served() -> None:
 
     asked = {"model": "endless", "input": "Hi!", "stream": True}
     settings = Settings(agents=[endless], outlet_bytes=64 * 1024)
-    with serving(settings) as address:
+    with run_server(settings) as address:
         with visiting(address, asked, buffer=4096) as connection:
             received(connection, b'"delta":"xxx')
             paused = _standstill(lambda: made)
             assert paused < 5000
-            assert ask(address, input="Hi!").status_code == 200
+            assert post_response(address, input="Hi!").status_code == 200
             assert made == paused
-            eventually(lambda: bool(connection.recv(65536)) and made > paused)
+            wait_until(lambda: bool(connection.recv(65536)) and made > paused)
         gone = _standstill(lambda: made)
-        assert ask(address, input="Hi!").status_code == 200
+        assert post_response(address, input="Hi!").status_code == 200
         assert made == gone
 
 
@@ -313,11 +313,11 @@ def test_a_model_that_never_waits_does_not_hold_up_the_others() -> None:
         while not answered.is_set():
             yield "more "
 
-    with serving(Settings(agents=[greedy])) as address, ThreadPoolExecutor() as pool:
-        streamed = pool.submit(ask, address, model="greedy", stream=True)
-        whole = pool.submit(ask, address, model="greedy")
+    with run_server(Settings(agents=[greedy])) as address, ThreadPoolExecutor() as pool:
+        streamed = pool.submit(post_response, address, model="greedy", stream=True)
+        whole = pool.submit(post_response, address, model="greedy")
         time.sleep(0.1)
-        assert ask(address).status_code == 200
+        assert post_response(address).status_code == 200
         answered.set()
         assert streamed.result(WAIT).status_code == 200
         assert whole.result(WAIT).status_code == 200
@@ -334,9 +334,9 @@ def test_fifty_streams_at_once_do_not_mix() -> None:
 
     def heard(address: str, name: str) -> list[dict[str, Any]]:
         together.wait(WAIT)
-        return hear(address, model="numbered", input=name)
+        return stream_events(address, model="numbered", input=name)
 
-    with serving(Settings(agents=[numbered])) as address, ThreadPoolExecutor(50) as pool:
+    with run_server(Settings(agents=[numbered])) as address, ThreadPoolExecutor(50) as pool:
         names = [f"caller-{number}" for number in range(50)]
         streams = list(pool.map(heard, [address] * 50, names))
     for name, events in zip(names, streams, strict=True):
@@ -347,7 +347,7 @@ def test_fifty_streams_at_once_do_not_mix() -> None:
 
 
 def test_one_connection_carries_many_answers(server: str) -> None:
-    with client(server) as http:
+    with http_client(server) as http:
         body = {"model": "demo", "input": "Hi!"}
         for stream in (False, True, True, False):
             answer = http.post("/v1/responses", json=body | {"stream": stream})

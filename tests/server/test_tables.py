@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.server.config import ConfigError, read
-from antiphon.server.tables import provider_fields
+from antiphon.server.config import ConfigError, parse_config
+from antiphon.server.tables import parse_provider_table
 
 TABLE = "[providers.local]\n"
 OPENAI = TABLE + 'adapter = "openai"\n'
@@ -317,13 +317,13 @@ MISTAKES: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
 def test_a_mistake_names_the_file_the_key_and_the_fix(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read(text, {}, source=Path("some/antiphon.toml"))
+        parse_config(text, {}, source=Path("some/antiphon.toml"))
     assert str(caught.value) == f"some/antiphon.toml: {message}"
 
 
 @pytest.mark.parametrize("name", ["KEY", "_k2", "AZURE_OPENAI_API_KEY_2", "MYCOMPANYOPENAIAPIKEY"])
 def test_a_variable_may_have_any_name_that_looks_like_one(name: str) -> None:
-    config = read(OPENAI + f'api_key_env = "{name}"', {name: "k"})
+    config = parse_config(OPENAI + f'api_key_env = "{name}"', {name: "k"})
     assert config.keys == {"local": "k"}
 
 
@@ -332,7 +332,7 @@ def test_a_hook_that_cannot_be_imported_is_named(
 ) -> None:
     monkeypatch.setattr("sys.path", list(sys.path))
     with pytest.raises(ConfigError) as caught:
-        read(OPENAI + 'transform_request = "not_there:f"', {}, source=tmp_path / "a.toml")
+        parse_config(OPENAI + 'transform_request = "not_there:f"', {}, source=tmp_path / "a.toml")
     assert str(caught.value) == (
         f"{tmp_path}/a.toml: providers.local.transform_request: 'not_there' cannot be imported: "
         f"No module named 'not_there'. Modules are looked for in {tmp_path} too."
@@ -354,7 +354,7 @@ def test_a_hook_whose_module_breaks_is_named(
     monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / "broken_hook.py").write_text(module)
     with pytest.raises(ConfigError) as caught:
-        read(OPENAI + 'transform_request = "broken_hook:f"', {}, source=tmp_path / "a.toml")
+        parse_config(OPENAI + 'transform_request = "broken_hook:f"', {}, source=tmp_path / "a.toml")
     assert str(caught.value) == (
         f"{tmp_path}/a.toml: providers.local.transform_request: 'broken_hook' cannot be imported: "
         f"{reason}. Mend it."
@@ -366,4 +366,4 @@ def test_a_hook_whose_module_breaks_is_named(
 )
 def test_names_that_people_think_of_are_taken(name: str) -> None:
     table = {"adapter": "openai", "api_key_env": name}
-    assert provider_fields("local", table, Path())["api_key_env"] == name
+    assert parse_provider_table("local", table, Path())["api_key_env"] == name

@@ -9,8 +9,8 @@ import pytest
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, ask, client
-from tests.serving import serving
+from tests.asking import DOORS, post_response, http_client
+from tests.serving import run_server
 
 
 @agent("uncounted")
@@ -21,7 +21,7 @@ async def uncounted(turn: Turn) -> AsyncIterator[str]:
 
 def count(address: str, door: str = "/v1", **body: object) -> httpx.Response:
     """Ask for a count; of `demo`, unless the body says otherwise."""
-    with client(address) as http:
+    with http_client(address) as http:
         return http.post(f"{door}/responses/input_tokens", json={"model": "demo", **body})
 
 
@@ -39,20 +39,20 @@ BODIES: dict[str, dict[str, Any]] = {
 def test_a_count_is_what_a_response_will_have_read(
     server: str, door: str, body: dict[str, Any]
 ) -> None:
-    read = ask(server, door, **(body | {"stream": False})).json()["usage"]["input_tokens"]
+    read = post_response(server, door, **(body | {"stream": False})).json()["usage"]["input_tokens"]
     answer = count(server, door, **body)
     assert answer.status_code == 200
     assert answer.json() == {"object": "response.input_tokens", "input_tokens": read}
 
 
 def test_what_came_before_is_counted(server: str) -> None:
-    first = ask(server, model="echo", input="one two three").json()
+    first = post_response(server, model="echo", input="one two three").json()
     answer = count(server, input="four", previous_response_id=first["id"])
     assert answer.json()["input_tokens"] == 7
 
 
 def test_an_estimate_is_marked_as_one() -> None:
-    with serving(Settings(agents=[uncounted])) as address:
+    with run_server(Settings(agents=[uncounted])) as address:
         assert count(address, model="uncounted", input="Hello!").json() == {
             "object": "response.input_tokens",
             "input_tokens": 6,

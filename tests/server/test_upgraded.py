@@ -15,14 +15,14 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from antiphon.cli.serve import config
+from antiphon.cli.serve import uvicorn_config
 from antiphon.server.app import create_app
-from antiphon.server.protocol import Limits, hardened
+from antiphon.server.protocol import ConnectionLimits, http_protocol
 from antiphon.server.settings import Settings
-from antiphon.server.upgraded import hardened_socket
-from tests.asking import WAIT, eventually
-from tests.serving import command
-from tests.talking import talking, text_of
+from antiphon.server.upgraded import websocket_protocol
+from tests.asking import WAIT, wait_until
+from tests.serving import run_command
+from tests.talking import ws_client, response_text
 
 SHORT = 0.25
 HANDSHAKE = (
@@ -37,13 +37,13 @@ class House:
     def __init__(self, size: int, **options: Any) -> None:
         self.size = size
         self.left = threading.Event()
-        limits = Limits(write_stall_seconds=SHORT)
+        limits = ConnectionLimits(write_stall_seconds=SHORT)
         self.server = uvicorn.Server(
             uvicorn.Config(
                 self.app,
                 interface="asgi3",
-                http=hardened(limits),
-                ws=hardened_socket(limits, SHORT),
+                http=http_protocol(limits),
+                ws=websocket_protocol(limits, SHORT),
                 lifespan="off",
                 log_config=None,
                 log_level="critical",
@@ -97,7 +97,7 @@ def running(size: int, **options: Any) -> Iterator[House]:
     thread = threading.Thread(target=house.server.run)
     thread.start()
     try:
-        eventually(lambda: house.server.started)
+        wait_until(lambda: house.server.started)
         yield house
     finally:
         house.server.should_exit = True
@@ -115,7 +115,7 @@ def end_of(client: Connection) -> int | None:
 def test_a_client_that_does_not_read_is_cut_off() -> None:
     with running(size=100_000) as house, house.visit():
         assert house.left.wait(WAIT)
-        eventually(house.is_empty)
+        wait_until(house.is_empty)
 
 
 def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
@@ -131,7 +131,7 @@ def test_a_client_that_answers_no_ping_is_cut_off(size: int) -> None:
     lively = {"ws_ping_interval": 0.1, "ws_ping_timeout": 0.1}
     with running(size, **lively) as house, house.visit():
         assert house.left.wait(WAIT)
-        eventually(house.is_empty)
+        wait_until(house.is_empty)
 
 
 def test_a_client_that_answers_pings_may_be_silent() -> None:
@@ -152,14 +152,14 @@ def test_a_stopping_server_lets_the_app_speak_on_for_a_while() -> None:
 
 
 def test_a_server_that_is_told_to_stop_ends_its_turns_first() -> None:
-    with command("--drain-seconds", "10") as (address, process), talking(address) as talk:
+    with run_command("--drain-seconds", "10") as (address, process), ws_client(address) as talk:
         talk.create(input="SLOW")
-        while talk.hear()["type"] != "response.output_text.delta":
+        while talk.receive()["type"] != "response.output_text.delta":
             pass
         process.send_signal(signal.SIGTERM)
-        last = talk.rest()[-1]
+        last = talk.receive_turn()[-1]
         assert last["type"] == "response.completed"
-        assert len(text_of(last["response"]).split()) >= 30
+        assert len(response_text(last["response"]).split()) >= 30
         assert end_of(talk.socket) == 1001
         process.wait(5)
 
@@ -171,7 +171,7 @@ def test_a_frame_that_is_too_large_closes_the_connection() -> None:
 
 
 def test_frames_and_bodies_have_the_same_limit() -> None:
-    chosen = config(create_app(), "127.0.0.1", 0, Settings(body_limit=1000))
+    chosen = uvicorn_config(create_app(), "127.0.0.1", 0, Settings(body_limit=1000))
     assert chosen.ws_max_size == 1000
     assert (chosen.ws_ping_interval, chosen.ws_ping_timeout) == (20, 20)
     assert chosen.ws_per_message_deflate is False

@@ -14,14 +14,14 @@ from typing import Any, cast
 
 import uvicorn
 
-from antiphon.server.protocol import Limits, hardened
+from antiphon.server.protocol import ConnectionLimits, http_protocol
 
 WAIT = 5.0  # for a client; the servers under test give up after SHORT
 SHORT = 0.25
 LONGER = 2 * SHORT
 
 
-class App:
+class PeculiarApp:
     """An ASGI app which answers with the length of the body, after its path's peculiarity."""
 
     def __init__(self) -> None:
@@ -86,15 +86,15 @@ async def answer(send: Any, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class House:
+class RawServer:
     """A running server, and what its app has seen."""
 
-    def __init__(self, limits: Limits, loop: Any) -> None:
-        self.app = App()
+    def __init__(self, limits: ConnectionLimits, loop: Any) -> None:
+        self.app = PeculiarApp()
         self.server = uvicorn.Server(
             uvicorn.Config(
                 self.app,
-                http=hardened(limits),
+                http=http_protocol(limits),
                 ws="websockets-sansio",
                 loop=loop,
                 lifespan="off",
@@ -113,32 +113,32 @@ class House:
         return not self.server.server_state.connections
 
     @contextmanager
-    def visit(self, *pieces: bytes, buffer: int = 0) -> Iterator[socket.socket]:
+    def connect(self, *pieces: bytes, buffer: int = 0) -> Iterator[socket.socket]:
         """Open a connection and send the pieces."""
         with socket.socket() as client:
             client.settimeout(WAIT)
             if buffer:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
             client.connect(("127.0.0.1", self.port))
-            tell(client, *pieces)
+            send_all(client, *pieces)
             yield client
 
-    def ask(self, *pieces: bytes, pause: float = 0) -> list[tuple[int, bytes]]:
+    def exchange(self, *pieces: bytes, pause: float = 0) -> list[tuple[int, bytes]]:
         """Return every answer that comes until the server closes the connection."""
-        with self.visit() as client:
-            tell(client, *pieces, pause=pause)
-            return answers(hear(client))
+        with self.connect() as client:
+            send_all(client, *pieces, pause=pause)
+            return parse_answers(receive_all(client))
 
 
-def tell(client: socket.socket, *pieces: bytes, pause: float = 0) -> None:
+def send_all(client: socket.socket, *chunks: bytes, pause: float = 0) -> None:
     """Send, even to a server that has hung up already."""
     with suppress(BrokenPipeError, ConnectionResetError):
-        for piece in pieces:
+        for piece in chunks:
             client.sendall(piece)
             time.sleep(pause)
 
 
-def hear(client: socket.socket, until: bytes | None = None) -> bytes:
+def receive_all(client: socket.socket, until: bytes | None = None) -> bytes:
     """Read until the connection closes, or until these bytes have come."""
     heard = b""
     with suppress(ConnectionResetError):
@@ -150,19 +150,19 @@ def hear(client: socket.socket, until: bytes | None = None) -> bytes:
     return heard
 
 
-class Recorded(io.BytesIO):
+class RecordedSocket(io.BytesIO):
     """Bytes that pass for a socket; `HTTPResponse` closes it after each answer, in vain."""
 
-    def makefile(self, mode: str) -> "Recorded":
+    def makefile(self, mode: str) -> "RecordedSocket":
         return self
 
     def close(self) -> None:
         pass
 
 
-def answers(raw: bytes) -> list[tuple[int, bytes]]:
+def parse_answers(raw: bytes) -> list[tuple[int, bytes]]:
     """Read all answers; a refusal, which must be the last, is reduced to its code."""
-    recorded, found = Recorded(raw), list[tuple[int, bytes]]()
+    recorded, found = RecordedSocket(raw), list[tuple[int, bytes]]()
     while recorded.tell() < len(raw):
         response = HTTPResponse(cast("socket.socket", recorded))
         response.begin()
@@ -189,8 +189,8 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 @contextmanager
-def running(limits: Limits, loop: str = "uvloop") -> Iterator[House]:
-    house = House(limits, loop)
+def run_server(limits: ConnectionLimits, loop: str = "uvloop") -> Iterator[RawServer]:
+    house = RawServer(limits, loop)
     thread = threading.Thread(target=house.server.run)
     thread.start()
     try:

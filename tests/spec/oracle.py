@@ -37,7 +37,7 @@ def check_item(item: object) -> None:
     _check(ITEM, "ItemField", item)
 
 
-def check_compact(resource: object) -> None:
+def check_compact_resource(resource: object) -> None:
     """Refuse a compacted conversation that is not the specification's."""
     _check(models.CompactResource, "CompactResource", resource)
 
@@ -53,7 +53,7 @@ def check_event(event: object) -> None:
     _check(kind, kind.__name__, event)
 
 
-def check_envelope(message: object) -> None:
+def check_error_body(message: object) -> None:
     """Refuse a WebSocket's error message that is not the specification's; its param may be null."""
     fields = cast("dict[str, Any]", message)
     error = {name: fields["error"][name] for name in fields["error"] if name != "param"}
@@ -69,13 +69,13 @@ def _check(kind: object, name: str, value: object) -> None:
     value = _without_extensions(value)
     text = json.dumps(value)
     try:
-        read = _adapter(kind).validate_json(text, strict=True)
+        read = _type_adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         raise AssertionError(f"{name}: {error}\n{text}") from None
-    nulls = _nulls(read, name)
+    nulls = _find_nulls(read, name)
     assert not nulls, f"null where the field should be left out: {', '.join(nulls)}\n{text}"
     if SCHEMA.exists():
-        problems = [_told(error) for error in validator(name).iter_errors(cast("Any", value))]
+        problems = [_describe_error(error) for error in schema_validator(name).iter_errors(cast("Any", value))]
         assert not problems, f"{name}: {'; '.join(problems)}\n{text}"
 
 
@@ -91,11 +91,11 @@ def _without_extensions(value: object) -> object:
     return value
 
 
-def _nulls(value: object, path: str) -> list[str]:
+def _find_nulls(value: object, path: str) -> list[str]:
     """Return the paths of optional fields that were written as null."""
     if isinstance(value, list):
         entries = enumerate(cast("list[object]", value))
-        return [null for index, entry in entries for null in _nulls(entry, f"{path}[{index}]")]
+        return [null for index, entry in entries for null in _find_nulls(entry, f"{path}[{index}]")]
     if not isinstance(value, BaseModel):
         return []
     found: list[str] = []
@@ -103,16 +103,16 @@ def _nulls(value: object, path: str) -> list[str]:
         member = getattr(value, name)
         if member is None and name in value.model_fields_set and not field.is_required():
             found.append(f"{path}.{name}")
-        found += _nulls(member, f"{path}.{name}")
+        found += _find_nulls(member, f"{path}.{name}")
     return found
 
 
-def _told(error: Any) -> str:
+def _describe_error(error: Any) -> str:
     return f"{error.json_path}: {error.message}"
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[object]:
+def _type_adapter(kind: Any) -> TypeAdapter[object]:
     return TypeAdapter(kind)
 
 
@@ -124,12 +124,12 @@ def _event_models() -> dict[str, type[BaseModel]]:
 
 
 @cache
-def _document() -> dict[str, Any]:
+def _openapi_document() -> dict[str, Any]:
     return json.loads(SCHEMA.read_bytes())
 
 
 @cache
-def validator(name: str) -> Draft202012Validator:
+def schema_validator(name: str) -> Draft202012Validator:
     """Return the OpenAPI file's own reader of one of its schemas."""
-    reference = {"$ref": f"#/components/schemas/{name}", "components": _document()["components"]}
+    reference = {"$ref": f"#/components/schemas/{name}", "components": _openapi_document()["components"]}
     return Draft202012Validator(reference)

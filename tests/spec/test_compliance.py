@@ -21,10 +21,10 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.events import decode_event
-from antiphon.core.judge import judge
+from antiphon.core.judge import find_violations
 from antiphon.server.settings import Settings
-from tests.asking import client, events_of
-from tests.serving import serving
+from tests.asking import http_client, parse_stream
+from tests.serving import run_server
 from tests.spec.oracle import check_event, check_response
 
 pytestmark = pytest.mark.compliance
@@ -64,7 +64,7 @@ WEATHER: Json = {
         }
     ],
 }
-HOSTED = [{"type": "function", "name": "read_clock"}, {"type": "web_search"}]
+TOOLS_OF_OTHERS = [{"type": "function", "name": "read_clock"}, {"type": "web_search"}]
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 CASES: dict[str, Json] = {
     "basic-response": {"input": [message("user", "Say hello in exactly 3 words.")]},
@@ -105,13 +105,13 @@ CASES: dict[str, Json] = {
 def post(server: str, body: Json) -> httpx.Response:
     """Send a request as the suite does: always with `stream`, and with a bearer key."""
     key = {"Authorization": "Bearer none"}
-    with client(server) as http:
+    with http_client(server) as http:
         return http.post(
             "/v1/responses", json={"model": "demo", "stream": False} | body, headers=key
         )
 
 
-def whole(response: httpx.Response) -> Json:
+def read_response(response: httpx.Response) -> Json:
     """Check a whole answer, and return it."""
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/json"
@@ -120,17 +120,17 @@ def whole(response: httpx.Response) -> Json:
     return answer
 
 
-def streamed(response: httpx.Response) -> list[Json]:
+def read_events(response: httpx.Response) -> list[Json]:
     """Check a streamed answer, and return its events."""
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     # "The terminal event MUST be the literal string [DONE]." The suite reads no CRLF, and loses
     # an event whose blank line is missing.
     assert "\r" not in response.text
-    events = events_of(response.text)
+    events = parse_stream(response.text)
     for event in events:
         check_event(event)
-    assert judge(map(decode_event, events)) == []
+    assert find_violations(map(decode_event, events)) == []
     return events
 
 
@@ -143,12 +143,12 @@ def check(case: str, answer: Json) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_answered_whole(server: str, case: str) -> None:
-    check(case, whole(post(server, CASES[case] | {"stream": False})))
+    check(case, read_response(post(server, CASES[case] | {"stream": False})))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_streamed(server: str, case: str) -> None:
-    events = streamed(post(server, CASES[case] | {"stream": True}))
+    events = read_events(post(server, CASES[case] | {"stream": True}))
     assert events[-1]["type"] == "response.completed"
     check_response(events[-1]["response"])
     check(case, events[-1]["response"])
@@ -159,13 +159,13 @@ def test_all_cases_at_once(server: str) -> None:
         answers = list(pool.map(lambda case: post(server, case), 2 * [*CASES.values()]))
     for case, answer in zip(2 * [*CASES], answers, strict=True):
         if CASES[case].get("stream"):
-            check(case, streamed(answer)[-1]["response"])
+            check(case, read_events(answer)[-1]["response"])
         else:
-            check(case, whole(answer))
+            check(case, read_response(answer))
 
 
 def test_a_streamed_call_opens_fills_and_closes(server: str) -> None:
-    events = streamed(post(server, CASES["tool-calling-streaming"]))
+    events = read_events(post(server, CASES["tool-calling-streaming"]))
     deltas = sum(event["type"] == "response.function_call_arguments.delta" for event in events)
     assert deltas > 0
     assert [event["type"] for event in events] == [
@@ -182,7 +182,7 @@ def test_a_streamed_call_opens_fills_and_closes(server: str) -> None:
     assert set(json.loads(events[-2]["item"]["arguments"])) == {"location"}
 
 
-BEYOND: dict[str, Json] = {
+EXTRA_CASES: dict[str, Json] = {
     "reasoning": {
         "reasoning": {"effort": "high", "summary": "auto"},
         "include": ["reasoning.encrypted_content"],
@@ -190,34 +190,34 @@ BEYOND: dict[str, Json] = {
     "logprobs": {"include": ["message.output_text.logprobs"], "top_logprobs": 1},
     "refusal": {"input": "REFUSE"},
     "budget": {"input": "Tell a story.", "max_output_tokens": 16},
-    "parallel calls": {"input": "USE_TOOLS", "tools": [*WEATHER["tools"], *HOSTED]},
+    "parallel calls": {"input": "USE_TOOLS", "tools": [*WEATHER["tools"], *TOOLS_OF_OTHERS]},
     "structured output": {
         "text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}
     },
 }
 
 
-@pytest.mark.parametrize("body", BEYOND.values(), ids=BEYOND)
+@pytest.mark.parametrize("body", EXTRA_CASES.values(), ids=EXTRA_CASES)
 def test_what_the_suite_does_not_ask_for(server: str, body: Json) -> None:
     body = {"input": "Hello!"} | body
-    answer = whole(post(server, body))
-    last = streamed(post(server, body | {"stream": True}))[-1]["response"]
+    answer = read_response(post(server, body))
+    last = read_events(post(server, body | {"stream": True}))[-1]["response"]
     check_response(last)
-    assert timeless(answer) == timeless(last)
+    assert drop_volatile(answer) == drop_volatile(last)
 
 
-def timeless(value: object) -> object:
+def drop_volatile(value: object) -> object:
     """Return a value without its ids, times and seals, which differ from answer to answer."""
     if isinstance(value, list):
-        return [timeless(entry) for entry in value]
+        return [drop_volatile(entry) for entry in value]
     if isinstance(value, dict):
         changing = {"id", "call_id", "created_at", "completed_at", "encrypted_content"}
-        return {name: timeless(value[name]) for name in value if name not in changing}
+        return {name: drop_volatile(value[name]) for name in value if name not in changing}
     return value
 
 
 @agent("phased")
-async def phased(turn: Turn) -> AsyncIterator[parts.Part]:
+async def two_phases(turn: Turn) -> AsyncIterator[parts.Part]:
     """Thinks aloud before it answers."""
     yield parts.Text("Let me look.", key=0, phase="commentary")
     yield parts.Text(turn.text, key=1, phase="final_answer")
@@ -225,16 +225,16 @@ async def phased(turn: Turn) -> AsyncIterator[parts.Part]:
 
 def test_response_output_phase_schema() -> None:
     body = {"model": "phased", "input": "Four."}
-    with serving(Settings(agents=[phased])) as address:
-        answer = whole(post(address, body))
-        events = streamed(post(address, body | {"stream": True}))
+    with run_server(Settings(agents=[two_phases])) as address:
+        answer = read_response(post(address, body))
+        events = read_events(post(address, body | {"stream": True}))
     for response in (answer, events[-1]["response"]):
         phases = [(item["phase"], item["content"][0]["text"]) for item in response["output"]]
         assert phases == [("commentary", "Let me look."), ("final_answer", "Four.")]
 
 
 def test_a_broken_stream_is_still_the_specifications(server: str) -> None:
-    *_, error, failed = streamed(post(server, {"input": "FAIL", "stream": True}))
+    *_, error, failed = read_events(post(server, {"input": "FAIL", "stream": True}))
     assert (error["type"], failed["type"]) == ("error", "response.failed")
     check_response(failed["response"])
 

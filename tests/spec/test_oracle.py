@@ -7,52 +7,52 @@ import pytest
 from antiphon.core.content import LogProb
 from antiphon.core.parts import Call, Reasoning, Text
 from antiphon.core.request import JsonSchemaFormat, TextConfig
-from antiphon.core.response import CompactResource, Usage
-from tests.core.making import NOW, begun, ended, jsoned, message, stream
+from antiphon.core.response import CompactResource, ResponseUsage
+from tests.core.making import NOW, make_response, make_final_response, to_json, make_message, synthesize
 from tests.spec.oracle import (
     SCHEMA,
-    check_compact,
+    check_compact_resource,
     check_event,
     check_item,
     check_response,
-    validator,
+    schema_validator,
 )
 
-CHANCE = LogProb(token="a", logprob=-0.5, bytes=[97], top_logprobs=[])
+LOGPROB = LogProb(token="a", logprob=-0.5, bytes=[97], top_logprobs=[])
 EVENTS = [
-    cast("dict[str, Any]", jsoned(event))
-    for event in stream(
+    cast("dict[str, Any]", to_json(event))
+    for event in synthesize(
         Reasoning("Hmm", summary="So", encrypted_content="s"),
-        Text("Hi", logprobs=[CHANCE], phase="final_answer"),
+        Text("Hi", logprobs=[LOGPROB], phase="final_answer"),
         Call(0, "f"),
     )
 ]
-SCHEMATIC = TextConfig(format=JsonSchemaFormat(schema={"type": "object"}))
+SCHEMA_FORMAT = TextConfig(format=JsonSchemaFormat(schema={"type": "object"}))
 
 
-def event(type: str) -> dict[str, Any]:
+def make_event(type: str) -> dict[str, Any]:
     """Return a fresh copy of the first event of a type."""
     return json.loads(json.dumps(next(event for event in EVENTS if event["type"] == type)))
 
 
-def response() -> dict[str, Any]:
+def make_response_json() -> dict[str, Any]:
     """Return a fresh copy of a legal response."""
-    return event("response.completed")["response"]
+    return make_event("response.completed")["response"]
 
 
 def test_what_is_right_passes():
     for right in EVENTS:
         check_event(right)
-    check_response(response())
-    for item in response()["output"]:
+    check_response(make_response_json())
+    for item in make_response_json()["output"]:
         check_item(item)
     compact = CompactResource(
-        id="c", output=[message("m", "Hi")], created_at=NOW, usage=Usage.of(1, 2)
+        id="c", output=[make_message("m", "Hi")], created_at=NOW, usage=ResponseUsage.of(1, 2)
     )
-    check_compact(jsoned(compact))
+    check_compact_resource(to_json(compact))
 
 
-def put(path: str, value: object) -> Callable[[dict[str, Any]], None]:
+def set_field(path: str, value: object) -> Callable[[dict[str, Any]], None]:
     """Return a change that puts a value at a path."""
     *place, name = path.split(".")
 
@@ -64,7 +64,7 @@ def put(path: str, value: object) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def drop(name: str) -> Callable[[dict[str, Any]], None]:
+def remove_field(name: str) -> Callable[[dict[str, Any]], None]:
     """Return a change that takes a field away."""
     return lambda target: target.pop(name)
 
@@ -72,31 +72,31 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("type", "change", "complaint"),
     [
-        ("response.output_text.delta", put("logprobs", None), "logprobs"),
-        ("response.output_text.delta", put("obfuscation", None), "obfuscation"),
-        ("response.output_text.delta", drop("content_index"), "content_index"),
-        ("response.output_text.delta", drop("sequence_number"), "sequence_number"),
-        ("response.output_text.delta", put("sequence_number", 4.0), "sequence_number"),
+        ("response.output_text.delta", set_field("logprobs", None), "logprobs"),
+        ("response.output_text.delta", set_field("obfuscation", None), "obfuscation"),
+        ("response.output_text.delta", remove_field("content_index"), "content_index"),
+        ("response.output_text.delta", remove_field("sequence_number"), "sequence_number"),
+        ("response.output_text.delta", set_field("sequence_number", 4.0), "sequence_number"),
         (
             "response.reasoning.delta",
-            put("type", "response.reasoning_text.delta"),
+            set_field("type", "response.reasoning_text.delta"),
             "reasoning_text",
         ),
-        ("response.content_part.done", put("part.type", "thought"), "part"),
-        ("response.content_part.done", put("part.text", None), "part"),
-        ("response.output_item.added", put("item", {"type": "message"}), "item"),
-        ("response.output_item.done", put("item.encrypted_content", None), "encrypted_content"),
-        ("response.output_item.done", put("item.content", None), "content"),
-        ("response.completed", put("response.text.verbosity", None), "verbosity"),
-        ("response.completed", put("response.output.1.phase", None), "phase"),
-        ("response.completed", put("response.output.1.status", "done"), "status"),
-        ("response.completed", put("response.output.2.arguments", {}), "arguments"),
+        ("response.content_part.done", set_field("part.type", "thought"), "part"),
+        ("response.content_part.done", set_field("part.text", None), "part"),
+        ("response.output_item.added", set_field("item", {"type": "message"}), "item"),
+        ("response.output_item.done", set_field("item.encrypted_content", None), "encrypted_content"),
+        ("response.output_item.done", set_field("item.content", None), "content"),
+        ("response.completed", set_field("response.text.verbosity", None), "verbosity"),
+        ("response.completed", set_field("response.output.1.phase", None), "phase"),
+        ("response.completed", set_field("response.output.1.status", "done"), "status"),
+        ("response.completed", set_field("response.output.2.arguments", {}), "arguments"),
     ],
 )
 def test_what_is_wrong_in_an_event_is_caught(
     type: str, change: Callable[[dict[str, Any]], None], complaint: str
 ):
-    wrong = event(type)
+    wrong = make_event(type)
     change(wrong)
     with pytest.raises(AssertionError, match=complaint):
         check_event(wrong)
@@ -105,18 +105,18 @@ def test_what_is_wrong_in_an_event_is_caught(
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (drop("usage"), "usage"),
-        (drop("metadata"), "metadata"),
-        (put("created_at", 1.5), "created_at"),
-        (put("created_at", float(NOW)), "created_at"),
-        (put("usage", {"input_tokens": 1}), "usage"),
-        (put("tool_choice", "sometimes"), "tool_choice"),
+        (remove_field("usage"), "usage"),
+        (remove_field("metadata"), "metadata"),
+        (set_field("created_at", 1.5), "created_at"),
+        (set_field("created_at", float(NOW)), "created_at"),
+        (set_field("usage", {"input_tokens": 1}), "usage"),
+        (set_field("tool_choice", "sometimes"), "tool_choice"),
     ],
 )
 def test_what_is_wrong_in_a_response_is_caught(
     change: Callable[[dict[str, Any]], None], complaint: str
 ):
-    wrong = response()
+    wrong = make_response_json()
     change(wrong)
     with pytest.raises(AssertionError, match=complaint):
         check_response(wrong)
@@ -124,19 +124,19 @@ def test_what_is_wrong_in_a_response_is_caught(
 
 def test_a_schema_echoed_as_an_object_is_caught():
     with pytest.raises(AssertionError, match="schema"):
-        check_response(jsoned(begun(text=SCHEMATIC)))
+        check_response(to_json(make_response(text=SCHEMA_FORMAT)))
 
 
 def test_extensions_are_let_pass():
     check_event({"type": "acme:tick", "anything": None})
     check_event({"type": "response.output_item.done", "item": {"type": "acme:search"}})
-    check_response(cast("dict[str, Any]", jsoned(ended())) | {"output": [{"type": "acme:search"}]})
+    check_response(cast("dict[str, Any]", to_json(make_final_response())) | {"output": [{"type": "acme:search"}]})
 
 
 @pytest.mark.skipif(not SCHEMA.exists(), reason="the OpenAPI file is not beside the repository")
 def test_the_openapi_file_is_asked_too():
-    delta = event("response.output_text.delta")
-    assert validator("ResponseOutputTextDeltaStreamingEvent").is_valid(delta)
-    assert not validator("ResponseOutputTextDeltaStreamingEvent").is_valid(
+    delta = make_event("response.output_text.delta")
+    assert schema_validator("ResponseOutputTextDeltaStreamingEvent").is_valid(delta)
+    assert not schema_validator("ResponseOutputTextDeltaStreamingEvent").is_valid(
         delta | {"logprobs": None}
     )

@@ -5,12 +5,12 @@ A test module gives its store with a fixture named `store`, and inherits all of 
 
 from tests.store.conversations import ConversationsContract
 from tests.store.feeds import FeedContract
-from tests.store.keeping import KeepingContract
+from tests.store.keeping import RetentionContract
 from tests.store.responses import ResponsesContract
 from tests.store.threads import ThreadsContract
 
 
 class StoreContract(
-    ResponsesContract, KeepingContract, FeedContract, ConversationsContract, ThreadsContract
+    ResponsesContract, RetentionContract, FeedContract, ConversationsContract, ThreadsContract
 ):
     """All of it."""

@@ -12,7 +12,7 @@ from antiphon.core.content import (
     LogProb,
     OutputText,
     ReasoningText,
-    Refusal,
+    RefusalContent,
     SummaryText,
     TopLogProb,
     UrlCitation,
@@ -34,23 +34,23 @@ from antiphon.core.response import (
     ResponseError,
     ResponseStatus,
     ResponseWarning,
-    Usage,
+    ResponseUsage,
 )
 from antiphon.core.tools import Tool
-from antiphon.core.value import read
+from antiphon.core.value import decode_as
 
 NOW = 1_700_000_000
 LATER = NOW + 5
 NASTY = 'it\'s "quoted" \0 \\ 🎵 \u2028; DROP TABLE responses; --'
 
 
-def begun(id: str, after: str | None = None, **changes: object) -> Response:
+def new_response(id: str, previous: str | None = None, **changes: object) -> Response:
     """Make a response that has just begun."""
     fields: dict[str, object] = {"id": id, "created_at": NOW, "model": "m", **changes}
-    return Response(previous_response_id=after, **fields)  # pyright: ignore[reportArgumentType]
+    return Response(previous_response_id=previous, **fields)  # pyright: ignore[reportArgumentType]
 
 
-def done(
+def ended_response(
     response: Response,
     *output: Item,
     status: ResponseStatus = "completed",
@@ -60,17 +60,17 @@ def done(
     return replace(response, status=status, output=list(output), completed_at=at)
 
 
-def said(id: str, text: str = "hello") -> Message:
+def user_message(id: str, text: str = "hello") -> Message:
     """Make a message of the user's."""
     return Message(id=id, role="user", content=[InputText(text=text)])
 
 
-def answered(id: str, text: str = "hi") -> Message:
+def assistant_message(id: str, text: str = "hi") -> Message:
     """Make a message of the model's."""
     return Message(id=id, role="assistant", status="completed", content=[OutputText(text=text)])
 
 
-def events(first: int, count: int) -> list[bytes]:
+def make_events(first: int, count: int) -> list[bytes]:
     """Make events with the numbers from `first` on."""
     return [b'{"type":"t","sequence_number":%d}' % number for number in range(first, first + count)]
 
@@ -107,7 +107,7 @@ ITEMS: list[Item] = [
                     )
                 ],
             ),
-            Refusal(refusal="no"),
+            RefusalContent(refusal="no"),
         ],
     ),
     FunctionCall(
@@ -136,7 +136,7 @@ ITEMS: list[Item] = [
 
 TOOLS = cast(
     "list[Tool]",
-    read(
+    decode_as(
         list[Tool],
         [
             {
@@ -174,7 +174,7 @@ FULL = Response(
     top_logprobs=3,
     temperature=0.30000000000000004,
     reasoning=ReasoningConfig(effort="high", summary="auto"),
-    usage=Usage.of(1000, 200, cached=500, reasoning=10),
+    usage=ResponseUsage.of(1000, 200, cached=500, reasoning=10),
     max_output_tokens=2**53,
     max_tool_calls=7,
     store=True,

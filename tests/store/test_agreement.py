@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.response import ResponseStatus
-from antiphon.store.base import Conversation, Cursor, Order, Store
+from antiphon.store.base import StoredConversation, PageCursor, Order, Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
-from tests.store.making import NOW, answered, begun, done, events, said
+from tests.store.making import NOW, assistant_message, new_response, ended_response, make_events, user_message
 
 RESPONSES = [f"r{n}" for n in range(6)]
 CONVERSATIONS = ["c0", "c1"]
@@ -27,10 +27,10 @@ STATUSES: st.SearchStrategy[ResponseStatus] = st.sampled_from(
     ["completed", "failed", "incomplete", "cancelled"]
 )
 ITEM_IDS = st.sampled_from(["i0", "i1", "i2", "i3", "r0_out", "r1_out"])
-INPUTS = st.lists(ITEM_IDS.map(said), max_size=3)
+INPUTS = st.lists(ITEM_IDS.map(user_message), max_size=3)
 ORDERS: st.SearchStrategy[Order] = st.sampled_from(["asc", "desc"])
 CURSORS = st.builds(
-    Cursor, st.integers(1, 4), ORDERS, after=st.none() | ITEM_IDS, before=st.none() | ITEM_IDS
+    PageCursor, st.integers(1, 4), ORDERS, after=st.none() | ITEM_IDS, before=st.none() | ITEM_IDS
 )
 
 Verb = Callable[[Store], Awaitable[object]]
@@ -74,7 +74,7 @@ class Agreement(RuleBasedStateMachine):
     @initialize()
     def converse(self) -> None:
         """Have a conversation to join."""
-        talk = Conversation(id="c0", created_at=NOW, metadata={})
+        talk = StoredConversation(id="c0", created_at=NOW, metadata={})
         self.both(lambda store: store.save_conversation(talk))
 
     @rule(
@@ -86,7 +86,7 @@ class Agreement(RuleBasedStateMachine):
         key=st.none() | st.tuples(st.sampled_from("kl"), st.just("print")),
     )
     def begin(self, id, parent, input, tenant, talk, key) -> None:
-        response = begun(id, parent)
+        response = new_response(id, parent)
         self.both(
             lambda store: store.begin(response, input, tenant=tenant, conversation=talk, key=key)
         )
@@ -95,8 +95,8 @@ class Agreement(RuleBasedStateMachine):
     def end(self, id, tenant, status, at) -> None:
         async def verb(store: Store) -> object:
             found = await store.find(id, tenant=tenant)
-            response = found.response if found else begun(id)
-            final = done(response, answered(f"{id}_out"), status=status, at=at)
+            response = found.response if found else new_response(id)
+            final = ended_response(response, assistant_message(f"{id}_out"), status=status, at=at)
             return await store.end(final, tenant=tenant)
 
         self.both(verb)
@@ -116,13 +116,13 @@ class Agreement(RuleBasedStateMachine):
     def append(self, id, tenant, wrong, count, status, at) -> None:
         async def verb(store: Store) -> object:
             found = await store.find(id, tenant=tenant)
-            epoch, after = (found.epoch, found.last) if found else (0, -1)
-            final = found and status and done(found.response, answered(f"{id}_out"), at=at)
+            epoch, after = (found.epoch, found.last_sequence) if found else (0, -1)
+            final = found and status and ended_response(found.response, assistant_message(f"{id}_out"), at=at)
             return await store.append(
                 id,
                 epoch + wrong[0],
                 after + wrong[1],
-                events(after + 1, count),
+                make_events(after + 1, count),
                 final=final or None,
                 tenant=tenant,
             )
@@ -150,7 +150,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(id=TALKS, tenant=TENANTS, metadata=st.dictionaries(st.sampled_from("ab"), st.text("xy")))
     def save_conversation(self, id, tenant, metadata) -> None:
-        talk = Conversation(id=id, created_at=NOW, metadata=metadata)
+        talk = StoredConversation(id=id, created_at=NOW, metadata=metadata)
         self.both(lambda store: store.save_conversation(talk, tenant=tenant))
 
     @rule(id=TALKS, item=ITEM_IDS, tenant=TENANTS)
@@ -170,19 +170,19 @@ class Agreement(RuleBasedStateMachine):
     @rule(tenant=TENANTS, cursor=CURSORS)
     def look(self, tenant, cursor) -> None:
         """Compare everything that can be seen."""
-        self.both(lambda store: store.unfinished())
+        self.both(lambda store: store.list_unfinished())
         for id in RESPONSES:
             self.both(partial(self.seen, id, tenant))
-            self.both(lambda store, r=id: store.input_items(r, cursor, tenant=tenant))
+            self.both(lambda store, r=id: store.list_input_items(r, cursor, tenant=tenant))
         for talk in CONVERSATIONS:
-            self.both(lambda store, talk=talk: store.conversation(talk, tenant=tenant))
+            self.both(lambda store, talk=talk: store.find_conversation(talk, tenant=tenant))
             self.both(lambda store, talk=talk: store.list_items(talk, cursor, tenant=tenant))
 
     async def seen(self, id: str, tenant: str, store: Store) -> object:
         """Return everything that can be seen of a response."""
         return [
             await store.find(id, tenant=tenant),
-            await store.history(id, tenant=tenant),
+            await store.read_history(id, tenant=tenant),
             await store.read(id, -1, tenant=tenant),
             await store.read(id, 1, limit=2, tenant=tenant),
         ]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.store.base import Logged
+from antiphon.store.base import LoggedEvents
 from antiphon.store.sqlite import SqliteStore
-from tests.store.making import done, events
+from tests.store.making import ended_response, make_events
 
 pytestmark = pytest.mark.anyio
 
@@ -63,17 +63,17 @@ async def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> No
     for number in range(ROUNDS):
         kept |= killed(tmp_path, f"r{number}", 0.05 + 0.05 * number)
         store = SqliteStore(tmp_path)
-        unfinished = {stored.response.id: stored for _, stored in await store.unfinished()}
+        unfinished = {stored.response.id: stored for _, stored in await store.list_unfinished()}
         ours = {id: last for id, last in kept.items() if id.startswith(f"r{number}_")}
         assert unfinished.keys() == ours.keys()
         for id, last in ours.items():
             stored = unfinished[id]
-            assert stored.last >= last
-            final = done(stored.response, status="failed")
+            assert stored.last_sequence >= last
+            final = ended_response(stored.response, status="failed")
             epoch = await store.claim(id) or 0
-            assert await store.append(id, epoch, stored.last, [], final=final)
+            assert await store.append(id, epoch, stored.last_sequence, [], final=final)
             log = await store.read(id, -1, limit=2**31)
-            assert log == Logged(events(0, stored.last + 1), ended=True)
+            assert log == LoggedEvents(make_events(0, stored.last_sequence + 1), ended=True)
         await store.close()
         connection = sqlite3.connect(store.database.path)
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"

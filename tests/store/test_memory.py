@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.store.memory import MemoryStore
 from tests.store.contract import StoreContract
-from tests.store.making import begun, done
+from tests.store.making import new_response, ended_response
 
 pytestmark = pytest.mark.anyio
 
@@ -20,14 +20,14 @@ class TestMemory(StoreContract):
 
 
 async def test_bells_do_not_pile_up(store: MemoryStore) -> None:
-    await store.begin(begun("r"), [])
+    await store.begin(new_response("r"), [])
     await store.wait("unknown", -1)
-    await store.end(done(begun("r")))
+    await store.end(ended_response(new_response("r")))
     await store.wait("r", -1)
-    assert len(store.bells) == 0
+    assert len(store.notifier) == 0
 
 
 async def test_a_store_tells_how_much_it_holds(store: MemoryStore) -> None:
-    await store.begin(begun("r"), [])
+    await store.begin(new_response("r"), [])
     await store.close()
     assert repr(store) == "<MemoryStore of 1 responses>"

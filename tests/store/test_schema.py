@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from antiphon.core.errors import StoreError
-from antiphon.core.response import Usage
+from antiphon.core.response import ResponseUsage
 from antiphon.store import queries
-from antiphon.store.base import Cursor, History, Page, Stored
-from antiphon.store.database import connect
+from antiphon.store.base import PageCursor, History, ItemPage, StoredResponse
+from antiphon.store.database import connect_writer
 from antiphon.store.schema import MIGRATIONS, migrate
 from antiphon.store.sqlite import SqliteStore
-from tests.store.making import answered, begun, done, said
+from tests.store.making import assistant_message, new_response, ended_response, user_message
 
 RESPONSES = """
 id TEXT, object TEXT, created_at INTEGER, status TEXT, error TEXT, incomplete_details TEXT,
@@ -34,7 +34,7 @@ QUERIES = {name: text for name, text in vars(queries).items() if name.isupper()}
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """Give a writing connection to a new database."""
-    connection = connect(tmp_path / "responses.db")
+    connection = connect_writer(tmp_path / "responses.db")
     yield connection
     connection.close()
 
@@ -77,7 +77,7 @@ def test_no_query_scans_a_table(connection: sqlite3.Connection, name: str) -> No
 
 
 def test_unfinished_responses_are_found_without_the_others(connection: sqlite3.Connection) -> None:
-    (step,) = connection.execute(f"EXPLAIN QUERY PLAN {queries.UNFINISHED}").fetchall()
+    (step,) = connection.execute(f"EXPLAIN QUERY PLAN {queries.FIND_UNFINISHED}").fetchall()
     assert step["detail"] == "SCAN responses USING INDEX responses_unfinished"
 
 
@@ -99,9 +99,9 @@ def test_opening_twice_changes_nothing(connection: sqlite3.Connection) -> None:
 @pytest.mark.anyio
 async def test_an_older_database_grows_and_keeps_its_rows(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    await store.begin(begun("r"), [said("a")])
+    await store.begin(new_response("r"), [user_message("a")])
     await store.close()
-    connection = connect(store.database.path)
+    connection = connect_writer(store.database.path)
     newer = [*MIGRATIONS, lambda c: c.execute("ALTER TABLE responses ADD COLUMN colour TEXT")]
     migrate(connection, newer)  # pyright: ignore[reportArgumentType]
     migrate(connection, newer)  # pyright: ignore[reportArgumentType]
@@ -167,16 +167,16 @@ async def test_a_xaibo_database_is_adopted_and_nothing_of_it_lost(tmp_path: Path
     old.executescript(XAIBO)
     old.close()
     store = SqliteStore(tmp_path)
-    first = done(
-        begun("a", created_at=1, parallel_tool_calls=False, usage=Usage.of(1, 2)),
-        answered("x"),
+    first = ended_response(
+        new_response("a", created_at=1, parallel_tool_calls=False, usage=ResponseUsage.of(1, 2)),
+        assistant_message("x"),
         at=None,
     )
-    second = done(begun("b", "a", created_at=2, user="ann"), at=None)
-    assert await store.find("a") == Stored(first)
-    assert await store.find("b") == Stored(second)
-    assert await store.history("b") == History([said("i"), answered("x")], ["a", "b"])
-    assert await store.input_items("a", Cursor()) == Page([said("i")], has_more=False)
+    second = ended_response(new_response("b", "a", created_at=2, user="ann"), at=None)
+    assert await store.find("a") == StoredResponse(first)
+    assert await store.find("b") == StoredResponse(second)
+    assert await store.read_history("b") == History([user_message("i"), assistant_message("x")], ["a", "b"])
+    assert await store.list_input_items("a", PageCursor()) == ItemPage([user_message("i")], has_more=False)
     assert [await store.find("running"), await store.find("broken")] == [None, None]
     await store.close()
     connection = sqlite3.connect(tmp_path / "responses.db")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from antiphon.core.errors import StoreError
-from antiphon.store.base import Conversation, Cursor, Logged, Page, Stored
+from antiphon.store.base import StoredConversation, PageCursor, LoggedEvents, ItemPage, StoredResponse
 from antiphon.store.sqlite import SqliteStore
 from tests.store.contract import StoreContract
-from tests.store.making import FULL, ITEMS, answered, begun, done, events, said
+from tests.store.making import FULL, ITEMS, assistant_message, new_response, ended_response, make_events, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -46,24 +46,24 @@ async def test_a_folder_that_cannot_be_is_a_store_error(tmp_path: Path) -> None:
 
 
 async def test_a_store_opened_again_has_everything(tmp_path: Path) -> None:
-    talk = Conversation(id="conv_1", created_at=1, metadata={"a": "b"})
+    talk = StoredConversation(id="conv_1", created_at=1, metadata={"a": "b"})
     store = SqliteStore(tmp_path)
     await store.save_conversation(talk)
     await store.begin(FULL, ITEMS, request=b"body", key=("key", "print"))
-    await store.begin(begun("r"), [said("in")], conversation="conv_1")
+    await store.begin(new_response("r"), [user_message("in")], conversation="conv_1")
     await store.claim("r")
-    await store.append("r", 1, -1, events(0, 3))
+    await store.append("r", 1, -1, make_events(0, 3))
     await store.close()
     assert [path.name for path in tmp_path.iterdir()] == ["responses.db"]
     store = SqliteStore(tmp_path)
-    assert await store.find(FULL.id) == Stored(FULL, b"body")
-    assert await store.unfinished() == [("", Stored(begun("r"), b"", "conv_1", 1, 2))]
-    assert await store.read("r", -1) == Logged(events(0, 3), ended=False)
-    assert await store.append("r", 1, 2, [], final=done(begun("r"), answered("out")))
-    joined = Page([said("in"), answered("out")], has_more=False)
-    assert await store.list_items("conv_1", Cursor(order="asc")) == joined
-    assert await store.conversation("conv_1") == talk
-    claim = await store.begin(begun("other"), [], key=("key", "print"))
+    assert await store.find(FULL.id) == StoredResponse(FULL, b"body")
+    assert await store.list_unfinished() == [("", StoredResponse(new_response("r"), b"", "conv_1", 1, 2))]
+    assert await store.read("r", -1) == LoggedEvents(make_events(0, 3), ended=False)
+    assert await store.append("r", 1, 2, [], final=ended_response(new_response("r"), assistant_message("out")))
+    joined = ItemPage([user_message("in"), assistant_message("out")], has_more=False)
+    assert await store.list_items("conv_1", PageCursor(order="asc")) == joined
+    assert await store.find_conversation("conv_1") == talk
+    claim = await store.begin(new_response("other"), [], key=("key", "print"))
     assert claim is not None
     await store.close()
 
@@ -76,16 +76,16 @@ async def test_an_unfinished_response_that_cannot_be_read_is_set_aside(
     tmp_path: Path, damage: str
 ) -> None:
     store = SqliteStore(tmp_path, clock=lambda: 1000)
-    await store.begin(begun("bad"), [said("a")], tenant="t", conversation="conv_1")
-    await store.begin(begun("good"), [said("b")])
+    await store.begin(new_response("bad"), [user_message("a")], tenant="t", conversation="conv_1")
+    await store.begin(new_response("good"), [user_message("b")])
     database = sqlite3.connect(tmp_path / "responses.db", isolation_level=None)
     database.execute(f"UPDATE responses SET {damage} WHERE id = 'bad'")
-    assert await store.unfinished() == [("", Stored(begun("good")))]
+    assert await store.list_unfinished() == [("", StoredResponse(new_response("good")))]
     ended = "SELECT id, status, ended_at FROM responses WHERE ended_at IS NOT NULL"
     assert database.execute(ended).fetchall() == [("bad", "failed", 1000)]
     with pytest.raises(StoreError):
         await store.find("bad", tenant="t")
-    await store.begin(begun("next"), [said("c")], tenant="t", conversation="conv_1")
+    await store.begin(new_response("next"), [user_message("c")], tenant="t", conversation="conv_1")
     assert await store.delete("bad", tenant="t")
     database.close()
     await store.close()
@@ -93,66 +93,66 @@ async def test_an_unfinished_response_that_cannot_be_read_is_set_aside(
 
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    pending = asyncio.gather(*(store.begin(begun(f"r{n}"), []) for n in range(20)))
+    pending = asyncio.gather(*(store.begin(new_response(f"r{n}"), []) for n in range(20)))
     await asyncio.sleep(0)
     await store.close()
     assert await pending == [None] * 20  # what was begun is finished
     with pytest.raises(StoreError, match="closed"):
         await store.find("r1")
     with pytest.raises(StoreError, match="closed"):
-        await store.begin(begun("r"), [])
+        await store.begin(new_response("r"), [])
     await store.close()
     store = SqliteStore(tmp_path)
-    assert len(await store.unfinished()) == 20
+    assert len(await store.list_unfinished()) == 20
     await store.close()
 
 
 async def test_one_process_sees_what_another_writes(store: SqliteStore, tmp_path: Path) -> None:
     other = SqliteStore(tmp_path / "responses")
-    await store.begin(begun("r"), [])
+    await store.begin(new_response("r"), [])
     waiting = asyncio.create_task(store.wait("r", -1))
-    await other.append("r", 0, -1, events(0, 1))
+    await other.append("r", 0, -1, make_events(0, 1))
     await waiting
-    assert await store.read("r", -1) == Logged(events(0, 1), ended=False)
-    assert await store.append("r", 0, 0, events(1, 1))
-    assert not await other.append("r", 0, 0, events(1, 1))
+    assert await store.read("r", -1) == LoggedEvents(make_events(0, 1), ended=False)
+    assert await store.append("r", 0, 0, make_events(1, 1))
+    assert not await other.append("r", 0, 0, make_events(1, 1))
     await other.close()
 
 
 async def test_bells_do_not_pile_up(store: SqliteStore) -> None:
-    await store.begin(begun("r"), [])
+    await store.begin(new_response("r"), [])
     readers = [asyncio.create_task(store.wait("r", -1)) for _ in range(10)]
     await asyncio.sleep(0.05)
-    assert len(store.bells) == 1
+    assert len(store.notifier) == 1
     readers[0].cancel()
-    await store.append("r", 0, -1, events(0, 1))
+    await store.append("r", 0, -1, make_events(0, 1))
     await asyncio.gather(*readers, return_exceptions=True)
-    assert len(store.bells) == 0
+    assert len(store.notifier) == 0
 
 
 async def test_an_append_counts_even_if_nobody_waits_for_it(store: SqliteStore) -> None:
-    await store.begin(begun("r"), [])
+    await store.begin(new_response("r"), [])
     reader = asyncio.create_task(store.wait("r", -1))
-    writing = asyncio.create_task(store.append("r", 0, -1, events(0, 1)))
+    writing = asyncio.create_task(store.append("r", 0, -1, make_events(0, 1)))
     await asyncio.sleep(0)
     writing.cancel()
     await asyncio.wait_for(reader, 0.9)
-    assert await store.read("r", -1) == Logged(events(0, 1), ended=False)
+    assert await store.read("r", -1) == LoggedEvents(make_events(0, 1), ended=False)
 
 
 async def test_what_sqlite_cannot_take_is_a_store_error(store: SqliteStore) -> None:
     with pytest.raises(StoreError):
         await store.find("\ud800")
     with pytest.raises(StoreError):
-        await store.begin(begun("r", created_at=2**70), [])
+        await store.begin(new_response("r", created_at=2**70), [])
     assert await store.find("r") is None
-    await store.begin(begun("r"), [])
+    await store.begin(new_response("r"), [])
     with pytest.raises(StoreError):
         await store.read("r", 2**70)
 
 
 async def test_a_row_that_cannot_be_read_is_a_store_error(store: SqliteStore) -> None:
-    await store.begin(begun("r"), [])
+    await store.begin(new_response("r"), [])
     with sqlite3.connect(store.database.path) as connection:
         connection.execute("UPDATE responses SET status = 'unheard of'")
     connection.close()
@@ -161,10 +161,10 @@ async def test_a_row_that_cannot_be_read_is_a_store_error(store: SqliteStore) ->
 
 
 async def test_the_history_of_a_response_can_be_seen_in_a_view(store: SqliteStore) -> None:
-    await store.begin(begun("a"), [said("1", "hello"), *ITEMS[4:]])
-    await store.end(done(begun("a"), answered("2", "hi")))
-    await store.begin(begun("b", "a"), [said("3", "and?")])
-    await store.end(done(begun("b", "a"), answered("4", "so")))
+    await store.begin(new_response("a"), [user_message("1", "hello"), *ITEMS[4:]])
+    await store.end(ended_response(new_response("a"), assistant_message("2", "hi")))
+    await store.begin(new_response("b", "a"), [user_message("3", "and?")])
+    await store.end(ended_response(new_response("b", "a"), assistant_message("4", "so")))
     connection = sqlite3.connect(store.database.path)
     rows = connection.execute("SELECT * FROM conversation_history ORDER BY id").fetchall()
     connection.close()
@@ -188,8 +188,8 @@ async def test_the_history_of_a_response_can_be_seen_in_a_view(store: SqliteStor
 
 
 async def test_a_deleted_response_is_in_no_table(store: SqliteStore) -> None:
-    await store.begin(begun("r"), ITEMS, key=("key", "print"))
-    await store.append("r", 0, -1, events(0, 3), final=done(begun("r"), answered("out")))
+    await store.begin(new_response("r"), ITEMS, key=("key", "print"))
+    await store.append("r", 0, -1, make_events(0, 3), final=ended_response(new_response("r"), assistant_message("out")))
     await store.delete("r")
     await store.close()
     connection = sqlite3.connect(store.database.path)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.core.errors import StoreError
-from antiphon.store.base import Logged, Stored
+from antiphon.store.base import LoggedEvents, StoredResponse
 from antiphon.store.sqlite import SqliteStore
-from tests.store.making import answered, begun, done, events, said
+from tests.store.making import assistant_message, new_response, ended_response, make_events, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -68,8 +68,8 @@ async def check(store: SqliteStore) -> None:
 async def test_many_changes_share_a_transaction(store: SqliteStore) -> None:
     before = store.database.writer.commits
     for number in range(10):
-        await asyncio.gather(*(store.begin(begun(f"r{number}_{n}"), []) for n in range(100)))
-    assert len(await store.unfinished()) == 1000
+        await asyncio.gather(*(store.begin(new_response(f"r{number}_{n}"), []) for n in range(100)))
+    assert len(await store.list_unfinished()) == 1000
     assert store.database.writer.commits - before <= 100
 
 
@@ -80,36 +80,36 @@ async def test_a_change_that_fails_harms_no_other(store: SqliteStore) -> None:
 
     before = store.database.writer.commits
     results = await asyncio.gather(
-        store.begin(begun("a"), []),
+        store.begin(new_response("a"), []),
         store.database.write(broken),
-        store.begin(begun("a"), []),
-        store.begin(begun("b"), []),
+        store.begin(new_response("a"), []),
+        store.begin(new_response("b"), []),
         return_exceptions=True,
     )
     kinds = [type(result) for result in results]
     assert kinds == [type(None), ZeroDivisionError, StoreError, type(None)]
     assert store.database.writer.commits - before <= 2
-    assert await store.unfinished() == [("", Stored(begun("a"))), ("", Stored(begun("b")))]
-    assert await store.conversation("half") is None
+    assert await store.list_unfinished() == [("", StoredResponse(new_response("a"))), ("", StoredResponse(new_response("b")))]
+    assert await store.find_conversation("half") is None
 
 
 async def test_a_full_disk_is_a_store_error_and_passes(store: SqliteStore) -> None:
     disk = Disk(store)
-    await store.begin(begun("r"), [said("in")])
-    assert await store.append("r", 0, -1, events(0, 5))
+    await store.begin(new_response("r"), [user_message("in")])
+    assert await store.append("r", 0, -1, make_events(0, 5))
     await disk.limit(0)
     for change in (
-        lambda: store.begin(begun("s"), [said("s", BIG)]),
+        lambda: store.begin(new_response("s"), [user_message("s", BIG)]),
         lambda: store.append("r", 0, 4, [BIG.encode()]),
-        lambda: store.end(done(begun("r"), answered("out", BIG))),
+        lambda: store.end(ended_response(new_response("r"), assistant_message("out", BIG))),
     ):
         with pytest.raises(StoreError, match="full"):
             await change()
-    assert await store.find("r") == Stored(begun("r"), last=4)  # reading goes on
+    assert await store.find("r") == StoredResponse(new_response("r"), last_sequence=4)  # reading goes on
     assert await store.find("s") is None
     await disk.limit(None)
-    assert await store.append("r", 0, 4, events(5, 1), final=done(begun("r")))
-    assert await store.read("r", -1) == Logged(events(0, 6), ended=True)
+    assert await store.append("r", 0, 4, make_events(5, 1), final=ended_response(new_response("r")))
+    assert await store.read("r", -1) == LoggedEvents(make_events(0, 6), ended=True)
     await check(store)
 
 
@@ -119,7 +119,7 @@ async def test_nothing_acknowledged_is_lost_while_the_disk_fills_again_and_again
     disk, body = Disk(store), b"x" * 2000
     kept = {f"r{n}": -1 for n in range(5)}
     for id in kept:
-        await store.begin(begun(id), [])
+        await store.begin(new_response(id), [])
 
     async def stream(id: str) -> int:
         failures = 0
@@ -137,24 +137,24 @@ async def test_nothing_acknowledged_is_lost_while_the_disk_fills_again_and_again
         await disk.limit(None)
         for id, last in kept.items():
             log = await store.read(id, -1)
-            assert log == Logged([body] * (last + 1), ended=False)
+            assert log == LoggedEvents([body] * (last + 1), ended=False)
     await check(store)
 
 
 async def test_a_broken_connection_is_replaced(store: SqliteStore) -> None:
-    await store.begin(begun("a"), [])
+    await store.begin(new_response("a"), [])
     with pytest.raises(StoreError):
         await store.database.write(lambda connection: connection.close())
-    await store.begin(begun("b"), [])
-    assert [stored.response.id for _, stored in await store.unfinished()] == ["a", "b"]
+    await store.begin(new_response("b"), [])
+    assert [stored.response.id for _, stored in await store.list_unfinished()] == ["a", "b"]
 
 
 async def test_a_broken_reader_is_replaced(store: SqliteStore) -> None:
-    await store.begin(begun("a"), [])
+    await store.begin(new_response("a"), [])
     for _ in range(10):
         with pytest.raises(StoreError):
             await store.database.read(lambda connection: connection.execute("nonsense"))
-    assert await store.find("a") == Stored(begun("a"))
+    assert await store.find("a") == StoredResponse(new_response("a"))
 
 
 async def test_a_database_locked_for_too_long_is_a_store_error_and_passes(
@@ -164,7 +164,7 @@ async def test_a_database_locked_for_too_long_is_a_store_error_and_passes(
     other = sqlite3.connect(store.database.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="locked"):
-        await store.begin(begun("a"), [])
+        await store.begin(new_response("a"), [])
     other.execute("ROLLBACK")
     other.close()
-    assert await store.begin(begun("a"), []) is None
+    assert await store.begin(new_response("a"), []) is None

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def certificate(folder: Path, name: str) -> Path:
+def make_certificate(folder: Path, name: str) -> Path:
     """Write a certificate of a host, and its key, into one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "antiphon test")])
@@ -46,7 +46,7 @@ def certificate(folder: Path, name: str) -> Path:
     return path
 
 
-def serving(path: Path) -> ssl.SSLContext:
+def server_context(path: Path) -> ssl.SSLContext:
     """Serve with a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @asynccontextmanager
-async def nothing_left() -> AsyncIterator[None]:
+async def check_no_leaks() -> AsyncIterator[None]:
     """Check that no socket, no timer and no complaint of the loop is left behind."""
     loop = asyncio.get_running_loop()
     noise: list[str] = []
@@ -21,19 +21,19 @@ async def nothing_left() -> AsyncIterator[None]:
 
     handler = loop.get_exception_handler()
     loop.set_exception_handler(hear)
-    before = sockets()
+    before = open_sockets()
     yield
     for _ in range(100):
-        if sockets() <= before:
+        if open_sockets() <= before:
             break
         await asyncio.sleep(0.02)
     gc.collect(1)  # what this test made is young
     await asyncio.sleep(0)
     loop.set_exception_handler(handler)
-    assert (noise, timers(), sockets() - before) == ([], [], set())
+    assert (noise, running_timers(), open_sockets() - before) == ([], [], set())
 
 
-def sockets() -> set[str]:
+def open_sockets() -> set[str]:
     """Return the TCP sockets of this process."""
     tables = (Path(f"/proc/self/net/{name}").read_text() for name in ("tcp", "tcp6"))
     known = {line.split()[9] for table in tables for line in table.splitlines()[1:]}
@@ -48,7 +48,7 @@ def sockets() -> set[str]:
     return found
 
 
-def timers() -> list[str]:
+def running_timers() -> list[str]:
     """Return the timers of connections that still run; uvloop does not tell."""
     handles = getattr(asyncio.get_running_loop(), "_scheduled", [])
     return [repr(handle) for handle in handles if _is_ours(handle)]

@@ -10,20 +10,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-Meet = Callable[["Visit"], Awaitable[None]]
+Script = Callable[["ScriptedConnection"], Awaitable[None]]
 
 
 @dataclass
-class Visit:
+class ScriptedConnection:
     """One connection, seen from the server; `number` counts from zero."""
 
     number: int
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     requests: list[bytes] = field(default_factory=list)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def hear(self) -> bytes:
+    async def read_request(self) -> bytes:
         """Return the head and body of the next request; raises IncompleteReadError at the end."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         body = b""
@@ -33,14 +33,14 @@ class Visit:
         self.requests.append(head + body)
         return head + body
 
-    async def say(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         """Send bytes as they are."""
         if self.writer.transport.is_closing():
             raise ConnectionResetError
         self.writer.write(data)
         await self.writer.drain()
 
-    async def gone(self, seconds: float = 5.0) -> bool:
+    async def wait_closed(self, seconds: float = 5.0) -> bool:
         """Wait until the client has left; tell whether it did."""
         try:
             async with asyncio.timeout(seconds):
@@ -54,50 +54,50 @@ class Visit:
 
 
 @dataclass
-class Peer:
+class ScriptedServer:
     """A server whose every word is written in the test."""
 
     url: str
     port: int
-    visits: list[Visit] = field(default_factory=list)
+    connections: list[ScriptedConnection] = field(default_factory=list)
 
     @property
     def requests(self) -> list[bytes]:
         """What was heard, in order."""
-        return [request for visit in self.visits for request in visit.requests]
+        return [request for visit in self.connections for request in visit.requests]
 
-    async def until_left(self, number: int = 0, seconds: float = 3.0) -> None:
+    async def wait_closed(self, number: int = 0, seconds: float = 3.0) -> None:
         """Wait until a client has left."""
         async with asyncio.timeout(seconds):
-            await self.visits[number].left.wait()
+            await self.connections[number].closed.wait()
 
 
 @asynccontextmanager
-async def peer(
-    meet: Meet, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
-) -> AsyncIterator[Peer]:
+async def scripted_server(
+    script: Script, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[ScriptedServer]:
     """Run a peer."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visit = Visit(len(server.visits), reader, writer)
-        server.visits.append(visit)
+        visit = ScriptedConnection(len(server.connections), reader, writer)
+        server.connections.append(visit)
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
         try:
-            await meet(visit)
+            await script(visit)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
-            visit.left.set()
+            visit.closed.set()
             writer.transport.abort()
             tasks.discard(task)
 
     listener = await asyncio.start_server(serve, host, 0, ssl=tls)
     port = listener.sockets[0].getsockname()[1]
     name = f"[{host}]" if ":" in host else host
-    server = Peer(f"{'https' if tls else 'http'}://{name}:{port}", port)
+    server = ScriptedServer(f"{'https' if tls else 'http'}://{name}:{port}", port)
     try:
         yield server
     finally:
@@ -108,40 +108,40 @@ async def peer(
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def says(*answers: bytes, leaves: bool = False) -> Meet:
+def respond_with(*answers: bytes, close: bool = False) -> Script:
     """Answer request after request, the last answer again and again; leave after the first."""
 
-    async def meet(visit: Visit) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         for number in range(1_000_000):
-            await visit.hear()
-            await visit.say(answers[min(number, len(answers) - 1)])
-            if leaves:
+            await visit.read_request()
+            await visit.send(answers[min(number, len(answers) - 1)])
+            if close:
                 visit.writer.close()
                 return
 
     return meet
 
 
-def drips(pieces: Iterable[bytes], pause: float = 0.0) -> Meet:
+def respond_in_pieces(pieces: Iterable[bytes], pause: float = 0.0) -> Script:
     """Answer one request in pieces, each in a write of its own; then leave."""
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
         for piece in pieces:
-            await visit.say(piece)
+            await visit.send(piece)
             await asyncio.sleep(pause)
         visit.writer.close()
 
     return meet
 
 
-def ok(body: bytes = b"", *lines: str) -> bytes:
+def ok_response(body: bytes = b"", *lines: str) -> bytes:
     """Write an answer with a length."""
     head = ["HTTP/1.1 200 OK", f"content-length: {len(body)}", *lines, "", ""]
     return "\r\n".join(head).encode("latin-1") + body
 
 
-def chunked(*pieces: bytes, lines: Iterable[str] = (), end: bytes = b"0\r\n\r\n") -> bytes:
+def chunked_response(*pieces: bytes, lines: Iterable[str] = (), end: bytes = b"0\r\n\r\n") -> bytes:
     """Write an answer in chunks."""
     head = ["HTTP/1.1 200 OK", "transfer-encoding: chunked", *lines, "", ""]
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)

@@ -19,14 +19,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from antiphon.core.errors import UpstreamError
-from antiphon.transport.auth import Signer, signer
-from antiphon.transport.http import Client, HttpRequest
-from antiphon.wire.upstream import Aws, Credential, Entra, Google, Key, Upstream
-from tests.upstream import ScriptedUpstream, upstream, whole
+from antiphon.transport.auth import Signer, make_signer
+from antiphon.transport.http import HttpClient, HttpRequest
+from antiphon.wire.upstream import AwsSignature, Credential, EntraToken, GoogleToken, Key, Upstream
+from tests.upstream import ScriptedUpstream, scripted_upstream, json_answer
 
 pytestmark = pytest.mark.anyio
 
-AWS = Aws("bedrock", "eu-west-1")
+AWS = AwsSignature("bedrock", "eu-west-1")
 JSON = {"content-type": "application/json"}
 ANY = Upstream(url="https://a.example/v1")
 MODEL = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
@@ -77,18 +77,18 @@ async def failure(signs: Signer) -> UpstreamError:
 async def test_a_key_is_shown_in_its_header(
     credential: Credential | None, key: str | None, headers: dict[str, str]
 ) -> None:
-    assert await signer(credential, key).headers(ANY, b"") == headers
+    assert await make_signer(credential, key).headers(ANY, b"") == headers
 
 
 @pytest.mark.parametrize("key", ["secr\net", "sëcret", "se\0cret"])
 async def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(key: str) -> None:
-    error = await failure(signer(Key(), key))
+    error = await failure(make_signer(Key(), key))
     assert str(error) == "The key holds what no header can. Copy it again."
 
 
-@pytest.mark.parametrize("credential", [Key(), AWS, Google(), Entra()])
+@pytest.mark.parametrize("credential", [Key(), AWS, GoogleToken(), EntraToken()])
 def test_no_signer_shows_a_secret(credential: Credential) -> None:
-    assert "secret" not in repr(signer(credential, "secret"))
+    assert "secret" not in repr(make_signer(credential, "secret"))
 
 
 # --- AWS ---
@@ -114,7 +114,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.fixture
 def provider() -> Iterator[ScriptedUpstream]:
     body = {"output": {"message": {"role": "assistant", "content": []}}, "stopReason": "end_turn"}
-    with upstream(whole(body | {"usage": {}, "metrics": {}, "modelSummaries": []})) as scripted:
+    with scripted_upstream(json_answer(body | {"usage": {}, "metrics": {}, "modelSummaries": []})) as scripted:
         yield scripted
 
 
@@ -138,7 +138,7 @@ async def test_a_signature_is_the_one_that_awss_own_client_sends(
     request = Upstream(
         url=provider.url + received.path, headers={"Content-Type": JSON["content-type"]} | others
     )
-    headers = await signer(AWS, None).headers(request, received.body)
+    headers = await make_signer(AWS, None).headers(request, received.body)
     assert headers == {name: received.headers[name] for name in SIGNED}
     assert headers["x-amz-date"] == noon
     assert (
@@ -155,7 +155,7 @@ async def test_a_request_without_a_body_is_signed_with_its_query(
     client.close()
     received = provider.requests[0]
     request = Upstream(method="GET", url=provider.url + received.path)
-    headers = await signer(AWS, None).headers(request, b"")
+    headers = await make_signer(AWS, None).headers(request, b"")
     assert headers == {name: received.headers[name] for name in SIGNED}
     assert headers["x-amz-date"] == noon
 
@@ -164,8 +164,8 @@ async def test_what_our_client_sends_is_what_was_signed(
     provider: ScriptedUpstream, keys: dict[str, str], noon: str
 ) -> None:
     url = f"{provider.url}/model/{MODEL.replace(':', '%3A')}/converse"
-    headers = JSON | await signer(AWS, None).headers(Upstream(url=url, headers=JSON), b"{}")
-    client = Client()
+    headers = JSON | await make_signer(AWS, None).headers(Upstream(url=url, headers=JSON), b"{}")
+    client = HttpClient()
     await client.fetch(HttpRequest(url=url, headers=headers, body=b"{}"))
     client.close()
     received = provider.requests[0]
@@ -185,18 +185,18 @@ async def test_a_profile_brings_its_own_keys(tmp_path: Path, keys: dict[str, str
     (tmp_path / "aws-credentials").write_text(
         "[work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = x\n"
     )
-    headers = await signer(Aws("bedrock", "eu-west-1", "work"), None).headers(ANY, b"")
+    headers = await make_signer(AwsSignature("bedrock", "eu-west-1", "work"), None).headers(ANY, b"")
     assert "Credential=AKIDWORK/" in headers["authorization"]
     assert "/eu-west-1/bedrock/aws4_request" in headers["authorization"]
     assert "x-amz-security-token" not in headers
-    error = await failure(signer(Aws("bedrock", "eu-west-1", "play"), None))
+    error = await failure(make_signer(AwsSignature("bedrock", "eu-west-1", "play"), None))
     assert str(error) == "AWS has no profile 'play'. Name another, or make it."
 
 
 async def test_credentials_that_end_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     def lent(id: str, minutes: int):
         ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=minutes)
-        return whole(
+        return json_answer(
             {
                 "AccessKeyId": id,
                 "SecretAccessKey": "x",
@@ -205,9 +205,9 @@ async def test_credentials_that_end_are_renewed(monkeypatch: pytest.MonkeyPatch)
             }
         )
 
-    with upstream(lent("AKID1", 5), lent("AKID2", 600), lent("AKID3", 600)) as lender:
+    with scripted_upstream(lent("AKID1", 5), lent("AKID2", 600), lent("AKID3", 600)) as lender:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
-        signs = signer(AWS, None)
+        signs = make_signer(AWS, None)
         tokens = [(await signs.headers(ANY, b""))["x-amz-security-token"] for _ in range(4)]
     # The first were about to end when they came, so they are renewed before they are used.
     assert tokens == ["session of AKID2"] * 4
@@ -221,9 +221,9 @@ async def test_many_requests_look_for_credentials_once(monkeypatch: pytest.Monke
         "Token": "t",
         "Expiration": "2999-01-01T00:00:00Z",
     }
-    with upstream(whole(lent)) as lender:
+    with scripted_upstream(json_answer(lent)) as lender:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
-        signs = signer(AWS, None)
+        signs = make_signer(AWS, None)
         await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
     assert len(lender.requests) == 1
 
@@ -233,7 +233,7 @@ async def test_no_aws_credentials_are_told_with_what_to_set(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    signs = signer(AWS, None)
+    signs = make_signer(AWS, None)
     error = await failure(signs)
     assert str(error) == (
         "There are no AWS credentials. Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and "
@@ -246,7 +246,7 @@ async def test_no_aws_credentials_are_told_with_what_to_set(
 
 async def test_half_a_credential_is_told_without_the_half(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-    error = await failure(signer(AWS, None))
+    error = await failure(make_signer(AWS, None))
     assert str(error) == (
         "The AWS credentials could not be had (PartialCredentialsError). "
         "Check the profile 'default', or the variables that begin with AWS_."
@@ -287,14 +287,14 @@ async def test_a_profile_that_is_of_no_use_is_named_and_its_fault_is_the_cause(
     (tmp_path / "aws-config").write_text(f"[profile work]\n{profile}\n")
     if not named:
         monkeypatch.setenv("AWS_PROFILE", "work")
-    error = await failure(signer(Aws("bedrock", "eu-west-1", "work" if named else None), None))
+    error = await failure(make_signer(AwsSignature("bedrock", "eu-west-1", "work" if named else None), None))
     assert str(error) == f"The AWS credentials could not be had ({kind}). {advice}"
     assert type(error.__cause__).__name__ == kind
 
 
 async def test_a_profile_of_the_environment_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "play")
-    error = await failure(signer(AWS, None))
+    error = await failure(make_signer(AWS, None))
     assert str(error) == "AWS has no profile 'play'. Name another, or make it."
 
 
@@ -326,17 +326,17 @@ def account(path: Path, private_key: str, token_url: str) -> str:
 
 
 def google_token(name: str, seconds: int):
-    return whole({"access_token": name, "expires_in": seconds, "token_type": "Bearer"})
+    return json_answer({"access_token": name, "expires_in": seconds, "token_type": "Bearer"})
 
 
 async def test_a_google_token_is_asked_for_once_and_again_when_its_end_is_near(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, private_key: str
 ) -> None:
-    with upstream(google_token("first", 100), google_token("second", 3600)) as google:
+    with scripted_upstream(google_token("first", 100), google_token("second", 3600)) as google:
         path = account(tmp_path, private_key, google.url)
         monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "payer")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
-        signs = signer(Google(), None)
+        signs = make_signer(GoogleToken(), None)
         first = await signs.headers(ANY, b"")
         then = await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
     assert first == {"authorization": "Bearer first", "x-goog-user-project": "payer"}
@@ -346,7 +346,7 @@ async def test_a_google_token_is_asked_for_once_and_again_when_its_end_is_near(
 
 
 async def test_no_google_credentials_are_told_with_what_to_do() -> None:
-    error = await failure(signer(Google(), None))
+    error = await failure(make_signer(GoogleToken(), None))
     assert str(error) == (
         "There are no Google credentials. Run 'gcloud auth application-default login', or set "
         "GOOGLE_APPLICATION_CREDENTIALS."
@@ -361,7 +361,7 @@ async def test_a_google_file_that_cannot_be_used_is_named(
     if text is not None:
         file.write_text(text, encoding="latin-1")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
-    error = await failure(signer(Google(), None))
+    error = await failure(make_signer(GoogleToken(), None))
     assert str(error) == (
         f"The Google credentials cannot be used ({type(error.__cause__).__name__}). "
         "Check the file in GOOGLE_APPLICATION_CREDENTIALS."
@@ -371,11 +371,11 @@ async def test_a_google_file_that_cannot_be_used_is_named(
 async def test_a_google_token_that_is_refused_is_told_without_secrets(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, private_key: str
 ) -> None:
-    refused = whole({"error": "invalid_grant", "error_description": "secret"}, 400)
-    with upstream(refused, google_token("later", 3600)) as google:
+    refused = json_answer({"error": "invalid_grant", "error_description": "secret"}, 400)
+    with scripted_upstream(refused, google_token("later", 3600)) as google:
         path = account(tmp_path, private_key, google.url)
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
-        signs = signer(Google(), None)
+        signs = make_signer(GoogleToken(), None)
         error = await failure(signs)
         assert await signs.headers(ANY, b"") == {"authorization": "Bearer later"}
     assert str(error) == (
@@ -390,16 +390,16 @@ async def test_a_google_token_that_is_refused_is_told_without_secrets(
 
 def entra_token(name: str, seconds: int):
     ends = int(time.time()) + seconds
-    return whole({"access_token": name, "expires_on": str(ends), "token_type": "Bearer"})
+    return json_answer({"access_token": name, "expires_on": str(ends), "token_type": "Bearer"})
 
 
 async def test_an_entra_token_is_asked_for_once_while_it_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with upstream(entra_token("first", 3600)) as entra:
+    with scripted_upstream(entra_token("first", 3600)) as entra:
         monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
         monkeypatch.setenv("IDENTITY_HEADER", "secret")
-        signs = signer(Entra(), None)
+        signs = make_signer(EntraToken(), None)
         headers = await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
     assert headers == [{"authorization": "Bearer first"}] * 8
     assert len(entra.requests) == 1
@@ -409,10 +409,10 @@ async def test_an_entra_token_is_asked_for_once_while_it_holds(
 async def test_an_entra_token_is_asked_for_again_when_its_end_is_near(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with upstream(entra_token("first", 200), entra_token("second", 3600)) as entra:
+    with scripted_upstream(entra_token("first", 200), entra_token("second", 3600)) as entra:
         monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
         monkeypatch.setenv("IDENTITY_HEADER", "secret")
-        signs = signer(Entra(), None)
+        signs = make_signer(EntraToken(), None)
         told = [await signs.headers(ANY, b"") for _ in range(3)]
     assert [headers["authorization"] for headers in told] == [
         "Bearer first",
@@ -424,10 +424,10 @@ async def test_an_entra_token_is_asked_for_again_when_its_end_is_near(
 async def test_no_entra_credentials_are_told_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with upstream(whole({"error": "secret"}, 400)) as entra:
+    with scripted_upstream(json_answer({"error": "secret"}, 400)) as entra:
         monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
         monkeypatch.setenv("IDENTITY_HEADER", "secret")
-        error = await failure(signer(Entra(), None))
+        error = await failure(make_signer(EntraToken(), None))
     assert str(error) == (
         "Microsoft Entra gave no token (ClientAuthenticationError). Run 'az login', or set "
         "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
@@ -441,14 +441,14 @@ async def test_no_entra_credentials_are_told_with_what_to_do(
     ("credential", "module", "name"),
     [
         (AWS, "botocore.auth", "bedrock"),
-        (Google(), "google.auth.exceptions", "vertex"),
-        (Entra(), "azure.core.exceptions", "entra"),
-        (Entra(), "azure.identity", "entra"),
+        (GoogleToken(), "google.auth.exceptions", "vertex"),
+        (EntraToken(), "azure.core.exceptions", "entra"),
+        (EntraToken(), "azure.identity", "entra"),
     ],
 )
 async def test_an_extra_that_is_not_installed_is_named(
     monkeypatch: pytest.MonkeyPatch, credential: Credential, module: str, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    error = await failure(signer(credential, None))
+    error = await failure(make_signer(credential, None))
     assert str(error) == f"Install antiphon[{name}] to use this provider without a key."

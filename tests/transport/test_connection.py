@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from antiphon.core.errors import UpstreamError
 from antiphon.transport import connection as module
-from antiphon.transport.connection import Connection, Timeouts
-from antiphon.transport.exchange import Exchange
-from antiphon.transport.http import Answer, Client, HttpRequest
-from tests.transport.peer import Meet, Peer, Visit, chunked, drips, ok, peer, says
+from antiphon.transport.connection import HttpConnection, Timeouts
+from antiphon.transport.exchange import HttpResponse
+from antiphon.transport.http import BufferedResponse, HttpClient, HttpRequest
+from tests.transport.peer import Script, ScriptedServer, ScriptedConnection, chunked_response, respond_in_pieces, ok_response, scripted_server, respond_with
 
 pytestmark = pytest.mark.anyio
 
@@ -29,41 +29,41 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def asking(meet: Meet, timeouts: Timeouts | None = None) -> AsyncIterator[tuple[Peer, Any]]:
+async def asking(meet: Script, timeouts: Timeouts | None = None) -> AsyncIterator[tuple[ScriptedServer, Any]]:
     """Run a peer; give it and a function that asks it."""
-    client = Client(timeouts)
+    client = HttpClient(timeouts)
     try:
-        async with peer(meet) as server:
+        async with scripted_server(meet) as server:
 
-            async def ask(body: bytes = b"?") -> Answer:
-                return await client.fetch(HttpRequest(url=f"{server.url}/x", body=body, who="p"))
+            async def ask(body: bytes = b"?") -> BufferedResponse:
+                return await client.fetch(HttpRequest(url=f"{server.url}/x", body=body, peer_name="p"))
 
             yield server, ask
     finally:
         client.close()
 
 
-async def refused(meet: Meet, timeouts: Timeouts | None = None) -> UpstreamError:
+async def refused(meet: Script, timeouts: Timeouts | None = None) -> UpstreamError:
     """Return the error that an answer makes; its connection is closed."""
     async with asking(meet, timeouts) as (server, ask):
         with pytest.raises(UpstreamError) as caught:
             await ask()
-        await server.until_left()
+        await server.wait_closed()
     return caught.value
 
 
 # --- framing ---
 
 WHOLE = {
-    "length": ok(b"hello world", "x-a: 1"),
-    "chunks": chunked(b"hello", b" ", b"world", lines=["x-a: 1"]),
-    "trailers": chunked(b"hello world", lines=["x-a: 1"], end=b"0\r\nx-a: 2\r\nx-b: 3\r\n\r\n"),
+    "length": ok_response(b"hello world", "x-a: 1"),
+    "chunks": chunked_response(b"hello", b" ", b"world", lines=["x-a: 1"]),
+    "trailers": chunked_response(b"hello world", lines=["x-a: 1"], end=b"0\r\nx-a: 2\r\nx-b: 3\r\n\r\n"),
     "extension": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: 1\r\n\r\n"
     b"b;name=value\r\nhello world\r\n0\r\n\r\n",
     "close": b"HTTP/1.1 200 OK\r\nx-a: 1\r\n\r\nhello world",
     "http/1.0": b"HTTP/1.0 200 OK\r\nx-a: 1\r\n\r\nhello world",
     "announced": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nx-a: 0\r\n\r\n"
-    + ok(b"hello world", "x-a: 1"),
+    + ok_response(b"hello world", "x-a: 1"),
     "no reason": b"HTTP/1.1 200\r\nx-a: 1\r\ncontent-length: 11\r\n\r\nhello world",
 }
 
@@ -73,7 +73,7 @@ WHOLE = {
 async def test_an_answer_is_the_same_however_it_is_framed_and_cut(kind: str, size: int) -> None:
     said = WHOLE[kind]
     pieces = [said[start : start + size] for start in range(0, len(said), size)]
-    async with asking(drips(pieces)) as (server, ask):
+    async with asking(respond_in_pieces(pieces)) as (server, ask):
         answer = await ask(b"question")
     assert (answer.status, answer.headers["x-a"], answer.body) == (200, "1", b"hello world")
     assert server.requests[0].startswith(b"POST /x HTTP/1.1\r\nhost: 127.0.0.1:")
@@ -81,10 +81,10 @@ async def test_an_answer_is_the_same_however_it_is_framed_and_cut(kind: str, siz
 
 
 @pytest.mark.parametrize(
-    "said", [ok(), b"HTTP/1.1 204 No Content\r\n\r\n", chunked(), b"HTTP/1.1 200 OK\r\n\r\n"]
+    "said", [ok_response(), b"HTTP/1.1 204 No Content\r\n\r\n", chunked_response(), b"HTTP/1.1 200 OK\r\n\r\n"]
 )
 async def test_an_answer_may_have_no_body(said: bytes) -> None:
-    async with asking(says(said, leaves=True)) as (_, ask):
+    async with asking(respond_with(said, close=True)) as (_, ask):
         assert (await ask()).body == b""
 
 
@@ -111,9 +111,9 @@ class Wire(asyncio.Transport):
         self.closed = True
 
 
-async def answered(connection: Connection, pieces: Iterable[bytes]) -> tuple[Exchange, bytes]:
+async def answered(connection: HttpConnection, pieces: Iterable[bytes]) -> tuple[HttpResponse, bytes]:
     """Return the answer to one request that comes in these reads, and its body."""
-    exchange = connection.ask(b"", Timeouts(), "p")
+    exchange = connection.send(b"", Timeouts(), "p")
     for piece in pieces:
         connection.data_received(piece)
     body = await asyncio.wait_for(exchange.read(), 5)
@@ -125,8 +125,8 @@ def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
     """Return what a connection makes of reads: status, headers, body, whether it was kept."""
 
     async def run() -> tuple[int, dict[str, str], bytes, bool]:
-        kept: list[Connection] = []
-        connection = Connection(kept.append)
+        kept: list[HttpConnection] = []
+        connection = HttpConnection(kept.append)
         connection.connection_made(Wire())
         exchange, body = await answered(connection, pieces)
         connection.close()
@@ -147,7 +147,7 @@ def test_any_cut_of_the_bytes_makes_the_same_answer(
     sent = gzip.compress(body) if packed else body
     bounds = sorted({0, len(sent), *(cut for cut in chunks if cut < len(sent))})
     parts = [sent[a:b] for a, b in pairwise(bounds)]
-    said = chunked(*parts, lines=["content-encoding: gzip"] if packed else [])
+    said = chunked_response(*parts, lines=["content-encoding: gzip"] if packed else [])
     edges = sorted({0, len(said), *(cut for cut in cuts if cut < len(said))})
     pieces = [said[a:b] for a, b in pairwise(edges)]
     status, _, whole, kept = heard(pieces)
@@ -190,7 +190,7 @@ def test_what_looks_like_a_chunk_is_none_in_a_body_that_has_none(
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % sum(map(len, bodies))
 
     async def run() -> bytes:
-        connection = Connection(lambda connection: None)
+        connection = HttpConnection(lambda connection: None)
         connection.connection_made(Wire())
         await answered(connection, chunks)  # one answer after another
         _, whole = await answered(connection, reads([head, *bodies], joined))
@@ -211,10 +211,10 @@ async def test_a_chunk_that_comes_alone_does_not_trouble_the_parser(
             super().feed_data(data)
 
     monkeypatch.setattr(httptools, "HttpResponseParser", Parser)
-    connection = Connection(lambda connection: None)
+    connection = HttpConnection(lambda connection: None)
     connection.connection_made(Wire())
-    exchange = connection.ask(b"", Timeouts(), "p")
-    pieces = [chunked(b"first", end=b""), b"6\r\nsecond\r\n", b"5\r\nthird\r\n", b"0\r\n\r\n"]
+    exchange = connection.send(b"", Timeouts(), "p")
+    pieces = [chunked_response(b"first", end=b""), b"6\r\nsecond\r\n", b"5\r\nthird\r\n", b"0\r\n\r\n"]
     for piece in pieces:
         connection.data_received(piece)
     assert await exchange.read() == b"firstsecondthird"
@@ -223,25 +223,25 @@ async def test_a_chunk_that_comes_alone_does_not_trouble_the_parser(
 
 
 async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:
-    said = chunked(*(b"data: %d\n\n" % number for number in range(50)))
+    said = chunked_response(*(b"data: %d\n\n" % number for number in range(50)))
     got: list[bytes] = []
-    connection = Connection(lambda connection: None)
+    connection = HttpConnection(lambda connection: None)
     connection.connection_made(Wire())
-    exchange = connection.ask(b"", Timeouts(), "p")
+    exchange = connection.send(b"", Timeouts(), "p")
     exchange.listen(got.append)
     connection.data_received(said)
     assert got == [b"".join(b"data: %d\n\n" % number for number in range(50))]
-    assert await exchange.turn()
+    assert await exchange.wait()
     connection.close()
 
 
 async def test_a_connection_that_is_gone_before_it_is_asked_is_a_cut() -> None:
-    connection = Connection(lambda connection: None)
+    connection = HttpConnection(lambda connection: None)
     wire = Wire()
     connection.connection_made(wire)
     wire.abort()
     with pytest.raises(UpstreamError, match="before its answer was whole"):
-        await connection.ask(b"", Timeouts(), "p").begun()
+        await connection.send(b"", Timeouts(), "p").wait_for_head()
 
 
 # --- servers that mean no good ---
@@ -298,7 +298,7 @@ HOSTILE = {
         "sent a body coded as 'gzip, chunked', unasked",
     ),
     "packed": (
-        ok(b"hello", "content-encoding: br"),
+        ok_response(b"hello", "content-encoding: br"),
         "sent a body packed as 'br', unasked",
     ),
 }
@@ -308,10 +308,10 @@ HOSTILE = {
 async def test_what_is_not_http_as_asked_for_is_refused(kind: str) -> None:
     said, why = HOSTILE[kind]
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(said)
-        await visit.gone()
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(said)
+        await visit.wait_closed()
 
     error = await refused(meet)
     assert str(error).startswith(f"p: {why}")
@@ -323,9 +323,9 @@ ENDLESS = {
     "headers": (b"HTTP/1.1 200 OK\r\n", b"x: " + b"y" * 8000 + b"\r\n"),
     "announcements": (b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 100),
     "empty lines": (b"", b"\r\n" * 4000),
-    "trailers": (chunked(b"hi", end=b"0\r\n"), b"x: " + b"y" * 8000 + b"\r\n"),
-    "one trailer": (chunked(b"hi", end=b"0\r\nx: "), b"y" * 8000),
-    "chunk extension": (chunked(end=b"5;x="), b"y" * 8000),
+    "trailers": (chunked_response(b"hi", end=b"0\r\n"), b"x: " + b"y" * 8000 + b"\r\n"),
+    "one trailer": (chunked_response(b"hi", end=b"0\r\nx: "), b"y" * 8000),
+    "chunk extension": (chunked_response(end=b"5;x="), b"y" * 8000),
 }
 
 
@@ -334,13 +334,13 @@ async def test_what_has_no_end_is_cut_off(kind: str) -> None:
     first, then = ENDLESS[kind]
     sent = 0
 
-    async def meet(visit: Visit) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         nonlocal sent
-        await visit.hear()
-        await visit.say(first)
+        await visit.read_request()
+        await visit.send(first)
         await asyncio.sleep(0.05)
         while True:
-            await visit.say(then)
+            await visit.send(then)
             sent += len(then)
             await asyncio.sleep(0)
 
@@ -350,12 +350,12 @@ async def test_what_has_no_end_is_cut_off(kind: str) -> None:
 
 
 async def test_odd_bytes_in_a_header_are_read_as_they_are() -> None:
-    async with asking(says(ok(b"", "x: \xe9t\xe9\tz"))) as (_, ask):
+    async with asking(respond_with(ok_response(b"", "x: \xe9t\xe9\tz"))) as (_, ask):
         assert (await ask()).headers["x"] == "\xe9t\xe9\tz"
 
 
 async def test_headers_of_one_name_are_joined() -> None:
-    async with asking(says(ok(b"", "X-A: 1", "x-a: 2"))) as (_, ask):
+    async with asking(respond_with(ok_response(b"", "X-A: 1", "x-a: 2"))) as (_, ask):
         assert (await ask()).headers["x-a"] == "1, 2"
 
 
@@ -365,49 +365,49 @@ async def test_headers_of_one_name_are_joined() -> None:
         b"",
         b"HTTP/1.1 200 OK\r\ncontent-le",
         b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello",
-        chunked(b"hello", end=b""),
-        chunked(b"hello", end=b"0\r\n"),
+        chunked_response(b"hello", end=b""),
+        chunked_response(b"hello", end=b"0\r\n"),
     ],
 )
 async def test_a_connection_that_is_closed_too_soon_is_a_cut(said: bytes) -> None:
-    error = await refused(drips([said]))
+    error = await refused(respond_in_pieces([said]))
     assert str(error) == "p: closed the connection before its answer was whole."
     assert (error.status, error.payload.code, error.retryable) == (502, "upstream_cut", True)
 
 
-@pytest.mark.parametrize("more", [b"junk", ok(b"another"), b"\x00", b"HTTP/1.1 500"])
+@pytest.mark.parametrize("more", [b"junk", ok_response(b"another"), b"\x00", b"HTTP/1.1 500"])
 async def test_what_follows_an_answer_in_one_read_is_no_part_of_it(more: bytes) -> None:
-    async with asking(says(ok(b"hello") + more)) as (server, ask):
+    async with asking(respond_with(ok_response(b"hello") + more)) as (server, ask):
         for _ in range(2):
             answer = await ask()
             assert (answer.status, answer.body) == (200, b"hello")
-        await server.until_left(0)
-    assert [len(visit.requests) for visit in server.visits] == [1, 1]
+        await server.wait_closed(0)
+    assert [len(visit.requests) for visit in server.connections] == [1, 1]
 
 
 async def test_what_comes_unasked_closes_a_kept_connection() -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(ok(b"hello"))
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(ok_response(b"hello"))
         await asyncio.sleep(0.05)
-        await visit.say(ok(b"an answer to nothing"))
-        await visit.hear()
+        await visit.send(ok_response(b"an answer to nothing"))
+        await visit.read_request()
 
     async with asking(meet) as (server, ask):
         assert (await ask()).body == b"hello"
-        await server.until_left(0)
+        await server.wait_closed(0)
         assert (await ask()).body == b"hello"
-    assert [len(visit.requests) for visit in server.visits] == [1, 1]
+    assert [len(visit.requests) for visit in server.connections] == [1, 1]
 
 
 async def test_bytes_before_a_fault_in_the_same_read_are_heard() -> None:
     got: list[bytes] = []
-    async with peer(says(chunked(b"hello", end=b"xyz"))) as server:
-        client = Client()
-        exchange = await client.open(HttpRequest(url=server.url, who="p"))
+    async with scripted_server(respond_with(chunked_response(b"hello", end=b"xyz"))) as server:
+        client = HttpClient()
+        exchange = await client.open(HttpRequest(url=server.url, peer_name="p"))
         exchange.listen(got.append)
         with pytest.raises(UpstreamError, match="Invalid character in chunk size"):
-            await exchange.turn()
+            await exchange.wait()
         exchange.release()
     assert got == [b"hello"]
 
@@ -415,23 +415,23 @@ async def test_bytes_before_a_fault_in_the_same_read_are_heard() -> None:
 # --- time ---
 
 
-def silent(said: bytes) -> Meet:
+def silent(said: bytes) -> Script:
     """Say something, and nothing more."""
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(said)
-        await visit.gone(30)
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(said)
+        await visit.wait_closed(30)
 
     return meet
 
 
-async def endless(visit: Visit) -> None:
+async def endless(visit: ScriptedConnection) -> None:
     """Begin an answer, and never come to its end."""
-    await visit.hear()
-    await visit.say(chunked(b":", end=b""))
-    while not await visit.gone(0.02):
-        await visit.say(b"1\r\n:\r\n")
+    await visit.read_request()
+    await visit.send(chunked_response(b":", end=b""))
+    while not await visit.wait_closed(0.02):
+        await visit.send(b"1\r\n:\r\n")
 
 
 async def test_an_answer_without_end_is_a_timeout() -> None:
@@ -444,7 +444,7 @@ async def test_an_answer_without_end_is_a_timeout() -> None:
     [
         (b"", "0.1", False),
         (b"HTTP/1.1 200 OK\r\n", "0.1", False),
-        (chunked(b"hi", end=b""), "0.2", True),
+        (chunked_response(b"hi", end=b""), "0.2", True),
     ],
 )
 async def test_silence_is_a_timeout_and_only_what_has_begun_may_be_gone_on_with(
@@ -457,24 +457,24 @@ async def test_silence_is_a_timeout_and_only_what_has_begun_may_be_gone_on_with(
 
 async def test_a_head_that_drips_is_late_too() -> None:
     pieces = [b"HTTP/1.1 200 OK\r\nx: "] + [b"y"] * 100
-    error = await refused(drips(pieces, pause=0.02), Timeouts(first_byte=0.2))
+    error = await refused(respond_in_pieces(pieces, pause=0.02), Timeouts(first_byte=0.2))
     assert (error.payload.code, error.retryable) == ("timeout", False)
 
 
 async def test_a_body_that_drips_is_not_late() -> None:
-    pieces = [chunked(end=b"")] + [b"1\r\nx\r\n"] * 8 + [b"0\r\n\r\n"]
-    async with asking(drips(pieces, pause=0.05), Timeouts(first_byte=1, idle=0.2)) as (_, ask):
+    pieces = [chunked_response(end=b"")] + [b"1\r\nx\r\n"] * 8 + [b"0\r\n\r\n"]
+    async with asking(respond_in_pieces(pieces, pause=0.05), Timeouts(first_byte=1, idle=0.2)) as (_, ask):
         assert (await ask()).body == b"x" * 8
 
 
 @pytest.mark.parametrize("seconds", [0.0001, 0.0004, 0.0006, 0.0104])
 async def test_a_timer_of_less_than_a_millisecond_can_be_replaced(seconds: float) -> None:
-    kept: list[Connection] = []
-    connection = Connection(kept.append)
+    kept: list[HttpConnection] = []
+    connection = HttpConnection(kept.append)
     connection.connection_made(Wire())
     for _ in range(2):
-        exchange = connection.ask(b"", Timeouts(first_byte=seconds), "p")
-        connection.data_received(ok(b"hello"))
+        exchange = connection.send(b"", Timeouts(first_byte=seconds), "p")
+        connection.data_received(ok_response(b"hello"))
         assert await exchange.read() == b"hello"
         exchange.release()
     assert kept == [connection, connection]
@@ -483,17 +483,17 @@ async def test_a_timer_of_less_than_a_millisecond_can_be_replaced(seconds: float
 
 async def test_a_short_timeout_that_is_checked_early_is_still_kept() -> None:
     """A loop may round a delay down, and call before the deadline."""
-    connection = Connection(lambda connection: None)
+    connection = HttpConnection(lambda connection: None)
     connection.connection_made(Wire())
-    exchange = connection.ask(b"", Timeouts(first_byte=0.0103), "p")
+    exchange = connection.send(b"", Timeouts(first_byte=0.0103), "p")
     with pytest.raises(UpstreamError, match=r"said nothing for 0\.0103 seconds"):
-        await exchange.begun()
+        await exchange.wait_for_head()
 
 
 # --- the end, when nobody listens any more ---
 
 
-def stopping(exchange: Exchange, got: list[bytes]) -> None:
+def stopping(exchange: HttpResponse, got: list[bytes]) -> None:
     """Listen to the first piece only."""
 
     def receive(data: bytes) -> None:
@@ -504,45 +504,45 @@ def stopping(exchange: Exchange, got: list[bytes]) -> None:
 
 
 async def test_a_stopped_answer_that_ends_soon_leaves_its_connection_for_the_next() -> None:
-    async def meet(visit: Visit) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         while True:
-            await visit.hear()
-            await visit.say(chunked(b"data: [DONE]\n\n", end=b""))
+            await visit.read_request()
+            await visit.send(chunked_response(b"data: [DONE]\n\n", end=b""))
             await asyncio.sleep(0.05)
-            await visit.say(b"3\r\nend\r\n0\r\n\r\n")
+            await visit.send(b"3\r\nend\r\n0\r\n\r\n")
 
-    client = Client()
-    async with peer(meet) as server:
+    client = HttpClient()
+    async with scripted_server(meet) as server:
         for _ in range(3):
             got: list[bytes] = []
             exchange = await client.open(HttpRequest(url=server.url))
             stopping(exchange, got)
-            assert await exchange.turn()
+            assert await exchange.wait()
             exchange.release()
             await asyncio.sleep(0.15)
             assert got == [b"data: [DONE]\n\n"]
         client.close()
-    assert len(server.visits) == 1
+    assert len(server.connections) == 1
 
 
 async def test_a_stopped_answer_that_goes_on_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER_SECONDS", 0.1)
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(chunked(b"first", end=b""))
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(chunked_response(b"first", end=b""))
         while True:
-            await visit.say(b"4\r\nmore\r\n")
+            await visit.send(b"4\r\nmore\r\n")
             await asyncio.sleep(0.01)
 
-    client = Client()
-    async with peer(meet) as server:
+    client = HttpClient()
+    async with scripted_server(meet) as server:
         got: list[bytes] = []
         exchange = await client.open(HttpRequest(url=server.url))
         stopping(exchange, got)
-        assert await exchange.turn()
+        assert await exchange.wait()
         exchange.release()
-        await server.until_left(0, seconds=1.0)
+        await server.wait_closed(0, seconds=1.0)
         assert len(got) == 1
         client.close()
 
@@ -552,40 +552,40 @@ async def test_nothing_lingers_for_more_than_a_second() -> None:
 
 
 async def test_what_breaks_after_the_stop_is_no_error() -> None:
-    client = Client()
-    async with peer(drips([chunked(b"first", end=b""), b"no chunk at all"], 0.05)) as server:
+    client = HttpClient()
+    async with scripted_server(respond_in_pieces([chunked_response(b"first", end=b""), b"no chunk at all"], 0.05)) as server:
         exchange = await client.open(HttpRequest(url=server.url))
         stopping(exchange, [])
-        assert await exchange.turn()
+        assert await exchange.wait()
         exchange.release()
         await asyncio.sleep(0.1)
-        assert await exchange.turn()
-        await server.until_left()
+        assert await exchange.wait()
+        await server.wait_closed()
         client.close()
 
 
 async def test_a_release_before_the_end_closes_at_once() -> None:
-    client = Client()
-    async with peer(silent(chunked(b"first", end=b""))) as server:
+    client = HttpClient()
+    async with scripted_server(silent(chunked_response(b"first", end=b""))) as server:
         exchange = await client.open(HttpRequest(url=server.url))
         exchange.listen(lambda data: None)
         exchange.release()
-        await server.until_left(0, seconds=1.0)
+        await server.wait_closed(0, seconds=1.0)
         client.close()
 
 
 async def test_a_second_release_does_not_touch_the_next_request() -> None:
-    client = Client()
+    client = HttpClient()
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(ok(b"first"))
-        await visit.hear()
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(ok_response(b"first"))
+        await visit.read_request()
         await asyncio.sleep(0.1)
-        await visit.say(ok(b"second"))
-        await visit.gone()
+        await visit.send(ok_response(b"second"))
+        await visit.wait_closed()
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         first = await client.open(HttpRequest(url=server.url))
         assert await first.read() == b"first"
         first.release()
@@ -594,18 +594,18 @@ async def test_a_second_release_does_not_touch_the_next_request() -> None:
         first.release()
         assert (await second).body == b"second"
         client.close()
-    assert len(server.visits) == 1
+    assert len(server.connections) == 1
 
 
 async def test_an_answer_that_comes_before_the_request_was_sent_closes_the_connection() -> None:
-    async def meet(visit: Visit) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         await visit.reader.readuntil(b"\r\n\r\n")
-        await visit.say(ok(b"too large"))
+        await visit.send(ok_response(b"too large"))
         await asyncio.sleep(0.3)
-        await visit.gone()
+        await visit.wait_closed()
 
     async with asking(meet) as (server, ask):
         assert (await ask(b"x" * 30_000_000)).body == b"too large"
-        await server.until_left()
+        await server.wait_closed()
         assert (await ask()).body == b"too large"
-    assert len(server.visits) == 2
+    assert len(server.connections) == 2

@@ -14,9 +14,9 @@ from antiphon.core.errors import UpstreamError
 from antiphon.transport import connection
 from antiphon.transport import exchange as module
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.exchange import Exchange
-from antiphon.transport.http import Client, HttpRequest
-from tests.transport.peer import Meet, Peer, Visit, chunked, drips, ok, peer, says
+from antiphon.transport.exchange import HttpResponse
+from antiphon.transport.http import HttpClient, HttpRequest
+from tests.transport.peer import Script, ScriptedServer, ScriptedConnection, chunked_response, respond_in_pieces, ok_response, scripted_server, respond_with
 
 pytestmark = pytest.mark.anyio
 
@@ -29,12 +29,12 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 @asynccontextmanager
 async def opened(
-    meet: Meet, timeouts: Timeouts | None = None
-) -> AsyncIterator[tuple[Peer, Exchange]]:
+    meet: Script, timeouts: Timeouts | None = None
+) -> AsyncIterator[tuple[ScriptedServer, HttpResponse]]:
     """Ask a peer; give it and its answer."""
-    client = Client(timeouts)
-    async with peer(meet) as server:
-        exchange = await client.open(HttpRequest(url=server.url, who="p"))
+    client = HttpClient(timeouts)
+    async with scripted_server(meet) as server:
+        exchange = await client.open(HttpRequest(url=server.url, peer_name="p"))
         try:
             yield server, exchange
         finally:
@@ -43,11 +43,11 @@ async def opened(
 
 
 async def test_the_head_is_there_before_the_body() -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(b"HTTP/1.1 429 Slow Down\r\nRetry-After: 3\r\ncontent-length: 2\r\n\r\n")
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(b"HTTP/1.1 429 Slow Down\r\nRetry-After: 3\r\ncontent-length: 2\r\n\r\n")
         await asyncio.sleep(0.1)
-        await visit.say(b"no")
+        await visit.send(b"no")
 
     async with opened(meet) as (_, exchange):
         assert (exchange.status, exchange.headers) == (
@@ -60,7 +60,7 @@ async def test_the_head_is_there_before_the_body() -> None:
 
 
 async def test_what_comes_before_anybody_listens_is_kept_for_the_reader() -> None:
-    async with opened(drips([chunked(b"a", end=b""), b"1\r\nb\r\n", b"0\r\n\r\n"])) as (
+    async with opened(respond_in_pieces([chunked_response(b"a", end=b""), b"1\r\nb\r\n", b"0\r\n\r\n"])) as (
         _,
         exchange,
     ):
@@ -68,29 +68,29 @@ async def test_what_comes_before_anybody_listens_is_kept_for_the_reader() -> Non
         got: list[bytes] = []
         exchange.listen(got.append)
         assert got == [b"ab"]
-        assert await exchange.turn()
+        assert await exchange.wait()
 
 
 async def test_early_bytes_of_an_answer_that_was_cut_are_heard_before_the_error() -> None:
-    async with opened(drips([chunked(b"a", end=b"")])) as (_, exchange):
+    async with opened(respond_in_pieces([chunked_response(b"a", end=b"")])) as (_, exchange):
         await asyncio.sleep(0.1)
         got: list[bytes] = []
         exchange.listen(got.append)
         assert got == [b"a"]
         with pytest.raises(UpstreamError, match="before its answer was whole"):
-            await exchange.turn()
+            await exchange.wait()
 
 
-def pouring(sent: list[int], total: int = 200_000_000) -> Meet:
+def pouring(sent: list[int], total: int = 200_000_000) -> Script:
     """Send as fast as the client takes it; note how much that was."""
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(f"HTTP/1.1 200 OK\r\ncontent-length: {total}\r\n\r\n".encode())
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(f"HTTP/1.1 200 OK\r\ncontent-length: {total}\r\n\r\n".encode())
         while sent[0] < total:
-            await visit.say(b"x" * 100_000)
+            await visit.send(b"x" * 100_000)
             sent[0] += 100_000
-        await visit.gone()
+        await visit.wait_closed()
 
     return meet
 
@@ -109,8 +109,8 @@ async def test_an_upstream_is_held_back_until_somebody_listens() -> None:
             got += len(data)
 
         exchange.listen(receive)
-        while not exchange.over:
-            await exchange.turn()
+        while not exchange.is_over:
+            await exchange.wait()
         assert got == 200_000_000
 
 
@@ -125,7 +125,7 @@ async def test_a_pause_holds_the_upstream_back_and_keeps_memory_small() -> None:
                 exchange.pause()
 
             exchange.listen(receive)
-            assert not await exchange.turn()
+            assert not await exchange.wait()
             assert repr(exchange) == "<Exchange with p: 200, paused>"
             before = got[0]
             await asyncio.sleep(0.3)
@@ -137,7 +137,7 @@ async def test_a_pause_holds_the_upstream_back_and_keeps_memory_small() -> None:
             assert tracemalloc.get_traced_memory()[1] < 20_000_000
             for _ in range(3):
                 exchange.resume()
-                assert not await exchange.turn()
+                assert not await exchange.wait()
             assert got[0] > before
     finally:
         tracemalloc.stop()
@@ -146,12 +146,12 @@ async def test_a_pause_holds_the_upstream_back_and_keeps_memory_small() -> None:
 async def test_time_stands_still_while_paused() -> None:
     resumed = asyncio.Event()
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(chunked(b"a", end=b""))
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(chunked_response(b"a", end=b""))
         await resumed.wait()
-        await visit.say(b"1\r\nb\r\n0\r\n\r\n")
-        await visit.gone()
+        await visit.send(b"1\r\nb\r\n0\r\n\r\n")
+        await visit.wait_closed()
 
     got: list[bytes] = []
     async with opened(meet, Timeouts(idle=0.2)) as (_, exchange):
@@ -162,38 +162,38 @@ async def test_time_stands_still_while_paused() -> None:
                 exchange.pause()
 
         exchange.listen(receive)
-        assert not await exchange.turn()
+        assert not await exchange.wait()
         await asyncio.sleep(0.5)
         exchange.resume()
         resumed.set()
-        assert await exchange.turn()
+        assert await exchange.wait()
     assert got == [b"a", b"b"]
 
 
 async def test_time_goes_on_after_a_pause() -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(chunked(b"a", end=b""))
-        await visit.gone()
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(chunked_response(b"a", end=b""))
+        await visit.wait_closed()
 
     async with opened(meet, Timeouts(idle=0.1)) as (_, exchange):
         exchange.listen(lambda data: exchange.pause())
-        assert not await exchange.turn()
+        assert not await exchange.wait()
         await asyncio.sleep(0.2)
         exchange.resume()
         with pytest.raises(UpstreamError) as caught:
-            await exchange.turn()
+            await exchange.wait()
     assert caught.value.payload.code == "timeout"
 
 
 @pytest.mark.parametrize("leave", ["pause", "stop"])
 async def test_a_pause_in_the_last_read_does_not_stop_the_next_request(leave: str) -> None:
-    client = Client()
-    async with peer(says(ok(b"hello"))) as server:
+    client = HttpClient()
+    async with scripted_server(respond_with(ok_response(b"hello"))) as server:
         for _ in range(3):
             exchange = await client.open(HttpRequest(url=server.url))
 
-            def receive(data: bytes, exchange: Exchange = exchange) -> None:
+            def receive(data: bytes, exchange: HttpResponse = exchange) -> None:
                 del data
                 exchange.pause()
                 if leave == "stop":
@@ -201,23 +201,23 @@ async def test_a_pause_in_the_last_read_does_not_stop_the_next_request(leave: st
 
             exchange.listen(receive)
             async with asyncio.timeout(2):
-                assert await exchange.turn()
+                assert await exchange.wait()
             exchange.release()
         client.close()
-    assert len(server.visits) == 1
+    assert len(server.connections) == 1
 
 
 async def test_what_comes_after_a_stop_reaches_nobody() -> None:
     got: list[bytes] = []
-    said = [chunked(b"a", end=b""), b"1\r\nb\r\n", b"0\r\n\r\n"]
-    async with opened(drips(said, pause=0.05)) as (_, exchange):
+    said = [chunked_response(b"a", end=b""), b"1\r\nb\r\n", b"0\r\n\r\n"]
+    async with opened(respond_in_pieces(said, pause=0.05)) as (_, exchange):
 
         def receive(data: bytes) -> None:
             got.append(data)
             exchange.stop()
 
         exchange.listen(receive)
-        assert await exchange.turn()
+        assert await exchange.wait()
         await asyncio.sleep(0.2)
     assert got == [b"a"]
 
@@ -228,12 +228,12 @@ async def test_what_comes_after_a_stop_reaches_nobody() -> None:
 @pytest.mark.parametrize("end", [b"", b"0\r\n\r\n"], ids=["open", "whole"])
 @pytest.mark.parametrize("wait", [0, 0.1], ids=["at once", "later"])
 async def test_a_reader_that_fails_is_told_to_whoever_waits(end: bytes, wait: float) -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(chunked(end=b""))
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(chunked_response(end=b""))
         await asyncio.sleep(0.05)
-        await visit.say(b"1\r\na\r\n" + end)
-        await visit.gone()
+        await visit.send(b"1\r\na\r\n" + end)
+        await visit.wait_closed()
 
     calls: list[bytes] = []
 
@@ -245,8 +245,8 @@ async def test_a_reader_that_fails_is_told_to_whoever_waits(end: bytes, wait: fl
         await asyncio.sleep(wait)
         exchange.listen(receive)
         with pytest.raises(LookupError, match="a bug of ours"):
-            await exchange.turn()
-        await server.until_left(0, seconds=1.0)
+            await exchange.wait()
+        await server.wait_closed(0, seconds=1.0)
     assert calls == [b"a"]
 
 
@@ -260,7 +260,7 @@ async def test_a_body_that_is_too_long_to_read_at_once_is_refused(
     async with opened(pouring([0])) as (server, exchange):
         with pytest.raises(UpstreamError, match="p: sent more than can be read at once"):
             await exchange.read()
-        await server.until_left()
+        await server.wait_closed()
 
 
 async def test_a_stream_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,8 +269,8 @@ async def test_a_stream_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatc
     async with opened(pouring([0])) as (server, exchange):
         exchange.listen(lambda data: got.append(len(data)))
         with pytest.raises(UpstreamError, match="p: sent an answer without an end"):
-            await exchange.turn()
-        await server.until_left()
+            await exchange.wait()
+        await server.wait_closed()
     assert sum(got) <= 1_000_000
 
 
@@ -281,7 +281,7 @@ TEXT = b"data: hello\n\n" * 1000
 
 def packed(body: bytes, coding: str) -> bytes:
     """Write an answer whose body is packed."""
-    return ok(body, f"content-encoding: {coding}")
+    return ok_response(body, f"content-encoding: {coding}")
 
 
 @pytest.mark.parametrize(
@@ -296,12 +296,12 @@ def packed(body: bytes, coding: str) -> bytes:
     ids=["gzip", "x-gzip", "deflate", "two members", "identity"],
 )
 async def test_a_packed_body_is_unpacked(body: bytes, coding: str) -> None:
-    async with opened(says(packed(body, coding))) as (_, exchange):
+    async with opened(respond_with(packed(body, coding))) as (_, exchange):
         assert await exchange.read() == TEXT
 
 
 async def test_a_packed_body_may_be_empty() -> None:
-    async with opened(says(packed(b"", "gzip"))) as (_, exchange):
+    async with opened(respond_with(packed(b"", "gzip"))) as (_, exchange):
         assert await exchange.read() == b""
 
 
@@ -309,14 +309,14 @@ async def test_a_packed_stream_is_unpacked_as_it_comes() -> None:
     packing = zlib.compressobj(wbits=31)
     first = packing.compress(b"data: a\n\n") + packing.flush(zlib.Z_SYNC_FLUSH)
     then = packing.compress(b"data: b\n\n") + packing.flush()
-    head = chunked(first, lines=["content-encoding: gzip"], end=b"")
+    head = chunked_response(first, lines=["content-encoding: gzip"], end=b"")
     got: list[bytes] = []
-    async with opened(drips([head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(then), then)], pause=0.05)) as (
+    async with opened(respond_in_pieces([head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(then), then)], pause=0.05)) as (
         _,
         exchange,
     ):
         exchange.listen(got.append)
-        await exchange.turn()
+        await exchange.wait()
     assert got == [b"data: a\n\n", b"data: b\n\n"]
 
 
@@ -326,10 +326,10 @@ async def test_a_packed_stream_is_unpacked_as_it_comes() -> None:
     ids=["no checksum", "cut", "garbage", "more"],
 )
 async def test_what_cannot_be_unpacked_is_refused(body: bytes) -> None:
-    async with opened(says(packed(body, "gzip"))) as (server, exchange):
+    async with opened(respond_with(packed(body, "gzip"))) as (server, exchange):
         with pytest.raises(UpstreamError, match="p: sent a body that cannot be unpacked") as caught:
             await exchange.read()
-        await server.until_left()
+        await server.wait_closed()
     assert caught.value.payload.code == "upstream_invalid"
 
 
@@ -338,7 +338,7 @@ async def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = gzip.compress(b"\0" * 200_000_000, compresslevel=9)
     tracemalloc.start()
     try:
-        async with opened(says(packed(bomb, "gzip"))) as (_, exchange):
+        async with opened(respond_with(packed(bomb, "gzip"))) as (_, exchange):
             with pytest.raises(UpstreamError, match="more than can be read at once"):
                 await exchange.read()
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
@@ -349,12 +349,12 @@ async def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_bomb_stops_where_the_reader_does() -> None:
     bomb = gzip.compress(b"\0" * 10_000_000)
     got: list[int] = []
-    async with opened(says(packed(bomb, "gzip"))) as (_, exchange):
+    async with opened(respond_with(packed(bomb, "gzip"))) as (_, exchange):
 
         def receive(data: bytes) -> None:
             got.append(len(data))
             exchange.stop()
 
         exchange.listen(receive)
-        assert await exchange.turn()
+        assert await exchange.wait()
     assert len(got) == 1

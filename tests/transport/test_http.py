@@ -13,11 +13,11 @@ from antiphon.core.errors import UpstreamError
 from antiphon.transport import connection as connection_module
 from antiphon.transport import http as module
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.http import Answer, Client, HttpRequest
-from tests.transport.certificates import certificate, serving
-from tests.transport.leaving import nothing_left
-from tests.transport.peer import Visit, chunked, ok, peer, says
-from tests.upstream import sse, upstream
+from antiphon.transport.http import BufferedResponse, HttpClient, HttpRequest
+from tests.transport.certificates import make_certificate, server_context
+from tests.transport.leaving import check_no_leaks
+from tests.transport.peer import ScriptedConnection, chunked_response, ok_response, scripted_server, respond_with
+from tests.upstream import sse_answer, scripted_upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -29,20 +29,20 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
+async def client() -> AsyncIterator[HttpClient]:
     """Give a client; at its end there is no noise, no timer and no socket left of it."""
-    client = Client()
-    async with nothing_left():
+    client = HttpClient()
+    async with check_no_leaks():
         yield client
         client.close()
 
 
-async def asked(client: Client, url: str, **options: Any) -> Answer:
+async def asked(client: HttpClient, url: str, **options: Any) -> BufferedResponse:
     """Ask, and read the answer."""
-    return await client.fetch(HttpRequest(url=url, who="p", **options))
+    return await client.fetch(HttpRequest(url=url, peer_name="p", **options))
 
 
-async def refused(client: Client, url: str, **options: Any) -> UpstreamError:
+async def refused(client: HttpClient, url: str, **options: Any) -> UpstreamError:
     """Ask in vain."""
     with pytest.raises(UpstreamError) as caught:
         await asked(client, url, **options)
@@ -52,15 +52,15 @@ async def refused(client: Client, url: str, **options: Any) -> UpstreamError:
 # --- what is sent ---
 
 
-async def test_a_request_is_written_as_it_was_asked_for(client: Client) -> None:
-    async with peer(says(ok(b"hello"))) as server:
+async def test_a_request_is_written_as_it_was_asked_for(client: HttpClient) -> None:
+    async with scripted_server(respond_with(ok_response(b"hello"))) as server:
         answer = await asked(
             client,
             f"http://user:secret@127.0.0.1:{server.port}/v1/x?a=b#part",
             headers={"Authorization": "Bearer k", "User-Agent": "me"},
             body=b"{}",
         )
-    assert answer == Answer(200, {"content-length": "5"}, b"hello")
+    assert answer == BufferedResponse(200, {"content-length": "5"}, b"hello")
     assert server.requests == [
         b"POST /v1/x?a=b HTTP/1.1\r\n"
         b"host: 127.0.0.1:%d\r\n"
@@ -72,8 +72,8 @@ async def test_a_request_is_written_as_it_was_asked_for(client: Client) -> None:
     ]
 
 
-async def test_a_request_without_a_body_says_so_only_where_one_is_expected(client: Client) -> None:
-    async with peer(says(ok())) as server:
+async def test_a_request_without_a_body_says_so_only_where_one_is_expected(client: HttpClient) -> None:
+    async with scripted_server(respond_with(ok_response())) as server:
         await asked(client, server.url, method="GET")
         await asked(client, server.url)
     first, second = server.requests
@@ -97,7 +97,7 @@ async def test_a_request_without_a_body_says_so_only_where_one_is_expected(clien
     ],
 )
 async def test_a_header_that_would_be_another_line_is_refused(
-    client: Client, headers: dict[str, str]
+    client: HttpClient, headers: dict[str, str]
 ) -> None:
     error = await refused(client, "http://127.0.0.1:9", headers=headers)
     (name,) = headers
@@ -109,7 +109,7 @@ async def test_a_header_that_would_be_another_line_is_refused(
 @pytest.mark.parametrize(
     "path", ["/a\r\nx: y", "/a b", "/a\tb", "/a\nb", "/ü", "/a\x00", "/?q=a\r\n"]
 )
-async def test_an_address_that_would_be_another_line_is_refused(client: Client, path: str) -> None:
+async def test_an_address_that_would_be_another_line_is_refused(client: HttpClient, path: str) -> None:
     error = await refused(client, f"http://127.0.0.1:9{path}")
     assert str(error) == "p: cannot be reached: its address holds a character that none may."
     assert not error.retryable
@@ -128,7 +128,7 @@ async def test_an_address_that_would_be_another_line_is_refused(client: Client, 
         "file:///x",
     ],
 )
-async def test_an_address_of_another_kind_is_refused(client: Client, url: str) -> None:
+async def test_an_address_of_another_kind_is_refused(client: HttpClient, url: str) -> None:
     error = await refused(client, url)
     assert str(error) == "p: cannot be reached: its address is no http(s) URL."
     assert (error.status, error.payload.code, error.retryable) == (
@@ -138,8 +138,8 @@ async def test_an_address_of_another_kind_is_refused(client: Client, url: str) -
     )
 
 
-async def test_odd_letters_in_a_header_are_sent(client: Client) -> None:
-    async with peer(says(ok())) as server:
+async def test_odd_letters_in_a_header_are_sent(client: HttpClient) -> None:
+    async with scripted_server(respond_with(ok_response())) as server:
         await asked(client, server.url, headers={"x-title": "café"})
     assert "x-title: café\r\n".encode() in server.requests[0]
 
@@ -147,15 +147,15 @@ async def test_odd_letters_in_a_header_are_sent(client: Client) -> None:
 # --- connections that are kept ---
 
 
-async def test_a_connection_serves_one_request_after_another(client: Client) -> None:
-    async with peer(says(ok(b"a"), chunked(b"b"), b"HTTP/1.1 204 N\r\n\r\n", ok(b"c"))) as server:
+async def test_a_connection_serves_one_request_after_another(client: HttpClient) -> None:
+    async with scripted_server(respond_with(ok_response(b"a"), chunked_response(b"b"), b"HTTP/1.1 204 N\r\n\r\n", ok_response(b"c"))) as server:
         bodies = [(await asked(client, server.url)).body for _ in range(4)]
     assert bodies == [b"a", b"b", b"", b"c"]
-    assert len(server.visits) == 1
+    assert len(server.connections) == 1
 
 
-async def test_the_scripted_upstream_is_understood(client: Client) -> None:
-    with upstream(sse(b"data: a\n\ndata: b\n\n", pieces=1)) as provider:
+async def test_the_scripted_upstream_is_understood(client: HttpClient) -> None:
+    with scripted_upstream(sse_answer(b"data: a\n\ndata: b\n\n", pieces=1)) as provider:
         for _ in range(2):
             answer = await asked(client, provider.url, body=b"{}")
             assert answer.body == b"data: a\n\ndata: b\n\n"
@@ -165,156 +165,156 @@ async def test_the_scripted_upstream_is_understood(client: Client) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        ok(b"a", "connection: close"),
+        ok_response(b"a", "connection: close"),
         b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na",
     ],
 )
-async def test_a_connection_that_is_to_be_closed_is_closed(client: Client, said: bytes) -> None:
-    async with peer(says(said)) as server:
+async def test_a_connection_that_is_to_be_closed_is_closed(client: HttpClient, said: bytes) -> None:
+    async with scripted_server(respond_with(said)) as server:
         for _ in range(2):
             assert (await asked(client, server.url)).body == b"a"
-        await server.until_left(0)
-        await server.until_left(1)
-    assert len(server.visits) == 2
+        await server.wait_closed(0)
+        await server.wait_closed(1)
+    assert len(server.connections) == 2
 
 
-async def test_requests_at_the_same_time_have_connections_of_their_own(client: Client) -> None:
-    async with peer(says(ok(b"a"))) as server:
+async def test_requests_at_the_same_time_have_connections_of_their_own(client: HttpClient) -> None:
+    async with scripted_server(respond_with(ok_response(b"a"))) as server:
         await asyncio.gather(*(asked(client, server.url) for _ in range(5)))
-        assert len(server.visits) == 5
+        assert len(server.connections) == 5
         await asyncio.gather(*(asked(client, server.url) for _ in range(5)))
-    assert len(server.visits) == 5
+    assert len(server.connections) == 5
 
 
 async def test_only_so_many_are_kept_and_the_oldest_go_first(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "IDLE_CONNECTIONS", 3)
-    async with peer(says(ok(b"a"))) as server:
+    async with scripted_server(respond_with(ok_response(b"a"))) as server:
         opened = [await client.open(HttpRequest(url=server.url)) for _ in range(5)]
         for exchange in opened:
             await exchange.read()
             exchange.release()
-        await server.until_left(0)
-        await server.until_left(1)
-        assert [visit.left.is_set() for visit in server.visits] == [True, True, False, False, False]
+        await server.wait_closed(0)
+        await server.wait_closed(1)
+        assert [visit.closed.is_set() for visit in server.connections] == [True, True, False, False, False]
         await asked(client, server.url)
-    assert [len(visit.requests) for visit in server.visits] == [1, 1, 1, 1, 2]
+    assert [len(visit.requests) for visit in server.connections] == [1, 1, 1, 1, 2]
 
 
 async def test_a_connection_that_rests_too_long_is_closed(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "IDLE_SECONDS", 0.1)
-    async with peer(says(ok(b"a"))) as server:
+    async with scripted_server(respond_with(ok_response(b"a"))) as server:
         await asked(client, server.url)
-        await server.until_left(0, seconds=1.0)
+        await server.wait_closed(0, seconds=1.0)
         await asked(client, server.url)
-    assert len(server.visits) == 2
+    assert len(server.connections) == 2
 
 
-async def test_closing_the_client_closes_what_waits_and_keeps_nothing_later(client: Client) -> None:
-    async with peer(says(ok(b"a"))) as server:
+async def test_closing_the_client_closes_what_waits_and_keeps_nothing_later(client: HttpClient) -> None:
+    async with scripted_server(respond_with(ok_response(b"a"))) as server:
         busy = await client.open(HttpRequest(url=server.url))
         await asked(client, server.url)
         client.close()
-        await server.until_left(1)
+        await server.wait_closed(1)
         assert await busy.read() == b"a"
         busy.release()
-        await server.until_left(0)
+        await server.wait_closed(0)
 
 
-async def test_an_answer_that_nobody_reads_closes_its_connection(client: Client) -> None:
-    async with peer(says(ok(b"a"))) as server:
+async def test_an_answer_that_nobody_reads_closes_its_connection(client: HttpClient) -> None:
+    async with scripted_server(respond_with(ok_response(b"a"))) as server:
         (await client.open(HttpRequest(url=server.url))).release()
-        await server.until_left(0, seconds=1.0)
+        await server.wait_closed(0, seconds=1.0)
 
 
 # --- kept connections that were closed by the other side ---
 
 
-def forgetful(closing: str, forgotten: int) -> Callable[[Visit], Any]:
+def forgetful(closing: str, forgotten: int) -> Callable[[ScriptedConnection], Any]:
     """Answer once per connection; then close, or close when asked again."""
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(ok(b"a"))
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(ok_response(b"a"))
         if closing == "after the answer":
             visit.writer.close()
         elif visit.number < forgotten:
-            await visit.hear()
+            await visit.read_request()
             if closing == "with a byte":
-                await visit.say(b"H")
+                await visit.send(b"H")
             visit.writer.close()
         else:
-            await visit.hear()
-            await visit.say(ok(b"b"))
-            await visit.gone()
+            await visit.read_request()
+            await visit.send(ok_response(b"b"))
+            await visit.wait_closed()
 
     return meet
 
 
-async def test_a_kept_connection_that_was_closed_is_not_used(client: Client) -> None:
-    async with peer(forgetful("after the answer", 0)) as server:
+async def test_a_kept_connection_that_was_closed_is_not_used(client: HttpClient) -> None:
+    async with scripted_server(forgetful("after the answer", 0)) as server:
         for _ in range(3):
             assert (await asked(client, server.url)).body == b"a"
             await asyncio.sleep(0.05)
-    assert [len(visit.requests) for visit in server.visits] == [1, 1, 1]
+    assert [len(visit.requests) for visit in server.connections] == [1, 1, 1]
 
 
 async def test_a_request_is_sent_again_once_however_many_connections_are_kept(
-    client: Client,
+    client: HttpClient,
 ) -> None:
-    async with peer(forgetful("when asked", 3)) as server:
+    async with scripted_server(forgetful("when asked", 3)) as server:
         opened = [await client.open(HttpRequest(url=server.url)) for _ in range(3)]
         for exchange in opened:
             await exchange.read()
             exchange.release()
         assert (await asked(client, server.url)).body == b"a"
         assert (await asked(client, server.url)).body == b"b"
-    assert [len(visit.requests) for visit in server.visits] == [1, 1, 2, 2]
+    assert [len(visit.requests) for visit in server.connections] == [1, 1, 2, 2]
 
 
 async def test_a_kept_connection_that_closes_later_was_read_and_is_not_asked_again(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(ok(b"a"))
-        await visit.hear()
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(ok_response(b"a"))
+        await visit.read_request()
         await asyncio.sleep(0.1)  # it may have worked on an answer all the while
 
     monkeypatch.setattr("antiphon.transport.connection.STALE_SECONDS", 0.05)
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         await asked(client, server.url)
         error = await refused(client, server.url)
     assert error.payload.code == "upstream_cut"
-    assert [len(visit.requests) for visit in server.visits] == [2]
+    assert [len(visit.requests) for visit in server.connections] == [2]
 
 
-async def test_nothing_is_asked_again_after_a_byte_of_the_answer(client: Client) -> None:
-    async with peer(forgetful("with a byte", 1)) as server:
+async def test_nothing_is_asked_again_after_a_byte_of_the_answer(client: HttpClient) -> None:
+    async with scripted_server(forgetful("with a byte", 1)) as server:
         await asked(client, server.url)
         error = await refused(client, server.url)
     assert error.payload.code == "upstream_cut"
-    assert [len(visit.requests) for visit in server.visits] == [2]
+    assert [len(visit.requests) for visit in server.connections] == [2]
 
 
-async def test_a_new_connection_that_closes_is_not_asked_again(client: Client) -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
+async def test_a_new_connection_that_closes_is_not_asked_again(client: HttpClient) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         error = await refused(client, server.url)
     assert error.payload.code == "upstream_cut"
-    assert len(server.visits) == 1
+    assert len(server.connections) == 1
 
 
-async def test_a_connection_that_is_closed_as_soon_as_it_is_open_is_a_cut(client: Client) -> None:
-    async def meet(visit: Visit) -> None:
+async def test_a_connection_that_is_closed_as_soon_as_it_is_open_is_a_cut(client: HttpClient) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         del visit
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         for _ in range(20):
             error = await refused(client, server.url)
             assert error.retryable
@@ -324,8 +324,8 @@ async def test_a_connection_that_is_closed_as_soon_as_it_is_open_is_a_cut(client
 # --- who cannot be reached ---
 
 
-async def test_a_refused_connection_may_be_tried_again(client: Client) -> None:
-    async with peer(says(ok())) as server:
+async def test_a_refused_connection_may_be_tried_again(client: HttpClient) -> None:
+    async with scripted_server(respond_with(ok_response())) as server:
         pass
     error = await refused(client, server.url)
     where = f"127.0.0.1:{server.port}"
@@ -337,26 +337,26 @@ async def test_a_refused_connection_may_be_tried_again(client: Client) -> None:
     )
 
 
-async def test_an_unknown_host_may_be_tried_again(client: Client) -> None:
+async def test_an_unknown_host_may_be_tried_again(client: HttpClient) -> None:
     error = await refused(client, "http://nobody.invalid/")
     assert str(error).startswith("p: cannot be reached at nobody.invalid:80: ")
     assert (error.status, error.retryable) == (502, True)
 
 
-async def test_a_host_that_can_be_none_is_refused(client: Client) -> None:
+async def test_a_host_that_can_be_none_is_refused(client: HttpClient) -> None:
     error = await refused(client, f"http://{'a' * 70}.example/")
     assert (error.status, error.payload.code) == (502, "upstream_unreachable")
 
 
-async def test_a_connection_that_takes_too_long_is_a_timeout(client: Client) -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.gone(30)  # it accepts, and never shakes hands
+async def test_a_connection_that_takes_too_long_is_a_timeout(client: HttpClient) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.wait_closed(30)  # it accepts, and never shakes hands
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         error = await refused(
             client, f"https://127.0.0.1:{server.port}", timeouts=Timeouts(connect=0.5)
         )
-        await server.until_left()
+        await server.wait_closed()
     where = f"127.0.0.1:{server.port}"
     assert str(error) == f"p: could not be reached at {where} within 0.5 seconds."
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", True)
@@ -366,26 +366,26 @@ async def test_a_connection_that_takes_too_long_is_a_timeout(client: Client) -> 
 
 
 @pytest.mark.parametrize("moment", ["connecting", "waiting", "reading"])
-async def test_who_gives_up_closes_the_connection(client: Client, moment: str) -> None:
-    async def meet(visit: Visit) -> None:
+async def test_who_gives_up_closes_the_connection(client: HttpClient, moment: str) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         if moment != "connecting":
-            await visit.hear()
+            await visit.read_request()
         if moment == "reading":
-            await visit.say(chunked(b"first", end=b""))
-        await visit.gone(30)
+            await visit.send(chunked_response(b"first", end=b""))
+        await visit.wait_closed(30)
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         url = server.url.replace("http:", "https:") if moment == "connecting" else server.url
         task = asyncio.ensure_future(asked(client, url))
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await server.until_left(0, seconds=1.0)
+        await server.wait_closed(0, seconds=1.0)
 
 
-async def test_giving_up_at_any_moment_leaves_nothing_behind(client: Client) -> None:
-    async with peer(says(chunked(b"a", b"b"))) as server:
+async def test_giving_up_at_any_moment_leaves_nothing_behind(client: HttpClient) -> None:
+    async with scripted_server(respond_with(chunked_response(b"a", b"b"))) as server:
         for turns in range(40):
             task = asyncio.ensure_future(asked(client, server.url))
             for _ in range(turns):
@@ -395,21 +395,21 @@ async def test_giving_up_at_any_moment_leaves_nothing_behind(client: Client) -> 
         assert (await asked(client, server.url)).body == b"ab"
 
 
-async def test_a_head_that_nobody_waits_for_any_more_is_closed(client: Client) -> None:
+async def test_a_head_that_nobody_waits_for_any_more_is_closed(client: HttpClient) -> None:
     """The head comes in the same turn of the loop as the cancellation."""
-    task: asyncio.Task[Answer]
+    task: asyncio.Task[BufferedResponse]
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.say(ok(b"a"))
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.send(ok_response(b"a"))
         task.cancel()
-        await visit.gone()
+        await visit.wait_closed()
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         task = asyncio.ensure_future(asked(client, server.url))
         await asyncio.gather(task, return_exceptions=True)
         if task.cancelled():
-            await server.until_left(0, seconds=1.0)
+            await server.wait_closed(0, seconds=1.0)
 
 
 @pytest.mark.parametrize(
@@ -418,13 +418,13 @@ async def test_a_head_that_nobody_waits_for_any_more_is_closed(client: Client) -
 )
 @pytest.mark.parametrize("timeouts", [Timeouts(first_byte=0.1), Timeouts(total=0.1)])
 async def test_silence_is_a_reason_to_ask_again_where_that_does_no_more_than_asking_once(
-    client: Client, method: str, again: bool, timeouts: Timeouts
+    client: HttpClient, method: str, again: bool, timeouts: Timeouts
 ) -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.gone()
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.wait_closed()
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         error = await refused(client, server.url, method=method, timeouts=timeouts)
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", again)
     assert error.headers == ({} if again else {"x-should-retry": "false"})
@@ -434,9 +434,9 @@ async def test_silence_is_a_reason_to_ask_again_where_that_does_no_more_than_ask
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(
-    client: Client, tmp_path: Path
+    client: HttpClient, tmp_path: Path
 ) -> None:
-    async with peer(says(ok(b"a")), tls=serving(certificate(tmp_path, "127.0.0.1"))) as server:
+    async with scripted_server(respond_with(ok_response(b"a")), tls=server_context(make_certificate(tmp_path, "127.0.0.1"))) as server:
         error = await refused(client, server.url)
     assert re.fullmatch(
         rf"p: cannot be trusted at 127\.0\.0\.1:{server.port}: self.signed certificate "
@@ -452,52 +452,52 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
 
 
 async def test_an_authority_of_the_environment_is_trusted(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = certificate(tmp_path, "127.0.0.1")
+    made = make_certificate(tmp_path, "127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
-    async with peer(says(ok(b"a"), chunked(b"b")), tls=serving(made)) as server:
+    async with scripted_server(respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(made)) as server:
         assert (await asked(client, server.url)).body == b"a"
         assert (await asked(client, server.url)).body == b"b"
-        assert len(server.visits) == 1
+        assert len(server.connections) == 1
 
 
 async def test_a_certificate_of_another_host_is_refused(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = certificate(tmp_path, "elsewhere.example")
+    made = make_certificate(tmp_path, "elsewhere.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
-    async with peer(says(ok(b"a")), tls=serving(made)) as server:
+    async with scripted_server(respond_with(ok_response(b"a")), tls=server_context(made)) as server:
         error = await refused(client, server.url)
     assert "certificate is not valid for '127.0.0.1'" in str(error)
     assert not error.retryable
     assert server.requests == []
 
 
-async def test_verification_is_never_off(client: Client) -> None:
+async def test_verification_is_never_off(client: HttpClient) -> None:
     context = client._tls
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
-async def test_a_server_without_tls_is_no_tls_server(client: Client) -> None:
-    async def meet(visit: Visit) -> None:
+async def test_a_server_without_tls_is_no_tls_server(client: HttpClient) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         await visit.reader.read(1)
-        await visit.say(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
-        await visit.gone()
+        await visit.send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        await visit.wait_closed()
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         error = await refused(client, f"https://127.0.0.1:{server.port}")
     assert "no TLS (" in str(error)
     assert error.status == 502
 
 
-async def test_a_server_that_leaves_instead_of_speaking_tls_is_said_to(client: Client) -> None:
-    async def meet(visit: Visit) -> None:
+async def test_a_server_that_leaves_instead_of_speaking_tls_is_said_to(client: HttpClient) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         await visit.reader.read(1)
         visit.writer.transport.abort()
 
-    async with peer(meet) as server:
+    async with scripted_server(meet) as server:
         error = await refused(client, f"https://127.0.0.1:{server.port}")
     assert re.fullmatch(
         rf"p: cannot be reached at 127\.0\.0\.1:{server.port}: "
@@ -507,27 +507,27 @@ async def test_a_server_that_leaves_instead_of_speaking_tls_is_said_to(client: C
 
 
 async def test_a_stream_over_tls_can_be_held_back_and_given_up(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = certificate(tmp_path, "127.0.0.1")
+    made = make_certificate(tmp_path, "127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     sent = 0
 
-    async def meet(visit: Visit) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
         nonlocal sent
-        await visit.hear()
-        await visit.say(b"HTTP/1.1 200 OK\r\n\r\n")
+        await visit.read_request()
+        await visit.send(b"HTTP/1.1 200 OK\r\n\r\n")
         while True:
-            await visit.say(b"x" * 100_000)
+            await visit.send(b"x" * 100_000)
             sent += 100_000
 
-    async with peer(meet, tls=serving(made)) as server:
+    async with scripted_server(meet, tls=server_context(made)) as server:
         exchange = await client.open(HttpRequest(url=server.url))
         exchange.listen(lambda data: exchange.pause())
-        assert not await exchange.turn()
+        assert not await exchange.wait()
         await asyncio.sleep(0.3)
         held = sent
         await asyncio.sleep(0.1)
         assert sent == held < 50_000_000
         exchange.release()
-        await server.until_left(0, seconds=1.0)
+        await server.wait_closed(0, seconds=1.0)

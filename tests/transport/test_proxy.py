@@ -10,11 +10,11 @@ import pytest
 
 from antiphon.core.errors import UpstreamError
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.http import Answer, Client, HttpRequest
-from antiphon.transport.proxy import Proxy, is_exempt, is_local, proxy_for
-from tests.transport.certificates import certificate, serving
-from tests.transport.leaving import nothing_left
-from tests.transport.peer import Meet, Visit, chunked, ok, peer, says
+from antiphon.transport.http import BufferedResponse, HttpClient, HttpRequest
+from antiphon.transport.proxy import Proxy, is_in_no_proxy, is_loopback, find_proxy
+from tests.transport.certificates import make_certificate, server_context
+from tests.transport.leaving import check_no_leaks
+from tests.transport.peer import Script, ScriptedConnection, chunked_response, ok_response, scripted_server, respond_with
 
 pytestmark = pytest.mark.anyio
 
@@ -42,20 +42,20 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
+async def client() -> AsyncIterator[HttpClient]:
     """Give a client that leaves nothing behind."""
-    client = Client(Timeouts(connect=3))
-    async with nothing_left():
+    client = HttpClient(Timeouts(connect=3))
+    async with check_no_leaks():
         yield client
         client.close()
 
 
-async def asked(client: Client, url: str) -> Answer:
+async def asked(client: HttpClient, url: str) -> BufferedResponse:
     """Ask, and read the answer."""
-    return await client.fetch(HttpRequest(url=url, who="p", body=b"{}"))
+    return await client.fetch(HttpRequest(url=url, peer_name="p", body=b"{}"))
 
 
-async def refused(client: Client, url: str) -> UpstreamError:
+async def refused(client: HttpClient, url: str) -> UpstreamError:
     """Ask in vain."""
     with pytest.raises(UpstreamError) as caught:
         await asked(client, url)
@@ -98,7 +98,7 @@ def test_the_environment_says_which_proxy(
     proxy: Proxy | None,
 ) -> None:
     environment(**variables)
-    assert proxy_for(scheme, host, 443, "p") == proxy
+    assert find_proxy(scheme, host, 443, "p") == proxy
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_environment_says_which_proxy(
 def test_a_proxy_of_another_kind_is_refused(environment: Environment, url: str) -> None:
     environment(ALL_PROXY=url)
     with pytest.raises(UpstreamError) as caught:
-        proxy_for("https", "api.example", 443, "p")
+        find_proxy("https", "api.example", 443, "p")
     assert str(caught.value) == (
         "p: cannot be reached: the proxy in the environment must be http://host:port."
     )
@@ -141,7 +141,7 @@ def test_a_proxy_does_not_tell_its_password() -> None:
     ],
 )
 def test_this_machine_is_local(host: str, local: bool) -> None:
-    assert is_local(host) is local
+    assert is_loopback(host) is local
 
 
 @pytest.mark.parametrize(
@@ -174,20 +174,20 @@ def test_this_machine_is_local(host: str, local: bool) -> None:
 def test_no_proxy_names_hosts_domains_networks_and_ports(
     host: str, rules: str, exempt: bool
 ) -> None:
-    assert is_exempt(host, 443, rules) is exempt
+    assert is_in_no_proxy(host, 443, rules) is exempt
 
 
 # --- through one ---
 
 
 async def test_http_goes_through_a_proxy_by_its_whole_address(
-    client: Client, environment: Environment
+    client: HttpClient, environment: Environment
 ) -> None:
-    async with peer(says(ok(b"a"))) as proxy:
+    async with scripted_server(respond_with(ok_response(b"a"))) as proxy:
         environment(HTTP_PROXY=f"http://me:secret@127.0.0.1:{proxy.port}")
         for _ in range(2):
             assert (await asked(client, "http://upstream.test:8080/v1?a=b")).body == b"a"
-    assert len(proxy.visits) == 1
+    assert len(proxy.connections) == 1
     assert proxy.requests[0] == (
         b"POST http://upstream.test:8080/v1?a=b HTTP/1.1\r\n"
         b"host: upstream.test:8080\r\n"
@@ -199,24 +199,24 @@ async def test_http_goes_through_a_proxy_by_its_whole_address(
 
 
 async def test_this_machine_is_not_asked_through_a_proxy(
-    client: Client, environment: Environment
+    client: HttpClient, environment: Environment
 ) -> None:
-    async with peer(says(ok(b"a"))) as server:
+    async with scripted_server(respond_with(ok_response(b"a"))) as server:
         environment(HTTP_PROXY="http://127.0.0.1:9")
         assert (await asked(client, server.url)).body == b"a"
 
 
-def tunnelling(port: int, answer: bytes = b"HTTP/1.1 200 Connection Established\r\n\r\n") -> Meet:
+def tunnelling(port: int, answer: bytes = b"HTTP/1.1 200 Connection Established\r\n\r\n") -> Script:
     """Lead to a port of this machine, wherever it was asked to lead."""
 
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await visit.say(answer)
+        await visit.send(answer)
 
         async def back() -> None:
             while data := await reader.read(65536):
-                await visit.say(data)
+                await visit.send(data)
 
         task = asyncio.ensure_future(back())
         try:
@@ -239,24 +239,24 @@ def tunnelling(port: int, answer: bytes = b"HTTP/1.1 200 Connection Established\
     ],
 )
 async def test_https_goes_through_a_tunnel(
-    client: Client,
+    client: HttpClient,
     environment: Environment,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     answer: bytes,
 ) -> None:
-    made = certificate(tmp_path, "upstream.test")
+    made = make_certificate(tmp_path, "upstream.test")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     async with (
-        peer(says(ok(b"a"), chunked(b"b")), tls=serving(made)) as server,
-        peer(tunnelling(server.port, answer)) as proxy,
+        scripted_server(respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(made)) as server,
+        scripted_server(tunnelling(server.port, answer)) as proxy,
     ):
         environment(HTTPS_PROXY=f"http://me:secret@127.0.0.1:{proxy.port}")
         assert (await asked(client, "https://upstream.test/v1")).body == b"a"
         assert (await asked(client, "https://upstream.test/v1")).body == b"b"
         client.close()
-        await server.until_left()
-        await proxy.until_left()
+        await server.wait_closed()
+        await proxy.wait_closed()
     assert proxy.requests == [
         b"CONNECT upstream.test:443 HTTP/1.1\r\n"
         b"Host: upstream.test:443\r\n"
@@ -270,17 +270,17 @@ async def test_https_goes_through_a_tunnel(
 
 
 async def test_a_certificate_is_checked_inside_the_tunnel(
-    client: Client, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: HttpClient, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = certificate(tmp_path, "127.0.0.1")
+    made = make_certificate(tmp_path, "127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     async with (
-        peer(says(ok(b"a")), tls=serving(made)) as server,
-        peer(tunnelling(server.port)) as proxy,
+        scripted_server(respond_with(ok_response(b"a")), tls=server_context(made)) as server,
+        scripted_server(tunnelling(server.port)) as proxy,
     ):
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
         error = await refused(client, "https://upstream.test/v1")
-        await proxy.until_left()
+        await proxy.wait_closed()
     assert str(error).startswith(
         f"p: cannot be trusted at upstream.test:443 through the proxy 127.0.0.1:{proxy.port}: "
     )
@@ -288,9 +288,9 @@ async def test_a_certificate_is_checked_inside_the_tunnel(
 
 
 async def test_an_address_of_version_six_is_asked_for_in_brackets(
-    client: Client, environment: Environment
+    client: HttpClient, environment: Environment
 ) -> None:
-    async with peer(says(b"HTTP/1.1 403 No\r\n\r\n")) as proxy:
+    async with scripted_server(respond_with(b"HTTP/1.1 403 No\r\n\r\n")) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
         await refused(client, "https://[fd00::1]/")
     assert proxy.requests[0].startswith(b"CONNECT [fd00::1]:443 HTTP/1.1\r\n")
@@ -310,12 +310,12 @@ async def test_an_address_of_version_six_is_asked_for_in_brackets(
     ],
 )
 async def test_a_proxy_may_refuse(
-    client: Client, environment: Environment, answer: bytes, said: str, retryable: bool
+    client: HttpClient, environment: Environment, answer: bytes, said: str, retryable: bool
 ) -> None:
-    async with peer(says(answer, leaves=True)) as proxy:
+    async with scripted_server(respond_with(answer, close=True)) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
         error = await refused(client, "https://upstream.test/")
-        await proxy.until_left()
+        await proxy.wait_closed()
     assert str(error) == f"p: cannot be reached: the proxy 127.0.0.1:{proxy.port} {said}."
     assert (error.status, error.payload.code, error.retryable) == (
         502,
@@ -325,10 +325,10 @@ async def test_a_proxy_may_refuse(
 
 
 async def test_a_proxy_may_refuse_on_the_way_to_http_too(
-    client: Client, environment: Environment
+    client: HttpClient, environment: Environment
 ) -> None:
     answer = b"HTTP/1.1 407 Who Are You\r\ncontent-length: 2\r\n\r\nNo"
-    async with peer(says(answer)) as proxy:
+    async with scripted_server(respond_with(answer)) as proxy:
         environment(HTTP_PROXY=f"http://127.0.0.1:{proxy.port}")
         errors = [await refused(client, "http://upstream.test/") for _ in range(2)]
     for error in errors:
@@ -340,13 +340,13 @@ async def test_a_proxy_may_refuse_on_the_way_to_http_too(
         )
 
 
-async def test_a_407_of_the_upstreams_own_is_its_answer(client: Client) -> None:
-    async with peer(says(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n")) as server:
+async def test_a_407_of_the_upstreams_own_is_its_answer(client: HttpClient) -> None:
+    async with scripted_server(respond_with(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n")) as server:
         assert (await asked(client, server.url)).status == 407
 
 
-async def test_a_proxy_that_is_not_there_is_named(client: Client, environment: Environment) -> None:
-    async with peer(says(b"")) as proxy:
+async def test_a_proxy_that_is_not_there_is_named(client: HttpClient, environment: Environment) -> None:
+    async with scripted_server(respond_with(b"")) as proxy:
         pass
     environment(ALL_PROXY=f"http://127.0.0.1:{proxy.port}")
     where = f"through the proxy 127.0.0.1:{proxy.port}: connection refused."
@@ -358,32 +358,32 @@ async def test_a_proxy_that_is_not_there_is_named(client: Client, environment: E
 
 @pytest.mark.parametrize("shaking", [False, True])
 async def test_a_proxy_that_says_nothing_is_a_timeout(
-    client: Client, environment: Environment, shaking: bool
+    client: HttpClient, environment: Environment, shaking: bool
 ) -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
         if shaking:
-            await visit.say(b"HTTP/1.1 200 OK\r\n\r\n")
-        await visit.gone(30)
+            await visit.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        await visit.wait_closed(30)
 
-    async with peer(meet) as proxy:
+    async with scripted_server(meet) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
         client.timeouts = Timeouts(connect=0.5)
         error = await refused(client, "https://upstream.test/")
-        await proxy.until_left()
+        await proxy.wait_closed()
     assert (error.status, error.payload.code) == (504, "timeout")
 
 
-async def test_who_gives_up_on_a_proxy_leaves_it(client: Client, environment: Environment) -> None:
-    async def meet(visit: Visit) -> None:
-        await visit.hear()
-        await visit.gone(30)
+async def test_who_gives_up_on_a_proxy_leaves_it(client: HttpClient, environment: Environment) -> None:
+    async def meet(visit: ScriptedConnection) -> None:
+        await visit.read_request()
+        await visit.wait_closed(30)
 
-    async with peer(meet) as proxy:
+    async with scripted_server(meet) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
         task = asyncio.ensure_future(asked(client, "https://upstream.test/"))
         await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await proxy.until_left(0, seconds=1.0)
+        await proxy.wait_closed(0, seconds=1.0)

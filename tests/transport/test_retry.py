@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.errors import UpstreamError
-from antiphon.transport.retry import Budget, Patience, asked_wait, delay
+from antiphon.transport.retry import RetryBudget, RetryPolicy, parse_retry_after, retry_delay
 
 NOW = 1_700_000_000.0
-PATIENCE = Patience(retries=3, first=0.5, longest=2.0)
+PATIENCE = RetryPolicy(retries=3, first_delay=0.5, max_delay=2.0)
 
 
 def failed(headers: dict[str, str] | None = None, *, retryable: bool = True) -> UpstreamError:
@@ -23,26 +23,26 @@ def test_each_wait_is_random_within_a_range_that_doubles(
     tried: int, least: float, most: float
 ) -> None:
     error = failed()
-    assert delay(error, tried, PATIENCE, now=NOW, chance=lambda a, b: a) == least
-    assert delay(error, tried, PATIENCE, now=NOW, chance=lambda a, b: b) == most
-    wait = delay(error, tried, PATIENCE, now=NOW)
+    assert retry_delay(error, tried, PATIENCE, now=NOW, uniform=lambda a, b: a) == least
+    assert retry_delay(error, tried, PATIENCE, now=NOW, uniform=lambda a, b: b) == most
+    wait = retry_delay(error, tried, PATIENCE, now=NOW)
     assert wait is not None
     assert least <= wait <= most
 
 
 def test_no_wait_is_longer_than_the_longest() -> None:
-    patience = Patience(retries=100, first=0.5, longest=2.0)
-    assert delay(failed(), 60, patience, now=NOW, chance=lambda a, b: b) == 2.0
+    patience = RetryPolicy(retries=100, first_delay=0.5, max_delay=2.0)
+    assert retry_delay(failed(), 60, patience, now=NOW, uniform=lambda a, b: b) == 2.0
 
 
 def test_trying_ends() -> None:
-    assert delay(failed(), 3, PATIENCE, now=NOW) is None
-    assert delay(failed(), 0, Patience(retries=0), now=NOW) is None
+    assert retry_delay(failed(), 3, PATIENCE, now=NOW) is None
+    assert retry_delay(failed(), 0, RetryPolicy(retries=0), now=NOW) is None
 
 
 def test_what_would_fail_again_is_not_tried_again() -> None:
-    assert delay(failed(retryable=False), 0, PATIENCE, now=NOW) is None
-    assert delay(failed({"retry-after": "1"}, retryable=False), 0, PATIENCE, now=NOW) is None
+    assert retry_delay(failed(retryable=False), 0, PATIENCE, now=NOW) is None
+    assert retry_delay(failed({"retry-after": "1"}, retryable=False), 0, PATIENCE, now=NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_would_fail_again_is_not_tried_again() -> None:
 def test_what_a_provider_asks_for_is_obeyed_if_it_is_short(
     headers: dict[str, str], wait: float | None
 ) -> None:
-    assert delay(failed(headers), 0, PATIENCE, now=NOW) == wait
+    assert retry_delay(failed(headers), 0, PATIENCE, now=NOW) == wait
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,16 @@ def test_what_a_provider_asks_for_is_obeyed_if_it_is_short(
     ],
 )
 def test_odd_advice_is_understood_or_ignored(value: str, wait: float | None) -> None:
-    assert asked_wait({"retry-after": value}, NOW) == wait
+    assert parse_retry_after({"retry-after": value}, NOW) == wait
 
 
 def test_no_advice_is_none() -> None:
-    assert asked_wait({}, NOW) is None
+    assert parse_retry_after({}, NOW) is None
 
 
 @given(st.text(), st.text())
 def test_no_advice_breaks_anything(seconds: str, milliseconds: str) -> None:
-    wait = asked_wait({"retry-after": seconds, "retry-after-ms": milliseconds}, NOW)
+    wait = parse_retry_after({"retry-after": seconds, "retry-after-ms": milliseconds}, NOW)
     assert wait is None or wait >= 0
 
 
@@ -104,7 +104,7 @@ def test_no_advice_breaks_anything(seconds: str, milliseconds: str) -> None:
     )
 )
 def test_no_date_breaks_anything(date: str) -> None:
-    wait = asked_wait({"retry-after": date}, NOW)
+    wait = parse_retry_after({"retry-after": date}, NOW)
     assert wait is None or wait >= 0
 
 
@@ -112,17 +112,17 @@ def test_no_date_breaks_anything(date: str) -> None:
 
 
 def test_a_budget_bounds_the_share_of_retries() -> None:
-    budget = Budget(most=3, share=0.2)
-    assert [budget.spend() for _ in range(5)] == [True, True, True, False, False]
+    budget = RetryBudget(capacity=3, refill=0.2)
+    assert [budget.try_withdraw() for _ in range(5)] == [True, True, True, False, False]
     retries = 0
     for _ in range(100):
-        budget.earn()
-        retries += budget.spend()
+        budget.deposit()
+        retries += budget.try_withdraw()
     assert 19 <= retries <= 20
 
 
 def test_a_budget_does_not_grow_beyond_its_most() -> None:
-    budget = Budget(most=2, share=1)
+    budget = RetryBudget(capacity=2, refill=1)
     for _ in range(100):
-        budget.earn()
-    assert [budget.spend() for _ in range(3)] == [True, True, False]
+        budget.deposit()
+    assert [budget.try_withdraw() for _ in range(3)] == [True, True, False]

@@ -13,7 +13,7 @@ from antiphon.core.content import ExtensionAnnotation, LogProb, UrlCitation
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.core.events import (
     Event,
-    InItem,
+    ItemEvent,
     OutputTextDelta,
     ReasoningDelta,
     ReasoningSummaryTextDelta,
@@ -25,47 +25,47 @@ from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.tools import FunctionTool
 from antiphon.wire.chat import ChatDialect
-from antiphon.wire.chat_request import Chat
-from tests.core.making import NOW, begun, ending, message, stream
+from antiphon.wire.chat_request import ChatRequest
+from tests.core.making import NOW, make_response, final_response, make_message, synthesize
 from tests.core.strategies import part_lists
 
 Json = dict[str, Any]
 
-OFFERED = Chat(Request(model="m", tools=[FunctionTool(name="f")]))
-COUNTED = Chat(Request(model="m", tools=[FunctionTool(name="f")]), include_usage=True)
-NOTHING = Chat(Request(model="m"))
+OFFERED = ChatRequest(Request(model="m", tools=[FunctionTool(name="f")]))
+COUNTED = ChatRequest(Request(model="m", tools=[FunctionTool(name="f")]), include_usage=True)
+NOTHING = ChatRequest(Request(model="m"))
 MISHAP = ErrorPayload(message="It broke.", type="model_error", code="overloaded")
 CHANCE = LogProb(token="Hi", logprob=-0.5, bytes=[72, 105], top_logprobs=[])
 
 
-def chunks(*said: Part, asked: Chat = OFFERED) -> list[Json]:
+def chunks(*said: Part, asked: ChatRequest = OFFERED) -> list[Json]:
     """Return the chunks that some parts become."""
-    return written(stream(*said), asked)
+    return written(synthesize(*said), asked)
 
 
-def written(events: list[Event], asked: Chat = OFFERED) -> list[Json]:
+def written(events: list[Event], asked: ChatRequest = OFFERED) -> list[Json]:
     """Return the chunks of a stream, read as a client reads them."""
     dialect = ChatDialect(asked)
-    frames = b"".join(map(dialect.sse, events)).decode().split("\n\n")
+    frames = b"".join(map(dialect.encode_sse, events)).decode().split("\n\n")
     assert frames.pop() == ""
     assert all(frame.startswith("data: {") and "\n" not in frame for frame in frames)
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
-def deltas(*said: Part, asked: Chat = OFFERED) -> list[Json]:
+def deltas(*said: Part, asked: ChatRequest = OFFERED) -> list[Json]:
     """Return what each chunk adds."""
     told = chunks(*said, asked=asked)
     return [choice["delta"] for chunk in told for choice in chunk["choices"]]
 
 
-def whole(response: Response, asked: Chat = OFFERED) -> Json:
+def whole(response: Response, asked: ChatRequest = OFFERED) -> Json:
     """Return a response as a completion."""
-    return json.loads(ChatDialect(asked).response(response))
+    return json.loads(ChatDialect(asked).encode_response(response))
 
 
-def answer(*said: Part, asked: Chat = OFFERED) -> Json:
+def answer(*said: Part, asked: ChatRequest = OFFERED) -> Json:
     """Return the message that some parts become."""
-    return whole(ending(stream(*said)), asked)["choices"][0]["message"]
+    return whole(final_response(synthesize(*said)), asked)["choices"][0]["message"]
 
 
 def call(index: int, id: str, name: str, arguments: str) -> Json:
@@ -227,13 +227,13 @@ def test_logprobs_go_with_their_words():
     counted = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
     probable = {"content": [counted], "refusal": None}
     assert [chunk["choices"][0]["logprobs"] for chunk in told] == [None, probable, None, None]
-    response = ending(stream(parts.Text("Hi", logprobs=[CHANCE]), parts.Text("!")))
+    response = final_response(synthesize(parts.Text("Hi", logprobs=[CHANCE]), parts.Text("!")))
     assert whole(response)["choices"][0]["logprobs"] == probable
 
 
 def test_noise_stands_beside_the_choices():
     said = (parts.Reasoning("Hm."), parts.Text("Hi"), parts.Text("!"), parts.Call(0, "f", "{}"))
-    events = stream(*said, pad=lambda text: "x" * len(text))
+    events = synthesize(*said, pad=lambda text: "x" * len(text))
     noise = [chunk.get("obfuscation") for chunk in written(events)]
     assert noise == [None, "xxx", "xx", "x", None, "xx", None]
 
@@ -249,8 +249,8 @@ def test_events_that_a_chat_does_not_know_are_passed_over():
 
 def finish(*said: Part) -> str:
     """Return why an answer ended, as both ways of writing say it."""
-    events = stream(*said)
-    reason = whole(ending(events))["choices"][0]["finish_reason"]
+    events = synthesize(*said)
+    reason = whole(final_response(events))["choices"][0]["finish_reason"]
     assert written(events)[-1]["choices"][0]["finish_reason"] == reason
     return reason
 
@@ -276,14 +276,14 @@ def test_a_broken_stream_ends_with_an_error():
 def test_warnings_name_what_the_client_wrote():
     warned = parts.Warn("unsupported_parameter", "Left out.", "text.verbosity")
     told = [{"code": "unsupported_parameter", "message": "Left out.", "param": "verbosity"}]
-    response = ending(stream(warned, parts.Warn("usage_estimated", "Guessed.")))
+    response = final_response(synthesize(warned, parts.Warn("usage_estimated", "Guessed.")))
     estimated = {"code": "usage_estimated", "message": "Guessed."}
     assert whole(response)["antiphon:warnings"] == [*told, estimated]
     assert chunks(warned)[-1]["antiphon:warnings"] == told
 
 
 def test_a_whole_completion():
-    response = begun(id="resp_00ff", output=[message("msg_0", "Hi")], service_tier="flex")
+    response = make_response(id="resp_00ff", output=[make_message("msg_0", "Hi")], service_tier="flex")
     assert whole(response) == {
         "id": "chatcmpl-00ff",
         "object": "chat.completion",
@@ -309,8 +309,8 @@ def test_a_whole_completion():
 def test_errors_are_openais():
     dialect = ChatDialect()
     unknown = RequestError("No such model.", type="not_found", param="model", code="x")
-    assert dialect.status(unknown) == 404
-    assert json.loads(dialect.error(unknown.payload, "detail")) == {
+    assert dialect.error_status(unknown) == 404
+    assert json.loads(dialect.encode_error(unknown.payload, "detail")) == {
         "error": {
             "message": "No such model.",
             "type": "invalid_request_error",
@@ -321,24 +321,24 @@ def test_errors_are_openais():
 
 
 def test_frames_are_the_same_chunks():
-    events = stream(parts.Text("Hi"), parts.Text("!"))
+    events = synthesize(parts.Text("Hi"), parts.Text("!"))
     dialect = ChatDialect(OFFERED)
-    framed = [frame for event in events for frame in dialect.event(event)]
+    framed = [frame for event in events for frame in dialect.encode_event(event)]
     assert [json.loads(data) for _, data in framed] == written(events)
     assert {name for name, _ in framed} == {"chat.completion.chunk"}
-    broken = stream(parts.Failure(MISHAP))
-    assert [name for name, _ in ChatDialect().event(broken[-1])] == ["error"]
+    broken = synthesize(parts.Failure(MISHAP))
+    assert [name for name, _ in ChatDialect().encode_event(broken[-1])] == ["error"]
 
 
 # --- any stream at all -----------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=150)
-@given(part_lists(), st.sampled_from([COUNTED, Chat(Request(), include_usage=True)]))
-def test_openai_accumulates_the_completion_that_is_not_streamed(said: list[Part], asked: Chat):
-    events = stream(*said)
+@given(part_lists(), st.sampled_from([COUNTED, ChatRequest(Request(), include_usage=True)]))
+def test_openai_accumulates_the_completion_that_is_not_streamed(said: list[Part], asked: ChatRequest):
+    events = synthesize(*said)
     told = written(events, asked)
-    response = ending(events)
+    response = final_response(events)
     if response.status == "failed":
         assert told[-1].keys() == {"error"}
         return
@@ -382,7 +382,7 @@ def ordered(events: list[Event], *kinds: type[Event]) -> bool:
     """
     last, summarised = 0, -1
     for event in events:
-        if isinstance(event, kinds) and isinstance(event, InItem):
+        if isinstance(event, kinds) and isinstance(event, ItemEvent):
             index = event.output_index
             if index < last or (isinstance(event, ReasoningDelta) and index == summarised):
                 return False

@@ -13,7 +13,7 @@ from antiphon.core.content import (
     InputVideo,
     OutputText,
     ReasoningText,
-    Refusal,
+    RefusalContent,
 )
 from antiphon.core.errors import RequestError
 from antiphon.core.items import (
@@ -23,10 +23,10 @@ from antiphon.core.items import (
     Item,
     Message,
     Reasoning,
-    user,
+    user_message,
 )
 from antiphon.core.request import (
-    LOGPROBS,
+    INCLUDE_LOGPROBS,
     JsonObjectFormat,
     JsonSchemaFormat,
     ReasoningConfig,
@@ -41,8 +41,8 @@ from antiphon.core.tools import (
     FunctionTool,
     FunctionToolChoice,
 )
-from antiphon.core.value import ShapeError
-from antiphon.wire.chat_request import Chat, read_chat
+from antiphon.core.value import InvalidValueError
+from antiphon.wire.chat_request import ChatRequest, decode_chat
 
 HI = {"role": "user", "content": "Hi!"}
 SCHEMA: dict[str, object] = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -55,9 +55,9 @@ CALL = {
 CALLED = FunctionCall(call_id="call_1", name="get_weather", arguments='{"city":"Rome"}')
 
 
-def chat(*messages: object, **options: object) -> Chat:
+def chat(*messages: object, **options: object) -> ChatRequest:
     """Read a chat request."""
-    return read_chat({"model": "m", "messages": list(messages) or [HI], **options})
+    return decode_chat({"model": "m", "messages": list(messages) or [HI], **options})
 
 
 def items(*messages: object) -> list[Item]:
@@ -72,10 +72,10 @@ def asked(**options: object) -> Request:
 
 def blamed(*messages: object, **options: object) -> str:
     """Return the param that a chat request is refused for."""
-    with pytest.raises((ShapeError, RequestError)) as refused:
+    with pytest.raises((InvalidValueError, RequestError)) as refused:
         chat(*messages, **options)
     error = refused.value
-    return error.path if isinstance(error, ShapeError) else str(error.payload.param)
+    return error.path if isinstance(error, InvalidValueError) else str(error.payload.param)
 
 
 # --- messages --------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_roles_are_kept_and_nothing_becomes_instructions():
     assert request.input == [
         Message(role="system", content=[InputText(text="Be kind.")]),
         Message(role="developer", content=[InputText(text="Be brief.")]),
-        user("Hi!"),
+        user_message("Hi!"),
         Message(role="assistant", content=[OutputText(text="Hello!")]),
     ]
 
@@ -141,13 +141,13 @@ def test_a_round_with_tools_becomes_calls_and_outputs():
         },
     )
     assert said.request.input == [
-        user("Hi!"),
+        user_message("Hi!"),
         CALLED,
         FunctionCall(call_id="call_2", name="get_weather", arguments='{"city":"Rome"}'),
         FunctionCallOutput(call_id="call_2", output="Sunny."),
         FunctionCallOutput(call_id="call_1", output=[InputText(text="Rain"), InputText(text=".")]),
     ]
-    assert list(said.places) == [
+    assert list(said.item_paths) == [
         "messages[0]",
         "messages[1].tool_calls[0]",
         "messages[1].tool_calls[1]",
@@ -181,7 +181,7 @@ def test_calls_without_words_are_no_message(content: object):
 
 
 def test_refusals_are_kept_however_they_are_said():
-    no = Message(role="assistant", content=[Refusal(refusal="No.")])
+    no = Message(role="assistant", content=[RefusalContent(refusal="No.")])
     assert items(
         {"role": "assistant", "content": None, "refusal": "No."},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
@@ -190,7 +190,7 @@ def test_refusals_are_kept_however_they_are_said():
 
 def test_an_empty_answer_stays_one():
     empty = Message(role="assistant", content=[OutputText(text="")])
-    assert items(HI, {"role": "assistant", "content": ""}, HI) == [user("Hi!"), empty, user("Hi!")]
+    assert items(HI, {"role": "assistant", "content": ""}, HI) == [user_message("Hi!"), empty, user_message("Hi!")]
 
 
 def test_custom_tools_calls_and_outputs_are_openais():
@@ -261,8 +261,8 @@ def test_every_option_has_its_place():
     )
     assert request == Request(
         model="m",
-        input=[user("Hi!")],
-        include=[LOGPROBS],
+        input=[user_message("Hi!")],
+        include=[INCLUDE_LOGPROBS],
         metadata={"a": "b"},
         text=TextConfig(verbosity="high"),
         temperature=0.5,
@@ -292,7 +292,7 @@ NULLABLE = """tools tool_choice parallel_tool_calls response_format max_completi
 
 
 def test_null_is_the_same_as_nothing():
-    plain = Request(model="m", input=[user("Hi!")], store=False)
+    plain = Request(model="m", input=[user_message("Hi!")], store=False)
     assert asked() == plain
     assert asked(**dict.fromkeys(NULLABLE)) == plain
     assert asked(stop=[], tools=[]) == plain
@@ -301,8 +301,8 @@ def test_null_is_the_same_as_nothing():
 def test_the_older_name_of_the_limit_is_understood_too():
     assert asked(max_tokens=3).max_output_tokens == 3
     assert asked(max_tokens=3, max_completion_tokens=4).max_output_tokens == 4
-    assert chat(HI, max_tokens=3).place("max_output_tokens") == "max_tokens"
-    assert chat(HI, max_completion_tokens=3).place("max_output_tokens") == "max_completion_tokens"
+    assert chat(HI, max_tokens=3).param_name("max_output_tokens") == "max_tokens"
+    assert chat(HI, max_completion_tokens=3).param_name("max_output_tokens") == "max_completion_tokens"
 
 
 def test_usage_in_the_stream_is_the_answers_affair():
@@ -403,8 +403,8 @@ def test_fields_inside_that_are_not_used_are_warned_of_where_they_stand():
         "tools[0].foo",
         "tools[1].custom.dialect",
     ]
-    assert said.place("tools[0].foo") == "tools[0].function.foo"
-    assert said.place("tools[2].size") == "tools[2].size"
+    assert said.param_name("tools[0].foo") == "tools[0].function.foo"
+    assert said.param_name("tools[2].size") == "tools[2].size"
 
 
 # --- refusals --------------------------------------------------------------------------------
@@ -490,8 +490,8 @@ def test_a_bad_option_is_blamed_by_its_name(options: dict[str, object], param: s
 
 @pytest.mark.parametrize("body", [None, [], "chat", 7])
 def test_what_is_no_object_is_no_chat(body: object):
-    with pytest.raises(ShapeError, match="expected an object"):
-        read_chat(body)
+    with pytest.raises(InvalidValueError, match="expected an object"):
+        decode_chat(body)
 
 
 def test_too_many_calls_are_too_many_items():
@@ -528,4 +528,4 @@ def test_our_params_have_names_in_a_chat(ours: str, theirs: str):
         {"role": "assistant", "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "call_1", "content": "Rain."},
     )
-    assert said.place(ours) == theirs
+    assert said.param_name(ours) == theirs

@@ -22,22 +22,22 @@ from antiphon.core.parts import (
     Usage,
     Whole,
 )
-from antiphon.core.request import ENCRYPTED_REASONING
+from antiphon.core.request import INCLUDE_ENCRYPTED_REASONING
 from antiphon.core.response import Response
-from antiphon.core.response import Usage as Counted
-from antiphon.core.value import ShapeError
+from antiphon.core.response import ResponseUsage as Counted
+from antiphon.core.value import InvalidValueError
 from antiphon.wire import sse
 from antiphon.wire.chat import ChatDialect
 from antiphon.wire.dialects import (
     DIALECTS,
     Dialect,
     OpenAIDialect,
-    canonical,
-    failure_of,
-    read_request,
+    add_slugs,
+    failure_payload,
+    decode_request,
 )
 from antiphon.wire.hashbrown import HashbrownDialect
-from tests.core.making import NOW, begun, ending, jsoned, stream
+from tests.core.making import NOW, make_response, final_response, to_json, synthesize
 from tests.spec.oracle import check_event, check_response
 
 SPECIFICATION, OPENAI = Dialect(), OpenAIDialect()
@@ -57,22 +57,22 @@ SEARCHED = ExtensionItem(
 
 def frames(door: Dialect, events: list[Event]) -> list[tuple[str, Any]]:
     """Return a stream as a door writes it, read again."""
-    return [(name, json.loads(data)) for event in events for name, data in door.event(event)]
+    return [(name, json.loads(data)) for event in events for name, data in door.encode_event(event)]
 
 
 def written(door: Dialect, response: Response) -> dict[str, Any]:
     """Return a response as a door writes it, read again."""
-    return json.loads(door.response(response))
+    return json.loads(door.encode_response(response))
 
 
 def asked(**fields: object) -> Response:
     """Return the response that answers a request."""
-    return Response.new(read_request({"model": "m", **fields}), id="r", created_at=NOW)
+    return Response.new(decode_request({"model": "m", **fields}), id="r", created_at=NOW)
 
 
 def everything(**fields: object) -> list[Event]:
     """Return a stream with every kind of event in it."""
-    return stream(
+    return synthesize(
         Reasoning("Hmm", summary="So.", encrypted_content="sealed"),
         Whole(SEARCHED),
         Text("Hi", logprobs=[CHANCE]),
@@ -89,7 +89,7 @@ def everything(**fields: object) -> list[Event]:
 
 
 def test_reasoning_events_have_another_name_at_each_door():
-    events = stream(Reasoning("Hmm"))
+    events = synthesize(Reasoning("Hmm"))
     place = {"item_id": "rs_0", "output_index": 0, "content_index": 0}
     delta, done = {**place, "delta": "Hmm"}, {**place, "text": "Hmm"}
     assert frames(SPECIFICATION, events[4:6]) == [
@@ -109,12 +109,12 @@ def test_reasoning_events_have_another_name_at_each_door():
 
 
 def test_reasoning_that_speaks_of_its_own_event_is_not_rewritten():
-    [_, *_, (_, delta)] = frames(OPENAI, stream(Reasoning("response.reasoning.delta"))[:5])
+    [_, *_, (_, delta)] = frames(OPENAI, synthesize(Reasoning("response.reasoning.delta"))[:5])
     assert delta["delta"] == "response.reasoning.delta"
 
 
 def test_summary_events_are_the_same_at_both_doors():
-    events = stream(Reasoning(summary="So."))[3:7]
+    events = synthesize(Reasoning(summary="So."))[3:7]
     assert frames(SPECIFICATION, events) == frames(OPENAI, events)
 
 
@@ -138,24 +138,24 @@ def test_an_effort_that_only_openai_has_is_echoed_as_the_nearest(effort: str, ne
 
 
 def test_openais_responses_always_have_a_user():
-    assert "user" not in written(SPECIFICATION, begun())
-    assert written(OPENAI, begun())["user"] is None
+    assert "user" not in written(SPECIFICATION, make_response())
+    assert written(OPENAI, make_response())["user"] is None
     for door in DOORS:
         assert written(door, asked(user="u"))["user"] == "u"
 
 
 def test_openais_usage_always_counts_what_was_written_to_the_cache():
-    response = begun(usage=Counted.of(3, 4, cached=2))
+    response = make_response(usage=Counted.of(3, 4, cached=2))
     spec, openai = (written(door, response)["usage"]["input_tokens_details"] for door in DOORS)
     assert spec == {"cached_tokens": 2}
     assert openai == {"cached_tokens": 2, "cache_write_tokens": 0}
 
 
 def test_openais_text_events_always_have_logprobs():
-    events = stream(Text("Hi"))
+    events = synthesize(Text("Hi"))
     delta, done = (event for event in events if "output_text" in event.type)
     for event in (delta, done):
-        plain = jsoned(event)
+        plain = to_json(event)
         assert isinstance(plain, dict)
         assert frames(SPECIFICATION, [event]) == [(event.type, plain)]
         assert frames(OPENAI, [event]) == [(event.type, plain | {"logprobs": []})]
@@ -169,7 +169,7 @@ def test_logprobs_that_are_there_are_written_once_at_both_doors():
             [(_, data)] = door.event(event)
             assert data.count(b'"logprobs"') == 1
             assert door.sse(event).count(b'"logprobs"') == 1
-            assert json.loads(data) == jsoned(event)
+            assert json.loads(data) == to_json(event)
 
 
 # --- what only OpenAI knows ---
@@ -240,15 +240,15 @@ def test_a_foreign_tool_choice_is_taken_and_echoed(door: Dialect):
 @EACH_DOOR
 @pytest.mark.parametrize("spelling", [dict, slugged])
 def test_a_foreign_item_makes_the_round_trip(door: Dialect, spelling: Any):
-    request = read_request({"input": [spelling(ITEM)]})
+    request = decode_request({"input": [spelling(ITEM)]})
     own = ITEM if door is OPENAI else slugged(ITEM)
-    assert written(door, begun(output=request.input))["output"] == [own]
+    assert written(door, make_response(output=request.input))["output"] == [own]
 
 
 @EACH_DOOR
 def test_foreign_content_and_annotations_make_the_round_trip(door: Dialect):
-    request = read_request({"input": [SAID, HEARD]})
-    output = written(door, begun(output=request.input))["output"]
+    request = decode_request({"input": [SAID, HEARD]})
+    output = written(door, make_response(output=request.input))["output"]
     note, sound = output[0]["content"][0]["annotations"][0], output[1]["content"][0]
     slug = "" if door is OPENAI else "openai:"
     assert note == {"type": f"{slug}file_citation", "file_id": "f", "index": 0}
@@ -261,7 +261,7 @@ def test_foreign_content_and_annotations_make_the_round_trip(door: Dialect):
 def test_everything_foreign_gets_its_slug_and_what_was_sent_is_not_changed():
     raw = {"input": [ITEM, SAID, HEARD, SHOWN], "tools": TOOLS, "tool_choice": {"type": "mcp"}}
     before = json.dumps(raw)
-    text = json.dumps(canonical(raw))
+    text = json.dumps(add_slugs(raw))
     for name in (
         "web_search_call",
         "file_citation",
@@ -279,27 +279,27 @@ def test_everything_foreign_gets_its_slug_and_what_was_sent_is_not_changed():
 
 @pytest.mark.parametrize("raw", [None, 5, [], "Hi"])
 def test_what_is_no_object_is_left_for_the_reader_to_refuse(raw: object):
-    assert canonical(raw) == raw
-    with pytest.raises(ShapeError):
-        read_request(raw)
+    assert add_slugs(raw) == raw
+    with pytest.raises(InvalidValueError):
+        decode_request(raw)
 
 
 @pytest.mark.parametrize(
     "raw", [{"input": [5]}, {"tools": [None]}, {"input": [{"type": "message", "content": 5}]}]
 )
 def test_what_is_not_understood_is_refused_as_a_shape(raw: object):
-    with pytest.raises(ShapeError):
-        read_request(raw)
+    with pytest.raises(InvalidValueError):
+        decode_request(raw)
 
 
 def test_a_type_of_neither_dialect_is_refused():
-    with pytest.raises(ShapeError, match=r"^tools\[0\]\.type: unknown type 'nonsense'"):
-        read_request({"tools": [{"type": "nonsense"}]})
+    with pytest.raises(InvalidValueError, match=r"^tools\[0\]\.type: unknown type 'nonsense'"):
+        decode_request({"tools": [{"type": "nonsense"}]})
 
 
 def test_an_unknown_include_is_refused_with_its_place():
     with pytest.raises(RequestError) as caught:
-        read_request({"include": [ENCRYPTED_REASONING, "everything"]})
+        decode_request({"include": [INCLUDE_ENCRYPTED_REASONING, "everything"]})
     payload = caught.value.payload
     assert (payload.param, payload.code) == ("include[1]", "invalid_value")
     assert payload.message.startswith("Unknown value 'everything' in include. Use one of '")
@@ -311,7 +311,7 @@ FAILED = {"code": "overloaded", "message": "It broke.", "type": "model_error"}
 
 
 def test_a_broken_stream_ends_with_two_frames_at_the_specifications_door():
-    last = stream(Text("Hi"), Failure(MISHAP))[-1]
+    last = synthesize(Text("Hi"), Failure(MISHAP))[-1]
     number = last.sequence_number
     assert isinstance(last, ResponseFailed)
     assert frames(SPECIFICATION, [last]) == [
@@ -333,14 +333,14 @@ def test_a_broken_stream_ends_with_two_frames_at_the_specifications_door():
             {
                 "type": "response.failed",
                 "sequence_number": number + 1,
-                "response": jsoned(last.response),
+                "response": to_json(last.response),
             },
         ),
     ]
 
 
 def test_a_broken_stream_ends_with_one_frame_at_openais_door():
-    last = stream(Text("Hi"), Failure(MISHAP))[-1]
+    last = synthesize(Text("Hi"), Failure(MISHAP))[-1]
     [(name, frame)] = frames(OPENAI, [last])
     assert name == frame["type"] == "response.failed"
     assert frame["sequence_number"] == last.sequence_number
@@ -349,24 +349,24 @@ def test_a_broken_stream_ends_with_one_frame_at_openais_door():
 
 @EACH_DOOR
 def test_whoever_has_some_frames_of_an_event_gets_the_rest(door: Dialect):
-    last = stream(Text("Hi"), Failure(MISHAP))[-1]
-    written = [sse.encode(name, data) for name, data in door.event(last)]
+    last = synthesize(Text("Hi"), Failure(MISHAP))[-1]
+    written = [sse.encode(name, data) for name, data in door.encode_event(last)]
     number = last.sequence_number
-    assert door.rest(last, number - 1) == b"".join(written) == door.sse(last)
-    assert door.rest(last, number) == b"".join(written[1:])
-    assert door.rest(last, number + 1) == b""
+    assert door.encode_after(last, number - 1) == b"".join(written) == door.encode_sse(last)
+    assert door.encode_after(last, number) == b"".join(written[1:])
+    assert door.encode_after(last, number + 1) == b""
 
 
 @EACH_DOOR
 def test_the_numbers_of_a_broken_stream_have_no_gap(door: Dialect):
     numbers = [
-        frame["sequence_number"] for _, frame in frames(door, stream(Text("Hi"), Failure(MISHAP)))
+        frame["sequence_number"] for _, frame in frames(door, synthesize(Text("Hi"), Failure(MISHAP)))
     ]
     assert numbers == list(range(len(numbers)))
 
 
 def test_a_failure_without_an_error_is_the_servers():
-    assert failure_of(begun(status="failed")) == ErrorPayload(
+    assert failure_payload(make_response(status="failed")) == ErrorPayload(
         message="The response failed.", type="server_error", code="server_error"
     )
 
@@ -376,18 +376,18 @@ def test_a_failure_without_an_error_is_the_servers():
 
 @pytest.mark.parametrize("kind", [Dialect, OpenAIDialect])
 def test_encrypted_reasoning_is_shown_only_when_it_is_asked_for(kind: type[Dialect]):
-    events = stream(Reasoning("Hmm", encrypted_content="sealed"), Text("Hi"))
-    hidden, shown = kind(), kind(frozenset({ENCRYPTED_REASONING}))
+    events = synthesize(Reasoning("Hmm", encrypted_content="sealed"), Text("Hi"))
+    hidden, shown = kind(), kind(frozenset({INCLUDE_ENCRYPTED_REASONING}))
     assert "sealed" not in json.dumps(frames(hidden, events))
-    assert b"sealed" not in hidden.response(ending(events))
+    assert b"sealed" not in hidden.encode_response(final_response(events))
     item = {
         "type": "reasoning",
         "id": "rs_0",
         "summary": [],
         "content": [{"type": "reasoning_text", "text": "Hmm"}],
     }
-    assert written(hidden, ending(events))["output"][0] == item
-    assert written(shown, ending(events))["output"][0] == item | {"encrypted_content": "sealed"}
+    assert written(hidden, final_response(events))["output"][0] == item
+    assert written(shown, final_response(events))["output"][0] == item | {"encrypted_content": "sealed"}
     told = [frame["item"] for name, frame in frames(shown, events) if name.endswith("item.done")]
     assert told[0] == item | {"encrypted_content": "sealed"}
 
@@ -398,10 +398,10 @@ def test_encrypted_reasoning_is_shown_only_when_it_is_asked_for(kind: type[Diale
 def test_an_error_body_has_the_specifications_names_or_openais_and_a_detail():
     error = ErrorPayload(message="No such model.", type="not_found", param="model", code="c")
     body = {"message": "No such model.", "type": "not_found", "param": "model", "code": "c"}
-    assert json.loads(SPECIFICATION.error(error, "detail")) == {"error": body}
+    assert json.loads(SPECIFICATION.encode_error(error, "detail")) == {"error": body}
     named = body | {"type": "invalid_request_error"}
-    assert json.loads(OPENAI.error(error)) == {"error": named, "detail": "No such model."}
-    assert json.loads(OPENAI.error(error, "Gone")) == {"error": named, "detail": "Gone"}
+    assert json.loads(OPENAI.encode_error(error)) == {"error": named, "detail": "No such model."}
+    assert json.loads(OPENAI.encode_error(error, "Gone")) == {"error": named, "detail": "Gone"}
 
 
 @pytest.mark.parametrize(
@@ -417,30 +417,30 @@ def test_an_error_body_has_the_specifications_names_or_openais_and_a_detail():
     ],
 )
 def test_every_type_of_error_has_openais_name(ours: str, theirs: str):
-    body = json.loads(OPENAI.error(ErrorPayload(message="m", type=ours)))
+    body = json.loads(OPENAI.encode_error(ErrorPayload(message="m", type=ours)))
     assert body["error"] == {"message": "m", "type": theirs, "param": None, "code": None}
 
 
 def test_an_unknown_model_is_not_found_or_a_bad_request():
     error = RequestError("?", type="not_found", code="model_not_found", param="model")
-    assert (SPECIFICATION.status(error), OPENAI.status(error)) == (404, 400)
+    assert (SPECIFICATION.error_status(error), OPENAI.error_status(error)) == (404, 400)
     for other in (
         RequestError("No such response.", type="not_found"),
         RequestError("The upstream has none.", type="not_found", code="model_not_found"),
     ):
-        assert (SPECIFICATION.status(other), OPENAI.status(other)) == (404, 404)
+        assert (SPECIFICATION.error_status(other), OPENAI.error_status(other)) == (404, 404)
 
 
 def test_an_error_names_foreign_things_as_the_door_does():
     error = ErrorPayload.invalid_param("tools[0]", "Cannot carry 'openai:mcp'.")
-    assert json.loads(SPECIFICATION.error(error))["error"]["message"] == error.message
-    told = json.loads(OPENAI.error(error))
+    assert json.loads(SPECIFICATION.encode_error(error))["error"]["message"] == error.message
+    told = json.loads(OPENAI.encode_error(error))
     assert told["error"]["message"] == told["detail"] == "Cannot carry 'mcp'."
 
 
 @pytest.mark.parametrize("words", ["openai: slow down.", "openai:mcpx", "'my_openai:mcp'"])
 def test_an_error_keeps_the_name_of_a_provider(words: str):
-    told = json.loads(OPENAI.error(ErrorPayload(message=words, type="model_error")))
+    told = json.loads(OPENAI.encode_error(ErrorPayload(message=words, type="model_error")))
     assert told["error"]["message"] == words
 
 
@@ -469,7 +469,7 @@ def test_everything_openais_door_writes_is_read_by_openais_sdk():
 
 @EACH_DOOR
 def test_an_extension_event_passes_both_doors(door: Dialect):
-    [event] = stream(Extension("acme:tick", {"n": 1}))[2:3]
+    [event] = synthesize(Extension("acme:tick", {"n": 1}))[2:3]
     assert frames(door, [event]) == [
         ("acme:tick", {"type": "acme:tick", "sequence_number": 2, "n": 1})
     ]
@@ -488,10 +488,10 @@ PLAIN = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=
 @given(number=st.integers(0, 2**40), words=PLAIN | st.just(" 100% sure, %d times "))
 def test_the_form_of_a_text_writes_any_of_its_deltas(door: Dialect, number: int, words: str):
     place = {"item_id": "msg_100%d", "output_index": 1, "content_index": 2}
-    form = door.form(OutputTextDelta(sequence_number=0, delta="", **place))
+    form = door.fast_text_template(OutputTextDelta(sequence_number=0, delta="", **place))
     event = OutputTextDelta(sequence_number=number, delta=words, **place)
     assert form
-    assert form % (number, words.encode()) == door.sse(event)
+    assert form % (number, words.encode()) == door.encode_sse(event)
 
 
 @pytest.mark.parametrize("door", [ChatDialect(), HashbrownDialect()])
@@ -499,4 +499,4 @@ def test_doors_whose_deltas_have_no_form_say_so(door: Dialect):
     delta = OutputTextDelta(
         sequence_number=0, delta="a", item_id="msg_0", output_index=0, content_index=0
     )
-    assert door.form(delta) is None
+    assert door.fast_text_template(delta) is None

@@ -10,9 +10,9 @@ from botocore.eventstream import EventStreamBuffer, ParserError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.eventstream import Decoder, EventStreamError, Header, Message, encode
+from antiphon.wire.eventstream import Decoder, EventStreamError, HeaderValue, EventStreamMessage, encode
 
-HEADERS: dict[str, Header] = {
+HEADERS: dict[str, HeaderValue] = {
     ":message-type": "event",
     ":event-type": "contentBlockDelta",
     ":content-type": "application/json",
@@ -24,20 +24,20 @@ STREAM = (
     + encode(HEADERS, b"again")
 )
 MESSAGES = [
-    Message(HEADERS, '{"text":"é😀"}'.encode()),
-    Message({}, b""),
-    Message({"a": True, "b": False, "c": -7, "d": b"\0\xff", "ü": "😀"}, b"\0" * 20),
-    Message(HEADERS, b"again"),
+    EventStreamMessage(HEADERS, '{"text":"é😀"}'.encode()),
+    EventStreamMessage({}, b""),
+    EventStreamMessage({"a": True, "b": False, "c": -7, "d": b"\0\xff", "ü": "😀"}, b"\0" * 20),
+    EventStreamMessage(HEADERS, b"again"),
 ]
 
 values = st.one_of(
     st.booleans(), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40), st.text(max_size=40)
 )
 headers = st.dictionaries(st.text(max_size=20), values, max_size=5)
-messages = st.builds(Message, headers, st.binary(max_size=80))
+messages = st.builds(EventStreamMessage, headers, st.binary(max_size=80))
 
 
-def read(chunks: Iterable[bytes], max_message: int = 1_000_000) -> list[Message]:
+def read(chunks: Iterable[bytes], max_message: int = 1_000_000) -> list[EventStreamMessage]:
     decoder = Decoder(max_message)
     return [message for chunk in chunks for message in decoder.feed(chunk)]
 
@@ -47,11 +47,11 @@ def cut(stream: bytes, positions: Iterable[int]) -> Iterable[bytes]:
     return (stream[start:end] for start, end in pairwise(edges))
 
 
-def reference(stream: bytes) -> list[Message]:
+def reference(stream: bytes) -> list[EventStreamMessage]:
     """What botocore reads."""
     buffer = EventStreamBuffer()
     buffer.add_data(stream)
-    return [Message(event.headers, event.payload) for event in buffer]
+    return [EventStreamMessage(event.headers, event.payload) for event in buffer]
 
 
 def raw(head: bytes, payload: bytes = b"", length: int = 0) -> bytes:
@@ -79,7 +79,7 @@ def test_a_message_is_returned_as_soon_as_its_last_byte_comes() -> None:
 
 @given(st.lists(messages, max_size=6), st.data())
 def test_what_is_written_is_read_back_by_us_and_by_botocore(
-    sent: list[Message], data: st.DataObject
+    sent: list[EventStreamMessage], data: st.DataObject
 ) -> None:
     stream = b"".join(encode(message.headers, message.payload) for message in sent)
     positions = data.draw(st.lists(st.integers(0, len(stream))))
@@ -93,7 +93,7 @@ def test_headers_of_every_type_are_read_as_botocore_reads_them() -> None:
         b"\x01f\x05\xff\x00\x00\x00\x00\x00\x00\x00\x01g\x06\x00\x02\x00\x01\x01h\x07\x00\x02hi"
         b"\x01i\x08\x00\x00\x01\x8b\xcf\xe5\x68\x00\x01j\x09" + bytes(range(16))
     )
-    expected: dict[str, Header] = {
+    expected: dict[str, HeaderValue] = {
         "a": True,
         "b": False,
         "c": -2,
@@ -105,7 +105,7 @@ def test_headers_of_every_type_are_read_as_botocore_reads_them() -> None:
         "i": 1_700_000_000_000,
         "j": bytes(range(16)),
     }
-    assert read([raw(head)]) == reference(raw(head)) == [Message(expected, b"")]
+    assert read([raw(head)]) == reference(raw(head)) == [EventStreamMessage(expected, b"")]
 
 
 @given(st.integers(0, len(STREAM) - 1), st.integers(1, 255))
@@ -146,7 +146,7 @@ def test_what_cannot_be_read_is_refused_with_words(stream: bytes, words: str) ->
 def test_a_message_may_be_as_long_as_the_limit_and_no_longer() -> None:
     stream = encode({}, bytes(84))
     assert len(stream) == 100
-    assert read([stream], 100) == [Message({}, bytes(84))]
+    assert read([stream], 100) == [EventStreamMessage({}, bytes(84))]
     decoder = Decoder(99)
     assert decoder.feed(stream[:11]) == []
     with pytest.raises(EventStreamError) as caught:
@@ -159,4 +159,4 @@ def test_headers_that_never_repeat_are_not_all_remembered() -> None:
     stream = b"".join(encode({"n": n}, b"") for n in range(1000))
     decoder = Decoder()
     assert [message.headers["n"] for message in decoder.feed(stream)] == list(range(1000))
-    assert len(decoder._heads) <= 100
+    assert len(decoder._cached_headers) <= 100

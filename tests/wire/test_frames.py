@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.frames import Decoder, Frame, FrameError, encode, framed
+from antiphon.wire.frames import Decoder, Frame, FrameError, encode, add_length
 
 FRAMES: list[Frame] = [
     {"type": "a"},
@@ -28,7 +28,7 @@ def read(chunks: Iterable[bytes], max_frame: int = 1_000_000) -> list[Frame]:
 def test_a_frame_is_its_length_in_four_bytes_and_its_json() -> None:
     body = '{"type":"a","text":"é"}'.encode()
     assert encode({"type": "a", "text": "é"}) == struct.pack(">I", len(body)) + body
-    assert framed(body) == struct.pack(">I", len(body)) + body
+    assert add_length(body) == struct.pack(">I", len(body)) + body
 
 
 def test_every_cut_in_two_gives_the_same_frames() -> None:
@@ -74,7 +74,7 @@ def test_a_stream_that_ends_inside_a_frame_is_broken() -> None:
 )
 def test_what_is_no_frame_is_refused(body: bytes, words: str) -> None:
     with pytest.raises(FrameError, match=words):
-        read([framed(body)])
+        read([add_length(body)])
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers(-(2**53), 2**53) | st.text())), st.data())

@@ -26,8 +26,8 @@ from antiphon.core.parts import (
 from antiphon.core.response import ResponseWarning
 from antiphon.core.value import type_names
 from antiphon.wire.frames import Decoder
-from antiphon.wire.hashbrown import KINDS, HashbrownDialect, error_frame, frame
-from tests.core.making import begun, ending, jsoned, stream
+from antiphon.wire.hashbrown import FRAMED_EVENTS, HashbrownDialect, encode_error_frame, encode_frame
+from tests.core.making import make_response, final_response, to_json, synthesize
 from tests.core.strategies import part_lists
 
 Json = dict[str, Any]
@@ -38,41 +38,41 @@ IN_SUMMARY = PLACE | {"summary_index": 0}
 PLACED = {"itemId": "i", "outputIndex": 1}
 PLACED_TEXT = PLACED | {"contentIndex": 0}
 PLACED_SUMMARY = PLACED | {"summaryIndex": 0}
-RESPONSE, ITEM, PART = begun(), Message(role="assistant", content=[]), OutputText(text="a")
+RESPONSE, ITEM, PART = make_response(), Message(role="assistant", content=[]), OutputText(text="a")
 NOTE = UrlCitation(url="https://a.example", title="A", start_index=0, end_index=1)
 LOGPROB = LogProb(token="a", logprob=-1.0, bytes=[97], top_logprobs=[])
 ERROR = ErrorPayload(type="t", message="m", code="c", param="p")
 
 SHAPES: dict[str, tuple[Json, Json]] = {
     **{
-        f"response.{name}": ({"response": RESPONSE}, {"response": jsoned(RESPONSE)})
+        f"response.{name}": ({"response": RESPONSE}, {"response": to_json(RESPONSE)})
         for name in ("created", "queued", "in_progress", "completed", "failed", "incomplete")
     },
     **{
         f"response.output_item.{name}": (
             {"output_index": 1, "item": ITEM},
-            {"outputIndex": 1, "item": jsoned(ITEM)},
+            {"outputIndex": 1, "item": to_json(ITEM)},
         )
         for name in ("added", "done")
     },
     **{
         f"response.content_part.{name}": (
             IN_TEXT | {"part": PART},
-            PLACED_TEXT | {"part": jsoned(PART)},
+            PLACED_TEXT | {"part": to_json(PART)},
         )
         for name in ("added", "done")
     },
     "response.output_text.delta": (
         IN_TEXT | {"delta": "a", "logprobs": [LOGPROB], "obfuscation": "x"},
-        PLACED_TEXT | {"delta": "a", "logprobs": [jsoned(LOGPROB)], "obfuscation": "x"},
+        PLACED_TEXT | {"delta": "a", "logprobs": [to_json(LOGPROB)], "obfuscation": "x"},
     ),
     "response.output_text.done": (
         IN_TEXT | {"text": "a", "logprobs": [LOGPROB]},
-        PLACED_TEXT | {"text": "a", "logprobs": [jsoned(LOGPROB)]},
+        PLACED_TEXT | {"text": "a", "logprobs": [to_json(LOGPROB)]},
     ),
     "response.output_text.annotation.added": (
         IN_TEXT | {"annotation_index": 2, "annotation": NOTE},
-        PLACED_TEXT | {"annotationIndex": 2, "annotation": jsoned(NOTE)},
+        PLACED_TEXT | {"annotationIndex": 2, "annotation": to_json(NOTE)},
     ),
     "response.refusal.delta": (IN_TEXT | {"delta": "a"}, PLACED_TEXT | {"delta": "a"}),
     "response.refusal.done": (IN_TEXT | {"refusal": "a"}, PLACED_TEXT | {"refusal": "a"}),
@@ -107,13 +107,13 @@ SHAPES: dict[str, tuple[Json, Json]] = {
 
 def kinds() -> dict[str, type[Event]]:
     """Return the events that have a frame, by their type."""
-    return {type_names(kind)[0]: kind for kind in KINDS}
+    return {type_names(kind)[0]: kind for kind in FRAMED_EVENTS}
 
 
 def test_there_are_twenty_two_frames() -> None:
     assert kinds().keys() == SHAPES.keys()
     assert len(SHAPES) == 22
-    without = {kind.__name__ for kind in get_args(ev.Event)} - {kind.__name__ for kind in KINDS}
+    without = {kind.__name__ for kind in get_args(ev.Event)} - {kind.__name__ for kind in FRAMED_EVENTS}
     assert without == {"ReasoningSummaryPartAdded", "ReasoningSummaryPartDone", "ExtensionEvent"}
 
 
@@ -121,20 +121,20 @@ def test_there_are_twenty_two_frames() -> None:
 def test_a_frame_has_the_fields_of_its_event_in_camel_case(name: str) -> None:
     given_fields, wanted = SHAPES[name]
     event: Any = kinds()[name](sequence_number=7, **given_fields)
-    assert json.loads(frame(event)) == {"type": name, "sequenceNumber": 7} | wanted
+    assert json.loads(encode_frame(event)) == {"type": name, "sequenceNumber": 7} | wanted
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_event_has_its_frame_also_in_the_dialect(name: str) -> None:
     event: Any = kinds()[name](sequence_number=7, **SHAPES[name][0])
-    ((type, data),) = HashbrownDialect().event(event)
-    assert (type, json.loads(data)) == (name, json.loads(frame(event)))
+    ((type, data),) = HashbrownDialect().encode_event(event)
+    assert (type, json.loads(data)) == (name, json.loads(encode_frame(event)))
 
 
 def test_what_is_unknown_in_a_payload_stays_beside_the_rest() -> None:
     item = Message(role="assistant", content=[], extra={"acme_field": 1})
     event = ev.OutputItemAdded(sequence_number=0, output_index=0, item=item)
-    assert json.loads(frame(event))["item"]["acme_field"] == 1
+    assert json.loads(encode_frame(event))["item"]["acme_field"] == 1
 
 
 # --- streams ---------------------------------------------------------------------------------
@@ -148,19 +148,19 @@ def told(
 ) -> list[Json]:
     """Return the frames that some parts become."""
     dialect = HashbrownDialect()
-    dialect.offered, dialect.warnings = frozenset(offered), tuple(warnings)
+    dialect.offered_functions, dialect.warnings = frozenset(offered), tuple(warnings)
     return frames(dialect, made(*parts))
 
 
 def made(*parts: Part) -> list[Event]:
     """Return the events that some parts become, written for these clients."""
-    return stream(*parts, keep_empty=True, one_message=True, calls_by_id=True)
+    return synthesize(*parts, keep_empty=True, one_message=True, calls_by_id=True)
 
 
 def frames(dialect: HashbrownDialect, events: Iterable[Event]) -> list[Json]:
     """Return the frames of some events."""
     decoder = Decoder()
-    read = [frame for event in events for frame in decoder.feed(dialect.frames(event))]
+    read = [frame for event in events for frame in decoder.feed(dialect.encode_frames(event))]
     decoder.close()
     return read
 
@@ -193,7 +193,7 @@ def test_a_text_from_its_beginning_to_its_end() -> None:
 def test_any_stream_is_told_frame_by_frame_as_it_was_made(parts: list[Part]) -> None:
     """Nothing is changed on the way, and what is left out is what has no place in a stream."""
     events = made(*parts)
-    plain = {event.sequence_number: event for event in events if type(event) in KINDS}
+    plain = {event.sequence_number: event for event in events if type(event) in FRAMED_EVENTS}
     heard = told(parts, offered=("f", "g", "tool"))
     failed = isinstance(events[-1], ev.ResponseFailed)
     for said in heard:
@@ -201,7 +201,7 @@ def test_any_stream_is_told_frame_by_frame_as_it_was_made(parts: list[Part]) -> 
         if said["type"] in ("error", "response.failed"):
             assert event is events[-1]
         elif said["type"] not in ("response.created", "response.completed", "response.incomplete"):
-            assert said == json.loads(HashbrownDialect().event(event)[0][1])
+            assert said == json.loads(HashbrownDialect().encode_event(event)[0][1])
     ends = [frame["type"] for frame in heard if frame["type"] in ENDS]
     assert ends == [heard[-1]["type"]]
     assert (heard[-1]["type"] == "error") == failed
@@ -214,7 +214,7 @@ ENDS = {"response.completed", "response.incomplete", "response.failed", "error"}
 def test_nothing_is_told_until_something_is_said() -> None:
     dialect = HashbrownDialect()
     created, in_progress, *rest = made(Text("a"))
-    assert dialect.frames(created) == dialect.frames(in_progress) == b""
+    assert dialect.encode_frames(created) == dialect.encode_frames(in_progress) == b""
     assert names(frames(dialect, rest))[:2] == ["created", "output_item.added"]
 
 
@@ -237,7 +237,7 @@ def test_what_fails_later_ends_with_the_error() -> None:
 
 def test_whoever_knows_the_error_tells_it() -> None:
     dialect = HashbrownDialect()
-    dialect.fault = lambda response: ErrorPayload(message=response.id, type="t", param="p")
+    dialect.failure_payload = lambda response: ErrorPayload(message=response.id, type="t", param="p")
     *_, last = frames(dialect, made(Failure(ErrorPayload(message="m", type="t"))))
     assert last["error"] == {"type": "t", "message": "resp_0", "param": "p"}
 
@@ -287,7 +287,7 @@ def test_what_was_not_used_is_in_every_response() -> None:
     warning = ResponseWarning(code="unused_parameter", message="m", param="ui")
     heard = told([Text("a")], warnings=[warning])
     for said in (heard[0], heard[-1]):
-        assert said["response"]["antiphon:warnings"] == [jsoned(warning)]
+        assert said["response"]["antiphon:warnings"] == [to_json(warning)]
 
 
 # --- calls -----------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def test_the_message_stands_where_its_first_words_came(parts: list[Part], order:
     dialect = HashbrownDialect()
     events = made(*parts)
     frames(dialect, events)
-    assert [item.type for item in dialect.in_order(ending(events))] == order
+    assert [item.type for item in dialect.order_items(final_response(events))] == order
 
 
 # --- errors ----------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def test_the_message_stands_where_its_first_words_came(parts: list[Part], order:
 
 def shown(payload: ErrorPayload, **options: Any) -> Json:
     """Return the frame of an error."""
-    return json.loads(error_frame(payload, **options))
+    return json.loads(encode_error_frame(payload, **options))
 
 
 def test_an_error_says_what_its_provider_said_and_no_more() -> None:

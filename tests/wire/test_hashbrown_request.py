@@ -10,9 +10,9 @@ from antiphon.core.content import InputText, OutputText
 from antiphon.core.errors import RequestError
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
-from antiphon.core.threads import Json, assistant
+from antiphon.core.threads import Json, assistant_message
 from antiphon.core.tools import FunctionTool, Tool
-from antiphon.wire.hashbrown_request import Understood, read_hashbrown
+from antiphon.wire.hashbrown_request import HashbrownRequest, decode_hashbrown
 
 SCHEMA: Json = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 HI: Json = {"role": "user", "content": "hi"}
@@ -33,9 +33,9 @@ def body(**fields: Any) -> Json:
     return least | fields
 
 
-def talk(saved: list[Json] | None = None, **fields: Any) -> Understood:
+def talk(saved: list[Json] | None = None, **fields: Any) -> HashbrownRequest:
     """Return a request understood."""
-    return read_hashbrown(body(**fields)).after(saved or [])
+    return decode_hashbrown(body(**fields)).continue_thread(saved or [])
 
 
 def items(*messages: Json, saved: list[Json] | None = None) -> list[Item]:
@@ -71,12 +71,12 @@ def test_a_request_says_the_same_in_our_words() -> None:
         stream=True,
         store=False,
     )
-    assert made.offered == {"getWeather"}
+    assert made.offered_functions == {"getWeather"}
     assert list(made.warnings) == []
 
 
 def test_the_least_there_is_to_say() -> None:
-    made = read_hashbrown({"model": "m", "messages": [HI]}).after([])
+    made = decode_hashbrown({"model": "m", "messages": [HI]}).continue_thread([])
     assert made.request == Request(model="m", input=[user("hi")], stream=True, store=False)
 
 
@@ -194,21 +194,21 @@ def test_a_thread_goes_on_where_it_stopped() -> None:
     made = talk([HI, CALLED], messages=[GIVEN])
     assert made.request.input == items(HI, CALLED, GIVEN)
     assert made.messages == [HI, CALLED, GIVEN]
-    assert list(made.places) == ["threadId", "threadId.toolCalls[0]", "messages[0]"]
+    assert list(made.item_paths) == ["threadId", "threadId.toolCalls[0]", "messages[0]"]
 
 
 def test_what_the_thread_ends_with_is_not_said_twice() -> None:
     bye: Json = {"role": "user", "content": "bye"}
     made = talk([HI, CALLED, GIVEN], messages=[CALLED, GIVEN, bye])
     assert made.messages == [HI, CALLED, GIVEN, bye]
-    assert made.places[-1] == "messages[2]"
+    assert made.item_paths[-1] == "messages[2]"
     assert made.request.input == items(HI, CALLED, GIVEN, bye)
 
 
 def test_what_is_ours_in_a_thread_does_not_make_it_another() -> None:
     call = FunctionCall(call_id="call_1", name="f", arguments="{}")
-    kept = assistant([Reasoning(encrypted_content="1"), call])
-    known = assistant([call])
+    kept = assistant_message([Reasoning(encrypted_content="1"), call])
+    known = assistant_message([call])
     made = talk([HI, kept], messages=[HI, known, GIVEN])
     assert made.messages == [HI, kept, GIVEN]
     assert Reasoning(encrypted_content="1") in made.request.input
@@ -228,7 +228,7 @@ def test_a_thread_and_what_is_new_are_one_conversation(saved: list[Json], new: l
     made = talk(saved, messages=new)
     whole = talk(messages=list(made.messages))
     assert made.request == whole.request
-    assert len(made.places) == len(made.request.input)
+    assert len(made.item_paths) == len(made.request.input)
 
 
 # --- what is wrong ---------------------------------------------------------------------------
@@ -275,12 +275,12 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], param: str, code: str) -
 
 def test_a_body_that_is_no_object_is_refused() -> None:
     with pytest.raises(RequestError, match="expected an object"):
-        read_hashbrown([])
+        decode_hashbrown([])
 
 
 def test_our_params_have_their_names() -> None:
     made = talk(messages=[HI, CALLED, GIVEN])
-    assert [made.place(param) for param in PARAMS] == list(PARAMS.values())
+    assert [made.param_name(param) for param in PARAMS] == list(PARAMS.values())
 
 
 PARAMS = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.wire.json import JSONError, Limits, decode, decode_lenient, encode
+from antiphon.wire.json import JSONError, JsonLimits, decode, decode_lenient, encode
 
 # Characters that mislead a counter which does not know where strings end.
 tricky = st.text('[]{},:"\\ \n\0aé😀')
@@ -138,13 +138,13 @@ def test_64_mib_of_base64_in_one_string_is_accepted() -> None:
 @given(values)
 def test_limits_are_counted_as_the_value_itself_would_be(value: Any) -> None:
     data = stdlib.dumps(value, ensure_ascii=False).encode()
-    exact = Limits(depth=depth(value), structure=structure(value))
+    exact = JsonLimits(depth=depth(value), structure=structure(value))
     assert decode(data, limits=exact) == value
     if exact.depth:
         with pytest.raises(JSONError, match="nests deeper"):
-            decode(data, limits=Limits(depth=exact.depth - 1, structure=exact.structure))
+            decode(data, limits=JsonLimits(depth=exact.depth - 1, structure=exact.structure))
         with pytest.raises(JSONError, match="brackets and commas"):
-            decode(data, limits=Limits(depth=exact.depth, structure=exact.structure - 1))
+            decode(data, limits=JsonLimits(depth=exact.depth, structure=exact.structure - 1))
 
 
 @given(values, st.booleans(), st.sampled_from([None, 1]))
@@ -162,7 +162,7 @@ def test_what_the_standard_library_writes_is_read_back(
 @example(b'["\\ud83d' + b"[" * 100_000)
 def test_any_bytes_are_a_value_or_a_json_error(data: bytes) -> None:
     try:
-        value = decode(data, limits=Limits(depth=10**9, structure=10**9))
+        value = decode(data, limits=JsonLimits(depth=10**9, structure=10**9))
     except JSONError:
         pass
     else:

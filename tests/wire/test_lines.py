@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.lines import Lines
+from antiphon.wire.lines import LineSplitter
 
 
 class FramingError(ValueError):
@@ -15,10 +15,10 @@ class FramingError(ValueError):
 
 @given(st.lists(st.text("ab\n").map(str.encode)))
 def test_chunks_are_joined_and_cut_at_newlines_only(chunks: list[bytes]) -> None:
-    lines = Lines(1000, ValueError)
+    lines = LineSplitter(1000, ValueError)
     whole = b"".join(chunks).split(b"\n")
     assert [line for chunk in chunks for line in lines.feed(chunk)] == whole[:-1]
-    assert bytes(lines.rest) == whole[-1]
+    assert bytes(lines.remainder) == whole[-1]
     assert lines.close() == [line for line in whole[-1:] if line]
     assert lines.close() == []
 
@@ -26,7 +26,7 @@ def test_chunks_are_joined_and_cut_at_newlines_only(chunks: list[bytes]) -> None
 @given(st.lists(st.text("ab\n").map(str.encode)), st.integers(0, 8))
 def test_a_line_beyond_the_limit_is_refused(chunks: list[bytes], limit: int) -> None:
     longest = max(map(len, b"".join(chunks).split(b"\n")))
-    lines = Lines(limit, FramingError)
+    lines = LineSplitter(limit, FramingError)
     expected = (
         contextlib.nullcontext()
         if longest <= limit

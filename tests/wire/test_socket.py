@@ -9,30 +9,30 @@ from msgspec import UNSET
 
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.core.events import WebSocketError
-from antiphon.core.items import user
+from antiphon.core.items import user_message
 from antiphon.core.request import WebSocketCreate
 from antiphon.wire.dialects import Dialect, OpenAIDialect
-from antiphon.wire.socket import Asked, envelope, read, stamped
+from antiphon.wire.socket import ClientMessage, websocket_error, decode_message, add_lane
 
 CREATE = {"type": "response.create", "model": "demo", "input": "Hi!"}
 
 
 def refusal(data: str | bytes, limit: int = 1000) -> tuple[str | None, str | None, int]:
     """Return the code, param and status that a message is refused with."""
-    error = read(data, limit).create
+    error = decode_message(data, limit).create
     assert isinstance(error, RequestError)
     return error.payload.code, error.payload.param, error.status
 
 
 def test_a_create_is_read_with_its_lane_and_what_it_continues() -> None:
     sent = CREATE | {"stream_id": "a.B_c-9", "previous_response_id": "resp_1", "generate": False}
-    asked = read(json.dumps(sent), 1000)
-    assert asked == Asked(
+    asked = decode_message(json.dumps(sent), 1000)
+    assert asked == ClientMessage(
         "a.B_c-9",
         "resp_1",
         WebSocketCreate(
             model="demo",
-            input=[user("Hi!")],
+            input=[user_message("Hi!")],
             previous_response_id="resp_1",
             generate=False,
             stream_id="a.B_c-9",
@@ -42,7 +42,7 @@ def test_a_create_is_read_with_its_lane_and_what_it_continues() -> None:
 
 @pytest.mark.parametrize("stream_id", [{}, {"stream_id": None}])
 def test_without_a_stream_id_the_lane_has_no_name(stream_id: dict[str, object]) -> None:
-    assert read(json.dumps(CREATE | stream_id), 1000).lane == ""
+    assert decode_message(json.dumps(CREATE | stream_id), 1000).lane == ""
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_without_a_stream_id_the_lane_has_no_name(stream_id: dict[str, object]) 
     ],
 )
 def test_what_is_implied_may_be_said(implied: dict[str, object]) -> None:
-    assert read(json.dumps(CREATE | implied), 1000) == read(json.dumps(CREATE), 1000)
+    assert decode_message(json.dumps(CREATE | implied), 1000) == decode_message(json.dumps(CREATE), 1000)
 
 
 def test_both_dialects_are_read() -> None:
-    asked = read(json.dumps(CREATE | {"tools": [{"type": "web_search"}]}), 1000).create
+    asked = decode_message(json.dumps(CREATE | {"tools": [{"type": "web_search"}]}), 1000).create
     assert isinstance(asked, WebSocketCreate)
     assert asked.tools[0].type == "openai:web_search"
 
@@ -110,39 +110,39 @@ def test_a_create_that_cannot_be_is_refused(
 
 
 def test_a_lane_may_have_a_name_of_256_characters() -> None:
-    assert read(json.dumps(CREATE | {"stream_id": "x" * 256}), 1000).lane == "x" * 256
+    assert decode_message(json.dumps(CREATE | {"stream_id": "x" * 256}), 1000).lane == "x" * 256
 
 
 def test_what_is_refused_keeps_its_lane_and_what_it_would_have_continued() -> None:
     sent = CREATE | {"stream_id": "a", "previous_response_id": "resp_1", "temperature": 3}
-    lane, previous, create = read(json.dumps(sent), 1000)
+    lane, previous, create = decode_message(json.dumps(sent), 1000)
     assert (lane, previous) == ("a", "resp_1")
     assert isinstance(create, RequestError)
 
 
 @given(st.text() | st.binary() | st.recursive(st.none() | st.text(), st.lists).map(json.dumps))
 def test_no_message_is_too_strange_to_be_answered(data: str | bytes) -> None:
-    assert isinstance(read(data, 10_000).create, RequestError)
+    assert isinstance(decode_message(data, 10_000).create, RequestError)
 
 
 def test_an_envelope_always_has_a_code_and_headers_only_if_there_are_some() -> None:
     payload = ErrorPayload(message="No.", type="model_error")
-    assert envelope(payload, 502, {}) == WebSocketError(
+    assert websocket_error(payload, 502, {}) == WebSocketError(
         status=502,
         error=ErrorPayload(message="No.", type="model_error", code="model_error", headers=UNSET),
     )
-    assert envelope(payload, 429, {"retry-after": "1"}).error.headers == {"retry-after": "1"}
+    assert websocket_error(payload, 429, {"retry-after": "1"}).error.headers == {"retry-after": "1"}
 
 
 def test_an_envelope_is_written_in_the_dialect_of_its_door() -> None:
-    error = envelope(RequestError("No.", code="no").payload, 400, {})
+    error = websocket_error(RequestError("No.", code="no").payload, 400, {})
     said = {"message": "No.", "type": "invalid_request", "param": None, "code": "no"}
     whole = {"type": "error", "status": 400, "error": said}
-    assert json.loads(Dialect().envelope(error)) == whole
+    assert json.loads(Dialect().encode_websocket_error(error)) == whole
     theirs = whole | {"error": said | {"type": "invalid_request_error"}}
-    assert json.loads(OpenAIDialect().envelope(error)) == theirs
+    assert json.loads(OpenAIDialect().encode_websocket_error(error)) == theirs
 
 
 def test_a_message_of_a_named_lane_bears_its_name() -> None:
-    assert stamped(b'{"type":"x"}', "a.b") == b'{"type":"x","stream_id":"a.b"}'
-    assert stamped(b'{"type":"x"}', "") == b'{"type":"x"}'
+    assert add_lane(b'{"type":"x"}', "a.b") == b'{"type":"x","stream_id":"a.b"}'
+    assert add_lane(b'{"type":"x"}', "") == b'{"type":"x"}'

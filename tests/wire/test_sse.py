@@ -12,9 +12,9 @@ from antiphon.wire.sse import (
     DONE,
     DONE_FRAME,
     Decoder,
-    Event,
+    SseEvent,
     SSEError,
-    comment,
+    encode_comment,
     encode,
     is_done,
 )
@@ -30,12 +30,12 @@ STREAM = (
     "data: cut"
 ).encode()
 EVENTS = [
-    Event("response.created", b"{}"),
-    Event("message", b"one\ntwo\n three\n"),
-    Event("é😀", "ü".encode(), "7"),
-    Event("response.created", b"{}", "7"),
-    Event("message", b"[DONE]", "7"),
-    Event("message", b"cut", "7"),
+    SseEvent("response.created", b"{}"),
+    SseEvent("message", b"one\ntwo\n three\n"),
+    SseEvent("é😀", "ü".encode(), "7"),
+    SseEvent("response.created", b"{}", "7"),
+    SseEvent("message", b"[DONE]", "7"),
+    SseEvent("message", b"cut", "7"),
 ]
 
 pieces = st.sampled_from(
@@ -45,7 +45,7 @@ breaks = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b": x\n\n", b"event: x
 streams = st.lists(pieces | breaks | st.binary(max_size=3), max_size=40).map(b"".join)
 
 
-def read(chunks: Iterable[bytes], max_event: int = 1000) -> list[Event] | str:
+def read(chunks: Iterable[bytes], max_event: int = 1000) -> list[SseEvent] | str:
     """Feed chunks to the end; the events, or the words of the refusal."""
     decoder = Decoder(max_event)
     try:
@@ -60,9 +60,9 @@ def cut(stream: bytes, positions: Iterable[int]) -> Iterator[bytes]:
     return (stream[start:end] for start, end in pairwise(edges))
 
 
-def reference(stream: bytes) -> list[Event]:
+def reference(stream: bytes) -> list[SseEvent]:
     """The standard's algorithm, written for the eye and not for speed."""
-    events: list[Event] = []
+    events: list[SseEvent] = []
     event, data, id = b"", [], None
     for line in [*re.split(rb"\r\n|\r|\n", stream.removeprefix(b"\xef\xbb\xbf")), b""]:
         field, _, value = line.partition(b":")
@@ -76,7 +76,7 @@ def reference(stream: bytes) -> list[Event]:
         elif line == b"":
             if data:
                 name = event.decode(errors="replace") or "message"
-                events.append(Event(name, b"\n".join(data), id))
+                events.append(SseEvent(name, b"\n".join(data), id))
             event, data = b"", []
     return events
 
@@ -116,42 +116,42 @@ def test_any_chunking_meets_the_same_limit(
 @pytest.mark.parametrize(
     ("stream", "events"),
     [
-        (b"data: x\n\n", [Event("message", b"x")]),
-        (b"data:x\n\n", [Event("message", b"x")]),
-        (b"data:  x\n\n", [Event("message", b" x")]),
-        (b"data: a\ndata: b\n\n", [Event("message", b"a\nb")]),
-        (b"data\n\n", [Event("message", b"")]),
-        (b"data:\n\n", [Event("message", b"")]),
-        (b"data: \n\n", [Event("message", b"")]),
-        (b"data\ndata\n\n", [Event("message", b"\n")]),
-        (b"event: e\ndata: x\n\n", [Event("e", b"x")]),
-        (b"event: e\ndata: x\n\n" * 2, [Event("e", b"x")] * 2),
-        (b"event:\ndata: x\n\n" * 2, [Event("message", b"x")] * 2),
-        (b"data: x\nevent: e\n\n", [Event("e", b"x")]),
-        (b"event: e\n\ndata: x\n\n", [Event("message", b"x")]),
-        (b"event: \xff\ndata: \xff\n\n", [Event("\ufffd", b"\xff")]),
-        (b"event: e\ndata: x\n\nevent: edata: y\n\n", [Event("e", b"x")]),
-        (b"event: data: e\ndata: x\n\n", [Event("data: e", b"x")]),
+        (b"data: x\n\n", [SseEvent("message", b"x")]),
+        (b"data:x\n\n", [SseEvent("message", b"x")]),
+        (b"data:  x\n\n", [SseEvent("message", b" x")]),
+        (b"data: a\ndata: b\n\n", [SseEvent("message", b"a\nb")]),
+        (b"data\n\n", [SseEvent("message", b"")]),
+        (b"data:\n\n", [SseEvent("message", b"")]),
+        (b"data: \n\n", [SseEvent("message", b"")]),
+        (b"data\ndata\n\n", [SseEvent("message", b"\n")]),
+        (b"event: e\ndata: x\n\n", [SseEvent("e", b"x")]),
+        (b"event: e\ndata: x\n\n" * 2, [SseEvent("e", b"x")] * 2),
+        (b"event:\ndata: x\n\n" * 2, [SseEvent("message", b"x")] * 2),
+        (b"data: x\nevent: e\n\n", [SseEvent("e", b"x")]),
+        (b"event: e\n\ndata: x\n\n", [SseEvent("message", b"x")]),
+        (b"event: \xff\ndata: \xff\n\n", [SseEvent("\ufffd", b"\xff")]),
+        (b"event: e\ndata: x\n\nevent: edata: y\n\n", [SseEvent("e", b"x")]),
+        (b"event: data: e\ndata: x\n\n", [SseEvent("data: e", b"x")]),
         (
             b"id: 1\ndata: x\n\ndata: y\n\n",
-            [Event("message", b"x", "1"), Event("message", b"y", "1")],
+            [SseEvent("message", b"x", "1"), SseEvent("message", b"y", "1")],
         ),
-        (b"id: 1\n\ndata: x\n\n", [Event("message", b"x", "1")]),
-        (b"id: 1\nid\ndata: x\n\n", [Event("message", b"x", "")]),
-        (b"id: 1\0\ndata: x\n\n", [Event("message", b"x")]),
+        (b"id: 1\n\ndata: x\n\n", [SseEvent("message", b"x", "1")]),
+        (b"id: 1\nid\ndata: x\n\n", [SseEvent("message", b"x", "")]),
+        (b"id: 1\0\ndata: x\n\n", [SseEvent("message", b"x")]),
         (b"retry: 5\nother: 6\n: 7\n::\nData: 8\n data: 9\n\n", []),
-        (b"\xef\xbb\xbfdata: x\n\n", [Event("message", b"x")]),
+        (b"\xef\xbb\xbfdata: x\n\n", [SseEvent("message", b"x")]),
         (b"\n\xef\xbb\xbfdata: x\n\n", []),
-        (b"data: x\n\n\xef\xbb\xbfdata: y\n\n", [Event("message", b"x")]),
+        (b"data: x\n\n\xef\xbb\xbfdata: y\n\n", [SseEvent("message", b"x")]),
         (b"\n\n\n\n", []),
         (b"", []),
-        (b"data: x\n", [Event("message", b"x")]),
-        (b"data: x", [Event("message", b"x")]),
-        (b"data: x\r", [Event("message", b"x")]),
+        (b"data: x\n", [SseEvent("message", b"x")]),
+        (b"data: x", [SseEvent("message", b"x")]),
+        (b"data: x\r", [SseEvent("message", b"x")]),
         (b"event: e\n", []),
     ],
 )
-def test_each_form_is_read_as_the_standard_says(stream: bytes, events: list[Event]) -> None:
+def test_each_form_is_read_as_the_standard_says(stream: bytes, events: list[SseEvent]) -> None:
     assert reference(stream) == events
     for position in range(len(stream) + 1):
         assert read(cut(stream, [position])) == events
@@ -160,9 +160,9 @@ def test_each_form_is_read_as_the_standard_says(stream: bytes, events: list[Even
 def test_an_event_is_returned_as_soon_as_its_blank_line_is_known() -> None:
     decoder = Decoder()
     assert decoder.feed(b"data: x\r") == []
-    assert decoder.feed(b"\r") == [Event("message", b"x")]
+    assert decoder.feed(b"\r") == [SseEvent("message", b"x")]
     assert decoder.feed(b"\ndata: y\n") == []
-    assert decoder.feed(b"\n") == [Event("message", b"y")]
+    assert decoder.feed(b"\n") == [SseEvent("message", b"y")]
     assert decoder.close() == []
 
 
@@ -170,9 +170,9 @@ def test_an_event_may_be_as_large_as_the_limit_and_no_larger() -> None:
     too_long = "A line has more than 20 bytes. Raise the limit if it should pass."
     too_large = "An event has more than 20 bytes. Raise the limit if it should pass."
     fits = b"data: " + b"x" * 14
-    assert read([fits + b"\n\n"], 20) == [Event("message", b"x" * 14)]
-    assert read([fits + b"\n\n"] * 5, 20) == [Event("message", b"x" * 14)] * 5
-    assert read([b"data: 1234\ndata: 1234\n\n"], 20) == [Event("message", b"1234\n1234")]
+    assert read([fits + b"\n\n"], 20) == [SseEvent("message", b"x" * 14)]
+    assert read([fits + b"\n\n"] * 5, 20) == [SseEvent("message", b"x" * 14)] * 5
+    assert read([b"data: 1234\ndata: 1234\n\n"], 20) == [SseEvent("message", b"1234\n1234")]
     assert read([fits + b"x\n\n"], 20) == too_long
     assert read([b"data: x\n\n", fits + b"x\n\n"], 20) == too_long
     assert read([b"data: x\n\n", fits + b"x"], 20) == too_long
@@ -192,28 +192,28 @@ def test_endless_comments_and_event_types_take_no_memory() -> None:
         assert decoder.feed(b": still here\n") == []
         assert decoder.feed(b"event: %0900d\n" % number) == []
         assert decoder.feed(b"event: %d\n" % number) == []
-    assert decoder.feed(b"data: x\n\n") == [Event("1999", b"x")]
-    assert sum(map(len, decoder._heads)) < 100 * 100
+    assert decoder.feed(b"data: x\n\n") == [SseEvent("1999", b"x")]
+    assert sum(map(len, decoder._prefixes)) < 100 * 100
 
 
 def test_a_megabyte_that_comes_byte_by_byte_is_read_in_time() -> None:
     data = b"x" * 1_000_000
     stream = b"data: " + data + b"\n\n"
-    assert read(cut(stream, range(1, len(stream))), 2_000_000) == [Event("message", data)]
+    assert read(cut(stream, range(1, len(stream))), 2_000_000) == [SseEvent("message", data)]
 
 
 def test_done_is_an_event_like_any_other() -> None:
-    assert read([DONE_FRAME]) == [Event("message", DONE)]
-    assert is_done(Event("message", b"[DONE]"))
-    assert not is_done(Event("message", b'"[DONE]"'))
+    assert read([DONE_FRAME]) == [SseEvent("message", DONE)]
+    assert is_done(SseEvent("message", b"[DONE]"))
+    assert not is_done(SseEvent("message", b'"[DONE]"'))
 
 
 def test_events_and_comments_are_written_whole() -> None:
     assert encode("error", b"{}") == b"event: error\ndata: {}\n\n"
     assert encode("error", b"a\rb") == b"event: error\ndata: a\ndata: b\n\n"
     assert encode("error", b"a\nb\r\nc\r") == b"event: error\ndata: a\ndata: b\ndata: c\ndata: \n\n"
-    assert comment() == b": \n\n"
-    assert comment("still\nhere") == b": still\n: here\n\n"
+    assert encode_comment() == b": \n\n"
+    assert encode_comment("still\nhere") == b": still\n: here\n\n"
 
 
 @pytest.mark.parametrize("break_", ["\n", "\r", "\r\n"])
@@ -227,8 +227,8 @@ names = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 
 @given(st.lists(st.tuples(names, st.text("ab\n é") | names)), st.data())
 def test_what_is_written_is_read_back(sent: list[tuple[str, str]], data: st.DataObject) -> None:
-    frames = [comment(name) + encode(name, text.encode()) for name, text in sent]
+    frames = [encode_comment(name) + encode(name, text.encode()) for name, text in sent]
     stream = b"".join(frames)
     positions = data.draw(st.lists(st.integers(0, len(stream))))
-    expected = [Event(name, text.encode()) for name, text in sent]
+    expected = [SseEvent(name, text.encode()) for name, text in sent]
     assert read(cut(stream, positions)) == expected

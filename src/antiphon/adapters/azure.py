@@ -11,54 +11,54 @@ with that word.
 from urllib.parse import quote
 
 from antiphon.adapters.base import Prompt, Provider
-from antiphon.adapters.chat import Chat
+from antiphon.adapters.chat import ChatCompletions
 from antiphon.adapters.chat.answer import REASONS
-from antiphon.adapters.chat.conversation import Habits
-from antiphon.core.tools import CUSTOM
-from antiphon.wire.upstream import Credential, Entra, Key, Upstream
+from antiphon.adapters.chat.conversation import ChatQuirks
+from antiphon.core.tools import CUSTOM_TOOL
+from antiphon.wire.upstream import Credential, EntraToken, Key, Upstream
 
 __all__ = ["REASONS", "Azure"]
 
-V1 = "/openai/v1"
+V1_PATH = "/openai/v1"
 
 
-class Azure(Chat):
+class Azure(ChatCompletions):
     """A resource of Azure's, and the deployments in it."""
 
     name = "azure"
     key_env = ("AZURE_OPENAI_API_KEY",)
-    hosted = frozenset({CUSTOM})
-    habits = Habits(limit="max_completion_tokens", native=True)
+    hosted_tools = frozenset({CUSTOM_TOOL})
+    quirks = ChatQuirks(max_tokens_field="max_completion_tokens", has_openai_extensions=True)
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
         endpoint = (provider.endpoint or self.base_url).rstrip("/")
-        self.endpoint = endpoint.removesuffix(V1).removesuffix("/openai")
+        self.endpoint = endpoint.removesuffix(V1_PATH).removesuffix("/openai")
 
     def url(self, prompt: Prompt) -> str:
         """Return the address of a deployment, or the one of all."""
         if self.provider.api_version is None:
-            return f"{self._v1}{self.path}"
+            return f"{self._v1_url}{self.path}"
         deployment = quote(prompt.model, safe="")
-        return self._versioned(f"/deployments/{deployment}{self.path}")
+        return self._versioned_url(f"/deployments/{deployment}{self.path}")
 
     def credential(self) -> Credential:
         """Show a key, or a token if the provider's profile is `entra`."""
-        return Entra() if self.provider.profile == "entra" else Key("api-key", "")
+        return EntraToken() if self.provider.profile == "entra" else Key("api-key", "")
 
-    def listing(self) -> Upstream:
+    def models_request(self) -> Upstream:
         """Describe the request that lists the models."""
         versioned = self.provider.api_version is not None
-        url = self._versioned("/models") if versioned else f"{self._v1}/models"
+        url = self._versioned_url("/models") if versioned else f"{self._v1_url}/models"
         return Upstream(method="GET", url=url)
 
     def responses_url(self) -> str | None:
         """Return the base of Responses: the `v1` address, which every resource has."""
-        return self._v1
+        return self._v1_url
 
     @property
-    def _v1(self) -> str:
-        return f"{self.endpoint}{V1}"
+    def _v1_url(self) -> str:
+        return f"{self.endpoint}{V1_PATH}"
 
-    def _versioned(self, path: str) -> str:
+    def _versioned_url(self, path: str) -> str:
         return f"{self.endpoint}/openai{path}?api-version={self.provider.api_version}"

@@ -13,21 +13,21 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.adapters.faults import (
-    CUT,
-    MAX_WORD,
-    Fault,
-    advice,
-    fault_in,
+    TRUNCATED,
+    MAX_NAME_LENGTH,
+    ErrorInfo,
+    retry_headers,
+    parse_error,
     is_retryable,
-    passed_on,
-    redacted,
-    status_of,
-    text_in,
-    type_of,
-    understood,
-    unreadable,
+    client_status,
+    redact,
+    infer_status,
+    plain_text_body,
+    error_type,
+    infer_code,
+    unreadable_error,
 )
-from antiphon.adapters.fields import fields_of, list_of
+from antiphon.adapters.fields import as_object, as_array
 from antiphon.core import parts
 from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.core.items import Item
@@ -38,7 +38,7 @@ from antiphon.wire.upstream import Credential, Key, Upstream
 
 T = TypeVar("T")
 
-MAX_EVENT = 32 * 1024 * 1024
+MAX_EVENT_BYTES = 32 * 1024 * 1024
 """How large one event of a provider may be; images and sealed thinking are long."""
 
 Transform = Callable[[dict[str, object]], object | Awaitable[object]]
@@ -92,19 +92,19 @@ class Prompt(Struct, frozen=True):
         """Note something that the client should know."""
         self.warnings.append(parts.Warn(code, message, param))
 
-    def place(self, item: Item) -> str:
+    def item_path(self, item: Item) -> str:
         """Name an item as the client knows it: by its index in `input`, if it is there."""
         for index, other in enumerate(self.request.input):
             if other is item or (item.id and other.id == item.id):
                 return f"input[{index}]"
         return "input"
 
-    def refuse(self, message: str, param: str, code: str = "unsupported_value") -> RequestError:
+    def unsupported_error(self, message: str, param: str, code: str = "unsupported_value") -> RequestError:
         """Make the error for what cannot be carried and would change the meaning."""
         return RequestError(message, param=param, code=code)
 
 
-Counting = tuple[Upstream, Callable[[object], int]]
+TokenCountRequest = tuple[Upstream, Callable[[object], int]]
 """A request for a count, and what reads it out of the answer; that raises ValueError."""
 
 
@@ -116,49 +116,49 @@ class Adapter(ABC):
     key_env: ClassVar[tuple[str, ...]] = ()
     """The environment variables that may hold the key, the best first."""
 
-    carries: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
     """The features that this dialect has; see `carry.py`."""
 
-    hosted: frozenset[str] = frozenset()
+    hosted_tools: frozenset[str] = frozenset()
     """The tools beside functions that this dialect has, as `slug:name`."""
 
-    raw_tools: ClassVar[str] = ""
+    raw_tool_slug: ClassVar[str] = ""
     """The slug of tools that are passed on as the client wrote them, if there are such."""
 
-    passes_unknown: ClassVar[bool] = False
+    passes_unknown_fields: ClassVar[bool] = False
     """Whether fields of a request that nobody here knows are passed on."""
 
-    item_types: ClassVar[frozenset[str]] = frozenset()
+    extension_items: ClassVar[frozenset[str]] = frozenset()
     """The items beside the specification's that this dialect can read, as `slug:name`."""
 
-    lacking: frozenset[str] = frozenset()
+    rejected_features: frozenset[str] = frozenset()
     """What it was found to lack, by the server's refusing it."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self.base_url = (provider.base_url or self.default_url or "").rstrip("/")
 
-    def lacks(self, model: str) -> frozenset[str]:
+    def missing_features(self, model: str) -> frozenset[str]:
         """Return the features of the dialect that one model is known not to have."""
         del model
         return frozenset()
 
-    def family(self, model: str) -> str:
+    def vendor(self, model: str) -> str:
         """Return which models share their sealed thinking: those of one maker."""
         maker, slash, _ = model.partition("/")
         return maker if slash else ""
 
-    def hosts(self, type: str) -> bool:
+    def supports_tool(self, type: str) -> bool:
         """Tell whether a tool beside functions is one that this dialect has."""
-        return type in self.hosted or bool(self.raw_tools and type.startswith(self.raw_tools))
+        return type in self.hosted_tools or bool(self.raw_tool_slug and type.startswith(self.raw_tool_slug))
 
-    def reads(self, type: str) -> bool:
+    def supports_item(self, type: str) -> bool:
         """Tell whether this dialect can read a type beside the specification's."""
-        return type in self.item_types
+        return type in self.extension_items
 
-    def has(self, prompt: Prompt) -> frozenset[str]:
+    def available_features(self, prompt: Prompt) -> frozenset[str]:
         """Return the features that a prompt may use."""
-        return self.carries - prompt.capabilities.lacks - self.lacks(prompt.model) - self.lacking
+        return self.features - prompt.capabilities.lacks - self.missing_features(prompt.model) - self.rejected_features
 
     @abstractmethod
     def encode(self, prompt: Prompt) -> Upstream:
@@ -175,67 +175,67 @@ class Adapter(ABC):
         """Say how the provider wants to be shown who asks."""
         return Key()
 
-    def listing(self) -> Upstream | None:
+    def models_request(self) -> Upstream | None:
         """Describe the request that lists the provider's models, if there is one."""
         return Upstream(method="GET", url=f"{self.base_url}/models")
 
-    def listed(self, body: object) -> list[str]:
+    def decode_models(self, body: object) -> list[str]:
         """Read the names out of that list."""
-        return names_in(body, "data", "id")
+        return collect_names(body, "data", "id")
 
-    def counting(self, prompt: Prompt) -> Counting | None:
+    def count_tokens_request(self, prompt: Prompt) -> TokenCountRequest | None:
         """Describe how the tokens of a prompt are counted, if the provider does."""
         del prompt
         return None
 
-    def instead(self, error: UpstreamError) -> "Adapter | None":
+    def fallback_adapter(self, error: UpstreamError) -> "Adapter | None":
         """Return the adapter that may succeed where this one has failed for good, if any."""
         del error
         return None
 
     # --- errors ---
 
-    def error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
         """Read the answer of a provider that refuses."""
         try:
             value = json.decode_lenient(body)
         except json.JSONError:
-            value = text_in(headers, body)
-        fault = understood(self.fault(status, headers, value))
-        told = self._told(fault, status, f"answered {status} and did not say why.")
+            value = plain_text_body(headers, body)
+        fault = infer_code(self.parse_error(status, headers, value))
+        told = self._error_payload(fault, status, f"answered {status} and did not say why.")
         return UpstreamError(
             told.message,
-            status=passed_on(status),
+            status=client_status(status),
             type=told.type,
             code=told.code,
             param=told.param,
             retryable=is_retryable(status, headers, fault),
-            headers=advice(headers),
+            headers=retry_headers(headers),
         )
 
-    def fault(self, status: int, headers: Mapping[str, str], value: object) -> Fault:
+    def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
         """Find the error in a body; dialects with another shape say so themselves."""
         del status, headers
-        return fault_in(value)
+        return parse_error(body)
 
-    def failure(self, fault: Fault, status: int | None = None) -> parts.Failure:
+    def failure_part(self, error: ErrorInfo, status: int | None = None) -> parts.Failure:
         """Tell an error that came inside an answer; `status` is what it would have been before."""
-        fault = understood(fault)
-        status = status or status_of(fault)
-        told = self._told(fault, status, "broke off and did not say why.")
-        return parts.Failure(told, status=passed_on(status))
+        error = infer_code(error)
+        status = status or infer_status(error)
+        told = self._error_payload(error, status, "broke off and did not say why.")
+        return parts.Failure(told, status=client_status(status))
 
-    def _told(self, fault: Fault, status: int, otherwise: str) -> ErrorPayload:
+    def _error_payload(self, error: ErrorInfo, status: int, default: str) -> ErrorPayload:
         """Write an error as the client may see it."""
         return ErrorPayload(
-            message=f"{self.provider.name}: {redacted(fault.message or otherwise)}",
-            type=redacted(fault.type or type_of(status), MAX_WORD),
-            code=fault.code and redacted(fault.code, MAX_WORD),
-            param=fault.param and redacted(fault.param, MAX_WORD),
+            message=f"{self.provider.name}: {redact(error.message or default)}",
+            type=redact(error.type or error_type(status), MAX_NAME_LENGTH),
+            code=error.code and redact(error.code, MAX_NAME_LENGTH),
+            param=error.param and redact(error.param, MAX_NAME_LENGTH),
         )
 
 
-LAST = frozenset({parts.Finish, parts.Failure})
+TERMINAL_PARTS = frozenset({parts.Finish, parts.Failure})
 
 
 class Framing(Protocol):
@@ -262,13 +262,13 @@ class Decoder(ABC):
         """Whether nothing more is to be heard, whatever else is sent."""
         self.failed = False
         """Whether it has told that the answer broke."""
-        self.words: Callable[[bytes], list[str] | None] | None = None
+        self.text_fast_path: Callable[[bytes], list[str] | None] | None = None
         """Finds the words in bytes that hold nothing but plain words, if that can be told now."""
-        self._left_out = False
+        self._warned_of_output = False
         self.ended_calls: list[parts.Key] = []
         """The calls that have ended, complete or cut: what follows tells."""
 
-    def hears(self, content_type: str) -> bool:
+    def is_stream(self, content_type: str) -> bool:
         """Tell whether a body of this type is a stream, and not one whole answer."""
         return "json" not in content_type or "ndjson" in content_type
 
@@ -280,99 +280,99 @@ class Decoder(ABC):
             for chunk in framing.close() if data is None else framing.feed(data):
                 if self.done:
                     break
-                for part in self.read(chunk):
+                for part in self.decode_chunk(chunk):
                     told.append(part)
-                    if type(part) in LAST:
-                        self._note(part)
-        except UNREADABLE as error:
+                    if type(part) in TERMINAL_PARTS:
+                        self._note_end(part)
+        except DECODE_ERRORS as error:
             if data is not None or not self.finished:  # or else only its last words were cut
-                self._give_up(error, told)
-        return failed_last(told) if self.failed else told
+                self._add_unreadable_failure(error, told)
+        return move_failure_last(told) if self.failed else told
 
     def close(self) -> list[Part]:
         """Return what is left when the stream has ended, or that it ended too early."""
-        return self._closed(self.feed(None))
+        return self._add_missing_end(self.feed(None))
 
-    def whole(self, body: bytes) -> list[Part]:
+    def feed_whole(self, body: bytes) -> list[Part]:
         """Return the parts of an answer that came in one piece."""
         told: list[Part] = []
         try:
-            for part in self.read_whole(body):
+            for part in self.decode_body(body):
                 told.append(part)
-                if type(part) in LAST:
-                    self._note(part)
-        except UNREADABLE as error:
-            self._give_up(error, told)
-        return self._closed(failed_last(told) if self.failed else told)
+                if type(part) in TERMINAL_PARTS:
+                    self._note_end(part)
+        except DECODE_ERRORS as error:
+            self._add_unreadable_failure(error, told)
+        return self._add_missing_end(move_failure_last(told) if self.failed else told)
 
     # --- what a dialect says ---
 
     @abstractmethod
-    def read(self, chunk: object) -> Iterable[Part]:
+    def decode_chunk(self, chunk: object) -> Iterable[Part]:
         """Return the parts that a chunk means."""
 
     @abstractmethod
-    def read_whole(self, body: bytes) -> Iterable[Part]:
+    def decode_body(self, body: bytes) -> Iterable[Part]:
         """Return the parts that a whole answer means."""
 
-    def cut(self) -> Iterable[Part]:
+    def truncation_parts(self) -> Iterable[Part]:
         """Tell that the answer ended before it was whole."""
-        return (self.adapter.failure(CUT),)
+        return (self.adapter.failure_part(TRUNCATED),)
 
     # --- what is the same for all ---
 
-    def left_out(self) -> list[Part]:
+    def unsupported_output_parts(self) -> list[Part]:
         """Warn of an answer that is neither text nor a call, such as an image; once is enough."""
-        if self._left_out:
+        if self._warned_of_output:
             return []
-        self._left_out = True
+        self._warned_of_output = True
         message = f"{self.adapter.provider.name} said what is neither text nor a call."
         return [parts.Warn("unsupported_output", f"{message} It was left out.")]
 
-    def settled(self) -> list[Part]:
+    def complete_calls(self) -> list[Part]:
         """Tell that the calls that have ended are complete, since something else begins."""
         ended, self.ended_calls = self.ended_calls, []
         return [parts.Call(key, complete=True) for key in ended]
 
-    def ending(self, end: parts.Finish) -> list[Part]:
+    def finish_parts(self, finish: parts.Finish) -> list[Part]:
         """Tell why a model stopped; unless it was cut, the calls that have ended are complete."""
-        return [end] if end.reason in CUTS else [*self.settled(), end]
+        return [finish] if finish.reason in TRUNCATION_REASONS else [*self.complete_calls(), finish]
 
-    def _note(self, part: Part) -> None:
+    def _note_end(self, part: Part) -> None:
         if isinstance(part, parts.Finish):
             self.finished = True
         else:
             self.done = self.failed = True
 
-    def _give_up(self, error: Exception, told: list[Part]) -> None:
-        told.append(self.adapter.failure(unreadable(error)))
+    def _add_unreadable_failure(self, error: Exception, decoded: list[Part]) -> None:
+        decoded.append(self.adapter.failure_part(unreadable_error(error)))
         self.done = True
 
-    def _closed(self, told: list[Part]) -> list[Part]:
+    def _add_missing_end(self, decoded: list[Part]) -> list[Part]:
         if not (self.finished or self.done):
-            told.extend(self.cut())
+            decoded.extend(self.truncation_parts())
             self.done = True
-        return told
+        return decoded
 
 
-def failed_last(told: list[Part]) -> list[Part]:
+def move_failure_last(decoded: list[Part]) -> list[Part]:
     """Put a failure last: what was counted beside it is counted, and nothing is said after it."""
-    for place, part in enumerate(told):
+    for place, part in enumerate(decoded):
         if isinstance(part, parts.Failure):
-            counted = [other for other in told[place:] if isinstance(other, parts.Usage)]
-            return [*told[:place], *counted, part]
-    return told
+            counted = [other for other in decoded[place:] if isinstance(other, parts.Usage)]
+            return [*decoded[:place], *counted, part]
+    return decoded
 
 
-class Reader(Generic[T]):
+class JsonReader(Generic[T]):
     """Reads JSON of one shape, fast. Unknown fields are ignored; half an emoji is kept.
 
     What has another shape is read once more after it was tidied, if the dialect knows how.
     """
 
-    def __init__(self, kind: type[T], tidied: Callable[[object], object] | None = None) -> None:
+    def __init__(self, kind: type[T], normalize: Callable[[object], object] | None = None) -> None:
         self._kind = kind
-        self._tidied = tidied
+        self._normalize = normalize
         self._decode = msgspec.json.Decoder(kind).decode
 
     def __call__(self, data: bytes) -> T:
@@ -380,32 +380,32 @@ class Reader(Generic[T]):
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return self._patiently(json.decode_lenient(data))
+            return self._convert(json.decode_lenient(data))
 
-    def _patiently(self, raw: object) -> T:
+    def _convert(self, raw: object) -> T:
         try:
             return msgspec.convert(raw, self._kind)
         except msgspec.ValidationError:
-            if self._tidied is None:
+            if self._normalize is None:
                 raise
-            return msgspec.convert(self._tidied(raw), self._kind, strict=False)
+            return msgspec.convert(self._normalize(raw), self._kind, strict=False)
 
 
-UNREADABLE = (ValueError, RecursionError)
+DECODE_ERRORS = (ValueError, RecursionError)
 """What bytes that nobody can read raise; msgspec's errors and our wire's are ValueErrors."""
 
 
-CUTS: frozenset[parts.Reason] = frozenset({"length", "content_filter"})
+TRUNCATION_REASONS: frozenset[parts.Reason] = frozenset({"length", "content_filter"})
 """The reasons after which what was said last is not whole, even if it has ended."""
 
 
-def finish(raw: str | None, reasons: Mapping[str, parts.Reason], *, called: bool) -> parts.Finish:
+def finish_part(raw: str | None, reasons: Mapping[str, parts.Reason], *, has_calls: bool) -> parts.Finish:
     """Say why a model stopped; of one that calls, many providers say just that it did."""
     reason = reasons.get(raw or "", "stop")
-    return parts.Finish("tool_calls" if called and reason == "stop" else reason, raw)
+    return parts.Finish("tool_calls" if has_calls and reason == "stop" else reason, raw)
 
 
-def names_in(body: object, group: str, field: str) -> list[str]:
+def collect_names(body: object, group: str, field: str) -> list[str]:
     """Return one field of every object in a list, wherever it is a string."""
-    names = (fields_of(entry).get(field) for entry in list_of(fields_of(body).get(group)))
+    names = (as_object(entry).get(field) for entry in as_array(as_object(body).get(group)))
     return [name for name in names if isinstance(name, str)]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.adapters.fields import fields_of, list_of, string
-from antiphon.core.errors import STATUS, ErrorPayload
-from antiphon.core.surrogates import mend
+from antiphon.adapters.fields import as_object, as_array, as_string
+from antiphon.core.errors import HTTP_STATUS, ErrorPayload
+from antiphon.core.surrogates import repair_surrogates
 
 
-class Fault(Struct, frozen=True):
+class ErrorInfo(Struct, frozen=True):
     """An error as the provider told it, as far as it did."""
 
     message: str = ""
@@ -20,9 +20,9 @@ class Fault(Struct, frozen=True):
     param: str | None = None
 
 
-CUT = Fault("the answer was cut short.", "model_error", "upstream_cut")
+TRUNCATED = ErrorInfo("the answer was cut short.", "model_error", "upstream_cut")
 
-TYPES = {
+TYPE_BY_STATUS = {
     400: "invalid_request",
     401: "authentication_error",
     403: "permission_denied",
@@ -31,8 +31,8 @@ TYPES = {
     422: "invalid_request",
     429: "too_many_requests",
 }
-STATUSES = {
-    **STATUS,
+STATUS_BY_CODE = {
+    **HTTP_STATUS,
     "invalid_request_error": 400,
     "BadRequestError": 400,
     "context_length_exceeded": 400,
@@ -56,21 +56,21 @@ STATUSES = {
 }
 """What an error inside an answer would have been before it, by its code or its type."""
 
-VAGUE = frozenset(
+VAGUE_CODES = frozenset(
     """BadRequestError INVALID_ARGUMENT ValidationException bad_request invalid_argument
     invalid_request invalid_request_error""".split()
 )
 """Codes that say no more than that a request was refused."""
 
-OWN = r"(?is)\A(?:[^'\"`{\[=]|\w'\w|`\w{1,64}`){0,200}?"
+UNQUOTED_PREFIX = r"(?is)\A(?:[^'\"`{\[=]|\w'\w|`\w{1,64}`){0,200}?"
 """The words with which an error begins, before it quotes anybody.
 
 No two alternatives match the same text: what follows may quote a prompt, and an ambiguous
 repetition takes exponential time on it.
 """
 
-MEANINGS = {
-    code: re.compile(f"{OWN}(?:{words})")
+CODE_PATTERNS = {
+    code: re.compile(f"{UNQUOTED_PREFIX}(?:{words})")
     for code, words in {
         "context_length_exceeded": (
             r"(?:input|prompt) is too long|maximum (?:context|prompt) length"
@@ -87,25 +87,25 @@ MEANINGS = {
 }
 """How providers say in words what others, and the specification, have a code for."""
 
-RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-SPENT = frozenset({"insufficient_quota", "billing_error"})
+RETRYABLE_STATUSES = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+QUOTA_CODES = frozenset({"insufficient_quota", "billing_error"})
 """Codes of a 429 that waiting does not mend."""
 
-MIN_KEY = 8
+MIN_KEY_LENGTH = 8
 """How long a key must be to be looked for in what somebody says; shorter ones are words."""
 
-MAX_WORD = 200
+MAX_NAME_LENGTH = 200
 """How long a type, a code or a param may be."""
 
 REDACTED = "[redacted]"
 
-MARGIN = 64
+REDACTION_MARGIN = 64
 """How many characters beyond its limit are searched for secrets."""
 
-MIN_SECRET = 16
+MIN_SECRET_LENGTH = 16
 """The length from which every pattern in SECRETS matches what it is for, even if its end is cut."""
 
-SECRETS = re.compile(
+SECRET_PATTERN = re.compile(
     r"\b(?:sk|pk|rk|xai|gsk|key)-[\w*.-]{6,}|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
     r"|(?i:bearer )[\w.~+/-]{8,}=*|\beyJ[\w.-]{8,}"
     r"|(?i:(?:x-amz-security-token|(?:secret_?access_?key|session_?token)|(?:x-)?(?:goog-)?api-key)['\"]?\s*[:=]\s*['\"]?[^\s'\",;)]{8,})"
@@ -114,120 +114,120 @@ SECRETS = re.compile(
 """Keys as their makers write them, and headers that hold one: AWS quotes what it was to sign."""
 
 
-def unreadable(error: Exception) -> Fault:
+def unreadable_error(error: Exception) -> ErrorInfo:
     """Tell that something came which cannot be read."""
     reason = str(error)[:200]
-    return Fault(f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid")
+    return ErrorInfo(f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid")
 
 
-def understood(fault: Fault) -> Fault:
+def infer_code(error: ErrorInfo) -> ErrorInfo:
     """Give an error the code that its own words stand for, unless it has one that says something.
 
     A number or a sentence is none. What an error quotes may be the caller's, or the model's.
     """
-    code = fault.code or ""
-    if not (code in VAGUE or code.isdecimal() or " " in code or not code):
-        return fault
-    meant = (code for code, words in MEANINGS.items() if words.match(fault.message))
-    return replace(fault, code=next(meant, fault.code))
+    code = error.code or ""
+    if not (code in VAGUE_CODES or code.isdecimal() or " " in code or not code):
+        return error
+    meant = (code for code, words in CODE_PATTERNS.items() if words.match(error.message))
+    return replace(error, code=next(meant, error.code))
 
 
-def redacted(message: str, limit: int = 2000) -> str:
+def redact(message: str, limit: int = 2000) -> str:
     """Return a provider's words without what looks like a key in them."""
     # The text may quote a prompt of any length, so it is cut before it is searched.
-    start = message[: limit + MARGIN]
-    text = SECRETS.sub(REDACTED, mend(start))
+    start = message[: limit + REDACTION_MARGIN]
+    text = SECRET_PATTERN.sub(REDACTED, repair_surrogates(start))
     if len(start) < len(message) and not text.endswith(REDACTED):
-        text = text[:-MIN_SECRET]  # perhaps the start of a key, too short to be recognised
+        text = text[:-MIN_SECRET_LENGTH]  # perhaps the start of a key, too short to be recognised
     return text[:limit]
 
 
-def without_key(words: str, key: str) -> str:
+def redact_key(text: str, key: str) -> str:
     """Return somebody's words without the key that they were shown, and may have repeated."""
-    return words.replace(key, REDACTED) if len(key) >= MIN_KEY else words
+    return text.replace(key, REDACTED) if len(key) >= MIN_KEY_LENGTH else text
 
 
-def passed_on(status: int) -> int:
+def client_status(status: int) -> int:
     """Return the status that the client is told: one of an error, and one that all know."""
     if status == 529:
         return 503
     return status if 400 <= status < 600 else 502
 
 
-def type_of(status: int) -> str:
+def error_type(status: int) -> str:
     """Return our type for an error whose provider names none."""
-    return TYPES.get(status, "model_error")
+    return TYPE_BY_STATUS.get(status, "model_error")
 
 
-def status_of(fault: Fault | ErrorPayload, unknown: int = 502) -> int:
+def infer_status(error: ErrorInfo | ErrorPayload, default: int = 502) -> int:
     """Return the status that an error inside an answer would have had before it."""
-    code = fault.code or ""
+    code = error.code or ""
     if code.isdecimal() and len(code) == 3 and "400" <= code < "600":
         return int(code)
-    return STATUSES.get(code) or STATUSES.get(fault.type or "") or unknown
+    return STATUS_BY_CODE.get(code) or STATUS_BY_CODE.get(error.type or "") or default
 
 
-def is_retryable(status: int, headers: Mapping[str, str], fault: Fault) -> bool:
+def is_retryable(status: int, headers: Mapping[str, str], error: ErrorInfo) -> bool:
     """Tell whether the same request may succeed a little later."""
     said = headers.get("x-should-retry")
     if said in ("true", "false"):
         return said == "true"
-    return status in RETRYABLE and not SPENT & {fault.code, fault.type}
+    return status in RETRYABLE_STATUSES and not QUOTA_CODES & {error.code, error.type}
 
 
-WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?|\w{3}, \d\d \w{3} \d{4} [\d:]{8} [\w+-]{3,5}", re.ASCII)
+RETRY_AFTER = re.compile(r"\d{1,9}(\.\d{1,9})?|\w{3}, \d\d \w{3} \d{4} [\d:]{8} [\w+-]{3,5}", re.ASCII)
 """How long, in seconds or until when."""
 
 
-def advice(headers: Mapping[str, str]) -> dict[str, str]:
+def retry_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return what a provider says about trying again, for the client, if it can be read."""
     said = {name: headers.get(name, "") for name in ("retry-after", "retry-after-ms")}
-    return {name: value for name, value in said.items() if WAIT.fullmatch(value)}
+    return {name: value for name, value in said.items() if RETRY_AFTER.fullmatch(value)}
 
 
-def fault_in(value: object) -> Fault:
+def parse_error(value: object) -> ErrorInfo:
     """Find an error in the shapes that most servers use: nested, flat, or a lone string."""
-    first = next(iter(list_of(value)), value)
-    fields = fields_of(first)
+    first = next(iter(as_array(value)), value)
+    fields = as_object(first)
     inner = fields.get("error")
     if isinstance(inner, str):
-        return Fault(inner)
-    fields = fields_of(inner) or fields
-    return Fault(
-        words_in(fields or first),
-        type=_named(fields.get("type")),
-        code=_named(fields.get("code")),
-        param=_named(fields.get("param")),
+        return ErrorInfo(inner)
+    fields = as_object(inner) or fields
+    return ErrorInfo(
+        find_message(fields or first),
+        type=_name_or_none(fields.get("type")),
+        code=_name_or_none(fields.get("code")),
+        param=_name_or_none(fields.get("param")),
     )
 
 
-WORDS = ("message", "Message", "msg", "detail", "description", "error", "errors")
+MESSAGE_FIELDS = ("message", "Message", "msg", "detail", "description", "error", "errors")
 """Where servers put what an error says, the best first."""
 
-MAX_DEPTH = 6
+MAX_ERROR_DEPTH = 6
 MAX_REASONS = 5
 
 
-def words_in(value: object, depth: int = MAX_DEPTH) -> str:
+def find_message(value: object, depth: int = MAX_ERROR_DEPTH) -> str:
     """Return what an error says, wherever in it the words are; of many reasons, the first few."""
     if isinstance(value, str) or not depth:
-        return string(value)
-    if reasons := list_of(value):
-        told = [words_in(reason, depth - 1) for reason in reasons[:MAX_REASONS]]
+        return as_string(value)
+    if reasons := as_array(value):
+        told = [find_message(reason, depth - 1) for reason in reasons[:MAX_REASONS]]
         return "; ".join(filter(None, told))
-    fields = fields_of(value)
-    told = (words_in(fields[name], depth - 1) for name in WORDS if fields.get(name))
+    fields = as_object(value)
+    told = (find_message(fields[name], depth - 1) for name in MESSAGE_FIELDS if fields.get(name))
     words = next(filter(None, told), "")
-    place = [str(step) for step in list_of(fields.get("loc")) if step != "body"]  # as pydantic says
+    place = [str(step) for step in as_array(fields.get("loc")) if step != "body"]  # as pydantic says
     return ": ".join(filter(None, [".".join(place), words])) if words else ""
 
 
-def text_in(headers: Mapping[str, str], body: bytes) -> str:
+def plain_text_body(headers: Mapping[str, str], body: bytes) -> str:
     """Return a body that is mere words; web pages and broken JSON are none."""
     text = body.decode(errors="replace").strip()
     plain = headers.get("content-type", "").lower().startswith("text/plain")
     return text if plain and not text.startswith(("<", "{", "[")) else ""
 
 
-def _named(value: object) -> str | None:
+def _name_or_none(value: object) -> str | None:
     return str(value) if isinstance(value, str | int) and value not in ("", True, False) else None

@@ -8,28 +8,28 @@ import msgspec
 from antiphon.wire import json
 
 T = TypeVar("T")
-Fields = dict[str, object]
+JsonObject = dict[str, object]
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
-def given(fields: Mapping[str, object]) -> Fields:
+def drop_none(fields: Mapping[str, object]) -> JsonObject:
     """Return the fields that were given: all but null."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def filled(fields: Mapping[str, object]) -> Fields:
+def drop_empty(fields: Mapping[str, object]) -> JsonObject:
     """Return the fields that say something: neither null, nor an empty text, list or object."""
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
 
 
-def without(fields: Mapping[str, object], names: Iterable[str]) -> Fields:
+def omit(fields: Mapping[str, object], names: Iterable[str]) -> JsonObject:
     """Return the fields but those of some names."""
     return {name: fields[name] for name in fields if name not in names}
 
 
-def json_text(value: object) -> str:
+def to_json_text(value: object) -> str:
     """Return a text as it is, and anything else as JSON; nothing is an empty object."""
     if isinstance(value, str):
         return value
@@ -39,34 +39,34 @@ def json_text(value: object) -> str:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def fields_of(value: object) -> Fields:
+def as_object(value: object) -> JsonObject:
     """Return an object's fields, and none for anything else."""
     return cast("Fields", value) if isinstance(value, dict) else {}
 
 
-def list_of(value: object) -> Sequence[object]:
+def as_array(value: object) -> Sequence[object]:
     """Return a list's entries, and none for anything else."""
     return cast("list[object]", value) if isinstance(value, list) else ()
 
 
-def string(value: object) -> str:
+def as_string(value: object) -> str:
     """Return a string, and an empty one for anything else."""
     return value if isinstance(value, str) else ""
 
 
-def arguments_in(text: str) -> Fields:
+def parse_arguments(text: str) -> JsonObject:
     """Read the arguments of a call; what is no object is put into one."""
-    value = _value(text)
+    value = _parse_or_text(text)
     return cast("Fields", value) if isinstance(value, dict) else {"arguments": value}
 
 
-def arguments_of(text: str) -> str:
+def normalize_arguments(text: str) -> str:
     """Write the arguments of a call as an object: as they came, if they are one."""
-    is_object = text.strip() and isinstance(_value(text), dict)
-    return text if is_object else json_text(arguments_in(text))
+    is_object = text.strip() and isinstance(_parse_or_text(text), dict)
+    return text if is_object else to_json_text(parse_arguments(text))
 
 
-def _value(text: str) -> object:
+def _parse_or_text(text: str) -> object:
     try:
         return json.decode(text.encode(errors="replace") if text.strip() else b"{}")
     except json.JSONError:
@@ -82,9 +82,9 @@ def is_json(text: str) -> bool:
     return True
 
 
-def read_as(kind: type[T], text: object) -> T | None:
+def decode_as(kind: type[T], text: object) -> T | None:
     """Read a text that we once wrote for something of a kind; None for what is not of it."""
     try:
-        return msgspec.json.decode(string(text), type=kind)
+        return msgspec.json.decode(as_string(text), type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None

@@ -7,16 +7,16 @@ from msgspec import Struct
 from antiphon.core.content import LogProb, TopLogProb
 
 
-class Token(Struct, gc=False):
+class TokenLogprob(Struct, gc=False):
     """A token that was weighed, and those that might have stood in its place."""
 
     token: str = ""
     logprob: float = 0.0
     bytes: list[int] | None = None
-    top_logprobs: "list[Token] | None" = None
+    top_logprobs: "list[TokenLogprob] | None" = None
 
     @property
-    def told(self) -> LogProb:
+    def to_logprob(self) -> LogProb:
         """The same in our words; a token without bytes has those of its text."""
         return LogProb(
             token=self.token,
@@ -24,11 +24,11 @@ class Token(Struct, gc=False):
             bytes=list(self.token.encode(errors="replace")) if self.bytes is None else self.bytes,
             top_logprobs=[
                 TopLogProb(token=top.token, logprob=top.logprob, bytes=top.bytes)
-                for top in (other.told for other in self.top_logprobs or ())
+                for top in (other.to_logprob for other in self.top_logprobs or ())
             ],
         )
 
 
-def weighed(tokens: Sequence[Token] | None) -> list[LogProb] | None:
+def convert_logprobs(tokens: Sequence[TokenLogprob] | None) -> list[LogProb] | None:
     """Tell tokens, if there are any."""
-    return [token.told for token in tokens or ()] or None
+    return [token.to_logprob for token in tokens or ()] or None

@@ -8,11 +8,11 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.adapters.fields import fields_of, string
+from antiphon.adapters.fields import as_object, as_string
 from antiphon.core.content import ExtensionContent, InputFile, InputImage
 
-IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-TEXTS = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$")
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+TEXT_TYPES = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$")
 """The media types that are text and may be read as such."""
 
 DATA_URL = re.compile(r"data:(?P<kind>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,")
@@ -24,7 +24,7 @@ class Media(Struct, frozen=True, kw_only=True):
     `data` is base64; `kind` is a media type, and empty when nobody can tell.
     """
 
-    kind: str = ""
+    media_type: str = ""
     data: str = ""
     url: str = ""
     id: str = ""
@@ -33,7 +33,7 @@ class Media(Struct, frozen=True, kw_only=True):
     @property
     def is_text(self) -> bool:
         """Whether it may be read as text."""
-        return TEXTS.match(self.kind) is not None
+        return TEXT_TYPES.match(self.media_type) is not None
 
     @property
     def raw(self) -> bytes:
@@ -43,64 +43,64 @@ class Media(Struct, frozen=True, kw_only=True):
     @property
     def data_url(self) -> str:
         """The data as a data URL."""
-        return f"data:{self.kind};base64,{self.data}"
+        return f"data:{self.media_type};base64,{self.data}"
 
 
-def of(part: InputImage | InputFile) -> Media:
+def read_media(part: InputImage | InputFile) -> Media:
     """Read an image or a file; raises ValueError with what is wrong about it."""
-    return of_image(part) if isinstance(part, InputImage) else of_file(part)
+    return read_image(part) if isinstance(part, InputImage) else read_file(part)
 
 
-def of_image(part: InputImage) -> Media:
+def read_image(part: InputImage) -> Media:
     """Read an image; raises ValueError with what is wrong about it."""
     if part.image_url:
-        return _located(part.image_url)
-    return Media(id=_id(part))
+        return _read_url(part.image_url)
+    return Media(id=_file_id(part))
 
 
-def of_file(part: InputFile) -> Media:
+def read_file(part: InputFile) -> Media:
     """Read a file; raises ValueError with what is wrong about it."""
     name = part.filename or ""
     if part.file_data:
         if not part.file_data.startswith("data:"):
             kind = mimetypes.guess_type(name)[0] or "application/pdf"
-            return _checked(Media(kind=kind, data=part.file_data, name=name))
-        found = _located(part.file_data)
+            return _check_base64(Media(media_type=kind, data=part.file_data, name=name))
+        found = _read_url(part.file_data)
     elif part.file_url:
-        found = _located(part.file_url)
+        found = _read_url(part.file_url)
     else:
-        return Media(id=_id(part), name=name)
-    kind = found.kind or mimetypes.guess_type(name or found.url)[0] or ""
+        return Media(id=_file_id(part), name=name)
+    kind = found.media_type or mimetypes.guess_type(name or found.url)[0] or ""
     return replace(found, kind=kind, name=name)
 
 
-def of_sound(part: ExtensionContent) -> Media:
+def read_audio(part: ExtensionContent) -> Media:
     """Read what is to be listened to; raises ValueError with what is wrong about it."""
-    sound = fields_of(part.get("input_audio"))
-    data, format = string(sound.get("data")), string(sound.get("format"))
+    sound = as_object(part.get("input_audio"))
+    data, format = as_string(sound.get("data")), as_string(sound.get("format"))
     if not (data and format):
         raise ValueError("it has no data or no format")
-    return Media(kind=f"audio/{format}", data=data)
+    return Media(media_type=f"audio/{format}", data=data)
 
 
 def check_image(media: Media) -> None:
     """Refuse an image that is of none of the usual types; raises ValueError."""
-    if media.kind not in IMAGES:
-        raise ValueError(f"an image may be a JPEG, PNG, GIF or WebP, not {media.kind}")
+    if media.media_type not in IMAGE_TYPES:
+        raise ValueError(f"an image may be a JPEG, PNG, GIF or WebP, not {media.media_type}")
 
 
-def _id(part: InputImage | InputFile) -> str:
+def _file_id(part: InputImage | InputFile) -> str:
     id = part.get("file_id")
     if not (isinstance(id, str) and id):
         raise ValueError("it names neither data nor an address")
     return id
 
 
-def _located(url: str) -> Media:
+def _read_url(url: str) -> Media:
     if url[:5].lower() != "data:":
         if not url.startswith(("https://", "http://", "gs://", "s3://")):
             raise ValueError("its address is neither a data URL nor http(s)")
-        return Media(kind=mimetypes.guess_type(url.partition("?")[0])[0] or "", url=url)
+        return Media(media_type=mimetypes.guess_type(url.partition("?")[0])[0] or "", url=url)
     head = DATA_URL.match(url)
     if head is None:
         raise ValueError("its data URL cannot be read; write data:<type>;base64,<data>")
@@ -110,10 +110,10 @@ def _located(url: str) -> Media:
 
         data = base64.b64encode(unquote_to_bytes(data)).decode()
     kind = kind.lower().replace("image/jpg", "image/jpeg")
-    return _checked(Media(kind=kind, data=data))
+    return _check_base64(Media(media_type=kind, data=data))
 
 
-def _checked(media: Media) -> Media:
+def _check_base64(media: Media) -> Media:
     try:
         held = base64.b64decode(media.data, validate=True)
     except (binascii.Error, ValueError):

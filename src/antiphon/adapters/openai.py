@@ -7,30 +7,30 @@ Mistral refuses every field that it does not know, `stream_options` among them, 
 that are not nine letters and digits. DeepSeek refuses calls without the thinking that led to them.
 """
 
-from antiphon.adapters.address import host, is_openai
+from antiphon.adapters.address import url_host, is_openai
 from antiphon.adapters.base import Provider
-from antiphon.adapters.chat import NATIVE, Chat
+from antiphon.adapters.chat import OPENAI_FEATURES, ChatCompletions
 from antiphon.adapters.chat.answer import REASONS
-from antiphon.adapters.chat.conversation import Habits
-from antiphon.core.tools import CUSTOM
+from antiphon.adapters.chat.conversation import ChatQuirks
+from antiphon.core.tools import CUSTOM_TOOL
 
 __all__ = ["REASONS", "OpenAI"]
 
-OPENAI = Habits(system="developer", limit="max_completion_tokens", native=True)
-MISTRAL = Habits(seed="random_seed", counts=False, short_ids=True)
-DEEPSEEK = Habits(thinking="reasoning_content")
-COMPATIBLE = (
-    NATIVE
+OPENAI_QUIRKS = ChatQuirks(system_role="developer", max_tokens_field="max_completion_tokens", has_openai_extensions=True)
+MISTRAL_QUIRKS = ChatQuirks(seed_field="random_seed", requests_stream_usage=False, has_short_call_ids=True)
+DEEPSEEK_QUIRKS = ChatQuirks(reasoning_field="reasoning_content")
+COMPATIBLE_FEATURES = (
+    OPENAI_FEATURES
     - {"allowed_tools", "file_ids", "prompt_cache_key", "safety_identifier", "service_tier"}
     - {"verbosity"}
 ) | {"videos"}
 """What servers other than OpenAI's carry, as far as one can know."""
 
-THOUGHTLESS = ("gpt-3.5", "gpt-4", "chatgpt-4o")
+MODELS_WITHOUT_REASONING = ("gpt-3.5", "gpt-4", "chatgpt-4o")
 """How the names of OpenAI's models begin that have no effort to set."""
 
 
-class OpenAI(Chat):
+class OpenAI(ChatCompletions):
     """OpenAI, or a server that is compatible with it: vLLM, llama.cpp, Groq, DeepSeek and more."""
 
     name = "openai"
@@ -39,19 +39,19 @@ class OpenAI(Chat):
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
-        self.own = is_openai(self.base_url)
-        self.habits, self.carries = Habits(), COMPATIBLE
-        if self.own:
-            self.habits, self.carries, self.hosted = OPENAI, NATIVE, frozenset({CUSTOM})
+        self.is_openai = is_openai(self.base_url)
+        self.habits, self.features = ChatQuirks(), COMPATIBLE_FEATURES
+        if self.is_openai:
+            self.habits, self.features, self.hosted_tools = OPENAI_QUIRKS, OPENAI_FEATURES, frozenset({CUSTOM_TOOL})
             self.learns = frozenset({"reasoning"})
-        elif host(self.base_url) == "api.mistral.ai":
-            self.habits, self.carries = MISTRAL, COMPATIBLE - {"logprobs", "user"}
-        elif host(self.base_url) == "api.deepseek.com":
-            self.habits = DEEPSEEK
+        elif url_host(self.base_url) == "api.mistral.ai":
+            self.habits, self.features = MISTRAL_QUIRKS, COMPATIBLE_FEATURES - {"logprobs", "user"}
+        elif url_host(self.base_url) == "api.deepseek.com":
+            self.habits = DEEPSEEK_QUIRKS
 
-    def lacks(self, model: str) -> frozenset[str]:
+    def missing_features(self, model: str) -> frozenset[str]:
         """Some models of OpenAI's own are known not to think."""
-        thinks = not (self.own and model.removeprefix("ft:").startswith(THOUGHTLESS))
+        thinks = not (self.is_openai and model.removeprefix("ft:").startswith(MODELS_WITHOUT_REASONING))
         return frozenset() if thinks else frozenset({"reasoning"})
 
     def responses_url(self) -> str | None:

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from antiphon.adapters.base import Prompt
-from antiphon.core.request import LOGPROBS, Request
+from antiphon.core.request import INCLUDE_LOGPROBS, Request
 
-FIVE = {"minimal": "low"}
+EFFORTS_WITHOUT_MINIMAL = {"minimal": "low"}
 """The nearest of none, low, medium, high, xhigh and max, for an effort that is none of them."""
 
-FOUR = {"none": "minimal", "xhigh": "high", "max": "high"}
-THREE = FOUR | {"none": "low", "minimal": "low"}
+EFFORTS_MINIMAL_TO_HIGH = {"none": "minimal", "xhigh": "high", "max": "high"}
+EFFORTS_LOW_TO_HIGH = EFFORTS_MINIMAL_TO_HIGH | {"none": "low", "minimal": "low"}
 
 
-def nearest(prompt: Prompt, effort: str, levels: Mapping[str, str]) -> str:
+def nearest_effort(prompt: Prompt, effort: str, levels: Mapping[str, str]) -> str:
     """Return the effort that a model knows, and say so if it is not the one that was asked for."""
     level = levels.get(effort, effort)
     if level != effort:
@@ -21,7 +21,7 @@ def nearest(prompt: Prompt, effort: str, levels: Mapping[str, str]) -> str:
     return level
 
 
-def tier(prompt: Prompt, names: Mapping[str, str]) -> str | None:
+def service_tier_name(prompt: Prompt, names: Mapping[str, str]) -> str | None:
     """Return what a provider calls the tier that was asked for, if it has it."""
     wish = prompt.request.service_tier
     if wish not in names and wish not in ("auto", "default"):
@@ -32,4 +32,4 @@ def tier(prompt: Prompt, names: Mapping[str, str]) -> str | None:
 
 def wants_logprobs(request: Request) -> bool:
     """Tell whether the answer shall say how likely its tokens were."""
-    return bool(request.top_logprobs) or LOGPROBS in request.include
+    return bool(request.top_logprobs) or INCLUDE_LOGPROBS in request.include

@@ -5,24 +5,24 @@ its name alone, to a model that may not call it; if it does so all the same, nob
 """
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.story import legal_name
+from antiphon.adapters.story import make_legal_name
 from antiphon.core import parts
 from antiphon.core.items import FunctionCall
 from antiphon.core.schema import Schema
 
-EMPTY: Schema = {"type": "object", "properties": {}}
+EMPTY_SCHEMA: Schema = {"type": "object", "properties": {}}
 """What a function is called with that takes nothing, or nobody knows what."""
 
 
-def recalled(prompt: Prompt, limit: int = 64) -> list[str]:
+def history_tool_names(prompt: Prompt, limit: int = 64) -> list[str]:
     """Return the names to show for the sake of the history alone; none beside real tools."""
     if prompt.request.tools:
         return []
     called = [item.name for item in prompt.items if isinstance(item, FunctionCall)]
-    return list(dict.fromkeys(legal_name(name, limit) for name in called))
+    return list(dict.fromkeys(make_legal_name(name, limit) for name in called))
 
 
-def dropped(name: str) -> parts.Warn:
+def dropped_call_warning(name: str) -> parts.Warn:
     """Say that a call of such a name was left out."""
     message = f"The model called '{name[:80]}', which it may not; the call was left out."
     return parts.Warn("dropped_call", message)

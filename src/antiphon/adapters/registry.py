@@ -18,7 +18,7 @@ from antiphon.core.errors import AntiphonError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "antiphon.adapters"
+ENTRY_POINT_GROUP = "antiphon.adapters"
 
 BUILT_IN = {
     "openai": "OpenAI",
@@ -37,7 +37,7 @@ class AdapterError(AntiphonError):
     """An adapter that is not there, or cannot be used."""
 
 
-def adapter_for(provider: Provider) -> Adapter:
+def make_adapter(provider: Provider) -> Adapter:
     """Make the adapter of a provider; raises AdapterError."""
     return adapter_class(provider.adapter)(provider)
 
@@ -51,9 +51,9 @@ def adapter_class(name: str) -> type[Adapter]:
     if not found:
         raise AdapterError(f"there is no adapter '{name}'. Use one of {', '.join(adapter_names())}")
     if len({plugin.value for plugin in found}) > 1:
-        offers = " and ".join(sorted(map(_origin, found)))
+        offers = " and ".join(sorted(map(_plugin_origin, found)))
         raise AdapterError(f"both {offers} bring an adapter '{name}'. Uninstall one")
-    return _loaded(found[0])
+    return _load(found[0])
 
 
 def adapter_names() -> list[str]:
@@ -61,13 +61,13 @@ def adapter_names() -> list[str]:
     return [*BUILT_IN, *sorted({plugin.name for plugin in _plugins()} - BUILT_IN.keys())]
 
 
-def problems() -> list[str]:
+def find_plugin_problems() -> list[str]:
     """Say what is wrong with the adapters that packages bring; this imports them all."""
     found: list[str] = []
     for plugin in _plugins():
         if plugin.name in BUILT_IN:
             ours = f"'{plugin.name}' is Antiphon's own; its author has to choose another name"
-            found.append(f"the adapter of {_origin(plugin)} is not used: {ours}")
+            found.append(f"the adapter of {_plugin_origin(plugin)} is not used: {ours}")
             continue
         try:
             adapter_class(plugin.name)
@@ -79,24 +79,24 @@ def problems() -> list[str]:
 def _plugins() -> "tuple[EntryPoint, ...]":
     from importlib.metadata import entry_points  # takes its time
 
-    return tuple(entry_points(group=GROUP))
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))
 
 
-def _loaded(plugin: "EntryPoint") -> type[Adapter]:
-    where = f"the adapter '{plugin.name}' of {_origin(plugin)}"
+def _load(plugin: "EntryPoint") -> type[Adapter]:
+    where = f"the adapter '{plugin.name}' of {_plugin_origin(plugin)}"
     try:
         loaded: object = plugin.load()
     except (Exception, SystemExit) as error:  # other people's code may raise anything
-        raise AdapterError(f"{where} cannot be loaded: {described(error)}") from error
+        raise AdapterError(f"{where} cannot be loaded: {describe_exception(error)}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, Adapter)):
         raise AdapterError(f"{where} is not an adapter: {plugin.value} is no subclass of Adapter")
     return loaded
 
 
-def described(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Say in one line what other people's code has raised."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-def _origin(plugin: "EntryPoint") -> str:
+def _plugin_origin(plugin: "EntryPoint") -> str:
     return f"{plugin.dist.name} {plugin.dist.version}" if plugin.dist else plugin.value

@@ -24,7 +24,7 @@ from antiphon.core.content import (
     InputImage,
     InputText,
     InputVideo,
-    text_of,
+    content_text,
 )
 from antiphon.core.items import (
     ExtensionItem,
@@ -32,19 +32,19 @@ from antiphon.core.items import (
     FunctionCallOutput,
     Item,
     Message,
-    Pair,
-    answered,
-    called,
+    CallKey,
+    output_key,
+    call_key,
 )
 
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
 
-SILENCE = "There is nothing to answer; send a message."
+EMPTY_CONVERSATION = "There is nothing to answer; send a message."
 """Why a conversation in which nothing is said is refused."""
 
 
-class Speech(Struct, frozen=True):
+class ConversationTurn(Struct, frozen=True):
     """What one side said in a row. A tool's speech holds outputs only."""
 
     role: Role
@@ -61,16 +61,16 @@ class Speech(Struct, frozen=True):
         return [item for item in self.items if isinstance(item, FunctionCallOutput)]
 
 
-def tell(items: Sequence[Item]) -> list[Speech]:
+def split_turns(items: Sequence[Item]) -> list[ConversationTurn]:
     """Tell a conversation in which every call has its output, and the reverse."""
-    story: list[Speech] = []
-    waiting: dict[Pair, list[Outputs]] = defaultdict(list)  # an id may come again in a later turn
-    outputs: list[Outputs] = []
-    early: dict[Pair, Item] = {}
-    said: Speech | None = None
+    story: list[ConversationTurn] = []
+    waiting: dict[CallKey, list[OutputQueues]] = defaultdict(list)  # an id may come again in a later turn
+    outputs: list[OutputQueues] = []
+    early: dict[CallKey, Item] = {}
+    said: ConversationTurn | None = None
     for item in items:
-        if pair := answered(item):
-            output = custom.output_of(item) if isinstance(item, ExtensionItem) else item
+        if pair := output_key(item):
+            output = custom.decode_custom_output(item) if isinstance(item, ExtensionItem) else item
             if calls := waiting.get(pair):  # the call is the nearest before it
                 calls[-1][pair].append(output)
                 said = None if calls.pop() is outputs[-1] else said
@@ -79,27 +79,27 @@ def tell(items: Sequence[Item]) -> list[Speech]:
             continue
         role = role_of(item)
         if said is None or said.role != role:
-            said = Speech(role, [])
+            said = ConversationTurn(role, [])
             story.append(said)
             outputs.append(defaultdict(deque))
         said.items.append(item)
-        if (pair := called(item)) and pair in early:
+        if (pair := call_key(item)) and pair in early:
             outputs[-1][pair].append(early.pop(pair))
         elif pair:
             waiting[pair].append(outputs[-1])
-    return list(_with_outputs(story, outputs)) if any(outputs) else story
+    return list(_insert_outputs(story, outputs)) if any(outputs) else story
 
 
-Outputs = defaultdict[Pair, deque[Item]]
+OutputQueues = defaultdict[CallKey, deque[Item]]
 
 
-def _with_outputs(story: Iterable[Speech], outputs: Iterable[Outputs]) -> Iterator[Speech]:
-    for said, given in zip(story, outputs, strict=True):
+def _insert_outputs(turns: Iterable[ConversationTurn], outputs: Iterable[OutputQueues]) -> Iterator[ConversationTurn]:
+    for said, given in zip(turns, outputs, strict=True):
         yield said
-        pairs = filter(None, map(called, said.items)) if given else ()
+        pairs = filter(None, map(call_key, said.items)) if given else ()
         answers = [given[pair].popleft() for pair in pairs if given[pair]]
         if answers:
-            yield Speech("tool", answers)
+            yield ConversationTurn("tool", answers)
 
 
 def role_of(item: Item) -> Role:
@@ -109,7 +109,7 @@ def role_of(item: Item) -> Role:
     return "assistant"
 
 
-def pieces(
+def encode_pieces(
     prompt: Prompt,
     item: Message | FunctionCallOutput,
     write: Callable[[Content], Iterable[T]],
@@ -125,28 +125,28 @@ def pieces(
         try:
             written += write(piece)
         except ValueError as error:
-            place = f"{prompt.place(item)}.{name}[{index}]"
+            place = f"{prompt.item_path(item)}.{name}[{index}]"
             message = f"This '{piece.type}' cannot be sent: {error}."
-            raise prompt.refuse(message, place) from None
+            raise prompt.unsupported_error(message, place) from None
     return written
 
 
-def directed(part: Content) -> str:
+def system_text(part: Content) -> str:
     """Return a piece of what the system says, which can only be text; raises ValueError."""
     match part:
         case InputImage() | InputFile() | InputVideo() | ExtensionContent():
             raise ValueError("only text comes from the system; send it as the user")
         case _:
-            return text_of(part)
+            return content_text(part)
 
 
-def legal_id(id: str, legal: re.Pattern[str], prefix: str = "call_", size: int = 32) -> str:
+def make_legal_id(id: str, legal: re.Pattern[str], prefix: str = "call_", size: int = 32) -> str:
     """Return an id that a provider accepts, always the same for the same call."""
     if legal.fullmatch(id):
         return id
     return prefix + hashlib.sha256(id.encode(errors="replace")).hexdigest()[:size]
 
 
-def legal_name(name: str, limit: int = 64) -> str:
+def make_legal_name(name: str, limit: int = 64) -> str:
     """Return a name that a function may have; a model may have called one that none has."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:limit]

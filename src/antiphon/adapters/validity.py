@@ -12,7 +12,7 @@ MAX_PROBLEMS = 5
 """How many problems are told at once."""
 
 
-class Validity:
+class SchemaValidator:
     """What one schema allows; a schema that cannot be read allows everything."""
 
     def __init__(self, schema: Mapping[str, object]) -> None:
@@ -23,11 +23,11 @@ class Validity:
         import jsonschema_rs  # slow to load, and seldom needed
 
         try:
-            return jsonschema_rs.validator_for(self.schema, retriever=nowhere)
+            return jsonschema_rs.validator_for(self.schema, retriever=refuse_lookup)
         except (ValueError, jsonschema_rs.ValidationError):
             return None
 
-    def allows(self, value: object) -> bool:
+    def is_valid(self, value: object) -> bool:
         """Tell whether a value satisfies the schema."""
         return self._validator is None or self._validator.is_valid(value)
 
@@ -35,15 +35,15 @@ class Validity:
         """Say what is wrong with a value, and where."""
         if self._validator is None:
             return []
-        return [_told(error) for error in islice(self._validator.iter_errors(value), MAX_PROBLEMS)]
+        return [_describe_error(error) for error in islice(self._validator.iter_errors(value), MAX_PROBLEMS)]
 
 
-def nowhere(address: str) -> NoReturn:
+def refuse_lookup(address: str) -> NoReturn:
     """Find nothing at an address; by itself the checker would ask any server, or read any file."""
     raise ValueError(f"'{address[:80]}' is not looked up")
 
 
-def place(steps: Iterable[object]) -> str:
+def format_path(steps: Iterable[object]) -> str:
     """Write the way to a value within another.
 
     >>> place(["days", 1, "from"])
@@ -53,11 +53,11 @@ def place(steps: Iterable[object]) -> str:
     return path.removeprefix(".")
 
 
-def _told(error: "ValidationError") -> str:
+def _describe_error(error: "ValidationError") -> str:
     """Say what was expected and what came, of every branch if it is a union."""
     from jsonschema_rs import ValidationErrorKind as Kind
 
     if isinstance(error.kind, Kind.AnyOf | Kind.OneOfNotValid):
-        return " and ".join(_told(branch[0]) for branch in error.kind.context if branch)
-    path = place(error.instance_path)
+        return " and ".join(_describe_error(branch[0]) for branch in error.kind.context if branch)
+    path = format_path(error.instance_path)
     return f"{path}: {error.message}" if path else error.message

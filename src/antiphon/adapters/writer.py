@@ -7,24 +7,24 @@ strict functions, no `top_logprobs` and no detail of images.
 
 from typing import ClassVar
 
-from antiphon.adapters.base import Prompt, Provider, names_in
-from antiphon.adapters.chat import Chat
+from antiphon.adapters.base import Prompt, Provider, collect_names
+from antiphon.adapters.chat import ChatCompletions
 from antiphon.adapters.chat.answer import REASONS
-from antiphon.adapters.fields import Fields
+from antiphon.adapters.fields import JsonObject
 from antiphon.core.tools import ToolChoice
 
 __all__ = ["REASONS", "Writer"]
 
 
-class Writer(Chat):
+class Writer(ChatCompletions):
     """Writer, whose models are called Palmyra."""
 
     name = "writer"
     default_url = "https://api.writer.com/v1"
     key_env = ("WRITER_API_KEY",)
     path: ClassVar[str] = "/chat"
-    hosted = frozenset[str]()
-    carries = frozenset(
+    hosted_tools = frozenset[str]()
+    features = frozenset(
         """temperature top_p stop max_output_tokens logprobs tools tool_choice json_schema
         tools_with_format images image_urls""".split()
     )
@@ -33,18 +33,18 @@ class Writer(Chat):
         super().__init__(provider)
         self.base_url = f"{self.base_url.removesuffix('/v1')}/v1"
 
-    def options(self, prompt: Prompt) -> Fields:
+    def encode_options(self, prompt: Prompt) -> JsonObject:
         """Write the options; of the tokens that were weighed only the chosen one is told."""
-        body = super().options(prompt)
+        body = super().encode_options(prompt)
         if body.pop("top_logprobs", 0):
             message = f"{self.provider.name} tells no 'top_logprobs'; they were not asked for."
             prompt.warn("unsupported_parameter", message, "top_logprobs")
         return body
 
-    def choice(self, choice: ToolChoice) -> object:
+    def encode_tool_choice(self, choice: ToolChoice) -> object:
         """Write which tool must be called, in an object."""
-        return {"value": super().choice(choice)}
+        return {"value": super().encode_tool_choice(choice)}
 
-    def listed(self, body: object) -> list[str]:
+    def decode_models(self, body: object) -> list[str]:
         """Read the names out of the list of models."""
-        return names_in(body, "models", "id")
+        return collect_names(body, "models", "id")

@@ -36,7 +36,7 @@ from antiphon.core.parts import Part
 Function = Callable[..., object]
 F = TypeVar("F", bound=Function)
 
-DEFAULT = "__entry__"
+DEFAULT_ENTRY = "__entry__"
 """The entry that a model's name without one means; it may also be written out."""
 
 
@@ -50,7 +50,7 @@ class Agent:
         self.window = window
         self.origin = name
         """Who can read its sealed thinking: every model of the same origin, and no other."""
-        self.entries: dict[str, Function] = {DEFAULT: function}
+        self.entries: dict[str, Function] = {DEFAULT_ENTRY: function}
         self._compactor: Function | None = None
         self._counter: Function | None = None
         self.__doc__ = function.__doc__
@@ -60,12 +60,12 @@ class Agent:
 
     def __call__(self, *args: object) -> object:
         """Call the function itself, as a test may want to."""
-        return self.entries[DEFAULT](*args)
+        return self.entries[DEFAULT_ENTRY](*args)
 
     @property
     def models(self) -> list[str]:
         """The model names this agent answers to."""
-        others = [f"{self.name}/{entry}" for entry in self.entries if entry != DEFAULT]
+        others = [f"{self.name}/{entry}" for entry in self.entries if entry != DEFAULT_ENTRY]
         return [self.name, *others]
 
     def entry(self, name: str) -> Callable[[F], F]:
@@ -89,13 +89,13 @@ class Agent:
 
     def stream(self, turn: Turn) -> AsyncGenerator[Part]:
         """Answer a turn, as parts."""
-        return _stream(self.entries[turn.entry or DEFAULT], turn)
+        return _stream_parts(self.entries[turn.entry or DEFAULT_ENTRY], turn)
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
         """Return what stands for a turn's conversation; None if no compactor can tell."""
         if self._compactor is None:
             return None
-        made = await _begin(self._compactor, (turn.items, turn))
+        made = await _call_function(self._compactor, (turn.items, turn))
         if isinstance(made, str):
             return made
         several = cast("list[object]", made) if isinstance(made, list) else []
@@ -106,7 +106,7 @@ class Agent:
 
     async def count(self, turn: Turn) -> int | None:
         """Return how many tokens a turn gives to read; None if no counter can tell."""
-        return None if self._counter is None else cast("int", await _begin(self._counter, (turn,)))
+        return None if self._counter is None else cast("int", await _call_function(self._counter, (turn,)))
 
 
 def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent]:
@@ -114,35 +114,35 @@ def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent
     return lambda function: Agent(name, function, window=window)
 
 
-async def _stream(function: Function, turn: Turn) -> AsyncGenerator[Part]:
-    result = await _begin(function, (turn,) if inspect.signature(function).parameters else ())
+async def _stream_parts(function: Function, turn: Turn) -> AsyncGenerator[Part]:
+    result = await _call_function(function, (turn,) if inspect.signature(function).parameters else ())
     if isinstance(result, AsyncGenerator):
         async with aclosing(cast("AsyncGenerator[object]", result)) as values:
             async for value in values:
-                if (part := as_part(value)) is not None:
+                if (part := to_part(value)) is not None:
                     yield part
     elif isinstance(result, Iterator):
         iterator = cast("Iterator[object]", result)
         while (value := await asyncio.to_thread(next, iterator, turn)) is not turn:
-            if (part := as_part(value)) is not None:
+            if (part := to_part(value)) is not None:
                 yield part
     else:
         several = cast("list[object]", result if isinstance(result, list | tuple) else [result])
         for value in several:
-            if (part := as_part(value)) is not None:
+            if (part := to_part(value)) is not None:
                 yield part
 
 
-async def _begin(function: Function, arguments: tuple[object, ...]) -> object:
+async def _call_function(function: Function, arguments: tuple[object, ...]) -> object:
     """Call a function: at once if it promises not to block, or else in a thread."""
     if inspect.isasyncgenfunction(function) or inspect.iscoroutinefunction(function):
         result = function(*arguments)
     else:
-        result = await asyncio.to_thread(_call, function, arguments)
+        result = await asyncio.to_thread(_call_in_thread, function, arguments)
     return cast("object", await result) if inspect.isawaitable(result) else result
 
 
-def _call(function: Function, arguments: tuple[object, ...]) -> object:
+def _call_in_thread(function: Function, arguments: tuple[object, ...]) -> object:
     try:
         return function(*arguments)
     except StopIteration as error:
@@ -150,7 +150,7 @@ def _call(function: Function, arguments: tuple[object, ...]) -> object:
         raise RuntimeError("the agent raised StopIteration") from error
 
 
-def as_part(value: object) -> Part | None:
+def to_part(value: object) -> Part | None:
     """Return the part that a yielded value means; nothing means nothing."""
     if isinstance(value, str):
         return parts.Text(value)

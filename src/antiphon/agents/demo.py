@@ -23,7 +23,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from antiphon.agents.agent import agent
-from antiphon.agents.meter import JSON_PIECE, Meter, count, words_of
+from antiphon.agents.meter import JSON_PIECE_PATTERN, TokenMeter, count_words, item_text
 from antiphon.agents.turn import Turn
 from antiphon.core import parts
 from antiphon.core.content import InputFile, InputImage, LogProb, TopLogProb
@@ -32,26 +32,26 @@ from antiphon.core.example import Unsatisfiable, example
 from antiphon.core.items import FunctionCall, Item, Message
 from antiphon.core.parts import Part
 from antiphon.core.request import (
-    ENCRYPTED_REASONING,
-    LOGPROBS,
+    INCLUDE_ENCRYPTED_REASONING,
+    INCLUDE_LOGPROBS,
     JsonObjectFormat,
     JsonSchemaFormat,
 )
 from antiphon.core.tools import ExtensionTool, ExtensionToolChoice, FunctionTool, must_call
 from antiphon.core.value import encode
 
-STORY = (
+STORY_TEXT = (
     "Once upon a time a small server stood at the edge of a large network. Every day it was asked "
     "the same questions, and every day it answered them a little better. One evening a stranger "
     "came with a question nobody had asked before. The server thought about it word by word, and "
     "sent each word as soon as it had one, so that the stranger never had to wait in the dark. "
     "When the answer was whole, they both knew it by heart, and neither of them ever forgot it."
 )
-SLOW = (
+SLOW_TEXT = (
     "This answer takes its time on purpose: it is thirty words or more, and it sends one of them "
     "every tenth of a second, so that there is time to cancel it, to leave, or to look."
 )
-SMALL_WORDS = frozenset("get set the and for with from into list make find call run do new".split())
+STOP_WORDS = frozenset("get set the and for with from into list make find call run do new".split())
 
 
 @agent("demo")
@@ -59,12 +59,12 @@ async def demo(turn: Turn) -> AsyncIterator[Part]:
     """A scripted model that makes the whole protocol reachable without a key."""
     # All is written before the first word is said, so that what cannot be met is refused in time.
     # A schema may take its time, and others should not have to wait for it: hence the thread.
-    meter = Meter(turn)
+    meter = TokenMeter(turn)
     has_schema = bool(turn.tools) or isinstance(turn.request.text.format, JsonSchemaFormat)
     calls, text = await asyncio.to_thread(plan, turn) if has_schema else plan(turn)
-    for part in [*unused_tools(turn), *think(turn, meter)]:
+    for part in [*unused_tool_warnings(turn), *write_reasoning(turn, meter)]:
         yield part
-    for part in call(calls, meter) if calls else speak(text, turn, meter):
+    for part in write_calls(calls, meter) if calls else write_text(text, turn, meter):
         if "SLOW" in turn.text:
             await asyncio.sleep(0.1)
         yield part
@@ -79,7 +79,7 @@ async def demo(turn: Turn) -> AsyncIterator[Part]:
 @agent("echo")
 async def echo(turn: Turn) -> AsyncIterator[Part]:
     """Says what it was told."""
-    meter = Meter(turn)
+    meter = TokenMeter(turn)
     for word in meter.pieces(turn.text):
         yield parts.Text(word)
     for part in meter.finish():
@@ -88,27 +88,27 @@ async def echo(turn: Turn) -> AsyncIterator[Part]:
 
 @demo.counter
 @echo.counter
-async def read(turn: Turn) -> int:
+async def count_input_tokens(turn: Turn) -> int:
     """Count the words that a turn gives to read."""
-    return Meter(turn).input
+    return TokenMeter(turn).input
 
 
 @demo.compactor
 @echo.compactor
-async def digest(items: Sequence[Item], turn: Turn) -> str:
+async def summarize(items: Sequence[Item], turn: Turn) -> str:
     """Summarise by a script: the beginning of every item."""
     del turn
     begun = [(f"{item.role}:" if isinstance(item, Message) else item.type, item) for item in items]
-    return "\n".join(f"- {who} {' '.join(words_of(item).split()[:12])}" for who, item in begun)
+    return "\n".join(f"- {who} {' '.join(item_text(item).split()[:12])}" for who, item in begun)
 
 
 def plan(turn: Turn) -> tuple[list[tuple[str, str]], str]:
     """Decide what to call, with which arguments, or else what to say."""
-    calls = [(tool.name, arguments(tool, turn)) for tool in choose_calls(turn)]
-    return calls, "" if calls else answer(turn)
+    calls = [(tool.name, example_arguments(tool, turn)) for tool in choose_calls(turn)]
+    return calls, "" if calls else compose_answer(turn)
 
 
-def unused_tools(turn: Turn) -> Iterator[Part]:
+def unused_tool_warnings(turn: Turn) -> Iterator[Part]:
     """Say which tools were offered in vain."""
     for index, tool in enumerate(turn.tools):
         if isinstance(tool, ExtensionTool):
@@ -116,18 +116,18 @@ def unused_tools(turn: Turn) -> Iterator[Part]:
             yield parts.Warn("unsupported_tool", message, f"tools[{index}]")
 
 
-def think(turn: Turn, meter: Meter) -> Iterator[Part]:
+def write_reasoning(turn: Turn, meter: TokenMeter) -> Iterator[Part]:
     """Reason, if asked to."""
     wanted = turn.request.reasoning
     if wanted is None or wanted.effort == "none" or not (wanted.effort or wanted.summary):
         return
-    thought = f"The user said {count(turn.text)} words. I have a script, so I will follow it."
+    thought = f"The user said {count_words(turn.text)} words. I have a script, so I will follow it."
     for word in meter.pieces(thought):
         yield parts.Reasoning(word)
     if wanted.summary:
         for word in meter.pieces("Followed the script."):
             yield parts.Reasoning(summary=word)
-    if ENCRYPTED_REASONING in turn.request.include:
+    if INCLUDE_ENCRYPTED_REASONING in turn.request.include:
         yield parts.Reasoning(encrypted_content=base64.b64encode(thought.encode()).decode())
     meter.reasoning = meter.output
 
@@ -156,10 +156,10 @@ def name_words(name: str) -> set[str]:
     """Return the telling words of a tool's name."""
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     words = re.findall(r"[a-z0-9]+", spaced.lower())
-    return {word for word in words if len(word) > 2 and word not in SMALL_WORDS}
+    return {word for word in words if len(word) > 2 and word not in STOP_WORDS}
 
 
-def arguments(tool: FunctionTool, turn: Turn) -> str:
+def example_arguments(tool: FunctionTool, turn: Turn) -> str:
     """Write arguments that a tool's schema accepts."""
     try:
         return encode(example(tool.parameters or {"type": "object"}, hint=turn.text)).decode()
@@ -168,23 +168,23 @@ def arguments(tool: FunctionTool, turn: Turn) -> str:
         raise RequestError(f"No arguments satisfy this schema: {error}", param=place) from None
 
 
-def call(calls: list[tuple[str, str]], meter: Meter) -> Iterator[Part]:
+def write_calls(calls: list[tuple[str, str]], meter: TokenMeter) -> Iterator[Part]:
     """Call some tools, as far as the limit allows."""
     for key, (name, arguments) in enumerate(calls):
-        for index, piece in enumerate(meter.pieces(arguments, JSON_PIECE)):
+        for index, piece in enumerate(meter.pieces(arguments, JSON_PIECE_PATTERN)):
             yield parts.Call(key, name="" if index else name, arguments=piece)
     yield parts.Finish("tool_calls")
 
 
-def speak(text: str, turn: Turn, meter: Meter) -> Iterator[Part]:
+def write_text(text: str, turn: Turn, meter: TokenMeter) -> Iterator[Part]:
     """Say a text word by word, or refuse to."""
     if "REFUSE" in turn.text:
         yield from map(parts.Refusal, meter.pieces("I was asked to refuse, and so I do."))
     else:
-        yield from (say(word, turn) for word in meter.pieces(text))
+        yield from (text_part(word, turn) for word in meter.pieces(text))
 
 
-def answer(turn: Turn) -> str:
+def compose_answer(turn: Turn) -> str:
     """Write the answer to a turn."""
     if isinstance(format := turn.request.text.format, JsonSchemaFormat):
         try:
@@ -201,13 +201,13 @@ def answer(turn: Turn) -> str:
         ]
         return "\n".join(said)
     if "SLOW" in turn.text:
-        return SLOW
+        return SLOW_TEXT
     if "story" in turn.text.lower():
-        return STORY
-    return small_talk(turn)
+        return STORY_TEXT
+    return compose_default_answer(turn)
 
 
-def small_talk(turn: Turn) -> str:
+def compose_default_answer(turn: Turn) -> str:
     """Answer anything else: say back what was understood."""
     messages = [item for item in turn.items if isinstance(item, Message)]
     content = [part for message in messages for part in message.content]
@@ -221,9 +221,9 @@ def small_talk(turn: Turn) -> str:
     return " ".join(["Hello from Antiphon's demo model.", *seen])
 
 
-def say(word: str, turn: Turn) -> parts.Text:
+def text_part(word: str, turn: Turn) -> parts.Text:
     """Say a word; a script is certain of its words, so each has the probability one."""
-    if LOGPROBS not in turn.request.include:
+    if INCLUDE_LOGPROBS not in turn.request.include:
         return parts.Text(word)
     chosen = list(word.encode())
     top = [TopLogProb(token=word, logprob=0.0, bytes=chosen)] if turn.request.top_logprobs else []

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from antiphon.agents.agent import DEFAULT, Agent
+from antiphon.agents.agent import DEFAULT_ENTRY, Agent
 
 
-class Agents:
+class AgentRegistry:
     """Agents by name."""
 
     def __init__(self, agents: Iterable[Agent] = ()) -> None:
@@ -29,6 +29,6 @@ class Agents:
         """Return the agent and entry of a model's name, split at the first slash."""
         name, _, entry = model.partition("/")
         agent = self._agents.get(name)
-        if agent is None or (entry or DEFAULT) not in agent.entries or model == f"{name}/":
+        if agent is None or (entry or DEFAULT_ENTRY) not in agent.entries or model == f"{name}/":
             return None
-        return agent, entry or DEFAULT
+        return agent, entry or DEFAULT_ENTRY

@@ -23,36 +23,36 @@ class Emitter(ABC):
     def emit(self, event: Event) -> None:
         """Take an event."""
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """Return the next event's place in the stream, for an event that has no call here."""
         return next(self._numbers)
 
     def response_created(self, response: Response) -> None:
         """Say that the response exists."""
-        self.emit(events.ResponseCreated(sequence_number=self.number(), response=response))
+        self.emit(events.ResponseCreated(sequence_number=self.next_number(), response=response))
 
     def response_in_progress(self, response: Response) -> None:
         """Say that the response is being made."""
-        self.emit(events.ResponseInProgress(sequence_number=self.number(), response=response))
+        self.emit(events.ResponseInProgress(sequence_number=self.next_number(), response=response))
 
     def response_completed(self, response: Response) -> None:
         """Say that the response is whole."""
-        self.emit(events.ResponseCompleted(sequence_number=self.number(), response=response))
+        self.emit(events.ResponseCompleted(sequence_number=self.next_number(), response=response))
 
     def response_failed(self, response: Response) -> None:
         """Say that the response broke."""
-        self.emit(events.ResponseFailed(sequence_number=self.number(), response=response))
+        self.emit(events.ResponseFailed(sequence_number=self.next_number(), response=response))
 
     def output_item_added(self, output_index: int, item: Item) -> None:
         """Say that an item has begun."""
-        number = self.number()
+        number = self.next_number()
         self.emit(
             events.OutputItemAdded(sequence_number=number, output_index=output_index, item=item)
         )
 
     def output_item_done(self, output_index: int, item: Item) -> None:
         """Say that an item is whole, or will never be."""
-        number = self.number()
+        number = self.next_number()
         self.emit(
             events.OutputItemDone(sequence_number=number, output_index=output_index, item=item)
         )
@@ -63,7 +63,7 @@ class Emitter(ABC):
         """Give more text."""
         self.emit(
             events.OutputTextDelta(
-                sequence_number=self.number(),
+                sequence_number=self.next_number(),
                 item_id=item_id,
                 output_index=output_index,
                 content_index=content_index,
@@ -77,7 +77,7 @@ class Emitter(ABC):
         """Give more raw reasoning."""
         self.emit(
             events.ReasoningDelta(
-                sequence_number=self.number(),
+                sequence_number=self.next_number(),
                 item_id=item_id,
                 output_index=output_index,
                 content_index=content_index,
@@ -86,7 +86,7 @@ class Emitter(ABC):
         )
 
 
-class Collector(Emitter):
+class CollectingEmitter(Emitter):
     """An emitter that keeps what it was given."""
 
     def __init__(self) -> None:

@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import NoReturn
 
 
-def leave(code: int, said: bytes = b"") -> NoReturn:
+def exit_now(code: int, output: bytes = b"") -> NoReturn:
     """End the process, when all that was said has been written, and this."""
     logging.shutdown()
     try:
         with suppress(BrokenPipeError):  # nobody reads it any more
             sys.stdout.flush()
-            sys.stdout.buffer.write(said)
+            sys.stdout.buffer.write(output)
             sys.stdout.flush()
     except OSError as error:
         code = code or 1

@@ -86,11 +86,11 @@ def serve(  # noqa: PLR0913 - one parameter per option
     agent in the module. So are those of every provider that --config or the
     environment names, as PROVIDER/MODEL; `antiphon models` lists them.
     """
-    from antiphon.cli.serve import Options, Refused, serve
+    from antiphon.cli.serve import ServeOptions, StartupError, serve
 
     try:
         serve(
-            Options(
+            ServeOptions(
                 host=host,
                 port=port,
                 target=agents,
@@ -102,7 +102,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
                 drain_seconds=drain_seconds,
             )
         )
-    except Refused as refusal:
+    except StartupError as refusal:
         typer.echo(f"antiphon: {refusal}", err=True)
         raise typer.Exit(2) from None
 
@@ -118,12 +118,12 @@ def models(
     Every provider that has what it needs is asked for its models, for at most
     five seconds.
     """
-    from antiphon.cli.models import models
-    from antiphon.cli.serve import Refused
+    from antiphon.cli.models import list_models
+    from antiphon.cli.serve import StartupError
 
     try:
-        models(agents, config, as_json=as_json)
-    except Refused as refusal:
+        list_models(agents, config, as_json=as_json)
+    except StartupError as refusal:
         typer.echo(f"antiphon: {refusal}", err=True)
         raise typer.Exit(2) from None
 

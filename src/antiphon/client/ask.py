@@ -7,11 +7,11 @@ from msgspec import Struct, field
 
 from antiphon.core.errors import RequestError
 
-ELSEWHERE = frozenset({".", ".."})
+DOT_SEGMENTS = frozenset({".", ".."})
 """Steps of a path that lead elsewhere, also when they are quoted."""
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class ApiRequest(Struct, frozen=True, kw_only=True):
     """One request, as it is meant: `path` is below the server's address."""
 
     path: str
@@ -21,10 +21,10 @@ class Ask(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def path(*steps: str) -> str:
+def build_path(*segments: str) -> str:
     """Write a path; ids may hold anything, but lead nowhere else."""
-    if not all(steps):
+    if not all(segments):
         raise RequestError("An id is empty. Give the id of what you mean.", param="id")
-    if ELSEWHERE & {*steps}:
+    if DOT_SEGMENTS & {*segments}:
         raise RequestError("'.' and '..' are no ids: they would name something else.", param="id")
-    return "/".join(quote(step, safe="") for step in steps)
+    return "/".join(quote(step, safe="") for step in segments)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
-from antiphon.client.conversations import Conversations
+from antiphon.client.conversations import ConversationsApi
 from antiphon.client.fields import Order
 from antiphon.client.stream import Stream
 from antiphon.core.events import Event, OutputTextDelta
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from antiphon.client.agent.events import AgentEvent
     from antiphon.client.agent.loop import AgentResult
     from antiphon.client.agent.run import AgentRun
-    from antiphon.client.messages import TurnFields
-    from antiphon.client.portal import Portal
+    from antiphon.client.messages import TurnParams
+    from antiphon.client.portal import EventLoopThread
     from antiphon.client.socket import Lane, Session
 
 
@@ -29,30 +29,30 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Blocking(Generic[A]):
+class SyncWrapper(Generic[A]):
     """Something asynchronous, for code that does not await."""
 
-    def __init__(self, portal: "Portal", twin: A) -> None:
+    def __init__(self, portal: "EventLoopThread", wrapped: A) -> None:
         self.portal = portal
-        self.twin = twin
+        self.wrapped = wrapped
 
     def __repr__(self) -> str:
-        return f"<Sync{repr(self.twin)[1:]}"
+        return f"<Sync{repr(self.wrapped)[1:]}"
 
 
-def waits(
+def make_sync(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Blocking[A], P], T]:
+) -> Callable[Concatenate[SyncWrapper[A], P], T]:
     """Make a method that waits of one that is awaited."""
 
     @wraps(method)
-    def wait(self: Blocking[A], *args: P.args, **named: P.kwargs) -> T:
-        return self.portal.run(method(self.twin, *args, **named))
+    def wait(self: SyncWrapper[A], *args: P.args, **named: P.kwargs) -> T:
+        return self.portal.run(method(self.wrapped, *args, **named))
 
     return wait
 
 
-class SyncStream(Blocking[Stream]):
+class SyncStream(SyncWrapper[Stream]):
     """A response as it is told.
 
     Nothing is asked before the stream is entered or read. Leaving it early stops the request:
@@ -68,14 +68,14 @@ class SyncStream(Blocking[Stream]):
         response = client.stream(model="demo", input="Hi!").final()
     """
 
-    def __init__(self, portal: "Portal", stream: Stream) -> None:
+    def __init__(self, portal: "EventLoopThread", stream: Stream) -> None:
         super().__init__(portal, stream)
-        self._ready: deque[Event] = deque()
+        self._pending: deque[Event] = deque()
         self._entered = False
 
     def __enter__(self) -> "SyncStream":
         self._entered = True
-        self.portal.run(self.twin.__aenter__())
+        self.portal.run(self.wrapped.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,25 +83,25 @@ class SyncStream(Blocking[Stream]):
 
     def __iter__(self) -> Iterator[Event]:
         """Give the events one by one. Outside `with`, leaving the loop early closes the stream."""
-        ready = self._ready
+        ready = self._pending
         try:
             while True:
                 while ready:
                     yield ready.popleft()
-                ready.extend(self.portal.run(self.twin.batch()))
+                ready.extend(self.portal.run(self.wrapped.next_batch()))
                 if not ready:
                     return
         finally:
-            self._left()
+            self._close_unless_entered()
 
     def batches(self) -> Iterator[list[Event]]:
         """Give the events in lists, as many at a time as have come."""
         try:
-            while batch := [*self._ready] or self.portal.run(self.twin.batch()):
-                self._ready.clear()
+            while batch := [*self._pending] or self.portal.run(self.wrapped.next_batch()):
+                self._pending.clear()
                 yield batch
         finally:
-            self._left()
+            self._close_unless_entered()
 
     @property
     def text(self) -> Iterator[str]:
@@ -111,84 +111,84 @@ class SyncStream(Blocking[Stream]):
     @property
     def response(self) -> Response:
         """The response as far as it is known, also after an error; raises AntiphonError before."""
-        return self.twin.response
+        return self.wrapped.response
 
     def final(self) -> Response:
         """Read to the end and return the response; its status may be failed or incomplete."""
-        self._ready.clear()
-        return self.portal.run(self.twin.final())
+        self._pending.clear()
+        return self.portal.run(self.wrapped.final())
 
     def close(self) -> None:
         """Listen no more. Before the end, that closes the connection."""
-        self._ready.clear()
-        self.portal.run(self.twin.close())
+        self._pending.clear()
+        self.portal.run(self.wrapped.close())
 
-    def _left(self) -> None:
+    def _close_unless_entered(self) -> None:
         if not self._entered:
             self.close()
 
 
-class SyncAgentRun(Blocking["AgentRun"]):
+class SyncAgentRun(SyncWrapper["AgentRun"]):
     """One run of an agent; iterate it for its events, once."""
 
-    def __init__(self, portal: "Portal", twin: "AgentRun") -> None:
-        super().__init__(portal, twin)
+    def __init__(self, portal: "EventLoopThread", wrapped: "AgentRun") -> None:
+        super().__init__(portal, wrapped)
 
     @property
     def result(self) -> "AgentResult | None":
         """What came of it, when it is over."""
-        return self.twin.result
+        return self.wrapped.result
 
     def __iter__(self) -> "Iterator[AgentEvent]":
         """Give the events as they happen; leaving the loop early stops the run."""
-        batches = self.twin.batches()
+        batches = self.wrapped.batches()
         try:
-            for batch in self.portal.each(batches):
+            for batch in self.portal.iterate(batches):
                 yield from batch
         finally:
             self.portal.run(batches.aclose())
 
 
-class SyncConversations(Blocking[Conversations]):
+class SyncConversationsApi(SyncWrapper[ConversationsApi]):
     """The conversations of one server, as `client.conversations`."""
 
-    create = waits(Conversations.create)
-    retrieve = waits(Conversations.retrieve)
-    update = waits(Conversations.update)
-    delete = waits(Conversations.delete)
-    add = waits(Conversations.add)
-    delete_item = waits(Conversations.delete_item)
+    create = make_sync(ConversationsApi.create)
+    retrieve = make_sync(ConversationsApi.retrieve)
+    update = make_sync(ConversationsApi.update)
+    delete = make_sync(ConversationsApi.delete)
+    add = make_sync(ConversationsApi.add)
+    delete_item = make_sync(ConversationsApi.delete_item)
 
     def items(self, id: str, *, order: Order = "asc", after: str | None = None) -> Iterator[Item]:
         """Give the items of a conversation, the oldest first; pages are read as needed."""
-        items = self.twin.items(id, order=order, after=after)
-        return (item for page in self.portal.each(items.pages()) for item in page)
+        items = self.wrapped.items(id, order=order, after=after)
+        return (item for page in self.portal.iterate(items.pages()) for item in page)
 
 
-class SyncLane(Blocking["Lane"]):
+class SyncLane(SyncWrapper["Lane"]):
     """A named sequence of turns on a session."""
 
-    def __init__(self, portal: "Portal", twin: "Lane") -> None:
-        super().__init__(portal, twin)
+    def __init__(self, portal: "EventLoopThread", wrapped: "Lane") -> None:
+        super().__init__(portal, wrapped)
 
     @property
     def name(self) -> str:
         """What it is called."""
-        return self.twin.name
+        return self.wrapped.name
 
-    def stream(self, **fields: "Unpack[TurnFields]") -> SyncStream:
+    def stream(self, **fields: "Unpack[TurnParams]") -> SyncStream:
         """Ask for a response when the turns before it are over, and hear it as it is told."""
-        return SyncStream(self.portal, self.twin.stream(**fields))
+        return SyncStream(self.portal, self.wrapped.stream(**fields))
 
 
-class SyncSession(Blocking["Session"]):
+class SyncSession(SyncWrapper["Session"]):
     """One WebSocket, and the lanes on it."""
 
-    def __init__(self, portal: "Portal", twin: "Session") -> None:
-        super().__init__(portal, twin)
+    def __init__(self, portal: "EventLoopThread", wrapped: "Session") -> None:
+        super().__init__(portal, wrapped)
 
     def __enter__(self) -> "SyncSession":
-        self.portal.run(self.twin.__aenter__())
+        self.portal.run(self.wrapped.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -197,16 +197,16 @@ class SyncSession(Blocking["Session"]):
     @property
     def closed(self) -> bool:
         """Whether it has come to its end, by whomever."""
-        return self.twin.closed
+        return self.wrapped.closed
 
-    def stream(self, *, lane: str | None = None, **fields: "Unpack[TurnFields]") -> SyncStream:
+    def stream(self, *, lane: str | None = None, **fields: "Unpack[TurnParams]") -> SyncStream:
         """Ask for a response, and hear it as it is told; named lanes do not wait for others."""
-        return SyncStream(self.portal, self.twin.stream(lane=lane, **fields))
+        return SyncStream(self.portal, self.wrapped.stream(lane=lane, **fields))
 
     def lane(self, name: str) -> SyncLane:
         """Return a lane, whose turns wait for each other and for nothing else."""
-        return SyncLane(self.portal, self.twin.lane(name))
+        return SyncLane(self.portal, self.wrapped.lane(name))
 
     def close(self) -> None:
         """Close the socket."""
-        self.portal.run(self.twin.close())
+        self.portal.run(self.wrapped.close())

@@ -7,14 +7,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Channel(Generic[T]):
+class EventBuffer(Generic[T]):
     """Events that wait for their reader; when there are too many, their writer waits too."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._waiting: list[T] = []
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._events: list[T] = []
         self._size = 0
-        self._moved = asyncio.Event()
+        self._changed = asyncio.Event()
         self._closed = False
 
     # --- for the writer ---
@@ -22,32 +22,32 @@ class Channel(Generic[T]):
     @property
     def full(self) -> bool:
         """Whether more than enough waits to be read."""
-        return self._size > self._most and bool(self._waiting) and not self._closed
+        return self._size > self._limit and bool(self._events) and not self._closed
 
     def write(self, events: Sequence[T], size: int | None = None) -> None:
         """Give events; their size is their number, if none is said."""
-        self._waiting += events
+        self._events += events
         self._size += len(events) if size is None else size
-        self._moved.set()
+        self._changed.set()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when more may be given."""
         while self.full:
-            self._moved.clear()
-            await self._moved.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     def close(self) -> None:
         """Give no more."""
         self._closed = True
-        self._moved.set()
+        self._changed.set()
 
     # --- for the reader ---
 
-    async def batch(self) -> list[T]:
+    async def next_batch(self) -> list[T]:
         """Return all that has come, at least one event; nothing at the end."""
-        while not (self._waiting or self._closed):
-            self._moved.clear()
-            await self._moved.wait()
-        batch, self._waiting, self._size = self._waiting, [], 0
-        self._moved.set()
+        while not (self._events or self._closed):
+            self._changed.clear()
+            await self._changed.wait()
+        batch, self._events, self._size = self._events, [], 0
+        self._changed.set()
         return batch

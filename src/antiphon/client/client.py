@@ -5,28 +5,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
-from antiphon.adapters.fields import fields_of, list_of
-from antiphon.client.ask import Ask, path
-from antiphon.client.conversations import Conversations
-from antiphon.client.fields import CompactFields, Fields, Order, body_of, headers_of
-from antiphon.client.lenient import items_in, lenient
-from antiphon.client.pages import Pages
-from antiphon.client.stream import Source, Stream
+from antiphon.adapters.fields import as_object, as_array
+from antiphon.client.ask import ApiRequest, build_path
+from antiphon.client.conversations import ConversationsApi
+from antiphon.client.fields import CompactParams, ResponseParams, Order, build_body, build_headers
+from antiphon.client.lenient import read_items, read_value
+from antiphon.client.pages import Paginator
+from antiphon.client.stream import EventSource, Stream
 from antiphon.core.items import Item
 from antiphon.core.request import Request
 from antiphon.core.response import CompactResource, InputTokens, Response
 
 if TYPE_CHECKING:
-    from antiphon.client.agent.floor import Floor
+    from antiphon.client.agent.floor import ConversationLock
     from antiphon.client.agent.loop import AgentResult
-    from antiphon.client.agent.run import AgentRun, Wanted
+    from antiphon.client.agent.run import AgentRun, AgentParams
     from antiphon.client.socket import Session
     from antiphon.transport.connection import Timeouts
-    from antiphon.transport.exchange import Exchange
+    from antiphon.transport.exchange import HttpResponse
     from antiphon.transport.http import Transport
 
-PREFIX = "responses"
-EVENTS = {"accept": "text/event-stream"}
+RESPONSES_PATH = "responses"
+SSE_HEADERS = {"accept": "text/event-stream"}
 
 
 class AsyncClient:
@@ -67,24 +67,24 @@ class AsyncClient:
         strict: bool = False,
         transport: "Transport | None" = None,
     ) -> None:
-        from antiphon.client.peer import Peer  # start-up time
+        from antiphon.client.peer import HttpApi  # start-up time
 
-        self._peer = Peer(base_url, api_key, headers, timeout, retries, transport)
+        self._http = HttpApi(base_url, api_key, headers, timeout, retries, transport)
         self._strict = strict
-        self.conversations = Conversations(self._peer)
+        self.conversations = ConversationsApi(self._http)
         """The conversations that the server keeps."""
-        self.floors: WeakValueDictionary[str, Floor] = WeakValueDictionary()
+        self.conversation_locks: WeakValueDictionary[str, ConversationLock] = WeakValueDictionary()
         """The floors of the conversations in which runs of agents speak now, by their ids."""
-        self.speaks_chat = False
+        self.is_chat_only = False
         """Whether the server was found to have chat completions and nothing else."""
 
     def __repr__(self) -> str:
-        return f"<AsyncClient of {self._peer.base_url}>"
+        return f"<AsyncClient of {self._http.base_url}>"
 
     @property
     def base_url(self) -> str:
         """Where the server is."""
-        return self._peer.base_url
+        return self._http.base_url
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -94,67 +94,67 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close every connection; streams that are still being read end with an error."""
-        await self._peer.close()
+        await self._http.close()
 
     # --- making responses ---
 
-    async def create(self, **fields: Unpack[Fields]) -> Response:
+    async def create(self, **fields: Unpack[ResponseParams]) -> Response:
         """Ask for a response, and return it whole.
 
         With `background=True` it comes back at once, still `queued`: `retrieve` it later, or
         `resume` its stream.
         """
-        ask = Ask(path=PREFIX, body=body_of(fields), headers=headers_of(fields))
-        return await self._response(ask)
+        ask = ApiRequest(path=RESPONSES_PATH, body=build_body(fields), headers=build_headers(fields))
+        return await self._request_response(ask)
 
-    def stream(self, **fields: Unpack[Fields]) -> Stream:
+    def stream(self, **fields: Unpack[ResponseParams]) -> Stream:
         """Ask for a response, and hear it as it is told.
 
         A background response whose connection is lost is followed on by itself.
         """
-        body = body_of(fields) | {"stream": True}
-        ask = Ask(path=PREFIX, body=body, headers=EVENTS | headers_of(fields))
-        return Stream(partial(self._told, ask))
+        body = build_body(fields) | {"stream": True}
+        ask = ApiRequest(path=RESPONSES_PATH, body=body, headers=SSE_HEADERS | build_headers(fields))
+        return Stream(partial(self._open_stream, ask))
 
-    def once(self, body: Mapping[str, object]) -> Stream:
+    def stream_without_retries(self, body: Mapping[str, object]) -> Stream:
         """Ask for a response, and hear it as it is told; what fails is not tried again."""
-        ask = Ask(path=PREFIX, body={**body, "stream": True}, headers=EVENTS)
-        return Stream(partial(self._told, ask, 0))
+        ask = ApiRequest(path=RESPONSES_PATH, body={**body, "stream": True}, headers=SSE_HEADERS)
+        return Stream(partial(self._open_stream, ask, 0))
 
-    def in_chat(self, request: Request, items: Sequence[Item]) -> Stream:
+    def stream_chat_completion(self, request: Request, items: Sequence[Item]) -> Stream:
         """Ask for a chat completion, and hear it as a response."""
-        from antiphon.client.agent.chat import ask_in_chat  # start-up time
+        from antiphon.client.agent.chat import open_chat_source  # start-up time
 
-        return Stream(partial(ask_in_chat, self._peer, request, items))
+        return Stream(partial(open_chat_source, self._http, request, items))
 
-    def stream_agent(self, prompt: object, **wanted: "Unpack[Wanted]") -> "AgentRun":
+    def stream_agent(self, prompt: object, **params: "Unpack[AgentParams]") -> "AgentRun":
         """Run an agent here, and tell everything that happens; see `antiphon.stream_agent`."""
         from antiphon.client.agent.run import stream_agent  # start-up time
 
-        return stream_agent(prompt, client=self, **wanted)
+        return stream_agent(prompt, client=self, **params)
 
-    async def run_agent(self, prompt: object, **wanted: "Unpack[Wanted]") -> "AgentResult":
+    async def run_agent(self, prompt: object, **params: "Unpack[AgentParams]") -> "AgentResult":
         """Run an agent here to its end, and return what came of it."""
-        return await self.stream_agent(prompt, **wanted)
+        return await self.stream_agent(prompt, **params)
 
-    async def input_tokens(self, **fields: Unpack[Fields]) -> InputTokens:
+    async def input_tokens(self, **fields: Unpack[ResponseParams]) -> InputTokens:
         """Count the tokens that a request would give its model to read; nothing is generated."""
-        ask = Ask(path=f"{PREFIX}/input_tokens", body=body_of(fields), headers=headers_of(fields))
-        return lenient(InputTokens, await self._peer.ask(ask))
+        ask = ApiRequest(path=f"{RESPONSES_PATH}/input_tokens", body=build_body(fields), headers=build_headers(fields))
+        return read_value(InputTokens, await self._http.request_json(ask))
 
-    async def compact(self, **fields: Unpack[CompactFields]) -> CompactResource:
+    async def compact(self, **fields: Unpack[CompactParams]) -> CompactResource:
         """Make a conversation small; its `output` can be sent back as input."""
-        body = body_of(fields, CompactFields)
-        ask = Ask(path=f"{PREFIX}/compact", body=body, headers=headers_of(fields))
-        found = fields_of(await self._peer.ask(ask))
-        return lenient(CompactResource, found | {"output": items_in(found.get("output"))})
+        body = build_body(fields, CompactParams)
+        ask = ApiRequest(path=f"{RESPONSES_PATH}/compact", body=body, headers=build_headers(fields))
+        found = as_object(await self._http.request_json(ask))
+        return read_value(CompactResource, found | {"output": read_items(found.get("output"))})
 
     # --- responses that the server keeps ---
 
     async def retrieve(self, id: str, *, include: Sequence[str] = ()) -> Response:
         """Return a response that the server keeps."""
         query = [("include[]", name) for name in include]
-        return await self._response(Ask(method="GET", path=path(PREFIX, id), query=query))
+        return await self._request_response(ApiRequest(method="GET", path=build_path(RESPONSES_PATH, id), query=query))
 
     def resume(self, id: str, *, starting_after: int | None = None) -> Stream:
         """Hear a background response from its beginning, or after the event of a number.
@@ -162,15 +162,15 @@ class AsyncClient:
         After a number, the snapshot holds only what is told from there on, until the last event
         brings the whole response.
         """
-        return Stream(partial(self._resumed, id, starting_after))
+        return Stream(partial(self._open_resumed_stream, id, starting_after))
 
     async def cancel(self, id: str) -> Response:
         """Stop a background response; return it as far as it got."""
-        return await self._response(Ask(path=path(PREFIX, id, "cancel")))
+        return await self._request_response(ApiRequest(path=build_path(RESPONSES_PATH, id, "cancel")))
 
     async def delete(self, id: str) -> None:
         """Delete a response that the server keeps."""
-        await self._peer.delete(path(PREFIX, id))
+        await self._http.delete(build_path(RESPONSES_PATH, id))
 
     def input_items(
         self,
@@ -179,49 +179,49 @@ class AsyncClient:
         order: Order = "asc",
         after: str | None = None,
         include: Sequence[str] = (),
-    ) -> Pages:
+    ) -> Paginator:
         """Give the items that a response was made from, the oldest first; pages as needed."""
-        return Pages(self._peer, path(PREFIX, id, "input_items"), order, after, include)
+        return Paginator(self._http, build_path(RESPONSES_PATH, id, "input_items"), order, after, include)
 
     # --- the server ---
 
     async def models(self) -> list[str]:
         """Return the names of the models that the server has."""
-        found = fields_of(await self._peer.ask(Ask(method="GET", path="models")))
-        names = [fields_of(entry).get("id") for entry in list_of(found.get("data"))]
+        found = as_object(await self._http.request_json(ApiRequest(method="GET", path="models")))
+        names = [as_object(entry).get("id") for entry in as_array(found.get("data"))]
         return [name for name in names if isinstance(name, str)]
 
     def connect(self) -> "Session":
         """Open a WebSocket for many responses: `async with client.connect() as session`."""
         from antiphon.client.socket import Session  # start-up time
 
-        peer = self._peer
-        url = f"{peer.base_url}/{PREFIX}"
+        peer = self._http
+        url = f"{peer.base_url}/{RESPONSES_PATH}"
         return Session(url, peer.headers, strict=self._strict, timeout=peer.timeouts)
 
     # --- answers ---
 
-    async def _response(self, ask: Ask) -> Response:
-        from antiphon.client.reading import whole_response  # start-up time
+    async def _request_response(self, request: ApiRequest) -> Response:
+        from antiphon.client.reading import parse_response  # start-up time
 
-        exchange = await self._peer.open(ask)
-        return whole_response(await exchange.taken(), self._peer.who)
+        exchange = await self._http.send(request)
+        return parse_response(await exchange.read_and_release(), self._http.server_name)
 
-    async def _told(self, ask: Ask, retries: int | None = None) -> Source:
-        return self._heard(await self._peer.open(ask, retries))
+    async def _open_stream(self, request: ApiRequest, retries: int | None = None) -> EventSource:
+        return self._event_source(await self._http.send(request, retries))
 
-    async def _resumed(self, id: str, after: int | None) -> Source:
+    async def _open_resumed_stream(self, id: str, after: int | None) -> EventSource:
         number = -1 if after is None else after
-        return self._heard(await self._follow(id, number, None), id, number)
+        return self._event_source(await self._reopen_stream(id, number, None), id, number)
 
-    def _heard(self, exchange: "Exchange", id: str | None = None, after: int = -1) -> Source:
-        from antiphon.client.listener import Listener  # start-up time
-        from antiphon.client.source import HttpSource
+    def _event_source(self, exchange: "HttpResponse", id: str | None = None, after: int = -1) -> EventSource:
+        from antiphon.client.listener import EventReader  # start-up time
+        from antiphon.client.source import HttpEventSource
 
-        listener = Listener(strict=self._strict, after=after)
-        return HttpSource(exchange, listener, self._follow, id)
+        listener = EventReader(strict=self._strict, after=after)
+        return HttpEventSource(exchange, listener, self._reopen_stream, id)
 
-    async def _follow(self, id: str, after: int, retries: int | None = 0) -> "Exchange":
+    async def _reopen_stream(self, id: str, after: int, retries: int | None = 0) -> "HttpResponse":
         """Open the stream of a background response after the event of a number, -1 for all.
 
         Who follows a lost connection has a patience of their own, so nothing is tried again here.
@@ -229,5 +229,5 @@ class AsyncClient:
         query = [("stream", "true")]
         if after >= 0:
             query.append(("starting_after", str(after)))
-        ask = Ask(method="GET", path=path(PREFIX, id), query=query, headers=EVENTS)
-        return await self._peer.open(ask, retries)
+        ask = ApiRequest(method="GET", path=build_path(RESPONSES_PATH, id), query=query, headers=SSE_HEADERS)
+        return await self._http.send(ask, retries)

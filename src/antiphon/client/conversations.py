@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import field
 
-from antiphon.adapters.fields import fields_of, given
-from antiphon.client.ask import Ask, path
-from antiphon.client.fields import Input, Json, Order, written
-from antiphon.client.lenient import items_in, lenient
-from antiphon.client.pages import Pages
-from antiphon.core.items import Item, user
-from antiphon.core.value import Value
+from antiphon.adapters.fields import as_object, drop_none
+from antiphon.client.ask import ApiRequest, build_path
+from antiphon.client.fields import Input, JsonObject, Order, to_json_value
+from antiphon.client.lenient import read_items, read_value
+from antiphon.client.pages import Paginator
+from antiphon.core.items import Item, user_message
+from antiphon.core.value import ProtocolStruct
 
 if TYPE_CHECKING:
-    from antiphon.client.peer import Peer
+    from antiphon.client.peer import HttpApi
 
-PREFIX = "conversations"
+CONVERSATIONS_PATH = "conversations"
 
 
-class ConversationResource(Value):
+class ConversationResource(ProtocolStruct):
     """A conversation: its id, when it was made, and what was noted about it."""
 
     id: str
@@ -28,49 +28,49 @@ class ConversationResource(Value):
     metadata: dict[str, str] = field(default_factory=dict[str, str])
 
 
-class Conversations:
+class ConversationsApi:
     """The conversations of one server, as `client.conversations`."""
 
-    def __init__(self, peer: "Peer") -> None:
-        self._peer = peer
+    def __init__(self, http: "HttpApi") -> None:
+        self._http = http
 
     async def create(
         self, *, items: Input = (), metadata: Mapping[str, str] | None = None
     ) -> ConversationResource:
         """Begin a conversation, with items in it or without."""
-        body = given({"items": _list(items) or None, "metadata": metadata})
-        return await self._one("POST", PREFIX, body)
+        body = drop_none({"items": _to_json_items(items) or None, "metadata": metadata})
+        return await self._request_conversation("POST", CONVERSATIONS_PATH, body)
 
     async def retrieve(self, id: str) -> ConversationResource:
         """Return a conversation."""
-        return await self._one("GET", path(PREFIX, id))
+        return await self._request_conversation("GET", build_path(CONVERSATIONS_PATH, id))
 
     async def update(self, id: str, *, metadata: Mapping[str, str]) -> ConversationResource:
         """Note something else about a conversation."""
-        return await self._one("POST", path(PREFIX, id), {"metadata": dict(metadata)})
+        return await self._request_conversation("POST", build_path(CONVERSATIONS_PATH, id), {"metadata": dict(metadata)})
 
     async def delete(self, id: str) -> None:
         """Delete a conversation, and keep the responses that were made in it."""
-        await self._peer.delete(path(PREFIX, id))
+        await self._http.delete(build_path(CONVERSATIONS_PATH, id))
 
-    def items(self, id: str, *, order: Order = "asc", after: str | None = None) -> Pages:
+    def items(self, id: str, *, order: Order = "asc", after: str | None = None) -> Paginator:
         """Give the items of a conversation, the oldest first; pages are read as needed."""
-        return Pages(self._peer, path(PREFIX, id, "items"), order, after)
+        return Paginator(self._http, build_path(CONVERSATIONS_PATH, id, "items"), order, after)
 
     async def add(self, id: str, items: Input) -> list[Item]:
         """Add items to a conversation; return them as they are kept, with ids."""
-        ask = Ask(path=path(PREFIX, id, "items"), body={"items": _list(items)})
-        return items_in(fields_of(await self._peer.ask(ask)).get("data"))
+        ask = ApiRequest(path=build_path(CONVERSATIONS_PATH, id, "items"), body={"items": _to_json_items(items)})
+        return read_items(as_object(await self._http.request_json(ask)).get("data"))
 
     async def delete_item(self, id: str, item_id: str) -> ConversationResource:
         """Take an item out of a conversation."""
-        return await self._one("DELETE", path(PREFIX, id, "items", item_id))
+        return await self._request_conversation("DELETE", build_path(CONVERSATIONS_PATH, id, "items", item_id))
 
-    async def _one(self, method: str, path: str, body: Json | None = None) -> ConversationResource:
-        return lenient(
-            ConversationResource, await self._peer.ask(Ask(method=method, path=path, body=body))
+    async def _request_conversation(self, method: str, path: str, body: JsonObject | None = None) -> ConversationResource:
+        return read_value(
+            ConversationResource, await self._http.request_json(ApiRequest(method=method, path=path, body=body))
         )
 
 
-def _list(items: Input) -> Sequence[object]:
-    return [written(item) for item in ([user(items)] if isinstance(items, str) else items)]
+def _to_json_items(items: Input) -> Sequence[object]:
+    return [to_json_value(item) for item in ([user_message(items)] if isinstance(items, str) else items)]

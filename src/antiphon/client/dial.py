@@ -18,25 +18,25 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
-from antiphon.adapters.astray import moved_to
-from antiphon.adapters.base import MAX_EVENT
-from antiphon.adapters.faults import redacted
-from antiphon.client.errors import WHO, closed, hushed, unopened
+from antiphon.adapters.astray import redirect_target
+from antiphon.adapters.base import MAX_EVENT_BYTES
+from antiphon.adapters.faults import redact
+from antiphon.client.errors import SERVER, websocket_closed_error, redact_credentials, websocket_refused_error
 from antiphon.core.errors import RequestError, UpstreamError
-from antiphon.transport.errors import late, unreachable, unreached
-from antiphon.transport.http import NAME, VALUE
-from antiphon.transport.proxy import is_local
+from antiphon.transport.errors import timeout_error, unreachable_error, connect_error
+from antiphon.transport.http import HEADER_NAME, HEADER_VALUE
+from antiphon.transport.proxy import is_loopback
 
-CLOSE_SECONDS = 2.0
-MAX_FRAMES = 64
+CLOSE_TIMEOUT = 2.0
+MAX_QUEUED_FRAMES = 64
 """How many frames the library keeps that nobody has taken yet."""
-TOO_BIG = 1009
+MESSAGE_TOO_BIG = 1009
 
 logger = logging.getLogger("antiphon.websocket")
 logger.setLevel(logging.INFO)  # below that the library writes headers, and a key may be in them
 
 
-class Line:
+class WebSocketConnection:
     """An open WebSocket: messages out, messages in, as bytes."""
 
     def __init__(self, socket: ClientConnection) -> None:
@@ -47,16 +47,16 @@ class Line:
         try:
             await self._socket.send(message, text=True)
         except ConnectionClosed as end:
-            raise ended(end) from None
+            raise connection_closed_error(end) from None
 
     async def receive(self) -> bytes:
         """Return the next message; raises UpstreamError when there will be none."""
         try:
             return await self._socket.recv(decode=False)
         except ConnectionClosed as end:
-            raise ended(end) from None
+            raise connection_closed_error(end) from None
 
-    async def answers(self, seconds: float) -> bool:
+    async def responds_to_ping(self, seconds: float) -> bool:
         """Tell whether the other side answers a ping in time; raises UpstreamError."""
         try:
             async with asyncio.timeout(seconds):
@@ -64,7 +64,7 @@ class Line:
         except TimeoutError:
             return False
         except ConnectionClosed as end:
-            raise ended(end) from None
+            raise connection_closed_error(end) from None
         return True
 
     async def close(self) -> None:
@@ -75,14 +75,14 @@ class Line:
             self._socket.transport.close()
             await closing
         finally:
-            self.cut()
+            self.abort()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection without a word."""
         self._socket.transport.abort()
 
 
-class Steadfast(connect):
+class SameServerConnect(connect):
     """Connects to the server that it was told, or not at all."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
@@ -94,56 +94,56 @@ class Steadfast(connect):
         return exc
 
 
-async def dial(url: str, headers: Mapping[str, str], seconds: float) -> Line:
+async def open_websocket(url: str, headers: Mapping[str, str], seconds: float) -> WebSocketConnection:
     """Open a WebSocket; raises UpstreamError, and RequestError for headers that none may have."""
-    check(headers)
+    check_headers(headers)
     try:
-        return Line(await opening(url, headers, seconds))
+        return WebSocketConnection(await build_connect(url, headers, seconds))
     except InvalidStatus as error:
         answer = error.response
         told = {name.lower(): value for name, value in answer.headers.raw_items()}
-        said = hushed(bytes(answer.body or b"").decode(errors="replace"), headers)
-        place = moved_to(answer.status_code, told, url, url.rpartition("/")[0])
-        place = place and hushed(place, headers)
-        raise unopened(answer.status_code, told, said.encode(), place) from None
+        said = redact_credentials(bytes(answer.body or b"").decode(errors="replace"), headers)
+        place = redirect_target(answer.status_code, told, url, url.rpartition("/")[0])
+        place = place and redact_credentials(place, headers)
+        raise websocket_refused_error(answer.status_code, told, said.encode(), place) from None
     except TimeoutError:
-        raise late(WHO, f"opened no WebSocket within {seconds:g} seconds.") from None
+        raise timeout_error(SERVER, f"opened no WebSocket within {seconds:g} seconds.") from None
     except OSError as error:
-        raise unreached(WHO, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}") from None
+        raise connect_error(SERVER, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}") from None
     except (WebSocketException, ValueError, ImportError) as error:
         reason = f"opened no WebSocket ({type(error).__name__})."
-        raise unreachable(WHO, reason) from None
+        raise unreachable_error(SERVER, reason) from None
 
 
-def opening(url: str, headers: Mapping[str, str], seconds: float) -> connect:
+def build_connect(url: str, headers: Mapping[str, str], seconds: float) -> connect:
     """Describe the connection; whoever awaits it gets it."""
-    return Steadfast(
+    return SameServerConnect(
         url,
         additional_headers=headers,
         user_agent_header="antiphon",
         compression=None,
-        proxy=None if is_local(urlsplit(url).hostname or "") else True,
+        proxy=None if is_loopback(urlsplit(url).hostname or "") else True,
         open_timeout=seconds,
         ping_interval=None,  # the session's affair, which knows when it does not listen
-        close_timeout=CLOSE_SECONDS,
-        max_size=MAX_EVENT,
-        max_queue=MAX_FRAMES,
+        close_timeout=CLOSE_TIMEOUT,
+        max_size=MAX_EVENT_BYTES,
+        max_queue=MAX_QUEUED_FRAMES,
         logger=logger,
     )
 
 
-def check(headers: Mapping[str, str]) -> None:
+def check_headers(headers: Mapping[str, str]) -> None:
     """Refuse headers that would become others; their values are told to nobody."""
     for name, value in headers.items():
-        if not NAME.fullmatch(name.lower()) or not VALUE.fullmatch(value):
+        if not HEADER_NAME.fullmatch(name.lower()) or not HEADER_VALUE.fullmatch(value):
             message = f"The header {name[:64]!r} holds a line break or the like."
             raise RequestError(message, param="headers")
 
 
-def ended(end: ConnectionClosed) -> UpstreamError:
+def connection_closed_error(error: ConnectionClosed) -> UpstreamError:
     """Make the error for a WebSocket that is no more."""
-    if end.sent and end.sent.code == TOO_BIG:
-        return closed(f"it sent more than {MAX_EVENT} bytes in one message.")
-    if end.rcvd is None:
-        return closed("the connection was lost.")
-    return closed(f"{end.rcvd.code} {redacted(end.rcvd.reason, 200)}".strip())
+    if error.sent and error.sent.code == MESSAGE_TOO_BIG:
+        return websocket_closed_error(f"it sent more than {MAX_EVENT_BYTES} bytes in one message.")
+    if error.rcvd is None:
+        return websocket_closed_error("the connection was lost.")
+    return websocket_closed_error(f"{error.rcvd.code} {redact(error.rcvd.reason, 200)}".strip())

@@ -2,129 +2,129 @@
 
 from collections.abc import Mapping
 
-from antiphon.adapters.astray import astray, directions
+from antiphon.adapters.astray import html_page_error, redirect_advice
 from antiphon.adapters.faults import (
-    STATUSES,
-    Fault,
-    advice,
-    fault_in,
+    STATUS_BY_CODE,
+    ErrorInfo,
+    retry_headers,
+    parse_error,
     is_retryable,
-    redacted,
-    status_of,
-    type_of,
-    without_key,
+    redact,
+    infer_status,
+    error_type,
+    redact_key,
 )
-from antiphon.adapters.fields import Fields, fields_of, without
-from antiphon.client.lenient import decoded
+from antiphon.adapters.fields import JsonObject, as_object, omit
+from antiphon.client.lenient import parse_json
 from antiphon.core.errors import ErrorPayload, UpstreamError
 from antiphon.transport.errors import CUT, INVALID, UNREACHABLE
 
-WHO = "The server"
+SERVER = "The server"
 """Its name on a WebSocket."""
 
-PASSING = frozenset({CUT, UNREACHABLE, INVALID})
+TRANSIENT_CODES = frozenset({CUT, UNREACHABLE, INVALID})
 """What a gateway says of trouble behind it; other codes that nobody knows are final."""
 
-TOO_MANY = 429
+TOO_MANY_REQUESTS = 429
 
 
-def hushed(said: str, headers: Mapping[str, str]) -> str:
+def redact_credentials(text: str, headers: Mapping[str, str]) -> str:
     """Return a server's words without the key that it was shown."""
-    return without_key(said, headers.get("authorization", "").rpartition(" ")[2])
+    return redact_key(text, headers.get("authorization", "").rpartition(" ")[2])
 
 
-def refused(who: str, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+def http_status_error(server_name: str, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
     """Read the answer of a server that refuses."""
     from antiphon.adapters.base import Provider  # start-up time
-    from antiphon.adapters.responses import Responses
+    from antiphon.adapters.responses import OpenResponses
 
-    return Responses(Provider(name=who, adapter="responses")).error(status, headers, body)
+    return OpenResponses(Provider(name=server_name, adapter="responses")).decode_error(status, headers, body)
 
 
-def unopened(
-    status: int, headers: Mapping[str, str], body: bytes, place: str | None
+def websocket_refused_error(
+    status: int, headers: Mapping[str, str], body: bytes, location: str | None
 ) -> UpstreamError:
     """Read the answer of a server that opens no WebSocket; `place` is where it has moved."""
-    fault = fault_in(decoded(body))
-    reason = directions(place) if place else redacted(fault.message) or "It did not say why."
-    message = f"{WHO} answered {status} instead of opening a WebSocket: {reason}"
-    return _error(message, fault, status, headers, "websocket_refused")
+    fault = parse_error(parse_json(body))
+    reason = redirect_advice(location) if location else redact(fault.message) or "It did not say why."
+    message = f"{SERVER} answered {status} instead of opening a WebSocket: {reason}"
+    return _upstream_error(message, fault, status, headers, "websocket_refused")
 
 
-def enveloped(message: bytes) -> UpstreamError:
+def websocket_message_error(message: bytes) -> UpstreamError:
     """Read the error that answers a message on a WebSocket."""
-    fields = fields_of(decoded(message))
-    fault = fault_in(without(fields, ["type"]))
+    fields = as_object(parse_json(message))
+    fault = parse_error(omit(fields, ["type"]))
     said = fields.get("status")
-    status = said if isinstance(said, int) and 400 <= said < 600 else status_of(fault, 500)
-    headers = fields_of(fields_of(fields.get("error")).get("headers"))
-    reason = redacted(fault.message) or f"{WHO} answered {status} and did not say why."
+    status = said if isinstance(said, int) and 400 <= said < 600 else infer_status(fault, 500)
+    headers = as_object(as_object(fields.get("error")).get("headers"))
+    reason = redact(fault.message) or f"{SERVER} answered {status} and did not say why."
     named = {name.lower(): str(value) for name, value in headers.items()}
-    return _error(reason, fault, status, named, fault.code)
+    return _upstream_error(reason, fault, status, named, fault.code)
 
 
-def _error(
-    message: str, fault: Fault, status: int, headers: Mapping[str, str], code: str | None
+def _upstream_error(
+    message: str, fault: ErrorInfo, status: int, headers: Mapping[str, str], code: str | None
 ) -> UpstreamError:
     return UpstreamError(
         message,
         status=status,
-        type=fault.type or type_of(status),
+        type=fault.type or error_type(status),
         code=code,
         param=fault.param,
         retryable=is_retryable(status, headers, fault),
-        headers=advice(headers),
+        headers=retry_headers(headers),
     )
 
 
-def payload_of(fields: Fields) -> ErrorPayload:
+def decode_error_payload(fields: JsonObject) -> ErrorPayload:
     """Read the error of an `error` event, nested or flat."""
-    from antiphon.adapters.responses.answer import error_in  # start-up time
+    from antiphon.adapters.responses.answer import read_error  # start-up time
 
-    fault = error_in(fields)
+    fault = read_error(fields)
     return ErrorPayload(
-        message=redacted(fault.message) or "The server broke off and did not say why.",
+        message=redact(fault.message) or "The server broke off and did not say why.",
         type=fault.type if fault.type not in (None, "error") else "server_error",
         code=fault.code,
         param=fault.param,
     )
 
 
-def broken(payload: ErrorPayload) -> UpstreamError:
+def stream_error(payload: ErrorPayload) -> UpstreamError:
     """Make the exception of an error that a server told inside a stream."""
-    fault = Fault(payload.message, payload.type, payload.code, payload.param)
-    status = status_of(fault)
-    final = payload.code not in STATUSES.keys() | PASSING | {None}
+    fault = ErrorInfo(payload.message, payload.type, payload.code, payload.param)
+    status = infer_status(fault)
+    final = payload.code not in STATUS_BY_CODE.keys() | TRANSIENT_CODES | {None}
     return UpstreamError(
         payload.message,
         status=status,
         type=payload.type,
         code=payload.code,
         param=payload.param,
-        retryable=is_retryable(status, {}, fault) and (status == TOO_MANY or not final),
+        retryable=is_retryable(status, {}, fault) and (status == TOO_MANY_REQUESTS or not final),
     )
 
 
-def invalid(who: str, message: str) -> UpstreamError:
+def invalid_response_error(server_name: str, message: str) -> UpstreamError:
     """Make the error for an answer that is none."""
-    return UpstreamError(f"{who}: {message}", code=INVALID)
+    return UpstreamError(f"{server_name}: {message}", code=INVALID)
 
 
-def unlike(who: str, said: bytes, wanted: str) -> UpstreamError:
+def unexpected_body_error(server_name: str, body: bytes, expected: str) -> UpstreamError:
     """Make the error for a good answer that is not what was asked for."""
-    said = said.strip()
-    if said.startswith(b"<"):
-        return astray(who)
-    what = "something else" if said else "nothing"
-    return invalid(who, f"answered with {what} instead of {wanted}.")
+    body = body.strip()
+    if body.startswith(b"<"):
+        return html_page_error(server_name)
+    what = "something else" if body else "nothing"
+    return invalid_response_error(server_name, f"answered with {what} instead of {expected}.")
 
 
-def cut() -> UpstreamError:
+def stream_cut_error() -> UpstreamError:
     """Make the error for a stream that ended before its response did."""
     return UpstreamError("The stream ended before the response did.", code=CUT, retryable=True)
 
 
-def closed(reason: str) -> UpstreamError:
+def websocket_closed_error(reason: str) -> UpstreamError:
     """Make the error for a socket that is no more."""
     message = f"The WebSocket is closed: {reason}"
     return UpstreamError(message, status=502, code="websocket_closed", retryable=True)

@@ -14,22 +14,22 @@ from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origi
 from msgspec import UNSET
 from msgspec.structs import FieldInfo, fields
 
-from antiphon.adapters.fields import Fields, fields_of, given, list_of, string
+from antiphon.adapters.fields import JsonObject, as_object, drop_none, as_array, as_string
 from antiphon.core.items import Item
-from antiphon.core.surrogates import mended
-from antiphon.core.value import ShapeError, Value, decode, read, type_names
+from antiphon.core.surrogates import repair_value
+from antiphon.core.value import InvalidValueError, ProtocolStruct, decode, decode_as, type_names
 from antiphon.wire import json
-from antiphon.wire.dialects import canonical_item
+from antiphon.wire.dialects import add_item_slugs
 
-V = TypeVar("V", bound=Value)
+V = TypeVar("V", bound=ProtocolStruct)
 
 MISSING = object()
 """What a value becomes that has no place where it stands."""
 
-BLANKS: dict[object, object] = {str: "", int: 0, float: 0.0, bool: False, NoneType: None}
+DEFAULTS: dict[object, object] = {str: "", int: 0, float: 0.0, bool: False, NoneType: None}
 
 
-def decoded(data: bytes) -> object:
+def parse_json(data: bytes) -> object:
     """Read JSON, or return None for what is none.
 
     Every string is whole but a delta, whose other half may follow.
@@ -40,41 +40,41 @@ def decoded(data: bytes) -> object:
         return None
     if b"\\ud" not in data and b"\\uD" not in data:
         return raw
-    delta = fields_of(raw).get("delta")
-    return fields_of(mended(raw)) | {"delta": delta} if isinstance(delta, str) else mended(raw)
+    delta = as_object(raw).get("delta")
+    return as_object(repair_value(raw)) | {"delta": delta} if isinstance(delta, str) else repair_value(raw)
 
 
-def lenient(kind: type[V], raw: object) -> V:
+def read_value(kind: type[V], raw: object) -> V:
     """Read a value of a class from any JSON."""
     try:
         return decode(kind, raw)
-    except ShapeError:
-        return cast("V", _value(kind, fields_of(raw)))
+    except InvalidValueError:
+        return cast("V", _value(kind, as_object(raw)))
 
 
-def items_in(value: object) -> list[Item]:
+def read_items(value: object) -> list[Item]:
     """Read the items of a list, in either dialect."""
-    entries = [canonical_item(entry) for entry in list_of(value) if fields_of(entry)]
+    entries = [add_item_slugs(entry) for entry in as_array(value) if as_object(entry)]
     return [cast("Item", _member(Item, entry)) for entry in entries]
 
 
-def _value(kind: type[Value], raw: Fields) -> Value:
-    with suppress(ShapeError):  # or else it is read as it is
-        raw = kind.prepare(raw, "")
-    values: Fields = {}
-    extra = given(raw)
+def _value(kind: type[ProtocolStruct], raw: JsonObject) -> ProtocolStruct:
+    with suppress(InvalidValueError):  # or else it is read as it is
+        raw = kind.normalize(raw, "")
+    values: JsonObject = {}
+    extra = drop_none(raw)
     for info, hint in _slots(kind):
         value = _member(hint, raw[info.encode_name]) if info.encode_name in raw else MISSING
         if value is not MISSING:
             extra.pop(info.encode_name, None)
             values[info.name] = value
         elif info.required:
-            values[info.name] = _blank(hint)
+            values[info.name] = _default(hint)
     return kind(**values, extra=extra or UNSET)  # pyright: ignore[reportArgumentType]
 
 
 @cache
-def _slots(kind: type[Value]) -> list[tuple[FieldInfo, object]]:
+def _slots(kind: type[ProtocolStruct]) -> list[tuple[FieldInfo, object]]:
     hints = get_type_hints(kind, include_extras=True)
     return [(info, hints[info.name]) for info in fields(kind) if info.name != "extra"]
 
@@ -86,8 +86,8 @@ def _member(hint: object, raw: object) -> object:
     known = tuple(member for member in get_args(hint) if member is not type(UNSET))
     hint = Union[known] if _is_union(hint) else hint
     try:
-        return read(hint, raw)
-    except ShapeError:
+        return decode_as(hint, raw)
+    except InvalidValueError:
         return _any(hint, raw)
 
 
@@ -102,16 +102,16 @@ def _any(hint: object, raw: object) -> object:
     if origin in (list, dict):
         return _many(inner[-1], raw) if _is(origin, raw) else MISSING
     if kind := _class(hint):
-        return _value(kind, fields_of(raw)) if _is(dict, raw) else MISSING
+        return _value(kind, as_object(raw)) if _is(dict, raw) else MISSING
     return _scalar(hint, raw)
 
 
 def _many(hint: object, raw: object) -> object:
     """Read the entries of a list or an object; what does not fit is left out."""
     if isinstance(raw, list):
-        entries = [_member(hint, entry) for entry in list_of(cast("object", raw))]
+        entries = [_member(hint, entry) for entry in as_array(cast("object", raw))]
         return [entry for entry in entries if entry is not MISSING]
-    named = {name: _member(hint, value) for name, value in fields_of(raw).items()}
+    named = {name: _member(hint, value) for name, value in as_object(raw).items()}
     return {name: named[name] for name in named if named[name] is not MISSING}
 
 
@@ -119,11 +119,11 @@ def _one_of(members: tuple[object, ...], raw: object) -> object:
     """Read one of several: an object by its type, anything else by the first that takes it."""
     kinds = [kind for member in members if (kind := _class(member))]
     if kinds and isinstance(raw, dict):
-        source = fields_of(cast("object", raw))
+        source = as_object(cast("object", raw))
         typed = [kind for kind in kinds if "type" in kind.__struct_fields__]
         known = {name: kind for kind in typed for name in type_names(kind)}
-        other = next((kind for kind in kinds if kind.fallback), kinds[0])
-        return _value(known.get(string(source.get("type")), other), source)
+        other = next((kind for kind in kinds if kind.accepts_unknown_types), kinds[0])
+        return _value(known.get(as_string(source.get("type")), other), source)
     others = (_any(member, raw) for member in members if not _class(member))
     return next((value for value in others if value is not MISSING), MISSING)
 
@@ -138,7 +138,7 @@ def _scalar(hint: object, raw: object) -> object:
     return raw if type(raw) is hint else MISSING
 
 
-def _blank(hint: object) -> object:
+def _default(hint: object) -> object:
     """Return what a field holds that must hold something, and was not told."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -146,14 +146,14 @@ def _blank(hint: object) -> object:
     if origin in (list, dict):
         return cast("Callable[[], object]", origin)()
     if inner:
-        return _blank(inner[0])
+        return _default(inner[0])
     kind = _class(hint)
-    return _value(kind, {}) if kind else BLANKS.get(hint)
+    return _value(kind, {}) if kind else DEFAULTS.get(hint)
 
 
-def _class(hint: object) -> type[Value] | None:
-    is_one = isinstance(hint, type) and issubclass(hint, Value)
-    return cast("type[Value]", hint) if is_one else None
+def _class(hint: object) -> type[ProtocolStruct] | None:
+    is_one = isinstance(hint, type) and issubclass(hint, ProtocolStruct)
+    return cast("type[ProtocolStruct]", hint) if is_one else None
 
 
 def _is(kind: object, raw: object) -> bool:

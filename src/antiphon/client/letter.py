@@ -4,16 +4,16 @@ OpenAI's dialect breaks none: it is evened out as it is for upstreams, and its o
 extensions.
 """
 
-from antiphon.adapters.fields import fields_of, string
-from antiphon.adapters.responses.judge import evened, specified
+from antiphon.adapters.fields import as_object, as_string
+from antiphon.adapters.responses.judge import normalize_event, canonical_event_type
 from antiphon.core.errors import RemoteProtocolError
 from antiphon.core.events import Event, ExtensionEvent, decode_event
-from antiphon.core.judge import Rulebook
-from antiphon.core.rules import Violation
-from antiphon.core.value import ShapeError, decode
-from antiphon.wire.dialects import ITEMS, SLUG
+from antiphon.core.judge import StreamChecker
+from antiphon.core.rules import RuleViolation
+from antiphon.core.value import InvalidValueError, decode
+from antiphon.wire.dialects import OPENAI_ITEMS, SLUG
 
-OPENAI = ITEMS | {
+OPENAI_EVENT_SUBJECTS = OPENAI_ITEMS | {
     "audio",
     "code_interpreter_call_code",
     "compaction",
@@ -25,45 +25,45 @@ OPENAI = ITEMS | {
 """What OpenAI's own events are about: `response.web_search_call.searching` and the like."""
 
 
-class Letter:
+class StrictChecker:
     """Judges one stream as it comes; raises RemoteProtocolError."""
 
     def __init__(self) -> None:
-        self._book = Rulebook()
+        self._checker = StreamChecker()
         self._position = -1
 
-    def delta(self, event: Event) -> None:
+    def check_delta(self, event: Event) -> None:
         """Judge a delta that has been read already."""
         self._position += 1
-        self._raise(self._book.feed(event))
+        self._raise_first(self._checker.feed(event))
 
-    def event(self, raw: object) -> None:
+    def check(self, raw: object) -> None:
         """Judge anything, as it was sent."""
         self._position += 1
-        fields = fields_of(raw)
-        sent = string(fields.get("type"))
+        fields = as_object(raw)
+        sent = as_string(fields.get("type"))
         try:
-            if known := specified(sent):
-                event = decode_event(evened(fields | {"type": known}))
+            if known := canonical_event_type(sent):
+                event = decode_event(normalize_event(fields | {"type": known}))
             else:
-                event = decode(ExtensionEvent, fields | {"type": extension(sent)})
-        except ShapeError as error:
+                event = decode(ExtensionEvent, fields | {"type": extension_type(sent)})
+        except InvalidValueError as error:
             name = f" ({sent[:80]})" if sent else ""
             message = f"event {self._position}{name} has the wrong shape: {error} [shape]"
             raise RemoteProtocolError(message) from None
-        self._raise(self._book.feed(event))
+        self._raise_first(self._checker.feed(event))
 
     def close(self) -> None:
         """Judge the end."""
-        self._raise(self._book.close())
+        self._raise_first(self._checker.close())
 
-    def _raise(self, broken: list[Violation]) -> None:
+    def _raise_first(self, broken: list[RuleViolation]) -> None:
         if broken:
             raise RemoteProtocolError(str(broken[0]))
 
 
-def extension(type: str) -> str:
+def extension_type(type: str) -> str:
     """Return the type of an event that the specification does not have; OpenAI's get a slug."""
     _, _, name = type.partition("response.")
     about = name.partition(".")[0]
-    return f"{SLUG}{about}" if about in OPENAI or type == "keepalive" else type
+    return f"{SLUG}{about}" if about in OPENAI_EVENT_SUBJECTS or type == "keepalive" else type

@@ -12,19 +12,19 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.adapters.fields import fields_of
-from antiphon.client.errors import broken, cut
-from antiphon.client.lenient import decoded
-from antiphon.client.openings import Openings
-from antiphon.client.reading import DELTAS, read_event, unreadable
+from antiphon.adapters.fields import as_object
+from antiphon.client.errors import stream_error, stream_cut_error
+from antiphon.client.lenient import parse_json
+from antiphon.client.openings import OpenItems
+from antiphon.client.reading import DELTA_CLASSES, read_event, unreadable_event
 from antiphon.core.errors import ErrorPayload, RemoteProtocolError
 from antiphon.core.events import (
-    TERMINAL,
-    Delta,
-    Error,
+    TERMINAL_EVENTS,
+    DeltaEvent,
+    ErrorEvent,
     Event,
     FunctionCallArgumentsDelta,
-    Lifecycle,
+    LifecycleEvent,
     ReasoningSummaryTextDelta,
     ResponseCreated,
     ResponseFailed,
@@ -32,19 +32,19 @@ from antiphon.core.events import (
 from antiphon.core.fold import Fold
 from antiphon.core.items import FunctionCall, Item, Message
 from antiphon.core.response import Response, ResponseError
-from antiphon.core.surrogates import Joiner
+from antiphon.core.surrogates import SurrogateJoiner
 
 if TYPE_CHECKING:
-    from antiphon.client.letter import Letter
+    from antiphon.client.letter import StrictChecker
 
-BLANK = Response(id="", created_at=0, model="")
-SHORT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, KeyError)
+EMPTY_RESPONSE = Response(id="", created_at=0, model="")
+FAST_PATH_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, KeyError)
 """What the short way raises for anything that is not as plain as most deltas are."""
 
 _read = msgspec.json.Decoder().decode
 
 
-class Listener:
+class EventReader:
     """Reads one stream: frames in, events out, the response as far as it is known beside them.
 
     In strict mode every event goes before the rulebook, and the first that breaks a rule raises
@@ -55,119 +55,119 @@ class Listener:
     def __init__(self, *, strict: bool = False, after: int = -1) -> None:
         self.ended = False
         """Whether the event has come that ends the response."""
-        self.number = after
+        self.last_number = after
         """The last sequence number that has come, -1 before any."""
         self.strict = strict
         self._after = after
-        self._whole = after < 0
-        self._letter = _letter() if strict and self._whole else None
+        self._from_start = after < 0
+        self._checker = _make_checker() if strict and self._from_start else None
         self._fold = Fold()
-        self._begun = False
-        self._openings = Openings()
-        self._halves: dict[str, Joiner] = {}
+        self._has_response = False
+        self._openings = OpenItems()
+        self._joiners: dict[str, SurrogateJoiner] = {}
         self._error: ErrorPayload | None = None
         self._final: Response | None = None
-        self._place: tuple[object, ...] | None = None
+        self._delta_key: tuple[object, ...] | None = None
         self._pieces: list[str] = []
 
     def __repr__(self) -> str:
-        return f"<Listener at {self.number}{', ended' if self.ended else ''}>"
+        return f"<Listener at {self.last_number}{', ended' if self.ended else ''}>"
 
     @property
     def response(self) -> Response | None:
         """The response as far as it is known; None before anything is."""
         if self._final is not None:
             return self._final
-        return self._fold.response if self._begun else None
+        return self._fold.response if self._has_response else None
 
     def feed(self, data: bytes) -> list[Event]:
         """Hear one frame, the JSON of one event; raises RemoteProtocolError in strict mode."""
         try:
             raw = _read(data)
-            kind, raw["type"] = DELTAS[raw["type"]]
+            kind, raw["type"] = DELTA_CLASSES[raw["type"]]
             if "stream_id" in raw:
                 del raw["stream_id"]
-            event = cast("Delta", kind(**raw))
-        except SHORT:
-            return self._hear(data)
+            event = cast("DeltaEvent", kind(**raw))
+        except FAST_PATH_ERRORS:
+            return self._read(data)
         text, number = event.delta, event.sequence_number
         if (
-            self._place != _place(raw)
-            or number != self.number + 1
+            self._delta_key != _delta_key(raw)
+            or number != self.last_number + 1
             or type(text) is not str
             or raw.get("logprobs")
         ):
-            return self._hear(data)
-        if self._letter is not None:
-            self._letter.delta(event)
-        self.number = number
+            return self._read(data)
+        if self._checker is not None:
+            self._checker.check_delta(event)
+        self.last_number = number
         self._pieces.append(text)
         return [event]
 
-    def take(self, event: Event) -> list[Event]:
+    def feed_event(self, event: Event) -> list[Event]:
         """Take in an event that has been read already; return it mended, with what it lacked."""
-        if isinstance(event, Error):
+        if isinstance(event, ErrorEvent):
             self._error = event.error
-        elif isinstance(event, TERMINAL):
-            event = self._ended(event)
-        event = self._openings.placed(event)
-        known = self._openings.has(event)
-        missed = self._openings.before(event)
+        elif isinstance(event, TERMINAL_EVENTS):
+            event = self._complete_response(event)
+        event = self._openings.assign_index(event)
+        known = self._openings.is_open(event)
+        missed = self._openings.missing_events(event)
         for one in missed if known else (*missed, event):
-            self._learn(one)
-        if isinstance(event, Delta) and not self._halves:
-            self._remember(event)
-        return [*missed, event] if self._whole else [event]
+            self._fold_event(one)
+        if isinstance(event, DeltaEvent) and not self._joiners:
+            self._remember_delta(event)
+        return [*missed, event] if self._from_start else [event]
 
-    def again(self) -> None:
+    def reconnect(self) -> None:
         """Go on with another connection: what has been told may come again, and is not told."""
-        self._after = self.number
+        self._after = self.last_number
 
     def close(self) -> None:
         """Hear that the stream is over; raises what was wrong if that is too early."""
         if self.ended:
             return
         if self._error is not None:
-            raise broken(self._error)
-        if self._letter is not None:
-            self._letter.close()
-        raise cut()
+            raise stream_error(self._error)
+        if self._checker is not None:
+            self._checker.close()
+        raise stream_cut_error()
 
     # --- the long way ---
 
-    def _hear(self, data: bytes) -> list[Event]:
-        self._place = None
-        raw = decoded(data)
-        number = fields_of(raw).get("sequence_number")
+    def _read(self, data: bytes) -> list[Event]:
+        self._delta_key = None
+        raw = parse_json(data)
+        number = as_object(raw).get("sequence_number")
         if type(number) is int and 0 <= number <= self._after:
             return []
-        raw = self._joined(raw)
-        if self._letter is not None:
-            self._letter.event(raw)
+        raw = self._join_surrogates(raw)
+        if self._checker is not None:
+            self._checker.check(raw)
         elif self.ended:
             return []
-        next = self.number + 1
-        event = read_event(raw, next) if raw is not None else unreadable(data, next)
-        if self.strict and not self._whole:
+        next = self.last_number + 1
+        event = read_event(raw, next) if raw is not None else unreadable_event(data, next)
+        if self.strict and not self._from_start:
             self._check_number(event)
-        self.number = max(self.number, event.sequence_number)
-        return self.take(event)
+        self.last_number = max(self.last_number, event.sequence_number)
+        return self.feed_event(event)
 
     def _check_number(self, event: Event) -> None:
         """Judge what can be judged of the rest of a stream."""
-        if event.sequence_number != self.number + 1:
+        if event.sequence_number != self.last_number + 1:
             raise RemoteProtocolError(
-                f"event {event.sequence_number} follows {self.number}. [sequence-gapless]"
+                f"event {event.sequence_number} follows {self.last_number}. [sequence-gapless]"
             )
 
-    def _learn(self, event: Event) -> None:
-        if not self._begun and not isinstance(event, Lifecycle):
-            self._fold.feed(ResponseCreated(sequence_number=0, response=BLANK))
-        self._begun = True
+    def _fold_event(self, event: Event) -> None:
+        if not self._has_response and not isinstance(event, LifecycleEvent):
+            self._fold.feed(ResponseCreated(sequence_number=0, response=EMPTY_RESPONSE))
+        self._has_response = True
         with suppress(RemoteProtocolError):  # it is about an item that is done
             self._fold.feed(event)
 
-    def _remember(self, event: Delta) -> None:
+    def _remember_delta(self, event: DeltaEvent) -> None:
         """Remember the text that grows, for the deltas that follow."""
         match event:
             case ReasoningSummaryTextDelta():
@@ -177,34 +177,34 @@ class Listener:
             case _:
                 kind, index = "content_index", event.content_index
         with suppress(LookupError):  # its item may be done
-            self._pieces = self._fold.pieces(event.output_index, kind, index)
-            self._place = _place(msgspec.structs.asdict(event))
+            self._pieces = self._fold.open_text_pieces(event.output_index, kind, index)
+            self._delta_key = _delta_key(msgspec.structs.asdict(event))
 
-    def _joined(self, raw: object) -> object:
+    def _join_surrogates(self, raw: object) -> object:
         """Hold back half a character of a delta until its other half comes."""
-        fields = fields_of(raw)
+        fields = as_object(raw)
         delta = fields.get("delta")
-        if not isinstance(delta, str) or not (self._halves or _is_half(delta)):
+        if not isinstance(delta, str) or not (self._joiners or _has_surrogate(delta)):
             return raw
-        place = repr(_place(fields))
-        joiner = self._halves.setdefault(place, Joiner())
+        place = repr(_delta_key(fields))
+        joiner = self._joiners.setdefault(place, SurrogateJoiner())
         whole = joiner.feed(delta)
-        if not joiner.held:
-            del self._halves[place]
+        if not joiner.pending:
+            del self._joiners[place]
         return fields | {"delta": whole}
 
     # --- the end ---
 
-    def _ended(self, event: Event) -> Event:
+    def _complete_response(self, event: Event) -> Event:
         """Mend the last event: all that was told is in it, and why it failed."""
         response = cast("ResponseFailed", event).response
-        known = self._fold.response if self._begun else BLANK
+        known = self._fold.response if self._has_response else EMPTY_RESPONSE
         if not response.id:
             response = replace(
                 response, id=known.id, model=known.model, created_at=known.created_at
             )
         if not response.output and known.output:
-            finished = [_finished(item, response.status) for item in known.output]
+            finished = [_finish_item(item, response.status) for item in known.output]
             response = replace(response, output=finished)
         if response.status == "failed" and response.error is None and self._error is not None:
             code = self._error.code or self._error.type
@@ -215,13 +215,13 @@ class Listener:
         return replace(event, response=response)
 
 
-def _letter() -> "Letter":
-    from antiphon.client.letter import Letter  # start-up time
+def _make_checker() -> "StrictChecker":
+    from antiphon.client.letter import StrictChecker  # start-up time
 
-    return Letter()
+    return StrictChecker()
 
 
-def _place(raw: dict[str, object]) -> tuple[object, ...]:
+def _delta_key(raw: dict[str, object]) -> tuple[object, ...]:
     get = raw.get
     return (
         get("type"),
@@ -232,11 +232,11 @@ def _place(raw: dict[str, object]) -> tuple[object, ...]:
     )
 
 
-def _is_half(text: str) -> bool:
+def _has_surrogate(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _finished(item: Item, status: str) -> Item:
+def _finish_item(item: Item, status: str) -> Item:
     if not isinstance(item, Message | FunctionCall) or item.status not in ("in_progress", UNSET):
         return item
     return replace(item, status="completed" if status == "completed" else "incomplete")

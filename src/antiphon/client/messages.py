@@ -4,55 +4,55 @@ from collections.abc import Mapping
 
 import msgspec
 
-from antiphon.adapters.fields import fields_of, string, without
-from antiphon.client.fields import Fields, encoded
-from antiphon.client.lenient import decoded
-from antiphon.client.reading import KINDS
-from antiphon.core.events import TERMINAL
-from antiphon.wire.socket import IMPLIED, check_foreground
+from antiphon.adapters.fields import as_object, as_string, omit
+from antiphon.client.fields import ResponseParams, encode_body
+from antiphon.client.lenient import parse_json
+from antiphon.client.reading import EVENT_CLASSES
+from antiphon.core.events import TERMINAL_EVENTS
+from antiphon.wire.socket import IMPLIED_FIELDS, check_foreground
 
-CREATE = "response.create"
-ERROR = "error"
-LAST = frozenset(name for name, kind in KINDS.items() if kind in TERMINAL)
+CREATE_TYPE = "response.create"
+ERROR_TYPE = "error"
+TERMINAL_TYPES = frozenset(name for name, kind in EVENT_CLASSES.items() if kind in TERMINAL_EVENTS)
 """The types of messages that a response ends with."""
 
-OURS = IMPLIED | {"type", "stream_id"}
+RESERVED_FIELDS = IMPLIED_FIELDS | {"type", "stream_id"}
 """The fields of a message that are not the caller's."""
 
 
-class TurnFields(Fields, total=False):
+class TurnParams(ResponseParams, total=False):
     """The fields of a request for a response on a socket."""
 
     generate: bool
     """False only has the server read; the response can be continued."""
 
 
-class Label(msgspec.Struct):
+class MessageLabel(msgspec.Struct):
     """What must be known of a message to pass it on."""
 
     type: str = ""
     stream_id: str | None = None
 
 
-_read = msgspec.json.Decoder(Label).decode
+_decode_label_strictly = msgspec.json.Decoder(MessageLabel).decode
 
 
-def asked(body: Mapping[str, object], lane: str) -> bytes:
+def encode_create(body: Mapping[str, object], lane: str) -> bytes:
     """Write the message that asks for a response; raises RequestError for what cannot be asked."""
     check_foreground(body)
     named = {"stream_id": lane} if lane else {}
-    return encoded({"type": CREATE} | without(body, OURS) | named)
+    return encode_body({"type": CREATE_TYPE} | omit(body, RESERVED_FIELDS) | named)
 
 
-def labelled(message: bytes) -> Label:
+def decode_label(message: bytes) -> MessageLabel:
     """Read what must be known of a message, whatever it is."""
     try:
-        return _read(message)
+        return _decode_label_strictly(message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        fields = fields_of(decoded(message))
-        return Label(string(fields.get("type")), string(fields.get("stream_id")))
+        fields = as_object(parse_json(message))
+        return MessageLabel(as_string(fields.get("type")), as_string(fields.get("stream_id")))
 
 
-def response_id(message: bytes) -> object:
+def decode_response_id(message: bytes) -> object:
     """Return the id of the response that a message tells of, if it does."""
-    return fields_of(fields_of(decoded(message)).get("response")).get("id")
+    return as_object(as_object(parse_json(message)).get("response")).get("id")

@@ -17,9 +17,9 @@ from antiphon.core.events import (
     Event,
     FunctionCallArgumentsDelta,
     FunctionCallArgumentsDone,
-    InContent,
-    InItem,
-    InSummary,
+    ContentEvent,
+    ItemEvent,
+    SummaryEvent,
     OutputItemAdded,
     OutputItemDone,
     ReasoningDelta,
@@ -29,150 +29,150 @@ from antiphon.core.events import (
     RefusalDelta,
     RefusalDone,
 )
-from antiphon.core.faces import FACES, RAW, REFUSAL, SUMMARY, TEXT
+from antiphon.core.faces import TEXT_KINDS, REASONING_TEXT, REFUSAL, SUMMARY_TEXT, OUTPUT_TEXT
 from antiphon.core.items import FunctionCall, Item, Message, Reasoning
 
-THINKING = (ReasoningDelta, ReasoningDone, InSummary)
-CALLING = (FunctionCallArgumentsDelta, FunctionCallArgumentsDone)
-PARTS = (ContentPartAdded, ContentPartDone, ReasoningSummaryPartAdded, ReasoningSummaryPartDone)
+REASONING_EVENTS = (ReasoningDelta, ReasoningDone, SummaryEvent)
+CALL_EVENTS = (FunctionCallArgumentsDelta, FunctionCallArgumentsDone)
+PART_EVENTS = (ContentPartAdded, ContentPartDone, ReasoningSummaryPartAdded, ReasoningSummaryPartDone)
 
 
-class Openings:
+class OpenItems:
     """The items and parts of one stream that have been opened."""
 
     def __init__(self) -> None:
         self._items: dict[int, object] = {}
         self._next = 0
         """The index after all that items have."""
-        self._places: dict[object, int] = {}
+        self._index_by_id: dict[object, int] = {}
         self._done: set[int] = set()
         self._parts: set[tuple[int, str, int]] = set()
 
-    def placed(self, event: Event) -> Event:
+    def assign_index(self, event: Event) -> Event:
         """Return an event at the index of its own item."""
         match event:
             case OutputItemAdded():
-                index = self._free(event.output_index, event.item.id)
+                index = self._free_index(event.output_index, event.item.id)
             case OutputItemDone():
-                index = self._index(event.output_index, event.item.id)
-            case InItem():
-                index = self._index(event.output_index, event.item_id)
+                index = self._known_index(event.output_index, event.item.id)
+            case ItemEvent():
+                index = self._known_index(event.output_index, event.item_id)
             case _:
                 return event
         return event if index == event.output_index else replace(event, output_index=index)
 
-    def has(self, event: Event) -> bool:
+    def is_open(self, event: Event) -> bool:
         """Tell whether what an event opens is open already."""
         match event:
             case OutputItemAdded():
                 return event.output_index in self._items
             case ContentPartAdded() | ReasoningSummaryPartAdded():
-                return _place(event) in self._parts
+                return _part_key(event) in self._parts
             case _:
                 return False
 
-    def before(self, event: Event) -> list[Event]:
+    def missing_events(self, event: Event) -> list[Event]:
         """Return the events that should have come before this one; take it for told."""
         match event:
             case OutputItemAdded():
-                self._begin(event)
+                self._open(event)
                 return []
             case OutputItemDone():
-                missed = self._announced(event, lambda: hollow(event.item))
+                missed = self._missing_item(event, lambda: empty_item(event.item))
                 self._done.add(event.output_index)
                 return missed
-            case InItem():
-                return self._inside(event)
+            case ItemEvent():
+                return self._missing_inside(event)
             case _:
                 return []
 
-    def _free(self, index: int, id: object) -> int:
+    def _free_index(self, index: int, id: object) -> int:
         """Return the index of a new item: its own, unless another item has it."""
         taken = id is not UNSET and self._items.get(index, id) != id
         return self._next if taken else index
 
-    def _index(self, index: int, id: object) -> int:
+    def _known_index(self, index: int, id: object) -> int:
         """Return the index that an item of an id was added at, if it was."""
-        return index if self._items.get(index) == id else self._places.get(id, index)
+        return index if self._items.get(index) == id else self._index_by_id.get(id, index)
 
-    def _begin(self, event: OutputItemAdded) -> OutputItemAdded:
+    def _open(self, event: OutputItemAdded) -> OutputItemAdded:
         self._items[event.output_index] = id = event.item.id
         self._next = max(self._next, event.output_index + 1)
         if id is not UNSET:
-            self._places[id] = event.output_index
+            self._index_by_id[id] = event.output_index
         return event
 
-    def _announced(self, event: OutputItemDone | InItem, item: Callable[[], Item]) -> list[Event]:
+    def _missing_item(self, event: OutputItemDone | ItemEvent, item: Callable[[], Item]) -> list[Event]:
         """Announce the item of an event, unless that has happened."""
         number, index = event.sequence_number, event.output_index
         if index in self._items:
             return []
         added = OutputItemAdded(sequence_number=number, output_index=index, item=item())
-        return [self._begin(added)]
+        return [self._open(added)]
 
-    def _inside(self, event: InItem) -> list[Event]:
-        missed = self._announced(event, lambda: item_for(event))
-        if event.output_index not in self._done and isinstance(event, InContent | InSummary):
-            missed += self._part(event)
+    def _missing_inside(self, event: ItemEvent) -> list[Event]:
+        missed = self._missing_item(event, lambda: make_item(event))
+        if event.output_index not in self._done and isinstance(event, ContentEvent | SummaryEvent):
+            missed += self._missing_part(event)
         return missed
 
-    def _part(self, event: InContent | InSummary) -> list[Event]:
-        place = _place(event)
+    def _missing_part(self, event: ContentEvent | SummaryEvent) -> list[Event]:
+        place = _part_key(event)
         if place in self._parts:
             return []
         self._parts.add(place)
         if isinstance(event, ContentPartAdded | ReasoningSummaryPartAdded):
             return []
         index, kind, part = place
-        face = SUMMARY if isinstance(event, InSummary) else TEXT
-        made = cast("Callable[..., Event]", face.added)
+        face = SUMMARY_TEXT if isinstance(event, SummaryEvent) else OUTPUT_TEXT
+        made = cast("Callable[..., Event]", face.part_added_event)
         return [
             made(
                 sequence_number=event.sequence_number,
                 item_id=event.item_id,
                 output_index=index,
-                part=part_for(event),
+                part=make_part(event),
                 **{kind: part},
             )
         ]
 
 
-def _place(event: InContent | InSummary) -> tuple[int, str, int]:
-    if isinstance(event, InSummary):
-        return event.output_index, SUMMARY.index, event.summary_index
-    return event.output_index, TEXT.index, event.content_index
+def _part_key(event: ContentEvent | SummaryEvent) -> tuple[int, str, int]:
+    if isinstance(event, SummaryEvent):
+        return event.output_index, SUMMARY_TEXT.index_field, event.summary_index
+    return event.output_index, OUTPUT_TEXT.index_field, event.content_index
 
 
-def item_for(event: InItem) -> Item:
+def make_item(event: ItemEvent) -> Item:
     """Make the item that an event must be about."""
     id = event.item_id or UNSET
-    if isinstance(event, CALLING):
+    if isinstance(event, CALL_EVENTS):
         return FunctionCall(
             id=id, call_id=event.item_id, name="", arguments="", status="in_progress"
         )
-    part = event.part.type if isinstance(event, PARTS) else ""
-    if isinstance(event, THINKING) or part == "reasoning_text":
+    part = event.part.type if isinstance(event, PART_EVENTS) else ""
+    if isinstance(event, REASONING_EVENTS) or part == "reasoning_text":
         return Reasoning(id=id)
     return Message(id=id, role="assistant", content=[], status="in_progress")
 
 
-def part_for(event: InContent | InSummary) -> Content:
+def make_part(event: ContentEvent | SummaryEvent) -> Content:
     """Make the part that an event must be about, with nothing in it yet."""
     match event:
         case ContentPartDone() | ReasoningSummaryPartDone():
-            face = FACES.get(event.part.type)
-            return face.empty() if face else event.part
+            face = TEXT_KINDS.get(event.part.type)
+            return face.empty_part() if face else event.part
         case RefusalDelta() | RefusalDone():
-            return REFUSAL.empty()
+            return REFUSAL.empty_part()
         case ReasoningDelta() | ReasoningDone():
-            return RAW.empty()
-        case InSummary():
-            return SUMMARY.empty()
+            return REASONING_TEXT.empty_part()
+        case SummaryEvent():
+            return SUMMARY_TEXT.empty_part()
         case _:
-            return TEXT.empty()
+            return OUTPUT_TEXT.empty_part()
 
 
-def hollow(item: Item) -> Item:
+def empty_item(item: Item) -> Item:
     """Return an item as it was before anything was said in it."""
     match item:
         case Message():

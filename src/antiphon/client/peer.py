@@ -7,25 +7,25 @@ from functools import partial
 from urllib.parse import SplitResult, urlencode, urlsplit
 from weakref import WeakSet
 
-from antiphon.adapters.astray import moved, moved_to
-from antiphon.client.ask import Ask
-from antiphon.client.errors import hushed, refused, unlike
-from antiphon.client.fields import encoded
+from antiphon.adapters.astray import redirect_error, redirect_target
+from antiphon.client.ask import ApiRequest
+from antiphon.client.errors import redact_credentials, http_status_error, unexpected_body_error
+from antiphon.client.fields import encode_body
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.exchange import Exchange
-from antiphon.transport.http import PORTS, HttpRequest, Transport
-from antiphon.transport.http import Client as HttpClient
-from antiphon.transport.retry import Patience, patiently
+from antiphon.transport.exchange import HttpResponse
+from antiphon.transport.http import DEFAULT_PORTS, HttpRequest, Transport
+from antiphon.transport.http import HttpClient as HttpClient
+from antiphon.transport.retry import RetryPolicy, call_with_retries
 from antiphon.wire import json
 
-BASE_URL = "http://127.0.0.1:8000/v1"
+DEFAULT_BASE_URL = "http://127.0.0.1:8000/v1"
 
-REFUSAL_SECONDS = 5.0
+ERROR_BODY_TIMEOUT = 5.0
 """How long a server may take to say why it refuses, once its status has come."""
 
 
-class Peer:
+class HttpApi:
     """A server that can be asked."""
 
     def __init__(
@@ -37,95 +37,95 @@ class Peer:
         retries: int,
         transport: Transport | None,
     ) -> None:
-        self.base_url = _address(base_url or os.environ.get("ANTIPHON_BASE_URL") or BASE_URL)
-        self.timeouts = _timeouts(timeout)
-        self.patience = Patience(retries=retries)
-        self.who = urlsplit(self.base_url).netloc or self.base_url
+        self.base_url = _normalize_base_url(base_url or os.environ.get("ANTIPHON_BASE_URL") or DEFAULT_BASE_URL)
+        self.timeouts = _build_timeouts(timeout)
+        self.retry_policy = RetryPolicy(retries=retries)
+        self.server_name = urlsplit(self.base_url).netloc or self.base_url
         """The server's name in our errors."""
         given = os.environ.get("ANTIPHON_API_KEY") if api_key is None else api_key
-        self.key = (given or "").strip() or None
-        shown = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        self.api_key = (given or "").strip() or None
+        shown = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         self.headers = shown | {name.lower(): v for name, v in (headers or {}).items()}
         """What every request says beside its own: who asks, and what the caller added."""
-        self._given = transport
-        self._own: HttpClient | None = None
+        self._given_transport = transport
+        self._own_client: HttpClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._answers: WeakSet[Exchange] = WeakSet()
+        self._exchanges: WeakSet[HttpResponse] = WeakSet()
 
-    async def open(self, ask: Ask, retries: int | None = None) -> Exchange:
+    async def send(self, request: ApiRequest, retries: int | None = None) -> HttpResponse:
         """Send a request, again if need be; return its answer when it is a good one."""
-        patience = self.patience if retries is None else Patience(retries=retries)
-        return await patiently(partial(self._once, self._request(ask)), patience)
+        patience = self.retry_policy if retries is None else RetryPolicy(retries=retries)
+        return await call_with_retries(partial(self._send_once, self._build_request(request)), patience)
 
-    async def ask(self, ask: Ask) -> object:
+    async def request_json(self, request: ApiRequest) -> object:
         """Send a request; return the JSON of its answer. Raises UpstreamError."""
-        return self._read(await self._said(ask))
+        return self._decode_json(await self._read_body(request))
 
     async def delete(self, path: str) -> None:
         """Have something deleted; the answer may be empty. Raises UpstreamError."""
-        if said := await self._said(Ask(method="DELETE", path=path)):
-            self._read(said)
+        if said := await self._read_body(ApiRequest(method="DELETE", path=path)):
+            self._decode_json(said)
 
-    async def _said(self, ask: Ask) -> bytes:
-        exchange = await self.open(ask)
-        return await exchange.taken()
+    async def _read_body(self, request: ApiRequest) -> bytes:
+        exchange = await self.send(request)
+        return await exchange.read_and_release()
 
-    def _read(self, said: bytes) -> object:
+    def _decode_json(self, body: bytes) -> object:
         try:
-            return json.decode_lenient(said)
+            return json.decode_lenient(body)
         except json.JSONError:
-            raise unlike(self.who, said, "JSON") from None
+            raise unexpected_body_error(self.server_name, body, "JSON") from None
 
     async def close(self) -> None:
         """Close our connections, whatever is under way on them."""
-        if self._own is not None:
-            self._own.close()
-            self._own = None
-        for exchange in list(self._answers):
-            exchange.fail(UpstreamError(f"{self.who}: the client was closed.", code="closed"))
+        if self._own_client is not None:
+            self._own_client.close()
+            self._own_client = None
+        for exchange in list(self._exchanges):
+            exchange.fail(UpstreamError(f"{self.server_name}: the client was closed.", code="closed"))
         await asyncio.sleep(0)  # sockets are closed in the loop's next turn
 
-    async def _once(self, request: HttpRequest) -> Exchange:
+    async def _send_once(self, request: HttpRequest) -> HttpResponse:
         exchange = await self.transport().open(request)
-        if self._given is None:
-            self._answers.add(exchange)
+        if self._given_transport is None:
+            self._exchanges.add(exchange)
         if 200 <= exchange.status < 300:
             return exchange
         status, told = exchange.status, exchange.headers
-        said = (await exchange.taken_soon(REFUSAL_SECONDS)).decode(errors="replace")
-        if place := moved_to(status, told, request.url, self.base_url):
-            raise moved(self.who, status, hushed(place, request.headers))
-        raise refused(self.who, status, told, hushed(said, request.headers).encode())
+        said = (await exchange.read_and_release_within(ERROR_BODY_TIMEOUT)).decode(errors="replace")
+        if place := redirect_target(status, told, request.url, self.base_url):
+            raise redirect_error(self.server_name, status, redact_credentials(place, request.headers))
+        raise http_status_error(self.server_name, status, told, redact_credentials(said, request.headers).encode())
 
-    def _request(self, ask: Ask) -> HttpRequest:
-        pairs = urlencode(list(ask.query))
-        body = b"" if ask.body is None else encoded(ask.body)
+    def _build_request(self, request: ApiRequest) -> HttpRequest:
+        pairs = urlencode(list(request.query))
+        body = b"" if request.body is None else encode_body(request.body)
         kind = {"content-type": "application/json"} if body else {}
         return HttpRequest(
-            url=f"{self.base_url}/{ask.path}" + (f"?{pairs}" if pairs else ""),
-            method=ask.method,
-            headers=kind | self.headers | dict(ask.headers),
+            url=f"{self.base_url}/{request.path}" + (f"?{pairs}" if pairs else ""),
+            method=request.method,
+            headers=kind | self.headers | dict(request.headers),
             body=body,
             timeouts=self.timeouts,
-            who=self.who,
+            peer_name=self.server_name,
         )
 
     def transport(self) -> Transport:
         """Return what carries requests; connections belong to the loop that opened them."""
-        if self._given is not None:
-            return self._given
+        if self._given_transport is not None:
+            return self._given_transport
         loop = asyncio.get_running_loop()
-        if self._own is None or self._loop is not loop:
-            self._own, self._loop = HttpClient(self.timeouts), loop
-            self._answers.clear()
-        return self._own
+        if self._own_client is None or self._loop is not loop:
+            self._own_client, self._loop = HttpClient(self.timeouts), loop
+            self._exchanges.clear()
+        return self._own_client
 
 
-def _address(url: str) -> str:
+def _normalize_base_url(url: str) -> str:
     """Return what paths are written behind; raises RequestError if none can be."""
-    parts = _parts(url.strip())
+    parts = _split_url(url.strip())
     if parts is None:
-        message = f"The base_url is no http(s) URL. One looks like {BASE_URL}."
+        message = f"The base_url is no http(s) URL. One looks like {DEFAULT_BASE_URL}."
         raise RequestError(message, param="base_url", code="invalid_value")
     if parts.query or parts.fragment or "@" in parts.netloc:
         message = (
@@ -136,17 +136,17 @@ def _address(url: str) -> str:
     return parts.geturl().rstrip("/")
 
 
-def _parts(url: str) -> SplitResult | None:
+def _split_url(url: str) -> SplitResult | None:
     """Take an address apart; None if it leads to no server."""
     try:
         parts = urlsplit(url)
-        leads = parts.scheme in PORTS and parts.hostname and parts.port != 0
+        leads = parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0
     except ValueError:
         return None
     return parts if leads else None
 
 
-def _timeouts(timeout: float | Timeouts | None) -> Timeouts | None:
+def _build_timeouts(timeout: float | Timeouts | None) -> Timeouts | None:
     if isinstance(timeout, int | float):
         connect = min(timeout, Timeouts().connect)
         return Timeouts(connect=connect, first_byte=timeout, idle=timeout)

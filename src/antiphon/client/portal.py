@@ -15,65 +15,65 @@ from antiphon.core.errors import AntiphonError
 T = TypeVar("T")
 
 
-class Portal:
+class EventLoopThread:
     """The way into a loop that runs in a thread; both begin when they are first needed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._stop: weakref.finalize[[asyncio.AbstractEventLoop, threading.Thread], Portal] | None
-        self._stop = None
+        self._finalizer: weakref.finalize[[asyncio.AbstractEventLoop, threading.Thread], EventLoopThread] | None
+        self._finalizer = None
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for some work; whatever it raises is raised here. Ctrl-C stops the work."""
-        loop = self._begun()
+        loop = self._ensure_started()
         try:
             if asyncio.get_running_loop() is loop:
-                work.close()
+                coroutine.close()
                 raise AntiphonError("This is the client's own thread. Use AsyncClient here.")
         except RuntimeError:
             pass  # no loop runs in the caller's thread, or another
-        waiting = asyncio.run_coroutine_threadsafe(work, loop)
+        waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return waiting.result()
         finally:
             waiting.cancel()  # if it was not the work that ended the waiting
 
-    def each(self, entries: AsyncIterator[T]) -> Iterator[T]:
+    def iterate(self, iterator: AsyncIterator[T]) -> Iterator[T]:
         """Give what an asynchronous iterator gives."""
-        while found := self.run(_next(entries)):
+        while found := self.run(_next_or_empty(iterator)):
             yield from found
 
     def close(self) -> None:
         """End the thread, and all that is under way in it."""
         with self._lock:
-            if self._stop is not None:
-                self._stop()
-            self._loop = self._stop = None
+            if self._finalizer is not None:
+                self._finalizer()
+            self._loop = self._finalizer = None
 
-    def _begun(self) -> asyncio.AbstractEventLoop:
+    def _ensure_started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             # A fork takes no threads along: the child begins anew.
             if self._loop is None or self._thread is None or not self._thread.is_alive():
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_turn, args=[self._loop], name="antiphon-client", daemon=True
+                    target=_run_loop, args=[self._loop], name="antiphon-client", daemon=True
                 )
                 self._thread.start()
-                self._stop = weakref.finalize(self, _end, self._loop, self._thread)
-                self._stop.atexit = False  # whoever says goodbye then still needs it
+                self._finalizer = weakref.finalize(self, _stop_loop, self._loop, self._thread)
+                self._finalizer.atexit = False  # whoever says goodbye then still needs it
             return self._loop
 
 
-async def _next(entries: AsyncIterator[T]) -> list[T]:
+async def _next_or_empty(iterator: AsyncIterator[T]) -> list[T]:
     try:
-        return [await anext(entries)]
+        return [await anext(iterator)]
     except StopAsyncIteration:
         return []
 
 
-def _turn(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until it is stopped; the end of the program is raised to whoever waits for it."""
     while True:
         try:
@@ -83,11 +83,11 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
         return
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     if not thread.is_alive():
         return  # it is the parent's, of a process that was forked
     if thread is threading.current_thread():  # where the garbage was collected
-        threading.Thread(target=_end, args=[loop, thread]).start()
+        threading.Thread(target=_stop_loop, args=[loop, thread]).start()
         return
     asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
     loop.call_soon_threadsafe(loop.stop)

@@ -8,41 +8,41 @@ from typing import cast, get_args
 
 from msgspec import UNSET
 
-from antiphon.adapters.fields import Fields, fields_of, given, list_of, without
-from antiphon.client.errors import broken, payload_of, unlike
-from antiphon.client.lenient import decoded, items_in, lenient
-from antiphon.core.events import Delta, Error, Event, ExtensionEvent
+from antiphon.adapters.fields import JsonObject, as_object, drop_none, as_array, omit
+from antiphon.client.errors import stream_error, decode_error_payload, unexpected_body_error
+from antiphon.client.lenient import parse_json, read_items, read_value
+from antiphon.core.events import DeltaEvent, ErrorEvent, Event, ExtensionEvent
 from antiphon.core.response import Response
-from antiphon.core.surrogates import mend
-from antiphon.core.value import Value, type_names
-from antiphon.wire.dialects import canonical, canonical_item
+from antiphon.core.surrogates import repair_surrogates
+from antiphon.core.value import ProtocolStruct, type_names
+from antiphon.wire.dialects import add_slugs, add_item_slugs
 
-SPELLINGS = ("response.reasoning_text.", "response.reasoning_content.")
-OURS = "response.reasoning."
+REASONING_PREFIXES = ("response.reasoning_text.", "response.reasoning_content.")
+REASONING_PREFIX = "response.reasoning."
 
-SPECIFIED: dict[str, type[Value]] = {
+SPECIFIED_CLASSES: dict[str, type[ProtocolStruct]] = {
     name: kind for kind in get_args(Event) for name in type_names(kind)
 }
-KINDS: dict[str, type[Value]] = {
-    **SPECIFIED,
+EVENT_CLASSES: dict[str, type[ProtocolStruct]] = {
+    **SPECIFIED_CLASSES,
     **{
-        name.replace(OURS, other): kind
-        for other in SPELLINGS
-        for name, kind in SPECIFIED.items()
-        if name.startswith(OURS)
+        name.replace(REASONING_PREFIX, other): kind
+        for other in REASONING_PREFIXES
+        for name, kind in SPECIFIED_CLASSES.items()
+        if name.startswith(REASONING_PREFIX)
     },
-    "response.cancelled": SPECIFIED["response.incomplete"],
+    "response.cancelled": SPECIFIED_CLASSES["response.incomplete"],
 }
 """The class of each event, by every name that it goes by."""
 
-TYPES: dict[str, str] = {name: type_names(kind)[0] for name, kind in KINDS.items()}
+CANONICAL_TYPES: dict[str, str] = {name: type_names(kind)[0] for name, kind in EVENT_CLASSES.items()}
 """The specification's name of each of them."""
 
-DELTAS: dict[str, tuple[type[Value], str]] = {
-    name: (kind, TYPES[name]) for name, kind in KINDS.items() if kind in get_args(Delta)
+DELTA_CLASSES: dict[str, tuple[type[ProtocolStruct], str]] = {
+    name: (kind, CANONICAL_TYPES[name]) for name, kind in EVENT_CLASSES.items() if kind in get_args(DeltaEvent)
 }
 
-STATUSES = {
+DEFAULT_STATUSES = {
     "response.created": "in_progress",
     "response.queued": "queued",
     "response.in_progress": "in_progress",
@@ -52,83 +52,83 @@ STATUSES = {
 }
 """The status that a response has if it does not say."""
 
-OBJECTS = ("response", "item", "part", "annotation")
-WORDS = ("delta", "text", "refusal", "arguments")
+OBJECT_FIELDS = ("response", "item", "part", "annotation")
+TEXT_FIELDS = ("delta", "text", "refusal", "arguments")
 """What an event must have to be one: these hold objects, those hold text."""
 
-UNREADABLE = "antiphon:unreadable"
+UNREADABLE_TYPE = "antiphon:unreadable"
 
 
 def read_event(raw: object, number: int) -> Event:
     """Read an event from JSON; `number` is its own if it does not say one."""
-    fields = dict(fields_of(raw))
+    fields = dict(as_object(raw))
     fields.pop("stream_id", None)  # the lane is the socket's affair
     told = fields.get("sequence_number")
     number = told if type(told) is int and told >= 0 else number
     name = fields.get("type")
-    kind = KINDS.get(name) if isinstance(name, str) else None
-    if kind is Error:
-        return Error(sequence_number=number, error=payload_of(fields))
-    if kind is None or not _is_whole(kind, fields):
-        return _stranger(raw, number)
-    fields |= {"type": TYPES[str(name)], "sequence_number": number}
-    return cast("Event", lenient(kind, _canonical(fields)))
+    kind = EVENT_CLASSES.get(name) if isinstance(name, str) else None
+    if kind is ErrorEvent:
+        return ErrorEvent(sequence_number=number, error=decode_error_payload(fields))
+    if kind is None or not _has_required_fields(kind, fields):
+        return _unknown_event(raw, number)
+    fields |= {"type": CANONICAL_TYPES[str(name)], "sequence_number": number}
+    return cast("Event", read_value(kind, _canonical(fields)))
 
 
-def unreadable(data: bytes, number: int) -> Event:
+def unreadable_event(data: bytes, number: int) -> Event:
     """Return the event for a frame that is no JSON."""
-    extra: Fields = {"data": mend(data.decode(errors="replace"))}
-    return ExtensionEvent(type=UNREADABLE, sequence_number=number, extra=extra)
+    extra: JsonObject = {"data": repair_surrogates(data.decode(errors="replace"))}
+    return ExtensionEvent(type=UNREADABLE_TYPE, sequence_number=number, extra=extra)
 
 
 def read_response(raw: object, status: str = "completed") -> Response:
     """Read a response of any server."""
-    fields = {"status": status} | given(fields_of(canonical(raw)))
-    return lenient(Response, fields | {"output": items_in(fields.get("output"))})
+    fields = {"status": status} | drop_none(as_object(add_slugs(raw)))
+    return read_value(Response, fields | {"output": read_items(fields.get("output"))})
 
 
-def whole_response(body: bytes, who: str) -> Response:
+def parse_response(body: bytes, who: str) -> Response:
     """Read a response that came in one piece; raises UpstreamError for what is none."""
-    fields = fields_of(decoded(body))
+    fields = as_object(parse_json(body))
     if not {"id", "output"} & fields.keys():
         if "error" in fields:
-            raise broken(payload_of(fields))
-        raise unlike(who, body, "a response")
+            raise stream_error(decode_error_payload(fields))
+        raise unexpected_body_error(who, body, "a response")
     return read_response(fields)
 
 
-def _is_whole(kind: type[Value], fields: Fields) -> bool:
+def _has_required_fields(kind: type[ProtocolStruct], fields: JsonObject) -> bool:
     named = kind.__struct_fields__
-    return all(isinstance(fields.get(name), dict) for name in OBJECTS if name in named) and all(
-        isinstance(fields.get(name), str) for name in WORDS if name in named
+    return all(isinstance(fields.get(name), dict) for name in OBJECT_FIELDS if name in named) and all(
+        isinstance(fields.get(name), str) for name in TEXT_FIELDS if name in named
     )
 
 
-def _stranger(raw: object, number: int) -> Event:
-    fields = fields_of(raw)
+def _unknown_event(raw: object, number: int) -> Event:
+    fields = as_object(raw)
     name = fields.get("type")
     if not isinstance(name, str):
-        return ExtensionEvent(type=UNREADABLE, sequence_number=number, extra={"data": raw})
-    rest = without(fields, ["type", "sequence_number", "stream_id"])
+        return ExtensionEvent(type=UNREADABLE_TYPE, sequence_number=number, extra={"data": raw})
+    rest = omit(fields, ["type", "sequence_number", "stream_id"])
     return ExtensionEvent(type=name, sequence_number=number, extra=rest or UNSET)
 
 
-def _canonical(fields: Fields) -> Fields:
+def _canonical(fields: JsonObject) -> JsonObject:
     """Give what only OpenAI knows its slug, wherever an event holds it."""
-    changes: Fields = {}
+    changes: JsonObject = {}
     if isinstance(fields.get("response"), dict):
-        status = STATUSES.get(str(fields["type"]), "in_progress")
+        status = DEFAULT_STATUSES.get(str(fields["type"]), "in_progress")
         changes["response"] = read_response(fields["response"], status)
     if isinstance(fields.get("item"), dict):
-        changes["item"] = canonical_item(fields["item"])
+        changes["item"] = add_item_slugs(fields["item"])
     if isinstance(fields.get("part"), dict):
-        changes["part"] = _inside({"content": [fields["part"]]}, "content")
+        changes["part"] = _canonical_entry({"content": [fields["part"]]}, "content")
     if isinstance(fields.get("annotation"), dict):
-        held: Fields = {"content": [{"annotations": [fields["annotation"]]}]}
-        changes["annotation"] = _inside(fields_of(_inside(held, "content")), "annotations")
+        held: JsonObject = {"content": [{"annotations": [fields["annotation"]]}]}
+        changes["annotation"] = _canonical_entry(as_object(_canonical_entry(held, "content")), "annotations")
     return fields | changes
 
 
-def _inside(held: Fields, name: str) -> object:
-    (only,) = list_of(fields_of(canonical_item(held)).get(name))
+def _canonical_entry(held: JsonObject, name: str) -> object:
+    (only,) = as_array(as_object(add_item_slugs(held)).get(name))
     return only

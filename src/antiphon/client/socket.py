@@ -17,26 +17,26 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
-from antiphon.client.errors import closed, enveloped
-from antiphon.client.fields import body_of
-from antiphon.client.inbox import Inbox, SocketSource
+from antiphon.client.errors import websocket_closed_error, websocket_message_error
+from antiphon.client.fields import build_body
+from antiphon.client.inbox import TurnBuffer, WebSocketEventSource
 from antiphon.client.messages import (
-    ERROR,
-    LAST,
-    TurnFields,
-    asked,
-    labelled,
-    response_id,
+    ERROR_TYPE,
+    TERMINAL_TYPES,
+    TurnParams,
+    encode_create,
+    decode_label,
+    decode_response_id,
 )
 from antiphon.client.stream import Stream
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.transport.connection import Timeouts
-from antiphon.wire.socket import lane_of
+from antiphon.wire.socket import check_lane
 
 if TYPE_CHECKING:
-    from antiphon.client.dial import Line
+    from antiphon.client.dial import WebSocketConnection
 
-PING_SECONDS = 20.0
+PING_INTERVAL = 20.0
 """How often the server is asked whether it is there, and how soon it has to say so."""
 
 
@@ -46,23 +46,23 @@ class Lane:
     def __init__(self, session: "Session", name: str) -> None:
         self.name = name
         self._session = session
-        self._order = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<Lane {self.name!r} of {self._session!r}>"
 
-    def stream(self, **fields: Unpack[TurnFields]) -> Stream:
+    def stream(self, **fields: Unpack[TurnParams]) -> Stream:
         """Ask for a response when the turns before it are over; raises RequestError."""
         if "extra_headers" in fields:
             message = "A turn on a WebSocket has no headers of its own. Give them to the client."
             raise RequestError(message, param="extra_headers", code="unsupported_parameter")
-        return Stream(partial(self.source, body_of(fields, TurnFields)))
+        return Stream(partial(self.open_source, build_body(fields, TurnParams)))
 
-    async def source(self, body: Mapping[str, object]) -> SocketSource:
+    async def open_source(self, body: Mapping[str, object]) -> WebSocketEventSource:
         """Ask for a response, and return where its events come from."""
-        message = asked(body, self.name)
-        async with self._order:
-            return await self._session.begin(self.name, message)
+        message = encode_create(body, self.name)
+        async with self._lock:
+            return await self._session.start_turn(self.name, message)
 
 
 class Session:
@@ -81,47 +81,47 @@ class Session:
         self._strict = strict
         self._timeouts = timeout or Timeouts()
         self._lanes: dict[str, Lane] = {}
-        self._turns: dict[str, Inbox] = {}
+        self._turns: dict[str, TurnBuffer] = {}
         """What is being answered, by its lane, in the order it was asked for."""
-        self._broken: dict[str, object] = {}
+        self._failed_response_ids: dict[str, object] = {}
         """The response that an error ended on a lane, by its id: its own end may follow."""
-        self._named = False
+        self._server_names_lanes = False
         """Whether the server has ever named a lane."""
-        self._line: Line | None = None
+        self._connection: WebSocketConnection | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._room = asyncio.Event()
-        self._room.set()
-        self._heard = 0
-        self._warning: UpstreamError | None = None
-        self._end: UpstreamError | None = None
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._activity = 0
+        self._connection_error: UpstreamError | None = None
+        self._closed_error: UpstreamError | None = None
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "open" if self._line else "not open"
+        state = "closed" if self.closed else "open" if self._connection else "not open"
         return f"<Session: {state}, {len(self._turns)} turns>"
 
     @property
     def closed(self) -> bool:
         """Whether it has come to its end, by whomever."""
-        return self._end is not None
+        return self._closed_error is not None
 
     # --- open and closed ---
 
     async def open(self) -> None:
         """Connect, unless that has happened; raises UpstreamError."""
-        from antiphon.client.dial import dial  # start-up time
+        from antiphon.client.dial import open_websocket  # start-up time
 
-        if self._end is not None:
-            raise self._end
-        if self._line is not None:
+        if self._closed_error is not None:
+            raise self._closed_error
+        if self._connection is not None:
             return
-        line = await dial(self._url, self._headers, self._timeouts.connect)
-        if self._end is not None:
-            line.cut()
-            raise self._end
-        self._line = line
+        line = await open_websocket(self._url, self._headers, self._timeouts.connect)
+        if self._closed_error is not None:
+            line.abort()
+            raise self._closed_error
+        self._connection = line
         self._tasks = [
-            asyncio.create_task(self._listen(line)),
-            asyncio.create_task(self._watch(line)),
+            asyncio.create_task(self._receive_all(line)),
+            asyncio.create_task(self._monitor_connection(line)),
         ]
 
     async def __aenter__(self) -> "Session":
@@ -133,10 +133,10 @@ class Session:
 
     async def close(self) -> None:
         """Close the connection; whoever still waits is told so."""
-        self._finish(closed("this side closed it."))
+        self._end_all_turns(websocket_closed_error("this side closed it."))
         try:
-            if self._line is not None:
-                await self._line.close()
+            if self._connection is not None:
+                await self._connection.close()
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -146,107 +146,107 @@ class Session:
 
     def lane(self, name: str) -> Lane:
         """Return a lane by its name; raises RequestError for what is no name."""
-        name = name and lane_of(name)
+        name = name and check_lane(name)
         return self._lanes.setdefault(name, Lane(self, name))
 
-    def stream(self, *, lane: str | None = None, **fields: Unpack[TurnFields]) -> Stream:
+    def stream(self, *, lane: str | None = None, **fields: Unpack[TurnParams]) -> Stream:
         """Ask for a response, on the default lane if none is named."""
         return self.lane(lane or "").stream(**fields)
 
-    async def begin(self, lane: str, message: bytes) -> SocketSource:
+    async def start_turn(self, lane: str, message: bytes) -> WebSocketEventSource:
         """Send what a lane asks for when its last turn is over; raises UpstreamError."""
         if before := self._turns.get(lane):
-            await before.ended(self._timeouts.idle)
-        if self._end is not None:
-            raise self._end
-        if self._line is None:
+            await before.wait_ended(self._timeouts.idle)
+        if self._closed_error is not None:
+            raise self._closed_error
+        if self._connection is None:
             raise RequestError("The session is not open. Use 'async with', or await open().")
-        turn = self._turns[lane] = Inbox(lane, self._drained)
+        turn = self._turns[lane] = TurnBuffer(lane, self._resume_reading)
         try:
-            await self._line.send(message)
+            await self._connection.send(message)
         except BaseException:
-            turn.leave()  # it may have been sent all the same
+            turn.abandon()  # it may have been sent all the same
             raise
-        return SocketSource(turn, self._timeouts, strict=self._strict)
+        return WebSocketEventSource(turn, self._timeouts, strict=self._strict)
 
     # --- what comes ---
 
-    async def _listen(self, line: "Line") -> None:
+    async def _receive_all(self, connection: "WebSocketConnection") -> None:
         try:
             while True:
-                message = await line.receive()
-                self._heard += 1
-                turn = self._hear(message)
+                message = await connection.receive()
+                self._activity += 1
+                turn = self._dispatch(message)
                 while turn is not None and turn.full:
-                    self._room.clear()
-                    await self._room.wait()
+                    self._may_read.clear()
+                    await self._may_read.wait()
         except UpstreamError as end:
-            self._finish(self._warning or end)
+            self._end_all_turns(self._connection_error or end)
         finally:
-            self._finish(closed("it is not read any more."))
+            self._end_all_turns(websocket_closed_error("it is not read any more."))
 
-    def _hear(self, message: bytes) -> Inbox | None:
+    def _dispatch(self, message: bytes) -> TurnBuffer | None:
         """Give a message to its turn; what belongs to none is dropped."""
-        label = labelled(message)
+        label = decode_label(message)
         lane = label.stream_id or ""
-        turn = self._turn(lane)
-        self._warning = None
-        if label.type == ERROR:
-            failure = enveloped(message)
+        turn = self._find_turn(lane)
+        self._connection_error = None
+        if label.type == ERROR_TYPE:
+            failure = websocket_message_error(message)
             if turn is not None:
-                self._broken[lane] = response_id(turn.first) if turn.first else None
-                self._over(turn, failure)
+                self._failed_response_ids[lane] = decode_response_id(turn.first_message) if turn.first_message else None
+                self._end_turn(turn, failure)
             elif not lane:
-                self._warning = failure  # about the connection, which may close now
-        elif turn is not None and label.type not in LAST:
+                self._connection_error = failure  # about the connection, which may close now
+        elif turn is not None and label.type not in TERMINAL_TYPES:
             turn.put(message)
         elif turn is not None and not self._is_late(lane, message):
             turn.put(message)
-            self._over(turn)
+            self._end_turn(turn)
         return turn
 
-    def _turn(self, lane: str) -> Inbox | None:
+    def _find_turn(self, lane: str) -> TurnBuffer | None:
         """Find the turn that a message is about.
 
         A server that knows no lanes names none, and answers in the order it was asked.
         """
-        self._named = self._named or lane != ""
+        self._server_names_lanes = self._server_names_lanes or lane != ""
         turn = self._turns.get(lane)
-        if turn is None and not self._named:
+        if turn is None and not self._server_names_lanes:
             turn = next(iter(self._turns.values()), None)
         return turn
 
     def _is_late(self, lane: str, message: bytes) -> bool:
         """Tell whether the end of a response comes after the error that ended its turn."""
-        broken = self._broken.pop(lane, None)
-        return broken is not None and broken == response_id(message)
+        broken = self._failed_response_ids.pop(lane, None)
+        return broken is not None and broken == decode_response_id(message)
 
-    def _over(self, turn: Inbox, failure: UpstreamError | None = None) -> None:
+    def _end_turn(self, turn: TurnBuffer, failure: UpstreamError | None = None) -> None:
         del self._turns[turn.lane]
         turn.end(failure)
 
-    def _drained(self) -> None:
+    def _resume_reading(self) -> None:
         """Read on, if a slow reader was waited for."""
-        if not self._room.is_set():
-            self._heard += 1  # as good as a word: it was we who did not listen
-            self._room.set()
+        if not self._may_read.is_set():
+            self._activity += 1  # as good as a word: it was we who did not listen
+            self._may_read.set()
 
-    async def _watch(self, line: "Line") -> None:
+    async def _monitor_connection(self, connection: "WebSocketConnection") -> None:
         """Notice a server that is not there any more."""
         with suppress(UpstreamError):
             while True:
-                await asyncio.sleep(PING_SECONDS)
-                before = self._heard
-                there = await line.answers(PING_SECONDS)
-                if not there and self._heard == before and self._room.is_set():
-                    self._finish(closed("the server answers no ping."))
-                    line.cut()
+                await asyncio.sleep(PING_INTERVAL)
+                before = self._activity
+                there = await connection.responds_to_ping(PING_INTERVAL)
+                if not there and self._activity == before and self._may_read.is_set():
+                    self._end_all_turns(websocket_closed_error("the server answers no ping."))
+                    connection.abort()
                     return
 
-    def _finish(self, end: UpstreamError) -> None:
+    def _end_all_turns(self, error: UpstreamError) -> None:
         """End every turn, unless that has happened."""
-        self._end = self._end or end
+        self._closed_error = self._closed_error or error
         for turn in self._turns.values():
-            turn.end(self._end)
+            turn.end(self._closed_error)
         self._turns.clear()
-        self._room.set()
+        self._may_read.set()

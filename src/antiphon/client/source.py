@@ -9,57 +9,57 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from antiphon.client.channel import Channel
-from antiphon.client.errors import cut, invalid
-from antiphon.client.listener import Listener
-from antiphon.client.reading import whole_response
+from antiphon.client.channel import EventBuffer
+from antiphon.client.errors import stream_cut_error, invalid_response_error
+from antiphon.client.listener import EventReader
+from antiphon.client.reading import parse_response
 from antiphon.core.errors import RemoteProtocolError, UpstreamError
 from antiphon.core.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
 from antiphon.core.response import Response
-from antiphon.transport.exchange import Exchange
-from antiphon.transport.retry import Patience, delay
+from antiphon.transport.exchange import HttpResponse
+from antiphon.transport.retry import RetryPolicy, retry_delay
 from antiphon.wire import sse
 
-MAX_EVENT = 32 * 1024 * 1024
+MAX_EVENT_BYTES = 32 * 1024 * 1024
 """How large one event may be; images and sealed thinking are long."""
 
-MAX_WAITING = 256 * 1024
+MAX_BUFFERED_BYTES = 256 * 1024
 """How many bytes may have been heard that nobody has read yet."""
 
-FOLLOWING = Patience(retries=5)
+RECONNECT_POLICY = RetryPolicy(retries=5)
 """How often a lost connection is replaced before anything new has come."""
 
-ENDS = {"failed": ResponseFailed, "incomplete": ResponseIncomplete, "cancelled": ResponseIncomplete}
+EVENT_BY_STATUS = {"failed": ResponseFailed, "incomplete": ResponseIncomplete, "cancelled": ResponseIncomplete}
 
-Follow = Callable[[str, int], Awaitable[Exchange]]
+Reopen = Callable[[str, int], Awaitable[HttpResponse]]
 """Opens the rest of a response's stream: its id, and the number of the last event that came."""
 
 
-class HttpSource:
+class HttpEventSource:
     """The events of one response, over as many connections as it takes.
 
     `id` is the response's, if it is known to be one that can be followed on.
     """
 
     def __init__(
-        self, exchange: Exchange, listener: Listener, follow: Follow, id: str | None = None
+        self, exchange: HttpResponse, reader: EventReader, reopen: Reopen, id: str | None = None
     ) -> None:
         self._exchange = exchange
-        self._listener = listener
-        self._follow = follow
+        self._reader = reader
+        self._reopen = reopen
         self._id = id
-        self._frames = sse.Decoder(MAX_EVENT)
-        self._heard = Channel[Event](MAX_WAITING)
-        self._task = asyncio.create_task(self._listen())
+        self._sse_decoder = sse.Decoder(MAX_EVENT_BYTES)
+        self._buffer = EventBuffer[Event](MAX_BUFFERED_BYTES)
+        self._task = asyncio.create_task(self._read_all())
 
     @property
     def response(self) -> Response | None:
         """The response as far as it is known."""
-        return self._listener.response
+        return self._reader.response
 
-    async def batch(self) -> list[Event]:
+    async def next_batch(self) -> list[Event]:
         """Return all that has come; nothing at the end."""
-        batch = await self._heard.batch()
+        batch = await self._buffer.next_batch()
         if not batch and self._task.done() and not self._task.cancelled():
             self._task.result()  # raises what went wrong
         return batch
@@ -69,89 +69,89 @@ class HttpSource:
         if self._task.done() and not self._task.cancelled():
             self._task.exception()  # nobody is left to be told
         self._task.cancel()
-        self._end()
+        self._release()
 
-    def _end(self) -> None:
+    def _release(self) -> None:
         self._exchange.release()
-        self._heard.close()
+        self._buffer.close()
 
     # --- connection by connection ---
 
-    async def _listen(self) -> None:
+    async def _read_all(self) -> None:
         """Hear the answer, and those that go on where it was cut."""
-        tried, heard = 0, self._listener.number
+        tried, heard = 0, self._reader.last_number
         try:
-            while not self._listener.ended:
+            while not self._reader.ended:
                 try:
-                    await self._hear()
+                    await self._read_exchange()
                 except UpstreamError as error:
-                    if self._listener.ended:
+                    if self._reader.ended:
                         break  # only its last words were lost
-                    tried = tried if self._listener.number == heard else 0
-                    heard = self._listener.number
-                    tried = await self._go_on(error, tried)
+                    tried = tried if self._reader.last_number == heard else 0
+                    heard = self._reader.last_number
+                    tried = await self._reconnect(error, tried)
         finally:
-            self._end()
+            self._release()
 
-    async def _hear(self) -> None:
+    async def _read_exchange(self) -> None:
         """Hear one answer to its end; raises UpstreamError if that comes too early."""
         exchange = self._exchange
         kind = exchange.headers.get("content-type", "").lower()
         if "event-stream" not in kind and ("json" in kind or "html" in kind):
-            self._take_whole(await exchange.read())
+            self._feed_whole_response(await exchange.read())
             return
-        exchange.listen(self._receive)
-        while not await exchange.turn():
-            await self._heard.drained()
+        exchange.listen(self._on_data)
+        while not await exchange.wait():
+            await self._buffer.drain()
             exchange.resume()
-        self._take(self._cut_up(None))
+        self._feed_frames(self._split_frames(None))
         try:
-            self._listener.close()
+            self._reader.close()
         except RemoteProtocolError:
-            if self._followed() is None:
+            if self._resumable_id() is None:
                 raise
-            raise cut() from None  # the rest may come yet
+            raise stream_cut_error() from None  # the rest may come yet
 
-    async def _go_on(self, error: UpstreamError, tried: int) -> int:
+    async def _reconnect(self, error: UpstreamError, attempts: int) -> int:
         """Go on with another connection; return how often that was tried, or raise the error."""
         while True:
-            id = self._followed()
-            wait = delay(error, tried, FOLLOWING, now=time.time())
+            id = self._resumable_id()
+            wait = retry_delay(error, attempts, RECONNECT_POLICY, now=time.time())
             if wait is None or id is None:
                 raise error
             self._exchange.release()
             await asyncio.sleep(wait)
-            tried += 1
+            attempts += 1
             try:
-                self._exchange = await self._follow(id, self._listener.number)
+                self._exchange = await self._reopen(id, self._reader.last_number)
             except UpstreamError as failure:
                 error = failure
                 continue
-            self._frames = sse.Decoder(MAX_EVENT)
-            self._listener.again()
-            return tried
+            self._sse_decoder = sse.Decoder(MAX_EVENT_BYTES)
+            self._reader.reconnect()
+            return attempts
 
-    def _followed(self) -> str | None:
+    def _resumable_id(self) -> str | None:
         """Return the id of a response that the server goes on with, whoever listens."""
-        response = self._listener.response
+        response = self._reader.response
         return response.id if response and response.background and response.id else self._id
 
     # --- bytes ---
 
-    def _cut_up(self, data: bytes | None) -> list[sse.Event]:
+    def _split_frames(self, data: bytes | None) -> list[sse.SseEvent]:
         """Cut bytes into frames; at the end of all there may be one more."""
         try:
-            return self._frames.close() if data is None else self._frames.feed(data)
+            return self._sse_decoder.close() if data is None else self._sse_decoder.feed(data)
         except sse.SSEError as error:
-            raise invalid(self._exchange.who, str(error)) from None
+            raise invalid_response_error(self._exchange.peer_name, str(error)) from None
 
-    def _receive(self, data: bytes) -> None:
-        self._take(self._cut_up(data), len(data))
-        if self._heard.full:
+    def _on_data(self, data: bytes) -> None:
+        self._feed_frames(self._split_frames(data), len(data))
+        if self._buffer.full:
             self._exchange.pause()
 
-    def _take(self, frames: list[sse.Event], size: int = 0) -> None:
-        listener, events = self._listener, list[Event]()
+    def _feed_frames(self, frames: list[sse.SseEvent], size: int = 0) -> None:
+        listener, events = self._reader, list[Event]()
         try:
             for frame in frames:
                 if frame.data == sse.DONE:
@@ -159,14 +159,14 @@ class HttpSource:
                     break
                 events += listener.feed(frame.data)
         finally:
-            self._heard.write(events, size)
+            self._buffer.write(events, size)
         if listener.ended and not listener.strict:
             self._exchange.stop()
 
-    def _take_whole(self, body: bytes) -> None:
+    def _feed_whole_response(self, body: bytes) -> None:
         """Take an answer that came in one piece, though a stream was asked for."""
-        if self._listener.strict:
+        if self._reader.strict:
             raise RemoteProtocolError("The answer is no stream of events.")
-        response = whole_response(body, self._exchange.who)
-        kind = ENDS.get(response.status, ResponseCompleted)
-        self._heard.write(self._listener.take(kind(sequence_number=0, response=response)))
+        response = parse_response(body, self._exchange.peer_name)
+        kind = EVENT_BY_STATUS.get(response.status, ResponseCompleted)
+        self._buffer.write(self._reader.feed_event(kind(sequence_number=0, response=response)))

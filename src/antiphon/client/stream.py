@@ -10,7 +10,7 @@ from antiphon.core.events import Event, OutputTextDelta
 from antiphon.core.response import Response
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Where a stream's events come from: an HTTP answer, a socket's lane, a chat completion."""
 
     @property
@@ -18,7 +18,7 @@ class Source(Protocol):
         """The response as far as it is known."""
         ...
 
-    async def batch(self) -> list[Event]:
+    async def next_batch(self) -> list[Event]:
         """Return all that has come, at least one event; nothing at the end.
 
         Raises UpstreamError, and RemoteProtocolError in strict mode.
@@ -46,20 +46,20 @@ class Stream:
         response = await client.stream(model="demo", input="Hi!").final()
     """
 
-    def __init__(self, open: Callable[[], Awaitable[Source]]) -> None:
+    def __init__(self, open: Callable[[], Awaitable[EventSource]]) -> None:
         self._open = open
-        self._source: Source | None = None
-        self._ready: deque[Event] = deque()
+        self._source: EventSource | None = None
+        self._pending: deque[Event] = deque()
         self._entered = False
-        self._over = False
+        self._ended = False
 
     def __repr__(self) -> str:
-        state = "over" if self._over else "open" if self._source else "not asked yet"
+        state = "over" if self._ended else "open" if self._source else "not asked yet"
         return f"<Stream: {state}>"
 
     async def __aenter__(self) -> "Stream":
         self._entered = True
-        await self._opened()
+        await self._ensure_open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -70,30 +70,30 @@ class Stream:
 
         Outside `async with`, leaving the loop early closes the stream.
         """
-        ready = self._ready
+        ready = self._pending
         try:
             while True:
                 while ready:
                     yield ready.popleft()
-                if not await self._more():
+                if not await self._read_more():
                     return
         finally:
-            await self._left()
+            await self._close_unless_entered()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
         """Give the events in lists, as many at a time as have come."""
         try:
-            while batch := await self.batch():
+            while batch := await self.next_batch():
                 yield batch
         finally:
-            await self._left()
+            await self._close_unless_entered()
 
-    async def batch(self) -> list[Event]:
+    async def next_batch(self) -> list[Event]:
         """Return the events that have come, at least one; nothing at the end."""
-        if not self._ready:
-            await self._more()
-        batch = list(self._ready)
-        self._ready.clear()
+        if not self._pending:
+            await self._read_more()
+        batch = list(self._pending)
+        self._pending.clear()
         return batch
 
     @property
@@ -115,40 +115,40 @@ class Stream:
     async def final(self) -> Response:
         """Read to the end and return the response; its status may be failed or incomplete."""
         try:
-            while await self._more():
-                self._ready.clear()
+            while await self._read_more():
+                self._pending.clear()
         finally:
-            await self._left()
+            await self._close_unless_entered()
         return self.response
 
     async def close(self) -> None:
         """Listen no more. Before the end, that closes the connection."""
-        self._over = True
-        self._ready.clear()
+        self._ended = True
+        self._pending.clear()
         if self._source is not None:
             await self._source.close()
 
-    async def _opened(self) -> Source:
+    async def _ensure_open(self) -> EventSource:
         if self._source is None:
-            if self._over:
+            if self._ended:
                 raise AntiphonError("This stream was closed before it was read. Ask again.")
             self._source = await self._open()
         return self._source
 
-    async def _more(self) -> bool:
+    async def _read_more(self) -> bool:
         """Wait for more events; tell whether there are any."""
-        if self._over:
+        if self._ended:
             return False
-        source = self._source or await self._opened()
+        source = self._source or await self._ensure_open()
         try:
-            batch = await source.batch()
+            batch = await source.next_batch()
         except AntiphonError:
-            self._over = True
+            self._ended = True
             raise
-        self._over = not batch
-        self._ready.extend(batch)
+        self._ended = not batch
+        self._pending.extend(batch)
         return bool(batch)
 
-    async def _left(self) -> None:
-        if not self._entered or self._over:
+    async def _close_unless_entered(self) -> None:
+        if not self._entered or self._ended:
             await self.close()

@@ -8,24 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from antiphon.client.blocking import (
-    Blocking,
+    SyncWrapper,
     SyncAgentRun,
-    SyncConversations,
+    SyncConversationsApi,
     SyncSession,
     SyncStream,
-    waits,
+    make_sync,
 )
 from antiphon.client.client import AsyncClient
-from antiphon.client.fields import Fields, Order
+from antiphon.client.fields import ResponseParams, Order
 from antiphon.core.items import Item
 
 if TYPE_CHECKING:
-    from antiphon.client.agent.run import Wanted
+    from antiphon.client.agent.run import AgentParams
     from antiphon.transport.connection import Timeouts
     from antiphon.transport.http import Transport
 
 
-class Client(Blocking[AsyncClient]):
+class Client(SyncWrapper[AsyncClient]):
     """A client of one Open Responses server, for code that does not await.
 
         with Client("http://127.0.0.1:8000/v1") as client:
@@ -50,7 +50,7 @@ class Client(Blocking[AsyncClient]):
         strict: bool = False,
         transport: "Transport | None" = None,
     ) -> None:
-        from antiphon.client.portal import Portal  # start-up time
+        from antiphon.client.portal import EventLoopThread  # start-up time
 
         twin = AsyncClient(
             base_url,
@@ -61,8 +61,8 @@ class Client(Blocking[AsyncClient]):
             strict=strict,
             transport=transport,
         )
-        super().__init__(Portal(), twin)
-        self.conversations = SyncConversations(self.portal, self.twin.conversations)
+        super().__init__(EventLoopThread(), twin)
+        self.conversations = SyncConversationsApi(self.portal, self.wrapped.conversations)
         """The conversations that the server keeps."""
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class Client(Blocking[AsyncClient]):
     @property
     def base_url(self) -> str:
         """Where the server is."""
-        return self.twin.base_url
+        return self.wrapped.base_url
 
     def __enter__(self) -> "Client":
         return self
@@ -81,29 +81,29 @@ class Client(Blocking[AsyncClient]):
 
     def close(self) -> None:
         """Close all connections, and end the client's own thread."""
-        self.portal.run(self.twin.close())
+        self.portal.run(self.wrapped.close())
         self.portal.close()
 
-    create = waits(AsyncClient.create)
-    run_agent = waits(AsyncClient.run_agent)
-    input_tokens = waits(AsyncClient.input_tokens)
-    compact = waits(AsyncClient.compact)
-    retrieve = waits(AsyncClient.retrieve)
-    cancel = waits(AsyncClient.cancel)
-    delete = waits(AsyncClient.delete)
-    models = waits(AsyncClient.models)
+    create = make_sync(AsyncClient.create)
+    run_agent = make_sync(AsyncClient.run_agent)
+    input_tokens = make_sync(AsyncClient.input_tokens)
+    compact = make_sync(AsyncClient.compact)
+    retrieve = make_sync(AsyncClient.retrieve)
+    cancel = make_sync(AsyncClient.cancel)
+    delete = make_sync(AsyncClient.delete)
+    models = make_sync(AsyncClient.models)
 
-    def stream(self, **fields: Unpack[Fields]) -> SyncStream:
+    def stream(self, **fields: Unpack[ResponseParams]) -> SyncStream:
         """Ask for a response, and hear it as it is told."""
-        return SyncStream(self.portal, self.twin.stream(**fields))
+        return SyncStream(self.portal, self.wrapped.stream(**fields))
 
-    def stream_agent(self, prompt: object, **wanted: "Unpack[Wanted]") -> SyncAgentRun:
+    def stream_agent(self, prompt: object, **params: "Unpack[AgentParams]") -> SyncAgentRun:
         """Run an agent, and iterate over everything that happens; see `antiphon.stream_agent`."""
-        return SyncAgentRun(self.portal, self.twin.stream_agent(prompt, **wanted))
+        return SyncAgentRun(self.portal, self.wrapped.stream_agent(prompt, **params))
 
     def resume(self, id: str, *, starting_after: int | None = None) -> SyncStream:
         """Hear a background response from its beginning, or after the event of a number."""
-        return SyncStream(self.portal, self.twin.resume(id, starting_after=starting_after))
+        return SyncStream(self.portal, self.wrapped.resume(id, starting_after=starting_after))
 
     def input_items(
         self,
@@ -114,9 +114,9 @@ class Client(Blocking[AsyncClient]):
         include: Sequence[str] = (),
     ) -> Iterator[Item]:
         """Give the items that a response was made from, the oldest first; pages as needed."""
-        items = self.twin.input_items(id, order=order, after=after, include=include)
-        return (item for page in self.portal.each(items.pages()) for item in page)
+        items = self.wrapped.input_items(id, order=order, after=after, include=include)
+        return (item for page in self.portal.iterate(items.pages()) for item in page)
 
     def connect(self) -> SyncSession:
         """Open a WebSocket for many responses: `with client.connect() as session`."""
-        return SyncSession(self.portal, self.twin.connect())
+        return SyncSession(self.portal, self.wrapped.connect())

@@ -8,47 +8,47 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from antiphon.core.value import Value
+from antiphon.core.value import ProtocolStruct
 
-TEXT_LIMIT = 10_485_760
-IMAGE_LIMIT = 20_971_520
-FILE_LIMIT = 33_554_432
+MAX_TEXT_LENGTH = 10_485_760
+MAX_IMAGE_LENGTH = 20_971_520
+MAX_FILE_LENGTH = 33_554_432
 
-LongText = Annotated[str, Meta(max_length=TEXT_LIMIT)]
+LongText = Annotated[str, Meta(max_length=MAX_TEXT_LENGTH)]
 
 
-class InputText(Value):
+class InputText(ProtocolStruct):
     """Text given to the model."""
 
     type: Literal["input_text"] = "input_text"
     text: LongText
 
 
-class InputImage(Value):
+class InputImage(ProtocolStruct):
     """An image given to the model, by URL or as a data URL."""
 
     type: Literal["input_image"] = "input_image"
-    image_url: Annotated[str, Meta(max_length=IMAGE_LIMIT)] | None = None
+    image_url: Annotated[str, Meta(max_length=MAX_IMAGE_LENGTH)] | None = None
     detail: Literal["low", "high", "auto", "original"] = "auto"
 
 
-class InputFile(Value):
+class InputFile(ProtocolStruct):
     """A file given to the model, by URL or as data."""
 
     type: Literal["input_file"] = "input_file"
     filename: str | UnsetType = UNSET
-    file_data: Annotated[str, Meta(max_length=FILE_LIMIT)] | UnsetType = UNSET
+    file_data: Annotated[str, Meta(max_length=MAX_FILE_LENGTH)] | UnsetType = UNSET
     file_url: str | UnsetType = UNSET
 
 
-class InputVideo(Value):
+class InputVideo(ProtocolStruct):
     """A video given to the model."""
 
     type: Literal["input_video"] = "input_video"
     video_url: str
 
 
-class UrlCitation(Value):
+class UrlCitation(ProtocolStruct):
     """A span of the text, and the page it came from."""
 
     type: Literal["url_citation"] = "url_citation"
@@ -58,17 +58,17 @@ class UrlCitation(Value):
     title: str
 
 
-class ExtensionAnnotation(Value):
+class ExtensionAnnotation(ProtocolStruct):
     """An annotation of a type that is not in the specification."""
 
-    fallback: ClassVar[bool] = True
+    accepts_unknown_types: ClassVar[bool] = True
     type: str
 
 
-Annotation = UrlCitation | ExtensionAnnotation
+TextAnnotation = UrlCitation | ExtensionAnnotation
 
 
-class TopLogProb(Value):
+class TopLogProb(ProtocolStruct):
     """One of the tokens the model weighed."""
 
     token: str
@@ -76,7 +76,7 @@ class TopLogProb(Value):
     bytes: list[int]
 
 
-class LogProb(Value):
+class LogProb(ProtocolStruct):
     """The token the model chose, its logarithmic probability, and what it weighed."""
 
     token: str
@@ -85,47 +85,47 @@ class LogProb(Value):
     top_logprobs: list[TopLogProb]
 
 
-class OutputText(Value):
+class OutputText(ProtocolStruct):
     """Text the model wrote."""
 
     type: Literal["output_text"] = "output_text"
     text: LongText
-    annotations: list[Annotation] = field(default_factory=list[Annotation])
+    annotations: list[TextAnnotation] = field(default_factory=list[TextAnnotation])
     logprobs: list[LogProb] | UnsetType = UNSET
 
 
-class Refusal(Value):
+class RefusalContent(ProtocolStruct):
     """The model's words for why it will not answer."""
 
     type: Literal["refusal"] = "refusal"
     refusal: LongText
 
 
-class TextContent(Value):
+class TextContent(ProtocolStruct):
     """Text of neither direction."""
 
     type: Literal["text"] = "text"
     text: LongText
 
 
-class SummaryText(Value):
+class SummaryText(ProtocolStruct):
     """A piece of a reasoning summary, safe to show."""
 
     type: Literal["summary_text"] = "summary_text"
     text: LongText
 
 
-class ReasoningText(Value):
+class ReasoningText(ProtocolStruct):
     """Raw reasoning."""
 
     type: Literal["reasoning_text"] = "reasoning_text"
     text: LongText
 
 
-class ExtensionContent(Value):
+class ExtensionContent(ProtocolStruct):
     """A part of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
 
-    fallback: ClassVar[bool] = True
+    accepts_unknown_types: ClassVar[bool] = True
     type: str
 
 
@@ -135,7 +135,7 @@ Content = (
     | InputFile
     | InputVideo
     | OutputText
-    | Refusal
+    | RefusalContent
     | TextContent
     | SummaryText
     | ReasoningText
@@ -143,10 +143,10 @@ Content = (
 )
 
 
-def text_of(part: Content) -> str:
+def content_text(part: Content) -> str:
     """Return a part's words, or nothing for a part that has none."""
     match part:
-        case Refusal():
+        case RefusalContent():
             return part.refusal
         case InputText() | OutputText() | TextContent() | SummaryText() | ReasoningText():
             return part.text

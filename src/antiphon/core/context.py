@@ -11,31 +11,31 @@ from collections.abc import Callable, Collection, Sequence
 from antiphon.core import tokens
 from antiphon.core.errors import RequestError
 from antiphon.core.items import (
-    CUSTOM_OUTPUT,
+    CUSTOM_TOOL_CALL_OUTPUT,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
     Item,
     ItemReference,
     Message,
-    Pair,
+    CallKey,
     Reasoning,
-    answered,
-    called,
+    output_key,
+    call_key,
 )
 from antiphon.core.request import Truncation
 
-OUTPUTS = frozenset({FunctionCallOutput, ExtensionItem})
-PAIRS = OUTPUTS | {FunctionCall}
+OUTPUT_TYPES = frozenset({FunctionCallOutput, ExtensionItem})
+CALL_AND_OUTPUT_TYPES = OUTPUT_TYPES | {FunctionCall}
 """The types that may be an output, and those that may be a call or an output."""
 
-NO_OUTPUT = "No output was given for this call."
+MISSING_OUTPUT_TEXT = "No output was given for this call."
 
-Find = Callable[[str], Item | None]
+FindItem = Callable[[str], Item | None]
 
 
 def assemble(
-    history: Sequence[Item], input: Sequence[Item], find: Find | None = None
+    history: Sequence[Item], input: Sequence[Item], find: FindItem | None = None
 ) -> list[Item]:
     """Join what was said before and what is said now, with references resolved.
 
@@ -43,13 +43,13 @@ def assemble(
     """
     said = input
     if ItemReference in map(type, input):
-        said = [_resolve(item, index, history, find) for index, item in enumerate(input)]
-    if not OUTPUTS.isdisjoint(map(type, said)):
-        check_pairs(history, said)
+        said = [_resolve_reference(item, index, history, find) for index, item in enumerate(input)]
+    if not OUTPUT_TYPES.isdisjoint(map(type, said)):
+        check_outputs_match_calls(history, said)
     return [*history, *said]
 
 
-def _resolve(item: Item, index: int, history: Sequence[Item], find: Find | None) -> Item:
+def _resolve_reference(item: Item, index: int, history: Sequence[Item], find: FindItem | None) -> Item:
     if not isinstance(item, ItemReference):
         return item
     known = (earlier for earlier in history if earlier.id == item.id)
@@ -63,23 +63,23 @@ def _resolve(item: Item, index: int, history: Sequence[Item], find: Find | None)
     return named
 
 
-def check_pairs(history: Sequence[Item], input: Sequence[Item]) -> None:
+def check_outputs_match_calls(history: Sequence[Item], input: Sequence[Item]) -> None:
     """Refuse an output that answers no call, or that says otherwise than the one before it."""
-    waiting: Counter[Pair] = Counter()
-    given: dict[Pair, object] = {}
+    waiting: Counter[CallKey] = Counter()
+    given: dict[CallKey, object] = {}
     for index, item in enumerate([*history, *input], -len(history)):
-        if pair := called(item):
+        if pair := call_key(item):
             waiting[pair] += 1
-        elif pair := answered(item):
+        elif pair := output_key(item):
             output = item.output if isinstance(item, FunctionCallOutput) else item.get("output")
             if waiting[pair]:
                 waiting[pair] -= 1
                 given[pair] = output
             elif index >= 0 and (pair not in waiting or given[pair] != output):
-                raise _misplaced(pair, index, known=pair in waiting)
+                raise _unmatched_output_error(pair, index, known=pair in waiting)
 
 
-def _misplaced(pair: Pair, index: int, *, known: bool) -> RequestError:
+def _unmatched_output_error(pair: CallKey, index: int, *, known: bool) -> RequestError:
     kind, call_id = pair
     param = f"input[{index}].call_id"
     if known:
@@ -93,15 +93,15 @@ def _misplaced(pair: Pair, index: int, *, known: bool) -> RequestError:
     )
 
 
-def unpaired(items: Collection[Item]) -> set[str]:
+def find_unpaired_call_ids(items: Collection[Item]) -> set[str]:
     """Return the call_ids of calls that have no output, and of outputs that have no call."""
-    if PAIRS.isdisjoint(map(type, items)):  # so it is in most chains, however long
+    if CALL_AND_OUTPUT_TYPES.isdisjoint(map(type, items)):  # so it is in most chains, however long
         return set()
-    calls, outputs = set(map(called, items)), set(map(answered, items))
+    calls, outputs = set(map(call_key, items)), set(map(output_key, items))
     return {pair[1] for pair in calls ^ outputs if pair}
 
 
-def repair(items: Sequence[Item], unpaired: Collection[str]) -> list[Item]:
+def repair_unpaired(items: Sequence[Item], unpaired: Collection[str]) -> list[Item]:
     """Return a conversation, or a stretch of one, in which nothing is unpaired.
 
     Most models refuse a conversation with an open call or a stray output in it. A stray output and
@@ -111,21 +111,21 @@ def repair(items: Sequence[Item], unpaired: Collection[str]) -> list[Item]:
         return list(items)
     repaired: list[Item] = []
     for item in items:
-        pair = called(item) or answered(item)
+        pair = call_key(item) or output_key(item)
         if pair is None or pair[1] not in unpaired:
             repaired.append(item)
-        elif isinstance(item, FunctionCall | ExtensionItem) and called(item):
-            repaired += [] if item.status == "incomplete" else [item, _no_output(item, pair[1])]
+        elif isinstance(item, FunctionCall | ExtensionItem) and call_key(item):
+            repaired += [] if item.status == "incomplete" else [item, _missing_output(item, pair[1])]
     return repaired
 
 
-def _no_output(call: FunctionCall | ExtensionItem, call_id: str) -> Item:
+def _missing_output(call: FunctionCall | ExtensionItem, call_id: str) -> Item:
     if isinstance(call, FunctionCall):
-        return FunctionCallOutput(call_id=call_id, output=NO_OUTPUT, status="incomplete")
-    return ExtensionItem(type=CUSTOM_OUTPUT, extra={"call_id": call_id, "output": NO_OUTPUT})
+        return FunctionCallOutput(call_id=call_id, output=MISSING_OUTPUT_TEXT, status="incomplete")
+    return ExtensionItem(type=CUSTOM_TOOL_CALL_OUTPUT, extra={"call_id": call_id, "output": MISSING_OUTPUT_TEXT})
 
 
-def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> list[Item]:
+def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncation) -> list[Item]:
     """Return what fits a window of tokens: all of it, or under `auto` the latest of it.
 
     Instructions inside the conversation stay. A cut never parts a call from its output, nor a
@@ -133,18 +133,18 @@ def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> li
     """
     if window is None:
         return list(items)
-    total = tokens.of_items(items)
+    total = tokens.estimate_items(items)
     if total <= window:
         return list(items)
     if truncation == "auto":
-        stretches = _stretches(items)
+        stretches = _split_at_boundaries(items)
         kept: list[Item] = []
         while len(stretches) > 1 and total > window:
             for item in stretches.pop(0):
                 if isinstance(item, Message) and item.role in ("system", "developer"):
                     kept.append(item)
                 else:
-                    total -= tokens.of_item(item)
+                    total -= tokens.estimate_item(item)
         if total <= window:
             return kept + [item for stretch in stretches for item in stretch]
     advice = "Shorten it" if truncation == "auto" else "Shorten it, or set truncation to 'auto'"
@@ -155,15 +155,15 @@ def fit(items: Sequence[Item], window: int | None, truncation: Truncation) -> li
     )
 
 
-def _stretches(items: Sequence[Item]) -> list[list[Item]]:
+def _split_at_boundaries(items: Sequence[Item]) -> list[list[Item]]:
     """Cut a conversation wherever nothing is left hanging."""
     stretches: list[list[Item]] = [[]]
-    outputs = set(map(answered, items))
-    unanswered: set[Pair] = set()
+    outputs = set(map(output_key, items))
+    unanswered: set[CallKey] = set()
     for item in items:
-        if (pair := called(item)) and pair in outputs:
+        if (pair := call_key(item)) and pair in outputs:
             unanswered.add(pair)
-        elif pair := answered(item):
+        elif pair := output_key(item):
             unanswered.discard(pair)
         stretches[-1].append(item)
         if not unanswered and not isinstance(item, Reasoning):

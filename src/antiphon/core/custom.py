@@ -11,55 +11,55 @@ from typing import Annotated
 from msgspec import Meta
 
 from antiphon.core.content import Content, LongText
-from antiphon.core.items import CUSTOM_CALL, CUSTOM_OUTPUT, ExtensionItem, FunctionCallOutput, Name
+from antiphon.core.items import CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT, ExtensionItem, FunctionCallOutput, FunctionName
 from antiphon.core.tools import ExtensionTool
-from antiphon.core.value import Value, decode
+from antiphon.core.value import ProtocolStruct, decode
 
-Word = Annotated[str, Meta(min_length=1)]
+NonEmptyString = Annotated[str, Meta(min_length=1)]
 
 
-class CustomTool(Value):
+class CustomToolFields(ProtocolStruct):
     """What every custom tool says of itself."""
 
-    name: Name
+    name: FunctionName
 
 
-class CustomCall(Value):
+class CustomCallFields(ProtocolStruct):
     """What a call of a custom tool holds."""
 
-    call_id: Word
-    name: Word
+    call_id: NonEmptyString
+    name: NonEmptyString
     input: str
 
 
-class CustomOutput(Value):
+class CustomOutputFields(ProtocolStruct):
     """What the output of a custom tool holds."""
 
-    call_id: Word
+    call_id: NonEmptyString
     output: LongText | list[Content]
 
 
-SHAPES: Mapping[str, type[Value]] = {CUSTOM_CALL: CustomCall, CUSTOM_OUTPUT: CustomOutput}
+CUSTOM_ITEM_FIELDS: Mapping[str, type[ProtocolStruct]] = {CUSTOM_TOOL_CALL: CustomCallFields, CUSTOM_TOOL_CALL_OUTPUT: CustomOutputFields}
 
 
-def check(item: Mapping[str, object], path: str) -> None:
+def check_custom_item(item: Mapping[str, object], path: str) -> None:
     """Check an item that a client sends, if it is a custom tool's; raises ShapeError."""
     kind = item.get("type")
-    if isinstance(kind, str) and kind in SHAPES:
-        decode(SHAPES[kind], item, path)
+    if isinstance(kind, str) and kind in CUSTOM_ITEM_FIELDS:
+        decode(CUSTOM_ITEM_FIELDS[kind], item, path)
 
 
-def tool_of(tool: ExtensionTool) -> CustomTool:
+def decode_custom_tool(tool: ExtensionTool) -> CustomToolFields:
     """Read a custom tool; raises ShapeError."""
-    return decode(CustomTool, tool.extra or {})
+    return decode(CustomToolFields, tool.extra or {})
 
 
-def call_of(item: ExtensionItem) -> CustomCall:
+def decode_custom_call(item: ExtensionItem) -> CustomCallFields:
     """Read a call of a custom tool; raises ShapeError."""
-    return decode(CustomCall, item.extra or {})
+    return decode(CustomCallFields, item.extra or {})
 
 
-def output_of(item: ExtensionItem) -> FunctionCallOutput:
+def decode_custom_output(item: ExtensionItem) -> FunctionCallOutput:
     """Read the output of a custom tool as that of a function; raises ShapeError."""
-    held = decode(CustomOutput, item.extra or {})
+    held = decode(CustomOutputFields, item.extra or {})
     return FunctionCallOutput(id=item.id, call_id=held.call_id, output=held.output)

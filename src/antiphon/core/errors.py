@@ -7,7 +7,7 @@ from typing import Literal, cast
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from antiphon.core.value import ShapeError, Value
+from antiphon.core.value import InvalidValueError, ProtocolStruct
 
 ErrorType = Literal[
     "server_error",
@@ -32,7 +32,7 @@ ErrorCode = Literal[
 ]
 """Codes with a meaning of their own; any other string may be a code too."""
 
-STATUS: Mapping[str, int] = {
+HTTP_STATUS: Mapping[str, int] = {
     "server_error": 500,
     "invalid_request": 400,
     "not_found": 404,
@@ -43,7 +43,7 @@ STATUS: Mapping[str, int] = {
 }
 
 
-class ErrorPayload(Value):
+class ErrorPayload(ProtocolStruct):
     """An error as the protocol writes it: in an HTTP body, an `error` event, a socket message."""
 
     message: str
@@ -62,13 +62,13 @@ class ErrorPayload(Value):
         return replace(self, code=code)
 
 
-WORD = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+LOGGABLE_WORD = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 """What a log may repeat of what others wrote."""
 
 
-def in_a_word(status: int, error: ErrorPayload) -> str:
+def describe_for_log(status: int, error: ErrorPayload) -> str:
     """Say what broke as a log may say it: an error's own words may quote a prompt."""
-    named = (name for name in (error.code, error.type) if name and WORD.fullmatch(name))
+    named = (name for name in (error.code, error.type) if name and LOGGABLE_WORD.fullmatch(name))
     return f"{status} {next(named, 'error')}"
 
 
@@ -102,16 +102,16 @@ class RequestError(AntiphonError):
     ) -> None:
         super().__init__(message)
         self.payload = ErrorPayload(message=message, type=type, param=param, code=code)
-        self.status = STATUS[type] if status is None else status
+        self.status = HTTP_STATUS[type] if status is None else status
         self.headers: Mapping[str, str] = {}
 
-    def retry_after(self, seconds: int) -> "RequestError":
+    def with_retry_after(self, seconds: int) -> "RequestError":
         """Return the same error with the advice to try again."""
         self.headers = {"retry-after": str(seconds)}
         return self
 
     @classmethod
-    def of_shape(cls, error: ShapeError) -> "RequestError":
+    def from_invalid_value(cls, error: InvalidValueError) -> "RequestError":
         """Blame the field that has the wrong shape."""
         missing = error.reason.startswith("this field is required")
         code = "missing_required_parameter" if missing else "invalid_value"

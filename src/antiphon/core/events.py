@@ -7,14 +7,14 @@ from typing import ClassVar, Literal, cast
 
 from msgspec import UNSET, UnsetType
 
-from antiphon.core.content import Annotation, Content, LogProb
+from antiphon.core.content import TextAnnotation, Content, LogProb
 from antiphon.core.errors import ErrorPayload
 from antiphon.core.items import Item
 from antiphon.core.response import Response
-from antiphon.core.value import Value, read
+from antiphon.core.value import ProtocolStruct, decode_as
 
 
-class Numbered(Value):
+class SequencedEvent(ProtocolStruct):
     """Any event: it has a place in its stream."""
 
     type: str
@@ -24,42 +24,42 @@ class Numbered(Value):
 # --- the response ----------------------------------------------------------------------------
 
 
-class ResponseCreated(Numbered):
+class ResponseCreated(SequencedEvent):
     """The response exists."""
 
     type: Literal["response.created"] = "response.created"
     response: Response
 
 
-class ResponseQueued(Numbered):
+class ResponseQueued(SequencedEvent):
     """The response waits for its turn."""
 
     type: Literal["response.queued"] = "response.queued"
     response: Response
 
 
-class ResponseInProgress(Numbered):
+class ResponseInProgress(SequencedEvent):
     """The response is being made."""
 
     type: Literal["response.in_progress"] = "response.in_progress"
     response: Response
 
 
-class ResponseCompleted(Numbered):
+class ResponseCompleted(SequencedEvent):
     """The response is whole."""
 
     type: Literal["response.completed"] = "response.completed"
     response: Response
 
 
-class ResponseFailed(Numbered):
+class ResponseFailed(SequencedEvent):
     """The response broke; what was made is in it."""
 
     type: Literal["response.failed"] = "response.failed"
     response: Response
 
 
-class ResponseIncomplete(Numbered):
+class ResponseIncomplete(SequencedEvent):
     """The response stopped early; what was made is in it."""
 
     type: Literal["response.incomplete"] = "response.incomplete"
@@ -69,7 +69,7 @@ class ResponseIncomplete(Numbered):
 # --- its items -------------------------------------------------------------------------------
 
 
-class OutputItemAdded(Numbered):
+class OutputItemAdded(SequencedEvent):
     """An item has begun."""
 
     type: Literal["response.output_item.added"] = "response.output_item.added"
@@ -77,7 +77,7 @@ class OutputItemAdded(Numbered):
     item: Item
 
 
-class OutputItemDone(Numbered):
+class OutputItemDone(SequencedEvent):
     """An item is whole, or will never be."""
 
     type: Literal["response.output_item.done"] = "response.output_item.done"
@@ -88,40 +88,40 @@ class OutputItemDone(Numbered):
 # --- their parts -----------------------------------------------------------------------------
 
 
-class InItem(Numbered):
+class ItemEvent(SequencedEvent):
     """An event inside an item."""
 
     item_id: str
     output_index: int
 
 
-class InContent(InItem):
+class ContentEvent(ItemEvent):
     """An event inside a content part."""
 
     content_index: int
 
 
-class InSummary(InItem):
+class SummaryEvent(ItemEvent):
     """An event inside a part of a reasoning summary."""
 
     summary_index: int
 
 
-class ContentPartAdded(InContent):
+class ContentPartAdded(ContentEvent):
     """A content part has begun."""
 
     type: Literal["response.content_part.added"] = "response.content_part.added"
     part: Content
 
 
-class ContentPartDone(InContent):
+class ContentPartDone(ContentEvent):
     """A content part is whole."""
 
     type: Literal["response.content_part.done"] = "response.content_part.done"
     part: Content
 
 
-class OutputTextDelta(InContent):
+class OutputTextDelta(ContentEvent):
     """More text."""
 
     type: Literal["response.output_text.delta"] = "response.output_text.delta"
@@ -130,7 +130,7 @@ class OutputTextDelta(InContent):
     obfuscation: str | UnsetType = UNSET
 
 
-class OutputTextDone(InContent):
+class OutputTextDone(ContentEvent):
     """All the text."""
 
     type: Literal["response.output_text.done"] = "response.output_text.done"
@@ -138,29 +138,29 @@ class OutputTextDone(InContent):
     logprobs: list[LogProb] | UnsetType = UNSET
 
 
-class OutputTextAnnotationAdded(InContent):
+class OutputTextAnnotationAdded(ContentEvent):
     """A note on the text."""
 
     type: Literal["response.output_text.annotation.added"] = "response.output_text.annotation.added"
     annotation_index: int
-    annotation: Annotation
+    annotation: TextAnnotation
 
 
-class RefusalDelta(InContent):
+class RefusalDelta(ContentEvent):
     """More of a refusal."""
 
     type: Literal["response.refusal.delta"] = "response.refusal.delta"
     delta: str
 
 
-class RefusalDone(InContent):
+class RefusalDone(ContentEvent):
     """All of a refusal."""
 
     type: Literal["response.refusal.done"] = "response.refusal.done"
     refusal: str
 
 
-class ReasoningDelta(InContent):
+class ReasoningDelta(ContentEvent):
     """More raw reasoning."""
 
     type: Literal["response.reasoning.delta"] = "response.reasoning.delta"
@@ -168,28 +168,28 @@ class ReasoningDelta(InContent):
     obfuscation: str | UnsetType = UNSET
 
 
-class ReasoningDone(InContent):
+class ReasoningDone(ContentEvent):
     """All of a piece of raw reasoning."""
 
     type: Literal["response.reasoning.done"] = "response.reasoning.done"
     text: str
 
 
-class ReasoningSummaryPartAdded(InSummary):
+class ReasoningSummaryPartAdded(SummaryEvent):
     """A part of the summary has begun."""
 
     type: Literal["response.reasoning_summary_part.added"] = "response.reasoning_summary_part.added"
     part: Content
 
 
-class ReasoningSummaryPartDone(InSummary):
+class ReasoningSummaryPartDone(SummaryEvent):
     """A part of the summary is whole."""
 
     type: Literal["response.reasoning_summary_part.done"] = "response.reasoning_summary_part.done"
     part: Content
 
 
-class ReasoningSummaryTextDelta(InSummary):
+class ReasoningSummaryTextDelta(SummaryEvent):
     """More of the summary."""
 
     type: Literal["response.reasoning_summary_text.delta"] = "response.reasoning_summary_text.delta"
@@ -197,14 +197,14 @@ class ReasoningSummaryTextDelta(InSummary):
     obfuscation: str | UnsetType = UNSET
 
 
-class ReasoningSummaryTextDone(InSummary):
+class ReasoningSummaryTextDone(SummaryEvent):
     """All of a part of the summary."""
 
     type: Literal["response.reasoning_summary_text.done"] = "response.reasoning_summary_text.done"
     text: str
 
 
-class FunctionCallArgumentsDelta(InItem):
+class FunctionCallArgumentsDelta(ItemEvent):
     """More of a call's arguments."""
 
     type: Literal["response.function_call_arguments.delta"] = (
@@ -214,7 +214,7 @@ class FunctionCallArgumentsDelta(InItem):
     obfuscation: str | UnsetType = UNSET
 
 
-class FunctionCallArgumentsDone(InItem):
+class FunctionCallArgumentsDone(ItemEvent):
     """All of a call's arguments."""
 
     type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
@@ -224,14 +224,14 @@ class FunctionCallArgumentsDone(InItem):
 # --- everything else -------------------------------------------------------------------------
 
 
-class Error(Numbered):
+class ErrorEvent(SequencedEvent):
     """Something broke; `response.failed` follows."""
 
     type: Literal["error"] = "error"
     error: ErrorPayload
 
 
-class WebSocketError(Value):
+class WebSocketError(ProtocolStruct):
     """The answer to a socket message that came to nothing."""
 
     type: Literal["error"] = "error"
@@ -240,14 +240,14 @@ class WebSocketError(Value):
     stream_id: str | UnsetType = UNSET
 
 
-class ExtensionEvent(Numbered):
+class ExtensionEvent(SequencedEvent):
     """An event that is not in the specification, `slug:name`; `extra` holds its fields."""
 
-    fallback: ClassVar[bool] = True
+    accepts_unknown_types: ClassVar[bool] = True
     type: str
 
 
-Lifecycle = (
+LifecycleEvent = (
     ResponseCreated
     | ResponseQueued
     | ResponseInProgress
@@ -255,7 +255,7 @@ Lifecycle = (
     | ResponseFailed
     | ResponseIncomplete
 )
-Delta = (
+DeltaEvent = (
     OutputTextDelta
     | RefusalDelta
     | ReasoningDelta
@@ -263,8 +263,8 @@ Delta = (
     | FunctionCallArgumentsDelta
 )
 Event = (
-    Lifecycle
-    | Delta
+    LifecycleEvent
+    | DeltaEvent
     | OutputItemAdded
     | OutputItemDone
     | ContentPartAdded
@@ -277,13 +277,13 @@ Event = (
     | ReasoningSummaryPartDone
     | ReasoningSummaryTextDone
     | FunctionCallArgumentsDone
-    | Error
+    | ErrorEvent
     | ExtensionEvent
 )
 
-TERMINAL = (ResponseCompleted, ResponseFailed, ResponseIncomplete)
+TERMINAL_EVENTS = (ResponseCompleted, ResponseFailed, ResponseIncomplete)
 
 
 def decode_event(raw: object) -> Event:
     """Read an event from JSON builtins; raises ShapeError for what is none."""
-    return cast("Event", read(Event, raw))
+    return cast("Event", decode_as(Event, raw))

@@ -17,8 +17,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from antiphon.core.pattern import MAX_LENGTH, matching
-from antiphon.core.schema import Demands, Schema, is_array, is_object, resolve
-from antiphon.core.value import join
+from antiphon.core.schema import Demands, Schema, is_array, is_object, resolve_reference
+from antiphon.core.value import join_path
 
 MAX_DEPTH = 64
 MAX_NAME = 64
@@ -116,7 +116,7 @@ class _Place(NamedTuple):
     depth: int = 0
 
     def property(self, name: str) -> "_Place":
-        return self._replace(path=join(self.path, name[:MAX_NAME]), name=name)
+        return self._replace(path=join_path(self.path, name[:MAX_NAME]), name=name)
 
     def item(self, index: int) -> "_Place":
         return self._replace(path=f"{self.path}[{index}]")
@@ -172,7 +172,7 @@ class _Search:
                 self.cut = True
                 return
             place = place._replace(refs=(*place.refs, ref))
-            rest = [resolve(self.root, ref), *rest]
+            rest = [resolve_reference(self.root, ref), *rest]
         if is_array(members := schema.get("allOf")):
             rest = [*members, *rest]
         for any_of in _choices(schema.get("anyOf")):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from antiphon.core.content import Content, OutputText, ReasoningText, Refusal, SummaryText, text_of
+from antiphon.core.content import Content, OutputText, ReasoningText, RefusalContent, SummaryText, content_text
 from antiphon.core.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -21,39 +21,39 @@ from antiphon.core.events import (
     RefusalDone,
 )
 
-Maker = Callable[..., Event]
+EventFactory = Callable[..., Event]
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class TextKind:
     """One kind of text: its index, and the events that open it, grow it, end it and close it."""
 
-    index: str
-    delta: Maker
-    added: Maker | None = None
-    done: Maker | None = None
-    closed: Maker | None = None
-    empty: Callable[[], Content] = lambda: OutputText(text="")
-    padded: bool = True
+    index_field: str
+    delta_event: EventFactory
+    part_added_event: EventFactory | None = None
+    text_done_event: EventFactory | None = None
+    part_done_event: EventFactory | None = None
+    empty_part: Callable[[], Content] = lambda: OutputText(text="")
+    obfuscatable: bool = True
 
-    def whole(self, part: Content) -> dict[str, object]:
+    def done_fields(self, part: Content) -> dict[str, object]:
         """Return what the done event says of a finished part."""
         if isinstance(part, OutputText):
             return {"text": part.text, "logprobs": part.logprobs}
-        return {"refusal" if isinstance(part, Refusal) else "text": text_of(part)}
+        return {"refusal" if isinstance(part, RefusalContent) else "text": content_text(part)}
 
 
-TEXT = Face("content_index", OutputTextDelta, ContentPartAdded, OutputTextDone, ContentPartDone)
-REFUSAL = Face(
+OUTPUT_TEXT = TextKind("content_index", OutputTextDelta, ContentPartAdded, OutputTextDone, ContentPartDone)
+REFUSAL = TextKind(
     "content_index",
     RefusalDelta,
     ContentPartAdded,
     RefusalDone,
     ContentPartDone,
-    lambda: Refusal(refusal=""),
-    padded=False,
+    lambda: RefusalContent(refusal=""),
+    obfuscatable=False,
 )
-RAW = Face(
+REASONING_TEXT = TextKind(
     "content_index",
     ReasoningDelta,
     ContentPartAdded,
@@ -61,7 +61,7 @@ RAW = Face(
     ContentPartDone,
     lambda: ReasoningText(text=""),
 )
-SUMMARY = Face(
+SUMMARY_TEXT = TextKind(
     "summary_index",
     ReasoningSummaryTextDelta,
     ReasoningSummaryPartAdded,
@@ -69,7 +69,7 @@ SUMMARY = Face(
     ReasoningSummaryPartDone,
     lambda: SummaryText(text=""),
 )
-ARGUMENTS = Face("", FunctionCallArgumentsDelta)
+CALL_ARGUMENTS = TextKind("", FunctionCallArgumentsDelta)
 
-FACES = {"output_text": TEXT, "refusal": REFUSAL, "reasoning_text": RAW, "summary_text": SUMMARY}
+TEXT_KINDS = {"output_text": OUTPUT_TEXT, "refusal": REFUSAL, "reasoning_text": REASONING_TEXT, "summary_text": SUMMARY_TEXT}
 """The face of each type of content part."""

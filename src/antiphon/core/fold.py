@@ -12,15 +12,15 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from antiphon.core.content import (
-    Annotation,
+    TextAnnotation,
     Content,
     LogProb,
     OutputText,
     ReasoningText,
-    Refusal,
+    RefusalContent,
     SummaryText,
     TextContent,
-    text_of,
+    content_text,
 )
 from antiphon.core.errors import RemoteProtocolError
 from antiphon.core.events import (
@@ -29,7 +29,7 @@ from antiphon.core.events import (
     Event,
     FunctionCallArgumentsDelta,
     FunctionCallArgumentsDone,
-    Lifecycle,
+    LifecycleEvent,
     OutputItemAdded,
     OutputItemDone,
     OutputTextAnnotationAdded,
@@ -69,11 +69,11 @@ class PartDraft:
 
     def __init__(self, part: Content) -> None:
         self.part = part
-        self.pieces = [text] if (text := text_of(part)) else []
-        self.annotations: list[Annotation] = []
+        self.pieces = [text] if (text := content_text(part)) else []
+        self.annotations: list[TextAnnotation] = []
         self.logprobs: list[LogProb] = []
 
-    def value(self) -> Content:
+    def build(self) -> Content:
         """Return the part with all that has come for it."""
         if not (self.pieces or self.annotations):
             return self.part
@@ -83,7 +83,7 @@ class PartDraft:
                 logprobs: list[LogProb] | UnsetType = self.logprobs or self.part.logprobs
                 notes = [*self.part.annotations, *self.annotations]
                 return replace(self.part, text=text, annotations=notes, logprobs=logprobs)
-            case Refusal():
+            case RefusalContent():
                 return replace(self.part, refusal=text)
             case TextContent() | SummaryText() | ReasoningText():
                 return replace(self.part, text=text)
@@ -103,11 +103,11 @@ class ItemDraft:
         self.content: dict[int, PartDraft] = {}
         self.summary: dict[int, PartDraft] = {}
 
-    def value(self) -> Item:
+    def build(self) -> Item:
         """Return the item with all that has come for it."""
         if self.done:
             return self.item
-        content = _values(self.content)
+        content = _build_parts(self.content)
         match self.item:
             case Message():
                 return replace(self.item, content=content) if content else self.item
@@ -116,15 +116,15 @@ class ItemDraft:
                     replace(self.item, arguments="".join(self.pieces)) if self.pieces else self.item
                 )
             case Reasoning():
-                summary = _values(self.summary) or self.item.summary
+                summary = _build_parts(self.summary) or self.item.summary
                 seen = content or self.item.content
                 return replace(self.item, summary=summary, content=seen)
             case _:
                 return self.item
 
 
-def _values(drafts: dict[int, PartDraft]) -> list[Content]:
-    return [drafts[index].value() for index in sorted(drafts)]
+def _build_parts(drafts: dict[int, PartDraft]) -> list[Content]:
+    return [drafts[index].build() for index in sorted(drafts)]
 
 
 class Fold:
@@ -136,7 +136,7 @@ class Fold:
 
     def feed(self, event: Event) -> None:
         """Take in one event; events that say nothing about the response are passed over."""
-        if step := self.STEPS.get(type(event)):
+        if step := self.HANDLERS.get(type(event)):
             try:
                 step(self, event)
             except LookupError:
@@ -151,22 +151,22 @@ class Fold:
             raise RemoteProtocolError("the stream has not told of a response yet")
         if not self._drafts:
             return self._response
-        output = [self._drafts[index].value() for index in sorted(self._drafts)]
+        output = [self._drafts[index].build() for index in sorted(self._drafts)]
         return replace(self._response, output=output)
 
     def item(self, output_index: int) -> Item:
         """Return one item as far as it is known."""
-        return self._drafts[output_index].value()
+        return self._drafts[output_index].build()
 
     def content(self, output_index: int, index: int) -> Content:
         """Return one content part as far as it is known."""
-        return self._drafts[output_index].content[index].value()
+        return self._drafts[output_index].content[index].build()
 
     def summary(self, output_index: int, index: int) -> Content:
         """Return one part of a summary as far as it is known."""
-        return self._drafts[output_index].summary[index].value()
+        return self._drafts[output_index].summary[index].build()
 
-    def pieces(self, output_index: int, kind: str, index: int) -> list[str]:
+    def open_text_pieces(self, output_index: int, kind: str, index: int) -> list[str]:
         """Return the list that the deltas of an open text go to.
 
         The synthesizer appends to it directly: what `feed` would do for each of them.
@@ -178,75 +178,75 @@ class Fold:
 
     # --- one step per kind of event ---
 
-    def _lifecycle(self, event: Lifecycle) -> None:
+    def _set_response(self, event: LifecycleEvent) -> None:
         self._response = event.response
 
-    def _item_added(self, event: OutputItemAdded) -> None:
+    def _add_item(self, event: OutputItemAdded) -> None:
         self._drafts[event.output_index] = ItemDraft(event.item)
 
-    def _item_done(self, event: OutputItemDone) -> None:
+    def _finish_item(self, event: OutputItemDone) -> None:
         draft = self._drafts.get(event.output_index) or ItemDraft(event.item)
         self._drafts[event.output_index] = draft
         draft.item, draft.done = event.item, True
         draft.pieces, draft.content, draft.summary = [], {}, {}
 
-    def _content_part(self, event: ContentPartAdded | ContentPartDone) -> None:
+    def _set_content_part(self, event: ContentPartAdded | ContentPartDone) -> None:
         self._drafts[event.output_index].content[event.content_index] = PartDraft(event.part)
 
-    def _text_delta(self, event: OutputTextDelta) -> None:
+    def _add_text_delta(self, event: OutputTextDelta) -> None:
         draft = self._drafts[event.output_index].content[event.content_index]
         draft.pieces.append(event.delta)
         if event.logprobs is not UNSET:
             draft.logprobs += event.logprobs
 
-    def _delta(self, event: RefusalDelta | ReasoningDelta) -> None:
+    def _add_delta(self, event: RefusalDelta | ReasoningDelta) -> None:
         self._drafts[event.output_index].content[event.content_index].pieces.append(event.delta)
 
-    def _text_done(self, event: OutputTextDone | ReasoningDone | RefusalDone) -> None:
+    def _set_text(self, event: OutputTextDone | ReasoningDone | RefusalDone) -> None:
         text = event.refusal if isinstance(event, RefusalDone) else event.text
         self._drafts[event.output_index].content[event.content_index].pieces = [text]
 
-    def _annotation(self, event: OutputTextAnnotationAdded) -> None:
+    def _add_annotation(self, event: OutputTextAnnotationAdded) -> None:
         draft = self._drafts[event.output_index].content[event.content_index]
         draft.annotations.append(event.annotation)
 
-    def _summary_part(self, event: ReasoningSummaryPartAdded | ReasoningSummaryPartDone) -> None:
+    def _set_summary_part(self, event: ReasoningSummaryPartAdded | ReasoningSummaryPartDone) -> None:
         self._drafts[event.output_index].summary[event.summary_index] = PartDraft(event.part)
 
-    def _summary_delta(self, event: ReasoningSummaryTextDelta) -> None:
+    def _add_summary_delta(self, event: ReasoningSummaryTextDelta) -> None:
         self._drafts[event.output_index].summary[event.summary_index].pieces.append(event.delta)
 
-    def _summary_text_done(self, event: ReasoningSummaryTextDone) -> None:
+    def _set_summary_text(self, event: ReasoningSummaryTextDone) -> None:
         self._drafts[event.output_index].summary[event.summary_index].pieces = [event.text]
 
-    def _arguments_delta(self, event: FunctionCallArgumentsDelta) -> None:
+    def _add_arguments_delta(self, event: FunctionCallArgumentsDelta) -> None:
         self._drafts[event.output_index].pieces.append(event.delta)
 
-    def _arguments_done(self, event: FunctionCallArgumentsDone) -> None:
+    def _set_arguments(self, event: FunctionCallArgumentsDone) -> None:
         self._drafts[event.output_index].pieces = [event.arguments]
 
-    STEPS: ClassVar[dict[type, Callable[..., None]]] = {
-        ResponseCreated: _lifecycle,
-        ResponseQueued: _lifecycle,
-        ResponseInProgress: _lifecycle,
-        ResponseCompleted: _lifecycle,
-        ResponseFailed: _lifecycle,
-        ResponseIncomplete: _lifecycle,
-        OutputItemAdded: _item_added,
-        OutputItemDone: _item_done,
-        ContentPartAdded: _content_part,
-        ContentPartDone: _content_part,
-        OutputTextDelta: _text_delta,
-        OutputTextDone: _text_done,
-        OutputTextAnnotationAdded: _annotation,
-        RefusalDelta: _delta,
-        RefusalDone: _text_done,
-        ReasoningDelta: _delta,
-        ReasoningDone: _text_done,
-        ReasoningSummaryPartAdded: _summary_part,
-        ReasoningSummaryPartDone: _summary_part,
-        ReasoningSummaryTextDelta: _summary_delta,
-        ReasoningSummaryTextDone: _summary_text_done,
-        FunctionCallArgumentsDelta: _arguments_delta,
-        FunctionCallArgumentsDone: _arguments_done,
+    HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+        ResponseCreated: _set_response,
+        ResponseQueued: _set_response,
+        ResponseInProgress: _set_response,
+        ResponseCompleted: _set_response,
+        ResponseFailed: _set_response,
+        ResponseIncomplete: _set_response,
+        OutputItemAdded: _add_item,
+        OutputItemDone: _finish_item,
+        ContentPartAdded: _set_content_part,
+        ContentPartDone: _set_content_part,
+        OutputTextDelta: _add_text_delta,
+        OutputTextDone: _set_text,
+        OutputTextAnnotationAdded: _add_annotation,
+        RefusalDelta: _add_delta,
+        RefusalDone: _set_text,
+        ReasoningDelta: _add_delta,
+        ReasoningDone: _set_text,
+        ReasoningSummaryPartAdded: _set_summary_part,
+        ReasoningSummaryPartDone: _set_summary_part,
+        ReasoningSummaryTextDelta: _add_summary_delta,
+        ReasoningSummaryTextDone: _set_summary_text,
+        FunctionCallArgumentsDelta: _add_arguments_delta,
+        FunctionCallArgumentsDone: _set_arguments,
     }

@@ -12,104 +12,104 @@ from msgspec.structs import replace
 
 from antiphon.core import content, parts
 from antiphon.core.content import UrlCitation
-from antiphon.core.faces import TEXT
-from antiphon.core.items import Item, Message, Phase, Status
-from antiphon.core.manner import Manner
-from antiphon.core.opened import Kind, Open, Stream
-from antiphon.core.output import PREFIX, Output
+from antiphon.core.faces import OUTPUT_TEXT
+from antiphon.core.items import Item, Message, Phase, ItemStatus
+from antiphon.core.manner import SynthOptions
+from antiphon.core.opened import ItemKind, OpenItem, EventEmitter
+from antiphon.core.output import ID_PREFIXES, ItemSynth
 from antiphon.core.parts import Key
 
-Block = tuple[Key, int]
+SourceText = tuple[Key, int]
 """A piece of text as its source knows it: its key and its part."""
 
-FIRST: Block = (0, 0)
+FIRST_SOURCE_TEXT: SourceText = (0, 0)
 
 
-class Gathered(Output):
+class SingleMessageSynth(ItemSynth):
     """Everything such a response's items are made through."""
 
-    def __init__(self, stream: Stream, ids: Callable[[str], str], manner: Manner) -> None:
-        super().__init__(stream, ids, manner)
-        self._message: Open | None = None
-        self._starts: dict[Block, int] = {}
+    def __init__(self, emitter: EventEmitter, ids: Callable[[str], str], options: SynthOptions) -> None:
+        super().__init__(emitter, ids, options)
+        self._message: OpenItem | None = None
+        self._text_offsets: dict[SourceText, int] = {}
         """Where in the one text each of the source's own begins."""
 
     # --- words ---
 
-    def text(self, part: parts.Text) -> None:
+    def add_text(self, part: parts.Text) -> None:
         """Add words to the message; a delta without any begins nothing but the first text."""
-        if not (part.text or part.logprobs) and self._refusing:
+        if not (part.text or part.logprobs) and self._is_refusing:
             return
         block = (part.key, part.part)
-        if block not in self._starts:
-            self._starts[block] = self._length
-        if block != FIRST or part.phase:
+        if block not in self._text_offsets:
+            self._text_offsets[block] = self._text_length
+        if block != FIRST_SOURCE_TEXT or part.phase:
             part = parts.Text(part.text, logprobs=part.logprobs)
-        super().text(part)
+        super().add_text(part)
 
-    def refusal(self, part: parts.Refusal) -> None:
+    def add_refusal(self, part: parts.Refusal) -> None:
         """Add words to the refusal of the message."""
-        super().refusal(part if (part.key, part.part) == FIRST else parts.Refusal(part.text))
+        super().add_refusal(part if (part.key, part.part) == FIRST_SOURCE_TEXT else parts.Refusal(part.text))
 
-    def annotation(self, part: parts.Annotation) -> None:
+    def add_annotation(self, part: parts.Annotation) -> None:
         """Add a note, at its place in the one text."""
-        start, note = self._starts.get((part.key, part.part), 0), part.annotation
+        start, note = self._text_offsets.get((part.key, part.part), 0), part.annotation
         if start and isinstance(note, UrlCitation):
             place = {"start_index": note.start_index + start, "end_index": note.end_index + start}
             note = replace(note, **place)
-        super().annotation(parts.Annotation(note))
+        super().add_annotation(parts.Annotation(note))
 
     @property
-    def _refusing(self) -> bool:
+    def _is_refusing(self) -> bool:
         strand = self._message.strand if self._message else None
-        return strand is not None and strand.face is not TEXT
+        return strand is not None and strand.kind is not OUTPUT_TEXT
 
     @property
-    def _length(self) -> int:
+    def _text_length(self) -> int:
         strand = self._message.strand if self._message else None
-        return sum(map(len, strand.pieces)) if strand and strand.face is TEXT else 0
+        return sum(map(len, strand.pieces)) if strand and strand.kind is OUTPUT_TEXT else 0
 
-    def _whole_message(self, message: Message, key: Key) -> None:
+    def _add_whole_message(self, message: Message, key: Key) -> None:
         for index, piece in enumerate(message.content):
-            if isinstance(piece, content.Refusal):
-                self.refusal(parts.Refusal(piece.refusal, key, index))
+            if isinstance(piece, content.RefusalContent):
+                self.add_refusal(parts.Refusal(piece.refusal, key, index))
                 continue
             written = isinstance(piece, content.OutputText)
             logprobs = (piece.logprobs or None) if written else None
-            self.text(parts.Text(content.text_of(piece), key, index, logprobs))
+            self.add_text(parts.Text(content.content_text(piece), key, index, logprobs))
             for note in piece.annotations if written else []:
-                self.annotation(parts.Annotation(note, key, index))
+                self.add_annotation(parts.Annotation(note, key, index))
 
     # --- the message ---
 
-    def _sequential(self, kind: Kind, key: Key, phase: Phase | None = None) -> Open:
+    def _ensure_item(self, kind: ItemKind, key: Key, phase: Phase | None = None) -> OpenItem:
         message = self._message
         if kind != "message" or message is None:
-            return super()._sequential(kind, key, phase)
-        if self._current is not message:
-            self._yield_to_next()
-        self._current = self._touched = message
+            return super()._ensure_item(kind, key, phase)
+        if self._current_item is not message:
+            self._finish_growing()
+        self._current_item = self._last_grown = message
         return message
 
-    def _open(self, kind: Kind, key: Key, item: Item) -> Open:
+    def _open_item(self, kind: ItemKind, key: Key, item: Item) -> OpenItem:
         if self._message is None:
-            id = self._ids(PREFIX["message"])
+            id = self._new_id(ID_PREFIXES["message"])
             empty = Message(id=id, status="in_progress", role="assistant", content=[])
-            first = super()._open("message", 0, item if isinstance(item, Message) else empty)
-            self._message = self._undone.pop()
+            first = super()._open_item("message", 0, item if isinstance(item, Message) else empty)
+            self._message = self._unclosed.pop()
             if isinstance(item, Message):
                 return first
-        return super()._open(kind, key, item)
+        return super()._open_item(kind, key, item)
 
-    def _seal(self, item: Open) -> None:
+    def _finish_item(self, item: OpenItem) -> None:
         if item is self._message:
-            self._current = None
+            self._current_item = None
         else:
-            super()._seal(item)
+            super()._finish_item(item)
 
-    def close(self, status: Status) -> None:
+    def close_all(self, status: ItemStatus) -> None:
         """Close every item, the message first."""
         if self._message:
-            self._undone.insert(0, self._message)
+            self._unclosed.insert(0, self._message)
             self._message = None
-        super().close(status)
+        super().close_all(status)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from antiphon.core.items import Item
 
 
-class Manner(Struct, frozen=True):
+class SynthOptions(Struct, frozen=True):
     """A writer's habits; by default there are none."""
 
     keep_empty: bool = False
@@ -29,4 +29,4 @@ class Manner(Struct, frozen=True):
     """Makes the ids of items in another form than the synthesizer's own source."""
 
 
-PLAIN = Manner()
+DEFAULT_OPTIONS = SynthOptions()

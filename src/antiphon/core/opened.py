@@ -12,7 +12,7 @@ from antiphon.core.events import (
     Event,
     FunctionCallArgumentsDelta,
     FunctionCallArgumentsDone,
-    InItem,
+    ItemEvent,
     OutputItemAdded,
     OutputItemDone,
     OutputTextDone,
@@ -22,46 +22,46 @@ from antiphon.core.events import (
     ReasoningSummaryTextDone,
     RefusalDone,
 )
-from antiphon.core.faces import ARGUMENTS, FACES, Face
+from antiphon.core.faces import CALL_ARGUMENTS, TEXT_KINDS, TextKind
 from antiphon.core.fold import Fold
 from antiphon.core.items import Item
 from antiphon.core.parts import Key
-from antiphon.core.surrogates import Joiner
+from antiphon.core.surrogates import SurrogateJoiner
 
-Kind = Literal["message", "reasoning", "call", "whole"]
+ItemKind = Literal["message", "reasoning", "call", "whole"]
 
-KINDS: dict[str, Kind] = {
+ITEM_KINDS: dict[str, ItemKind] = {
     "message": "message",
     "reasoning": "reasoning",
     "function_call": "call",
 }
 
 
-class Stream:
+class EventEmitter:
     """Where events get their number and are folded."""
 
-    __slots__ = ("flow", "fold", "number", "said")
+    __slots__ = ("flow", "fold", "next_number", "said")
 
     def __init__(self) -> None:
-        self.number = 0
+        self.next_number = 0
         self.fold = Fold()
         self.said: list[Event] = []
-        self.flow: Flow | None = None
+        self.flow: TextFastPath | None = None
         """What adds to the text that was said last, until anything else is said."""
 
-    def say(self, kind: Callable[..., Event], **fields: object) -> None:
+    def emit(self, kind: Callable[..., Event], **fields: object) -> None:
         """Append an event, with the next number."""
         self.flow = None
-        event = kind(sequence_number=self.number, **fields)
-        self.number += 1
+        event = kind(sequence_number=self.next_number, **fields)
+        self.next_number += 1
         self.fold.feed(event)
         self.said.append(event)
 
-    def grow(self, strand: "Strand", text: str) -> None:
+    def emit_delta(self, open_text: "OpenText", text: str) -> None:
         """Append a plain delta: the hot path, where all deltas are made of one."""
-        self.said.append(replace(strand.delta, sequence_number=self.number, delta=text))
-        self.number += 1
-        strand.pieces.append(text)
+        self.said.append(replace(open_text.delta_template, sequence_number=self.next_number, delta=text))
+        self.next_number += 1
+        open_text.pieces.append(text)
 
     def take(self) -> list[Event]:
         """Return what was said since the last time."""
@@ -69,117 +69,117 @@ class Stream:
         return said
 
 
-class Strand:
+class OpenText:
     """One piece of an item's text while it is open."""
 
     __slots__ = (
         "annotations",
-        "delta",
-        "face",
+        "delta_template",
+        "kind",
         "flow",
         "index",
         "joiner",
         "part",
         "pieces",
-        "place",
-        "told",
+        "location",
+        "done_emitted",
     )
 
-    def __init__(self, face: Face, part: int, index: int, place: dict[str, object]) -> None:
-        self.face = face
+    def __init__(self, kind: TextKind, part: int, index: int, location: dict[str, object]) -> None:
+        self.kind = kind
         self.part = part
         self.index = index
-        self.place = place
-        self.delta = face.delta(sequence_number=0, delta="", **place)
+        self.location = location
+        self.delta_template = kind.delta_event(sequence_number=0, delta="", **location)
         """What its deltas are made of."""
-        self.joiner = Joiner()
+        self.joiner = SurrogateJoiner()
         self.annotations = 0
-        self.told = False
+        self.done_emitted = False
         """Whether the whole of it has been said; only a resumed strand can be open and told."""
         self.pieces: list[str] = []
         """Where its deltas are folded; the fold's own list."""
-        self.flow: Flow | None = None
+        self.flow: TextFastPath | None = None
         """What adds to it past the parts, once that was asked for."""
 
 
-class Flow:
+class TextFastPath:
     """Adds words to a text, past the parts, as long as nothing else is said."""
 
-    __slots__ = ("_pieces", "_stream", "delta")
+    __slots__ = ("_pieces", "_emitter", "delta_template")
 
-    def __init__(self, stream: Stream, strand: Strand) -> None:
-        self.delta = strand.delta
+    def __init__(self, emitter: EventEmitter, open_text: OpenText) -> None:
+        self.delta_template = open_text.delta_template
         """What every delta of the text is like, but for its number and its words."""
-        self._pieces = strand.pieces
-        self._stream = stream
+        self._pieces = open_text.pieces
+        self._emitter = emitter
 
-    def add(self, said: list[str]) -> int:
+    def append(self, texts: list[str]) -> int:
         """Fold words, a delta each; return the number of the first.
 
         None of them may be empty, or hold half a character.
         """
-        stream = self._stream
+        stream = self._emitter
         if stream.flow is not self:
             raise LocalProtocolError("more words for a text after something else was said")
-        number = stream.number
-        stream.number = number + len(said)
-        self._pieces += said
+        number = stream.next_number
+        stream.next_number = number + len(texts)
+        self._pieces += texts
         return number
 
 
-class Open:
+class OpenItem:
     """An item that has been added and is not done."""
 
-    __slots__ = ("counts", "id", "index", "key", "kind", "sealed", "source_id", "strand", "value")
+    __slots__ = ("counts", "id", "index", "key", "kind", "finished", "source_id", "strand", "value")
 
-    def __init__(self, kind: Kind, key: Key, index: int, item: Item) -> None:
-        self.kind: Kind = kind
+    def __init__(self, kind: ItemKind, key: Key, index: int, item: Item) -> None:
+        self.kind: ItemKind = kind
         self.key = key
         self.index = index
         self.value = item
         self.id = str(item.id)
         self.source_id = ""
-        self.strand: Strand | None = None
+        self.strand: OpenText | None = None
         self.counts: dict[str, int] = {}
-        self.sealed = False
+        self.finished = False
 
 
-def still_open(events: Iterable[Event]) -> tuple[list[Open], int]:
+def find_open_items(events: Iterable[Event]) -> tuple[list[OpenItem], int]:
     """Return the items that a stream has left open, and how many it has begun."""
-    items: dict[int, Open] = {}
+    items: dict[int, OpenItem] = {}
     count = 0
     for event in events:
         match event:
             case OutputItemAdded(output_index=index, item=item):
-                items[index] = Open(KINDS.get(item.type, "whole"), f"item {index}", index, item)
+                items[index] = OpenItem(ITEM_KINDS.get(item.type, "whole"), f"item {index}", index, item)
                 count = index + 1
             case OutputItemDone(output_index=index):
                 del items[index]
             case ContentPartAdded() | ReasoningSummaryPartAdded():
                 summary = isinstance(event, ReasoningSummaryPartAdded)
                 part = event.summary_index if summary else event.content_index
-                items[event.output_index].strand = _strand(event, FACES[event.part.type], part)
+                items[event.output_index].strand = _reopen_text(event, TEXT_KINDS[event.part.type], part)
             case ContentPartDone(output_index=index) | ReasoningSummaryPartDone(output_index=index):
                 items[index].strand = None
             case FunctionCallArgumentsDelta(output_index=index):
-                items[index].strand = _strand(event, ARGUMENTS, 0)
+                items[index].strand = _reopen_text(event, CALL_ARGUMENTS, 0)
             case FunctionCallArgumentsDone(output_index=index):
-                items[index].strand = _strand(event, ARGUMENTS, 0)
-                _tell(items[index])
+                items[index].strand = _reopen_text(event, CALL_ARGUMENTS, 0)
+                _mark_text_done(items[index])
             case OutputTextDone() | RefusalDone() | ReasoningDone() | ReasoningSummaryTextDone():
-                _tell(items[event.output_index])
+                _mark_text_done(items[event.output_index])
             case _:
                 pass
     return list(items.values()), count
 
 
-def _tell(item: Open) -> None:
+def _mark_text_done(item: OpenItem) -> None:
     if item.strand:
-        item.strand.told = True
+        item.strand.done_emitted = True
 
 
-def _strand(event: InItem, face: Face, index: int) -> Strand:
+def _reopen_text(event: ItemEvent, kind: TextKind, index: int) -> OpenText:
     place: dict[str, object] = {"item_id": event.item_id, "output_index": event.output_index}
-    if face.added:
-        place[face.index] = index
-    return Strand(face, 0, index, place)
+    if kind.part_added_event:
+        place[kind.index_field] = index
+    return OpenText(kind, 0, index, place)

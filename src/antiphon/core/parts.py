@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.core.content import Annotation as AnnotationValue
+from antiphon.core.content import TextAnnotation as AnnotationValue
 from antiphon.core.content import LogProb
 from antiphon.core.errors import ErrorPayload, UpstreamError
 from antiphon.core.items import Item, Phase

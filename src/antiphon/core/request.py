@@ -9,13 +9,13 @@ from typing import Annotated, Literal, cast
 from msgspec import UNSET, Meta, UnsetType, field
 
 from antiphon.core import custom
-from antiphon.core.content import TEXT_LIMIT, LongText
-from antiphon.core.items import Item, user
+from antiphon.core.content import MAX_TEXT_LENGTH, LongText
+from antiphon.core.items import Item, user_message
 from antiphon.core.tools import Tool, ToolChoice
-from antiphon.core.value import ShapeError, Value, join
+from antiphon.core.value import InvalidValueError, ProtocolStruct, join_path
 
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-Summary = Literal["concise", "detailed", "auto"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ReasoningSummary = Literal["concise", "detailed", "auto"]
 Verbosity = Literal["low", "medium", "high"]
 Truncation = Literal["auto", "disabled"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
@@ -25,26 +25,26 @@ Metadata = Annotated[
     Meta(max_length=16),
 ]
 
-Input = Annotated[list[Item], Meta(max_length=5000)]
+InputItems = Annotated[list[Item], Meta(max_length=5000)]
 """As many items as can be read without making others wait; longer stories are chains."""
 
-ENCRYPTED_REASONING = "reasoning.encrypted_content"
-LOGPROBS = "message.output_text.logprobs"
+INCLUDE_ENCRYPTED_REASONING = "reasoning.encrypted_content"
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
 
 
-class TextFormat(Value):
+class TextFormat(ProtocolStruct):
     """Free text."""
 
     type: Literal["text"] = "text"
 
 
-class JsonObjectFormat(Value):
+class JsonObjectFormat(ProtocolStruct):
     """Any JSON object."""
 
     type: Literal["json_object"] = "json_object"
 
 
-class JsonSchemaFormat(Value):
+class JsonSchemaFormat(ProtocolStruct):
     """JSON that satisfies a schema."""
 
     type: Literal["json_schema"] = "json_schema"
@@ -54,17 +54,17 @@ class JsonSchemaFormat(Value):
     strict: bool = False
 
 
-Format = TextFormat | JsonObjectFormat | JsonSchemaFormat
+OutputFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
 
 
-class TextConfig(Value):
+class TextConfig(ProtocolStruct):
     """What the text should look like."""
 
-    format: Format = field(default_factory=TextFormat)
+    format: OutputFormat = field(default_factory=TextFormat)
     verbosity: Verbosity | UnsetType = UNSET
 
     @classmethod
-    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Accept a format without a type, which the schema allows."""
         format = raw.get("format")
         if isinstance(format, dict) and "type" not in format:
@@ -73,33 +73,33 @@ class TextConfig(Value):
         return raw
 
 
-class ReasoningConfig(Value):
+class ReasoningConfig(ProtocolStruct):
     """How hard to think, and how much of it to tell."""
 
-    effort: Effort | None = None
-    summary: Summary | None = None
+    effort: ReasoningEffort | None = None
+    summary: ReasoningSummary | None = None
 
 
-class StreamOptions(Value):
+class StreamOptions(ProtocolStruct):
     """Options that matter only to a stream."""
 
     include_obfuscation: bool = False
 
 
-class ConversationParam(Value):
+class ConversationParam(ProtocolStruct):
     """The conversation that a response belongs to."""
 
     id: str
 
 
-Stop = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)]
+StopSequences = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)]
 
 
-class Request(Value):
+class Request(ProtocolStruct):
     """A request for one response. `stop` and `seed` are chat's, and not in the specification."""
 
     model: str | None = None
-    input: Input = field(default_factory=list[Item])
+    input: InputItems = field(default_factory=list[Item])
     previous_response_id: str | None = None
     include: list[str] = field(default_factory=list[str])
     tools: Annotated[list[Tool], Meta(max_length=512)] = field(default_factory=list[Tool])
@@ -126,17 +126,17 @@ class Request(Value):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     user: str | None = None
     conversation: ConversationParam | None = None
-    stop: Stop | None = None
+    stop: StopSequences | None = None
     seed: int | None = None
 
     @classmethod
-    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Turn string input into items, and give items their type where the shape tells it."""
         if isinstance(raw.get("conversation"), str):
             raw = raw | {"conversation": {"id": raw["conversation"]}}
         if isinstance(raw.get("stop"), str):
             raw = raw | {"stop": [raw["stop"]]}
-        raw = raw | {"input": prepare_input(raw.get("input"), join(path, "input"))}
+        raw = raw | {"input": normalize_input(raw.get("input"), join_path(path, "input"))}
         include = raw.get("include")
         if isinstance(include, list):
             entries = cast("list[object]", include)
@@ -147,22 +147,22 @@ class Request(Value):
     @classmethod
     def from_message(cls, model: str, text: str, **options: object) -> "Request":
         """Make the request that asks a model one thing."""
-        return cls(model=model, input=[user(text)], **options)  # pyright: ignore[reportArgumentType]
+        return cls(model=model, input=[user_message(text)], **options)  # pyright: ignore[reportArgumentType]
 
 
-class CompactRequest(Value):
+class CompactRequest(ProtocolStruct):
     """A request to make a conversation small."""
 
     model: str | None = None
-    input: Input = field(default_factory=list[Item])
+    input: InputItems = field(default_factory=list[Item])
     previous_response_id: str | None = None
     instructions: LongText | None = None
     prompt_cache_key: Identifier | None = None
 
     @classmethod
-    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Turn string input into items."""
-        return raw | {"input": prepare_input(raw.get("input"), join(path, "input"))}
+        return raw | {"input": normalize_input(raw.get("input"), join_path(path, "input"))}
 
 
 class WebSocketCreate(Request):
@@ -173,27 +173,27 @@ class WebSocketCreate(Request):
     stream_id: str | UnsetType = UNSET
 
 
-def prepare_input(raw: object, path: str) -> object:
+def normalize_input(raw: object, path: str) -> object:
     """Bring the spellings that clients use for `input` into a list of typed items.
 
     What the types of extensions do not tell is checked here too: only what clients send comes here.
     """
     if isinstance(raw, str):
-        if len(raw) > TEXT_LIMIT:
-            raise ShapeError(path, f"expected at most {TEXT_LIMIT} characters")
-        return [user(raw)]
+        if len(raw) > MAX_TEXT_LENGTH:
+            raise InvalidValueError(path, f"expected at most {MAX_TEXT_LENGTH} characters")
+        return [user_message(raw)]
     if isinstance(raw, list):
         items = enumerate(cast("list[object]", raw))
-        return [_typed(item, f"{path}[{index}]") for index, item in items]
+        return [_normalize_item(item, f"{path}[{index}]") for index, item in items]
     return raw
 
 
-def _typed(item: object, path: str) -> object:
+def _normalize_item(item: object, path: str) -> object:
     if not isinstance(item, dict):
         return item
     fields = cast("dict[str, object]", item)
     if fields.get("type") is not None:
-        custom.check(fields, path)
+        custom.check_custom_item(fields, path)
         return fields
     if "role" in fields:
         return fields | {"type": "message"}

@@ -15,24 +15,24 @@ from antiphon.core.request import (
     Truncation,
 )
 from antiphon.core.tools import Tool, ToolChoice
-from antiphon.core.value import Value
+from antiphon.core.value import ProtocolStruct
 
 ResponseStatus = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
 
 
-class InputTokensDetails(Value):
+class InputTokensDetails(ProtocolStruct):
     """How many of the tokens read had been read before."""
 
     cached_tokens: int = 0
 
 
-class OutputTokensDetails(Value):
+class OutputTokensDetails(ProtocolStruct):
     """How many of the tokens written were thinking."""
 
     reasoning_tokens: int = 0
 
 
-class Usage(Value):
+class ResponseUsage(ProtocolStruct):
     """The tokens a response took."""
 
     input_tokens: int
@@ -42,7 +42,7 @@ class Usage(Value):
     output_tokens_details: OutputTokensDetails = field(default_factory=OutputTokensDetails)
 
     @classmethod
-    def of(cls, input: int, output: int, *, cached: int = 0, reasoning: int = 0) -> "Usage":
+    def of(cls, input: int, output: int, *, cached: int = 0, reasoning: int = 0) -> "ResponseUsage":
         """Count: the total is the sum, always.
 
         >>> Usage.of(1000, 200, cached=500).total_tokens
@@ -57,13 +57,13 @@ class Usage(Value):
         )
 
 
-class IncompleteDetails(Value):
+class IncompleteDetails(ProtocolStruct):
     """Why a response stopped early."""
 
     reason: str
 
 
-class ResponseError(Value):
+class ResponseError(ProtocolStruct):
     """Why a response failed."""
 
     code: str
@@ -71,7 +71,7 @@ class ResponseError(Value):
     type: str | UnsetType = UNSET
 
 
-class ResponseWarning(Value):
+class ResponseWarning(ProtocolStruct):
     """Something that could not be carried, or is not quite what it seems; never silent."""
 
     code: str
@@ -79,7 +79,7 @@ class ResponseWarning(Value):
     param: str | UnsetType = UNSET
 
 
-class Response(Value):
+class Response(ProtocolStruct):
     """One answer, in progress or done. `antiphon:warnings` is our extension field."""
 
     id: str
@@ -104,7 +104,7 @@ class Response(Value):
     top_logprobs: int = 0
     temperature: float = 1.0
     reasoning: ReasoningConfig | None = None
-    usage: Usage | None = None
+    usage: ResponseUsage | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     store: bool = True
@@ -162,18 +162,18 @@ class Response(Value):
         )
 
 
-class CompactResource(Value):
+class CompactResource(ProtocolStruct):
     """A conversation made small."""
 
     id: str
     object: Literal["response.compaction"] = "response.compaction"
     output: list[Item]
     created_at: int
-    usage: Usage
+    usage: ResponseUsage
     warnings: list[ResponseWarning] | UnsetType = field(default=UNSET, name="antiphon:warnings")
 
 
-class InputTokens(Value):
+class InputTokens(ProtocolStruct):
     """How many tokens a request would give its model to read."""
 
     object: Literal["response.input_tokens"] = "response.input_tokens"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from antiphon.core.errors import RemoteProtocolError
 
-ITEM_STATUS: dict[str, frozenset[str]] = {
+ITEM_STATUS_TRANSITIONS: dict[str, frozenset[str]] = {
     "in_progress": frozenset({"incomplete", "completed", "failed"}),
     "incomplete": frozenset(),
     "completed": frozenset(),
@@ -16,7 +16,7 @@ ITEM_STATUS: dict[str, frozenset[str]] = {
 }
 """From each status of an item, where it may go; `failed` is for extension items."""
 
-RESPONSE: dict[str, frozenset[str]] = {
+RESPONSE_TRANSITIONS: dict[str, frozenset[str]] = {
     "": frozenset({"response.created"}),
     "response.created": frozenset(
         {"response.queued", "response.in_progress", "response.failed", "response.incomplete"}
@@ -33,7 +33,7 @@ RESPONSE: dict[str, frozenset[str]] = {
 }
 """After each event of a response's life, which may follow."""
 
-STATUSES: dict[str, frozenset[str]] = {
+RESPONSE_STATUSES_BY_EVENT: dict[str, frozenset[str]] = {
     "response.created": frozenset({"queued", "in_progress"}),
     "response.queued": frozenset({"queued"}),
     "response.in_progress": frozenset({"in_progress"}),
@@ -43,20 +43,20 @@ STATUSES: dict[str, frozenset[str]] = {
 }
 """The statuses that a response may have in each event of its life."""
 
-PART: dict[str, dict[str, str]] = {
+PART_TRANSITIONS: dict[str, dict[str, str]] = {
     "open": {"delta": "open", "annotation": "open", "text": "said"},
     "said": {"part": "closed"},
     "closed": {},
 }
 """From each state of a content part, which step leads where."""
 
-HOLDS: dict[str, frozenset[str]] = {
+CONTENT_TYPES_BY_ITEM: dict[str, frozenset[str]] = {
     "message": frozenset({"output_text", "refusal"}),
     "reasoning": frozenset({"reasoning_text"}),
 }
 """The content parts that each type of item streams."""
 
-STREAMS: dict[str, str] = {
+CONTENT_TYPE_BY_EVENT: dict[str, str] = {
     "response.output_text.delta": "output_text",
     "response.output_text.done": "output_text",
     "response.output_text.annotation.added": "output_text",
@@ -104,24 +104,24 @@ RULES: dict[str, str] = {
 }
 
 
-def is_terminal(status: str) -> bool:
+def is_terminal_status(status: str) -> bool:
     """Tell whether an item of this status will not change any more."""
-    return not ITEM_STATUS[status]
+    return not ITEM_STATUS_TRANSITIONS[status]
 
 
-def is_success(status: str) -> bool:
+def is_success_status(status: str) -> bool:
     """Tell whether an item of this status is all it should be."""
     return status == "completed"
 
 
-def advance(status: str, to: str) -> str:
+def advance_status(status: str, to: str) -> str:
     """Return the new status of an item, or refuse a step that the table does not have."""
-    if to not in ITEM_STATUS[status]:
+    if to not in ITEM_STATUS_TRANSITIONS[status]:
         raise RemoteProtocolError(f"an item cannot go from {status} to {to}")
     return to
 
 
-class Violation(NamedTuple):
+class RuleViolation(NamedTuple):
     """A broken rule, and where."""
 
     rule: str

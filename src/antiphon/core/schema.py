@@ -56,7 +56,7 @@ def _is_boolean(value: object) -> bool:
     return isinstance(value, bool)
 
 
-TYPES: dict[str, Callable[[object], bool]] = {
+JSON_TYPES: dict[str, Callable[[object], bool]] = {
     "string": _is_string,
     "number": is_number,
     "integer": _is_integer,
@@ -69,32 +69,32 @@ TYPES: dict[str, Callable[[object], bool]] = {
 
 # --- reading ---------------------------------------------------------------------------------
 
-_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_COUNT_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_BOUND_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
-def listed(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """Return a value in a list, unless it is one."""
     return value if is_array(value) else [value]
 
 
 def _are_types(value: object) -> bool:
-    return value != [] and all(_is_string(name) and name in TYPES for name in listed(value))
+    return value != [] and all(_is_string(name) and name in JSON_TYPES for name in as_list(value))
 
 
-def are_names(value: object) -> TypeGuard[list[str]]:
+def is_string_list(value: object) -> TypeGuard[list[str]]:
     """Tell whether a value is an array of strings."""
     return is_array(value) and all(map(_is_string, value))
 
 
-SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "type": (_are_types, f"one or more of {', '.join(TYPES)}"),
-    "required": (are_names, "an array of names"),
+KEYWORD_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "type": (_are_types, f"one or more of {', '.join(JSON_TYPES)}"),
+    "required": (is_string_list, "an array of names"),
     "properties": (is_object, "an object"),
     "uniqueItems": (_is_boolean, "a boolean"),
     "multipleOf": (lambda step: is_number(step) and step > 0, "a number above 0"),
-    **dict.fromkeys(_BOUNDS, (is_number, "a number")),
-    **dict.fromkeys(_COUNTS, (_is_count, "a whole number from 0")),
+    **dict.fromkeys(_BOUND_KEYWORDS, (is_number, "a number")),
+    **dict.fromkeys(_COUNT_KEYWORDS, (_is_count, "a whole number from 0")),
     **dict.fromkeys(("title", "description", "format", "pattern"), (_is_string, "a string")),
     **dict.fromkeys(("enum", "examples", "prefixItems"), (is_array, "an array")),
     **dict.fromkeys(("const", "default", "items", "additionalProperties"), (_is_any, "anything")),
@@ -102,13 +102,13 @@ SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 """What the value of each keyword must be, and how to say it."""
 
 
-def read(schema: Schema) -> Schema:
+def keep_known_keywords(schema: Schema) -> Schema:
     """Keep the keywords that are known and well formed, `type` as a list."""
-    known = {key: value for key, value in schema.items() if key in SHAPES and SHAPES[key][0](value)}
-    return known | {"type": listed(known["type"])} if "type" in known else known
+    known = {key: value for key, value in schema.items() if key in KEYWORD_VALUES and KEYWORD_VALUES[key][0](value)}
+    return known | {"type": as_list(known["type"])} if "type" in known else known
 
 
-def resolve(root: Schema, ref: str) -> object:
+def resolve_reference(root: Schema, ref: str) -> object:
     """Return the schema that a local reference names; False, which allows nothing, if none."""
     start, *tokens = unquote(ref).split("/")
     node: object = root if start == "#" else False
@@ -148,7 +148,7 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool]]] = {
 
 
 def _fits(value: object, schema: Schema) -> bool:
-    if "type" in schema and not any(TYPES[name](value) for name in schema["type"]):
+    if "type" in schema and not any(JSON_TYPES[name](value) for name in schema["type"]):
         return False
     limits = ((schema[key], *_LIMITS[key]) for key in _LIMITS if key in schema)
     return all(keeps(value, limit) for limit, concerns, keeps in limits if concerns(value))
@@ -160,7 +160,7 @@ class Demands(msgspec.Struct, frozen=True):
     schemas: tuple[Schema, ...] = ()
 
     def __and__(self, schema: Schema) -> "Demands":
-        return Demands((*self.schemas, read(schema)))
+        return Demands((*self.schemas, keep_known_keywords(schema)))
 
     def __contains__(self, key: str) -> bool:
         return any(key in schema for schema in self.schemas)

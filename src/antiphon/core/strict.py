@@ -13,17 +13,17 @@ from urllib.parse import unquote
 
 import msgspec
 
-from antiphon.core.schema import SHAPES, Schema, are_names, is_array, is_object, listed
-from antiphon.core.value import join
+from antiphon.core.schema import KEYWORD_VALUES, Schema, is_string_list, is_array, is_object, as_list
+from antiphon.core.value import join_path
 
-MAX_DEPTH = 64
+MAX_SCHEMA_DEPTH = 64
 """How deep a schema may nest; OpenAI stops far earlier, Python's stack a little later."""
 
-MAX_NAME = 64
+MAX_NAME_IN_PATH = 64
 """How much of a property's name a path shows."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class StrictProblem(msgspec.Struct, frozen=True):
     """What strict mode cannot express: where it stands, and what to do about it."""
 
     path: str
@@ -33,99 +33,99 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
-class Strict(msgspec.Struct, frozen=True):
+class StrictSchema(msgspec.Struct, frozen=True):
     """A schema as strict as it could be made; it will be accepted if there are no problems."""
 
     schema: Schema
-    problems: list[Problem]
+    problems: list[StrictProblem]
 
 
-class StrictError(ValueError):
+class StrictSchemaError(ValueError):
     """A schema that strict mode cannot express."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[StrictProblem]) -> None:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         super().__init__(f"{problems[0]}{more}")
         self.problems = problems
 
 
-def strict(schema: Mapping[str, object]) -> Strict:
+def make_strict(schema: Mapping[str, object]) -> StrictSchema:
     """Make a schema strict, and tell what stands in the way; the given one is left alone."""
-    walk = _Walk(schema)
-    made = walk.root()
-    return Strict(made, list(dict.fromkeys(walk.problems)))
+    walk = _StrictConverter(schema)
+    made = walk.convert_root()
+    return StrictSchema(made, list(dict.fromkeys(walk.problems)))
 
 
-def check(schema: Mapping[str, object]) -> Schema:
+def require_strict(schema: Mapping[str, object]) -> Schema:
     """Return the schema made strict, or raise StrictError."""
-    result = strict(schema)
+    result = make_strict(schema)
     if result.problems:
-        raise StrictError(result.problems)
+        raise StrictSchemaError(result.problems)
     return result.schema
 
 
 # --- the vocabulary --------------------------------------------------------------------------
 
-_NOTES = ("title", "description")
-_DEFINITIONS = ("$defs", "definitions")
-_STRUCTURE = ("$ref", "properties", "required", "additionalProperties", "items", "anyOf", "oneOf")
-_TYPED_BY = ("type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf")
-_NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_SIZES = ("minLength", "maxLength", "minItems", "maxItems")
-_KEPT = (*_NOTES, *_NUMERIC, *_SIZES, "type", "enum", "const", "pattern", "format")
+_ANNOTATION_KEYWORDS = ("title", "description")
+_DEFINITION_KEYWORDS = ("$defs", "definitions")
+_STRUCTURE_KEYWORDS = ("$ref", "properties", "required", "additionalProperties", "items", "anyOf", "oneOf")
+_TYPING_KEYWORDS = ("type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf")
+_NUMERIC_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_SIZE_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems")
+_SUPPORTED_KEYWORDS = (*_ANNOTATION_KEYWORDS, *_NUMERIC_KEYWORDS, *_SIZE_KEYWORDS, "type", "enum", "const", "pattern", "format")
 
-_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+_SUPPORTED_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 """OpenAI answers any other format with a 400; being an annotation, it can go."""
 
-_BY_CASE = "give each case its own member of `anyOf`"
-_BY_PAIRS = "use an array of objects with a name and a value"
-_BY_NAME = "use an object with one property for each position"
-_BY_WORDS = "remove it and ask for it in `description`"
+_ADVICE_CASES = "give each case its own member of `anyOf`"
+_ADVICE_PAIRS = "use an array of objects with a name and a value"
+_ADVICE_NAMES = "use an object with one property for each position"
+_ADVICE_DESCRIPTION = "remove it and ask for it in `description`"
 _ADVICE = {
     "allOf": "merge its members into one schema",
     "not": "say what is allowed, with `enum` or `anyOf`",
-    **dict.fromkeys(("if", "then", "else"), _BY_CASE),
-    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), _BY_CASE),
-    **dict.fromkeys(("patternProperties", "propertyNames", "unevaluatedProperties"), _BY_PAIRS),
-    **dict.fromkeys(("prefixItems", "additionalItems", "unevaluatedItems"), _BY_NAME),
-    **dict.fromkeys(("contains", "minContains", "maxContains", "uniqueItems"), _BY_WORDS),
-    **dict.fromkeys(("minProperties", "maxProperties"), _BY_WORDS),
+    **dict.fromkeys(("if", "then", "else"), _ADVICE_CASES),
+    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), _ADVICE_CASES),
+    **dict.fromkeys(("patternProperties", "propertyNames", "unevaluatedProperties"), _ADVICE_PAIRS),
+    **dict.fromkeys(("prefixItems", "additionalItems", "unevaluatedItems"), _ADVICE_NAMES),
+    **dict.fromkeys(("contains", "minContains", "maxContains", "uniqueItems"), _ADVICE_DESCRIPTION),
+    **dict.fromkeys(("minProperties", "maxProperties"), _ADVICE_DESCRIPTION),
     **dict.fromkeys(("$dynamicRef", "$recursiveRef", "$id"), "use a `$ref` into `$defs`"),
 }
 """The keywords that constrain a value in ways the subset cannot, and what to write instead."""
 
 
-def _types(schema: Schema) -> list[object]:
+def _schema_types(schema: Schema) -> list[object]:
     """Return the types a schema names, or the one that its keywords speak of."""
     if "type" in schema:
-        return listed(schema["type"])
+        return as_list(schema["type"])
     if "properties" in schema:
         return ["object"]
     return ["array"] if "items" in schema else []
 
 
-def _constrained(schema: Schema, *apart: str) -> bool:
+def _has_constraints(schema: Schema, *apart: str) -> bool:
     """Tell whether a schema says anything about values, apart from some keywords."""
-    keys = schema.keys() - {*apart, *_NOTES}
-    return any(key in _STRUCTURE or key in _KEPT or key in _ADVICE for key in keys)
+    keys = schema.keys() - {*apart, *_ANNOTATION_KEYWORDS}
+    return any(key in _STRUCTURE_KEYWORDS or key in _SUPPORTED_KEYWORDS or key in _ADVICE for key in keys)
 
 
 # --- optional becomes nullable ---------------------------------------------------------------
 
 
-def _either(schema: Schema, *others: Schema) -> Schema:
+def _wrap_in_union(schema: Schema, *others: Schema) -> Schema:
     """Put a schema into a union, its notes outside."""
-    notes = {key: schema[key] for key in _NOTES if key in schema}
+    notes = {key: schema[key] for key in _ANNOTATION_KEYWORDS if key in schema}
     rest = {key: value for key, value in schema.items() if key not in notes}
     return {**notes, "anyOf": [rest, *others]}
 
 
-def _nullable(schema: Schema) -> Schema:
+def _make_nullable(schema: Schema) -> Schema:
     """Admit null beside everything a strict schema admits."""
     if "$ref" in schema or schema.get("const") is not None:
-        return _either(schema, {"type": "null"})
+        return _wrap_in_union(schema, {"type": "null"})
     wider = dict(schema)
-    if "type" in schema and "null" not in (names := listed(schema["type"])):
+    if "type" in schema and "null" not in (names := as_list(schema["type"])):
         wider["type"] = [*names, "null"]
     if is_array(values := schema.get("enum")) and None not in values:
         wider["enum"] = [*values, None]
@@ -135,160 +135,160 @@ def _nullable(schema: Schema) -> Schema:
 
 
 def _admits_null(schema: object) -> bool:
-    return is_object(schema) and "null" in _types(schema) and None in listed(schema.get("enum"))
+    return is_object(schema) and "null" in _schema_types(schema) and None in as_list(schema.get("enum"))
 
 
 # --- the walk --------------------------------------------------------------------------------
 
 
-class _Walk:
+class _StrictConverter:
     """One pass over a schema; each family of keywords has its method."""
 
     def __init__(self, schema: Mapping[str, object]) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[StrictProblem] = []
         self.schema = {key: schema[key] for key in schema if key not in ("$schema", "$id")}
         self.groups: dict[str, Schema] = {}
         self.targets: dict[object, tuple[Schema, str]] = {"#": (self.schema, "")}
-        for group in _DEFINITIONS:
+        for group in _DEFINITION_KEYWORDS:
             entries = self.schema.pop(group, None)
             if is_object(entries):
                 self.groups[group] = entries
-                self.targets |= _targets(group, entries)
+                self.targets |= _reference_targets(group, entries)
             elif entries is not None:
                 self.report(group, f"`{group}` must be an object")
 
-    def root(self) -> Schema:
+    def convert_root(self) -> Schema:
         """Make the whole schema strict: the root, and each definition once."""
-        made = self._keywords(*self._behind_reference(), depth=0)
+        made = self._convert_keywords(*self._resolve_root_reference(), depth=0)
         if made.get("type") != "object":
             self.report("", "strict mode needs an object at the root; make this a property of one")
         if "anyOf" in made:
             self.report("", "strict mode takes no union at the root; make this a property")
         for group, entries in self.groups.items():
-            made[group] = self._each(entries, group, depth=1)
+            made[group] = self._convert_each(entries, group, depth=1)
         return made
 
     def report(self, path: str, message: str) -> None:
         """Note a problem."""
-        self.problems.append(Problem(path, message))
+        self.problems.append(StrictProblem(path, message))
 
-    def visit(self, schema: object, path: str, depth: int) -> object:
+    def convert(self, schema: object, path: str, depth: int) -> object:
         """Make a schema strict, if it is one."""
         if not is_object(schema):
             self.report(path, "strict mode needs a schema with a `type` here")
-        elif depth > MAX_DEPTH:
-            self.report(path, f"nested deeper than {MAX_DEPTH} levels; move it into `$defs`")
+        elif depth > MAX_SCHEMA_DEPTH:
+            self.report(path, f"nested deeper than {MAX_SCHEMA_DEPTH} levels; move it into `$defs`")
         else:
-            return self._keywords(schema, path, depth)
+            return self._convert_keywords(schema, path, depth)
         return schema
 
-    def _each(self, schemas: Schema, path: str, depth: int) -> Schema:
-        return {n: self.visit(schemas[n], join(path, n[:MAX_NAME]), depth) for n in schemas}
+    def _convert_each(self, schemas: Schema, path: str, depth: int) -> Schema:
+        return {n: self.convert(schemas[n], join_path(path, n[:MAX_NAME_IN_PATH]), depth) for n in schemas}
 
-    def _behind_reference(self) -> tuple[Schema, str]:
+    def _resolve_root_reference(self) -> tuple[Schema, str]:
         """Open a root that is only a reference, as pydantic writes a recursive model."""
         schema, path, seen = self.schema, "", {"#"}
         while isinstance(ref := schema.get("$ref"), str) and ref in self.targets.keys() - seen:
-            if _constrained(schema, "$ref"):
+            if _has_constraints(schema, "$ref"):
                 break
             seen.add(ref)
             target, path = self.targets[ref]
-            schema = target | {key: schema[key] for key in _NOTES if key in schema}
+            schema = target | {key: schema[key] for key in _ANNOTATION_KEYWORDS if key in schema}
         return schema, path
 
-    def _keywords(self, schema: Schema, path: str, depth: int) -> Schema:
+    def _convert_keywords(self, schema: Schema, path: str, depth: int) -> Schema:
         """Make a schema strict, one family of keywords after another."""
-        schema, path = _without_all_of(schema, path)
-        made = self._plain(schema, path)
-        for family in (self._reference, self._union, self._object, self._array):
+        schema, path = _unwrap_all_of(schema, path)
+        made = self._convert_plain(schema, path)
+        for family in (self._convert_reference, self._convert_union, self._convert_object, self._convert_array):
             made |= family(schema, path, depth + 1)
-        if not any(key in made for key in _TYPED_BY):
+        if not any(key in made for key in _TYPING_KEYWORDS):
             self.report(path, "strict mode needs a `type` here")
         # "$ref cannot have keywords {'description'}", says OpenAI; a union around it can.
-        described = "$ref" in made and len(made) > 1 and set(made) <= {"$ref", *_NOTES}
-        return _either(made) if described else made
+        described = "$ref" in made and len(made) > 1 and set(made) <= {"$ref", *_ANNOTATION_KEYWORDS}
+        return _wrap_in_union(made) if described else made
 
-    def _plain(self, schema: Schema, path: str) -> Schema:
+    def _convert_plain(self, schema: Schema, path: str) -> Schema:
         """Keep what the subset knows, and report what it cannot express."""
         made: Schema = {}
         for key, value in schema.items():
             if key in _ADVICE:
-                self.report(join(path, key), f"strict mode has no `{key}`; {_ADVICE[key]}")
-            elif key not in _KEPT or (key == "format" and value not in _FORMATS):
+                self.report(join_path(path, key), f"strict mode has no `{key}`; {_ADVICE[key]}")
+            elif key not in _SUPPORTED_KEYWORDS or (key == "format" and value not in _SUPPORTED_FORMATS):
                 continue
-            elif not SHAPES[key][0](value):
-                self.report(join(path, key), f"`{key}` must be {SHAPES[key][1]}")
+            elif not KEYWORD_VALUES[key][0](value):
+                self.report(join_path(path, key), f"`{key}` must be {KEYWORD_VALUES[key][1]}")
             elif key == "enum" and not value:
-                self.report(join(path, key), "`enum` must not be empty")
+                self.report(join_path(path, key), "`enum` must not be empty")
             made[key] = value
-        if types := _types(schema):
+        if types := _schema_types(schema):
             made.setdefault("type", types[0])
         return made
 
-    def _reference(self, schema: Schema, path: str, depth: int) -> Schema:
+    def _convert_reference(self, schema: Schema, path: str, depth: int) -> Schema:
         del depth  # a reference is never followed, so recursion costs nothing
         if "$ref" not in schema:
             return {}
-        ref, place = schema["$ref"], join(path, "$ref")
+        ref, place = schema["$ref"], join_path(path, "$ref")
         if not isinstance(ref, str) or unquote(ref) not in self.targets:
             self.report(place, "this is neither `#` nor an entry of `$defs`; move its target there")
-        elif _constrained(schema, "$ref"):
+        elif _has_constraints(schema, "$ref"):
             self.report(place, "a `$ref` stands alone; move what is beside it into the definition")
         return {"$ref": ref}
 
-    def _union(self, schema: Schema, path: str, depth: int) -> Schema:
+    def _convert_union(self, schema: Schema, path: str, depth: int) -> Schema:
         stood = {key: schema[key] for key in ("anyOf", "oneOf") if key in schema}
         for key, members in stood.items():
-            place = join(path, key)
+            place = join_path(path, key)
             if not is_array(members) or not members:
                 self.report(place, f"`{key}` must be an array of schemas")
             elif len(stood) > 1:
                 self.report(place, "strict mode knows one union at a time; merge the two")
-            elif "object" in _types(schema):
+            elif "object" in _schema_types(schema):
                 self.report(place, "an object is no union; move its keywords into every member")
             else:
-                made = [self.visit(m, f"{place}[{i}]", depth) for i, m in enumerate(members)]
+                made = [self.convert(m, f"{place}[{i}]", depth) for i, m in enumerate(members)]
                 return {"anyOf": made}
         return stood
 
-    def _object(self, schema: Schema, path: str, depth: int) -> Schema:
-        if "object" not in _types(schema):
+    def _convert_object(self, schema: Schema, path: str, depth: int) -> Schema:
+        if "object" not in _schema_types(schema):
             return {}
         properties, required = schema.get("properties", {}), schema.get("required", [])
         extra = schema.get("additionalProperties", False)
         if extra is not False:
-            place = join(path, "additionalProperties")
-            self.report(place, f"a strict object is closed; {_BY_PAIRS}")
+            place = join_path(path, "additionalProperties")
+            self.report(place, f"a strict object is closed; {_ADVICE_PAIRS}")
         if not is_object(properties):
-            self.report(join(path, "properties"), "`properties` must be an object")
-        elif not are_names(required) or not set(required) <= properties.keys():
-            self.report(join(path, "required"), "`required` must list names that `properties` has")
+            self.report(join_path(path, "properties"), "`properties` must be an object")
+        elif not is_string_list(required) or not set(required) <= properties.keys():
+            self.report(join_path(path, "required"), "`required` must list names that `properties` has")
         else:
-            made = self._each(properties, join(path, "properties"), depth)
+            made = self._convert_each(properties, join_path(path, "properties"), depth)
             for name in made.keys() - set(required):
-                made[name] = _nullable(made[name]) if is_object(made[name]) else made[name]
+                made[name] = _make_nullable(made[name]) if is_object(made[name]) else made[name]
             properties, required = made, list(made)
         return {"properties": properties, "required": required, "additionalProperties": extra}
 
-    def _array(self, schema: Schema, path: str, depth: int) -> Schema:
-        if "array" not in _types(schema):
+    def _convert_array(self, schema: Schema, path: str, depth: int) -> Schema:
+        if "array" not in _schema_types(schema):
             return {}
         if "items" not in schema:
             self.report(path, "strict mode needs `items` with a `type` for an array")
             return {}
-        return {"items": self.visit(schema["items"], join(path, "items"), depth)}
+        return {"items": self.convert(schema["items"], join_path(path, "items"), depth)}
 
 
-def _targets(group: str, entries: Schema) -> dict[object, tuple[Schema, str]]:
+def _reference_targets(group: str, entries: Schema) -> dict[object, tuple[Schema, str]]:
     """Return where a `$ref` may point, and what it finds there."""
     return {
-        f"#/{group}/{name.replace('~', '~0').replace('/', '~1')}": (entry, join(group, name))
+        f"#/{group}/{name.replace('~', '~0').replace('/', '~1')}": (entry, join_path(group, name))
         for name, entry in entries.items()
         if is_object(entry)
     }
 
 
-def _without_all_of(schema: Schema, path: str) -> tuple[Schema, str]:
+def _unwrap_all_of(schema: Schema, path: str) -> tuple[Schema, str]:
     """Open an `allOf` with one member, when nothing beside it could change its meaning."""
     while is_array(members := schema.get("allOf")) and len(members) == 1:
         member, beside = members[0], {key: schema[key] for key in schema if key != "allOf"}
@@ -296,7 +296,7 @@ def _without_all_of(schema: Schema, path: str) -> tuple[Schema, str]:
             break
         if isinstance(kind := beside.get("type"), str) and kind == member.get("type"):
             del beside["type"]
-        if _constrained(beside):
+        if _has_constraints(beside):
             break
-        schema, path = {**member, **beside}, join(path, "allOf[0]")
+        schema, path = {**member, **beside}, join_path(path, "allOf[0]")
     return schema, path

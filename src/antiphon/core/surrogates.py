@@ -12,28 +12,28 @@ import msgspec
 T = TypeVar("T")
 
 
-class Joiner:
+class SurrogateJoiner:
     """Mends one stream of text."""
 
-    __slots__ = ("held",)
+    __slots__ = ("pending",)
 
     def __init__(self) -> None:
-        self.held = ""
+        self.pending = ""
 
     def feed(self, text: str) -> str:
         """Return the text that is whole so far."""
-        text, self.held = self.held + text, ""
+        text, self.pending = self.pending + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self.held = text[:-1], text[-1]
-        return mend(text)
+            text, self.pending = text[:-1], text[-1]
+        return repair_surrogates(text)
 
     def close(self) -> str:
         """Return what is still held, made legal."""
-        held, self.held = self.held, ""
-        return mend(held)
+        held, self.pending = self.pending, ""
+        return repair_surrogates(held)
 
 
-def mend(text: str) -> str:
+def repair_surrogates(text: str) -> str:
     """Join surrogate pairs and replace what is left of them."""
     try:
         text.encode()
@@ -42,7 +42,7 @@ def mend(text: str) -> str:
     return text
 
 
-def mended(value: T) -> T:
+def repair_value(value: T) -> T:
     """Return a value whose every string can be written: the same one, unless it holds halves.
 
     Raises what writing raises: what cannot be mended must not be said either.
@@ -50,24 +50,24 @@ def mended(value: T) -> T:
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
-        value = cast("T", _mended(value))
+        value = cast("T", _repair_member(value))
         msgspec.json.encode(value)
     return value
 
 
-def _mended(value: object) -> object:
+def _repair_member(value: object) -> object:
     match value:
         case str():
-            return mend(value)
+            return repair_surrogates(value)
         case list() | tuple():
-            return [_mended(entry) for entry in cast("list[object]", value)]
+            return [_repair_member(entry) for entry in cast("list[object]", value)]
         case dict():
             fields = cast("dict[object, object]", value)
-            return {_mended(name): _mended(member) for name, member in fields.items()}
+            return {_repair_member(name): _repair_member(member) for name, member in fields.items()}
         case msgspec.Struct():
             members = {name: getattr(value, name) for name in value.__struct_fields__}
             return msgspec.structs.replace(
-                value, **{name: _mended(member) for name, member in members.items()}
+                value, **{name: _repair_member(member) for name, member in members.items()}
             )
         case _:
             return value

@@ -23,29 +23,29 @@ from antiphon.core.events import (
     ResponseQueued,
 )
 from antiphon.core.fold import Fold
-from antiphon.core.gathered import Gathered
-from antiphon.core.manner import PLAIN, Manner
-from antiphon.core.opened import Flow, Stream, still_open
-from antiphon.core.output import Output
+from antiphon.core.gathered import SingleMessageSynth
+from antiphon.core.manner import DEFAULT_OPTIONS, SynthOptions
+from antiphon.core.opened import TextFastPath, EventEmitter, find_open_items
+from antiphon.core.output import ItemSynth
 from antiphon.core.parts import Part
 from antiphon.core.response import (
     IncompleteDetails,
     Response,
     ResponseError,
     ResponseWarning,
-    Usage,
+    ResponseUsage,
 )
-from antiphon.core.surrogates import mended
+from antiphon.core.surrogates import repair_value
 from antiphon.core.value import is_extension_type
 
-INCOMPLETE = {
+INCOMPLETE_REASONS = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
     "cancelled": "cancelled",
 }
 
 
-ENDINGS = {
+TERMINAL_EVENT_BY_STATUS = {
     "completed": ResponseCompleted,
     "failed": ResponseFailed,
     "incomplete": ResponseIncomplete,
@@ -54,7 +54,7 @@ ENDINGS = {
 """The event that each end of a response is told by."""
 
 
-WORDS = parts.Text("")
+UNKEYED_TEXT = parts.Text("")
 """Words of no key or piece in particular."""
 
 
@@ -67,152 +67,152 @@ class Synth:
         *,
         ids: Callable[[str], str],
         clock: Callable[[], float],
-        manner: Manner = PLAIN,
-        silent: bool = False,
+        options: SynthOptions = DEFAULT_OPTIONS,
+        allow_no_output: bool = False,
     ) -> None:
-        self._silent = silent
-        self._begun = response
+        self._allow_no_output = allow_no_output
+        self._initial_response = response
         self._clock = clock
-        self._stream = Stream()
-        output = Gathered if manner.one_message else Output
-        self._output = output(self._stream, manner.ids or ids, manner)
+        self._emitter = EventEmitter()
+        output = SingleMessageSynth if options.one_message else ItemSynth
+        self._items = output(self._emitter, options.ids or ids, options)
         self._warnings: list[ResponseWarning] = list(response.warnings or ())
-        self._standing = 0
+        self._initial_warning_count = 0
         """How many of them were there before the response was announced."""
-        self._reason: parts.Reason = "stop"
+        self._finish_reason: parts.Reason = "stop"
         self.usage = parts.Usage()
         self.ended = False
-        self._speech: dict[type, Callable[..., None]] = {
-            parts.Text: self._output.text,
-            parts.Refusal: self._output.refusal,
-            parts.Reasoning: self._output.reasoning,
-            parts.Annotation: self._output.annotation,
-            parts.Call: self._output.call,
+        self._item_handlers: dict[type, Callable[..., None]] = {
+            parts.Text: self._items.add_text,
+            parts.Refusal: self._items.add_refusal,
+            parts.Reasoning: self._items.add_reasoning,
+            parts.Annotation: self._items.add_annotation,
+            parts.Call: self._items.add_call,
         }
 
     def resume(self, events: Sequence[Event]) -> None:
         """Go on where an earlier synthesizer stopped, as its events tell."""
         for event in events:
-            self._stream.fold.feed(event)
-            self._stream.number = event.sequence_number + 1
-        self._output.adopt(*still_open(events))
+            self._emitter.fold.feed(event)
+            self._emitter.next_number = event.sequence_number + 1
+        self._items.adopt_open_items(*find_open_items(events))
 
     @property
     def response(self) -> Response:
         """The response as far as it has been made."""
-        return self._stream.fold.response
+        return self._emitter.fold.response
 
     @property
     def started(self) -> bool:
         """Whether the response has been announced."""
-        return self._stream.number > 0
+        return self._emitter.next_number > 0
 
     def start(self) -> list[Event]:
         """Announce the response: created, then queued or in progress."""
-        self._standing = len(self._warnings)
-        self._stream.say(ResponseCreated, response=self._begun)
-        if self._begun.status != "queued":
-            return self.begin()
-        self._stream.say(ResponseQueued, response=self._begun)
-        return self._stream.take()
+        self._initial_warning_count = len(self._warnings)
+        self._emitter.emit(ResponseCreated, response=self._initial_response)
+        if self._initial_response.status != "queued":
+            return self.mark_in_progress()
+        self._emitter.emit(ResponseQueued, response=self._initial_response)
+        return self._emitter.take()
 
-    def begin(self) -> list[Event]:
+    def mark_in_progress(self) -> list[Event]:
         """Say that the response is being made."""
-        self._stream.say(ResponseInProgress, response=replace(self._begun, status="in_progress"))
-        return self._stream.take()
+        self._emitter.emit(ResponseInProgress, response=replace(self._initial_response, status="in_progress"))
+        return self._emitter.take()
 
     def feed(self, part: Part) -> list[Event]:
         """Turn one part into the events it causes, perhaps none."""
         return self.feed_all((part,))
 
-    def feed_all(self, heard: Iterable[Part]) -> list[Event]:
+    def feed_all(self, batch: Iterable[Part]) -> list[Event]:
         """Turn parts into the events they cause."""
-        speech, stream = self._speech, self._stream
+        speech, stream = self._item_handlers, self._emitter
         stream.flow = None
-        for part in heard:
+        for part in batch:
             if self.ended:
                 raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
             if say := speech.get(type(part)):
                 say(part)
             else:
-                self.STEPS[type(part)](self, part)
+                self.HANDLERS[type(part)](self, part)
         said, stream.said = stream.said, []
         return said
 
-    def flow(self) -> Flow | None:
+    def text_fast_path(self) -> TextFastPath | None:
         """Return what adds plain words to the text that grew last, until a part is fed."""
-        stream, strand = self._stream, self._output.growing(WORDS.key, WORDS.part)
+        stream, strand = self._emitter, self._items.find_growing_text(UNKEYED_TEXT.key, UNKEYED_TEXT.part)
         if strand is None:
             return None
-        stream.flow = strand.flow = strand.flow or Flow(stream, strand)
+        stream.flow = strand.flow = strand.flow or TextFastPath(stream, strand)
         return stream.flow
 
-    def restart(self) -> None:
+    def reset_for_fallback(self) -> None:
         """Forget what a model gave of which nothing was told: another one answers in its place."""
         self.usage = parts.Usage()
-        self._reason = "stop"
-        self._output.restart()
-        del self._warnings[self._standing :]
+        self._finish_reason = "stop"
+        self._items.forget_nameless_calls()
+        del self._warnings[self._initial_warning_count :]
 
     def end(self) -> list[Event]:
         """Close everything and say how the response ended."""
         if self.ended:
             return []
         self.ended = True
-        if reason := INCOMPLETE.get(self._reason):
-            self._output.close("incomplete")
+        if reason := INCOMPLETE_REASONS.get(self._finish_reason):
+            self._items.close_all("incomplete")
             status = "cancelled" if reason == "cancelled" else "incomplete"
             details = IncompleteDetails(reason=reason)
-            response = replace(self._final(), status=status, incomplete_details=details)
-            self._stream.say(ResponseIncomplete, response=response)
+            response = replace(self._final_response(), status=status, incomplete_details=details)
+            self._emitter.emit(ResponseIncomplete, response=response)
         else:
-            self._output.close("completed")
-            if not (self._output.count or self._silent):
-                self._output.close_empty()
-            self._stream.say(ResponseCompleted, response=replace(self._final(), status="completed"))
-        return self._stream.take()
+            self._items.close_all("completed")
+            if not (self._items.item_count or self._allow_no_output):
+                self._items.add_empty_message()
+            self._emitter.emit(ResponseCompleted, response=replace(self._final_response(), status="completed"))
+        return self._emitter.take()
 
     def fail(self, error: ErrorPayload) -> list[Event]:
         """Close everything as incomplete and say what broke."""
         if self.ended:
             return []
         self.ended = True
-        self._output.close("incomplete")
-        failure = _failure_of(error)
-        response = replace(self._final(), status="failed", error=failure, incomplete_details=None)
-        self._stream.say(ResponseFailed, response=response)
-        return self._stream.take()
+        self._items.close_all("incomplete")
+        failure = _build_response_error(error)
+        response = replace(self._final_response(), status="failed", error=failure, incomplete_details=None)
+        self._emitter.emit(ResponseFailed, response=response)
+        return self._emitter.take()
 
-    def repeat(self, response: Response) -> list[Event]:
+    def end_as(self, response: Response) -> list[Event]:
         """End exactly as a response ended that was made before from the same items."""
         self.ended = True
-        self._output.close("completed" if response.status == "completed" else "incomplete")
-        self._stream.say(ENDINGS[response.status], response=response)
-        return self._stream.take()
+        self._items.close_all("completed" if response.status == "completed" else "incomplete")
+        self._emitter.emit(TERMINAL_EVENT_BY_STATUS[response.status], response=response)
+        return self._emitter.take()
 
-    def retract(self, error: ErrorPayload) -> list[Event]:
+    def replace_end_with_failure(self, error: ErrorPayload) -> list[Event]:
         """Fail after all: the end that was said last has been heard by nobody."""
         self.ended = False
-        self._stream.number -= 1
+        self._emitter.next_number -= 1
         return self.fail(error)
 
-    def lose(self, error: ErrorPayload) -> list[Event]:
+    def fail_without_output(self, error: ErrorPayload) -> list[Event]:
         """Fail with nothing of what was made, which cannot be told."""
         self.ended = True
-        self._stream.take()
-        self._stream.fold = Fold()
-        begun = replace(self._begun, completed_at=int(self._clock()))
-        failed = replace(begun, status="failed", error=_failure_of(error))
-        self._stream.say(ResponseFailed, response=failed)
-        return self._stream.take()
+        self._emitter.take()
+        self._emitter.fold = Fold()
+        begun = replace(self._initial_response, completed_at=int(self._clock()))
+        failed = replace(begun, status="failed", error=_build_response_error(error))
+        self._emitter.emit(ResponseFailed, response=failed)
+        return self._emitter.take()
 
-    def _final(self) -> Response:
-        if self._output.lost:
-            self._output.lost = False  # it is said once, also by an end that is retracted
+    def _final_response(self) -> Response:
+        if self._items.dropped_arguments:
+            self._items.dropped_arguments = False  # it is said once, also by an end that is retracted
             message = "Arguments came that belong to no call; they were left out."
-            self._warn(parts.Warn("nameless_call", message))
+            self._add_warning(parts.Warn("nameless_call", message))
         counts = self.usage
-        usage = Usage.of(
+        usage = ResponseUsage.of(
             counts.input_tokens or 0,
             counts.output_tokens or 0,
             cached=counts.cached_tokens or 0,
@@ -221,51 +221,51 @@ class Synth:
         return replace(
             self.response,
             completed_at=int(self._clock()),
-            usage=None if counts == self.NOTHING else usage,
+            usage=None if counts == self.NO_USAGE else usage,
             warnings=self._warnings or UNSET,
         )
 
-    NOTHING: ClassVar = parts.Usage()
-    OURS: ClassVar = frozenset({"type", "sequence_number"})
+    NO_USAGE: ClassVar = parts.Usage()
+    RESERVED_FIELDS: ClassVar = frozenset({"type", "sequence_number"})
 
     # --- the parts that make no item ---
 
-    def _whole(self, part: parts.Whole) -> None:
-        self._output.whole(part.item)
+    def _add_whole(self, part: parts.Whole) -> None:
+        self._items.add_whole(part.item)
 
-    def _extension(self, part: parts.Extension) -> None:
+    def _emit_extension(self, part: parts.Extension) -> None:
         if not is_extension_type(part.type):
             raise LocalProtocolError(f"'{part.type}' is not of the form slug:name")
-        data = {name: part.data[name] for name in part.data if name not in self.OURS}
-        self._stream.say(ExtensionEvent, type=part.type, extra=mended(data) or UNSET)
+        data = {name: part.data[name] for name in part.data if name not in self.RESERVED_FIELDS}
+        self._emitter.emit(ExtensionEvent, type=part.type, extra=repair_value(data) or UNSET)
 
-    def _count(self, part: parts.Usage) -> None:
+    def _update_usage(self, part: parts.Usage) -> None:
         given = asdict(part).items()  # less than nothing is no count
         known = {name: value for name, value in given if value is not None and value >= 0}
         self.usage = replace(self.usage, **known)
 
-    def _warn(self, part: parts.Warn) -> None:
+    def _add_warning(self, part: parts.Warn) -> None:
         param = UNSET if part.param is None else part.param
         warning = ResponseWarning(code=part.code, message=part.message, param=param)
-        self._warnings.append(mended(warning))
+        self._warnings.append(repair_value(warning))
 
-    def _finish(self, part: parts.Finish) -> None:
-        self._reason = part.reason
+    def _set_finish_reason(self, part: parts.Finish) -> None:
+        self._finish_reason = part.reason
 
-    def _failure(self, part: parts.Failure) -> None:
-        self._stream.said = self.fail(part.error)
+    def _fail_with_part(self, part: parts.Failure) -> None:
+        self._emitter.said = self.fail(part.error)
 
-    STEPS: ClassVar[dict[type, Callable[..., None]]] = {
-        parts.Whole: _whole,
-        parts.Extension: _extension,
-        parts.Usage: _count,
-        parts.Warn: _warn,
-        parts.Finish: _finish,
-        parts.Failure: _failure,
+    HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+        parts.Whole: _add_whole,
+        parts.Extension: _emit_extension,
+        parts.Usage: _update_usage,
+        parts.Warn: _add_warning,
+        parts.Finish: _set_finish_reason,
+        parts.Failure: _fail_with_part,
     }
     """The steps of the others. Bound methods of its own would have it wait for the collector."""
 
 
-def _failure_of(error: ErrorPayload) -> ResponseError:
+def _build_response_error(error: ErrorPayload) -> ResponseError:
     code = error.code or error.type
-    return mended(ResponseError(code=code, message=error.message, type=error.type))
+    return repair_value(ResponseError(code=code, message=error.message, type=error.type))

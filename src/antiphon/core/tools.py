@@ -4,70 +4,70 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from antiphon.core.items import Name
-from antiphon.core.value import Value
+from antiphon.core.items import FunctionName
+from antiphon.core.value import ProtocolStruct
 
 
-class FunctionTool(Value):
+class FunctionTool(ProtocolStruct):
     """A function that the caller runs; `parameters` is a JSON Schema."""
 
     type: Literal["function"] = "function"
-    name: Name
+    name: FunctionName
     description: str | None = None
     parameters: dict[str, object] | None = None
     strict: bool | None = None
 
 
-class ExtensionTool(Value):
+class ExtensionTool(ProtocolStruct):
     """A tool of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
 
-    fallback: ClassVar[bool] = True
+    accepts_unknown_types: ClassVar[bool] = True
     type: str
 
 
 Tool = FunctionTool | ExtensionTool
 
-CUSTOM = "openai:custom"
+CUSTOM_TOOL = "openai:custom"
 """A tool of the caller's, as a function is, whose input is a plain text."""
 
-WEB_SEARCH = frozenset(
+WEB_SEARCH_TYPES = frozenset(
     f"openai:web_search{suffix}"
     for suffix in ("", "_2025_08_26", "_preview", "_preview_2025_03_11")
 )
 """OpenAI's search, by all its names; other providers have one too."""
 
-COMPUTER = frozenset({"openai:computer", "openai:computer_use", "openai:computer_use_preview"})
+COMPUTER_TYPES = frozenset({"openai:computer", "openai:computer_use", "openai:computer_use_preview"})
 """The use of a computer, by all its names."""
 
-Mode = Literal["none", "auto", "required"]
+ToolChoiceMode = Literal["none", "auto", "required"]
 
 
-class FunctionToolChoice(Value):
+class FunctionToolChoice(ProtocolStruct):
     """One function, by name."""
 
     type: Literal["function"] = "function"
     name: str
 
 
-class ExtensionToolChoice(Value):
+class ExtensionToolChoice(ProtocolStruct):
     """A tool of a type that is not in the specification."""
 
-    fallback: ClassVar[bool] = True
+    accepts_unknown_types: ClassVar[bool] = True
     type: str
 
 
 SpecificToolChoice = FunctionToolChoice | ExtensionToolChoice
 
 
-class AllowedTools(Value):
+class AllowedTools(ProtocolStruct):
     """The tools that may be called, out of those that are shown: a hard constraint."""
 
     type: Literal["allowed_tools"] = "allowed_tools"
     tools: Annotated[list[SpecificToolChoice], Meta(min_length=1, max_length=128)]
-    mode: Mode = "auto"
+    mode: ToolChoiceMode = "auto"
 
 
-ToolChoice = Mode | FunctionToolChoice | AllowedTools | ExtensionToolChoice
+ToolChoice = ToolChoiceMode | FunctionToolChoice | AllowedTools | ExtensionToolChoice
 
 
 def callable_tools(tools: list[Tool], choice: ToolChoice) -> list[FunctionTool]:
@@ -77,7 +77,7 @@ def callable_tools(tools: list[Tool], choice: ToolChoice) -> list[FunctionTool]:
 
 def callable_names(tools: list[Tool], choice: ToolChoice) -> set[str]:
     """Return the names of the functions and custom tools that may be called."""
-    names = (name_of(tool) for tool in tools if may_call(tool, choice))
+    names = (tool_name(tool) for tool in tools if may_call(tool, choice))
     return {name for name in names if name is not None}
 
 
@@ -87,34 +87,34 @@ def may_call(tool: Tool, choice: ToolChoice) -> bool:
         case "none" | AllowedTools(mode="none"):
             return False
         case FunctionToolChoice() | ExtensionToolChoice():
-            return is_named(tool, choice)
+            return choice_names_tool(tool, choice)
         case AllowedTools(tools=allowed):
-            return any(is_named(tool, named) for named in allowed)
+            return any(choice_names_tool(tool, named) for named in allowed)
         case _:
             return True
 
 
-def is_named(tool: Tool, choice: SpecificToolChoice) -> bool:
+def choice_names_tool(tool: Tool, choice: SpecificToolChoice) -> bool:
     """Tell whether a choice of one tool means this one."""
     if (
         isinstance(tool, FunctionTool)
         or isinstance(choice, FunctionToolChoice)
-        or CUSTOM in (tool.type, choice.type)
+        or CUSTOM_TOOL in (tool.type, choice.type)
     ):
-        name = name_of(choice)
-        return tool.type == choice.type and name is not None and name == name_of(tool)
-    for names in (WEB_SEARCH, COMPUTER):
+        name = tool_name(choice)
+        return tool.type == choice.type and name is not None and name == tool_name(tool)
+    for names in (WEB_SEARCH_TYPES, COMPUTER_TYPES):
         if choice.type in names:
             return tool.type in names
     there = choice.get("server_label")  # of MCP, where the name is that of a tool of the server's
     return tool.type == choice.type and there in (None, tool.get("server_label"))
 
 
-def name_of(tool: Tool | SpecificToolChoice) -> str | None:
+def tool_name(tool: Tool | SpecificToolChoice) -> str | None:
     """Return the name by which the caller's own tool is called; a hosted one has none."""
     if isinstance(tool, FunctionTool | FunctionToolChoice):
         return tool.name
-    name = tool.get("name") if tool.type == CUSTOM else None
+    name = tool.get("name") if tool.type == CUSTOM_TOOL else None
     return name if isinstance(name, str) else None
 
 

@@ -18,13 +18,13 @@ from antiphon.core.synth import Synth
 from antiphon.core.value import decode, encode
 from antiphon.engine.ids import new_id
 from antiphon.engine.log import Fenced
-from antiphon.engine.run import BROKEN, DRAIN, LOST
-from antiphon.store.base import TERMINAL, Feed, Store, Stored
+from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPING, SERVER_STOPPED_ERROR
+from antiphon.store.base import TERMINAL_STATUSES, Feed, Store, StoredResponse
 from antiphon.wire import json
 
 logger = logging.getLogger("antiphon.engine")
 
-WAITING = 1000
+MAX_WAITING = 1000
 """How many background responses may wait for a free slot."""
 
 Work = Callable[[], Coroutine[object, object, object]]
@@ -37,27 +37,27 @@ class Background:
         self._store = store
         self._clock = clock
         self._slots = asyncio.Semaphore(slots)
-        self._most = slots + WAITING
+        self._max_jobs = slots + MAX_WAITING
         self._jobs: dict[str, asyncio.Task[None]] = {}
 
     @property
     def full(self) -> bool:
         """Whether too many wait already."""
-        return len(self._jobs) >= self._most
+        return len(self._jobs) >= self._max_jobs
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def start(self, id: str, announce: Work, make: Work, *, tenant: str = "") -> None:
+    def start(self, id: str, announce: Work, work: Work, *, tenant: str = "") -> None:
         """Announce a response at once, and make it as soon as there is a free slot."""
-        job = self._jobs[id] = asyncio.create_task(self._run(id, announce, make, tenant))
+        job = self._jobs[id] = asyncio.create_task(self._run(id, announce, work, tenant))
         job.add_done_callback(lambda _: self._jobs.pop(id, None))
 
-    async def _run(self, id: str, announce: Work, make: Work, tenant: str) -> None:
+    async def _run(self, id: str, announce: Work, work: Work, tenant: str) -> None:
         try:
             await announce()
             async with self._slots:
-                await make()
+                await work()
         except Fenced:
             logger.info("%s is made by someone else, or has ended", id)
         except Exception as error:
@@ -65,41 +65,41 @@ class Background:
             logger.exception("%s broke", id)
             drop_tracebacks(error)
             if stored := await self._store.find(id, tenant=tenant):
-                await self.interrupt(stored, tenant=tenant, error=BROKEN)
+                await self.fail(stored, tenant=tenant, error=INTERNAL_ERROR)
 
-    async def cancel(self, stored: Stored, *, tenant: str) -> Response:
+    async def cancel(self, stored: StoredResponse, *, tenant: str) -> Response:
         """Stop a response, unless it has ended; return it as it ended."""
         id = stored.response.id
         if job := self._jobs.get(id):
-            _stop(job)
+            _cancel_once(job)
             await asyncio.wait([job], timeout=5)
         found = await self._store.find(id, tenant=tenant)
-        while found is not None and found.response.status not in TERMINAL:
+        while found is not None and found.response.status not in TERMINAL_STATUSES:
             # It waited for its turn, or belongs to a process that is not there any more. If
             # another cancels it too, the one that took it over last ends it.
-            await self._close(found, tenant, _cancel)
+            await self._end_orphan(found, tenant, _finish_cancelled)
             found = await self._store.find(id, tenant=tenant)
         return (found or stored).response
 
-    def abandon(self, id: str) -> None:
+    def stop(self, id: str) -> None:
         """Stop a response that nobody will ever ask for again."""
         if job := self._jobs.get(id):
-            _stop(job)
+            _cancel_once(job)
 
-    async def interrupt(self, stored: Stored, *, tenant: str, error: ErrorPayload = LOST) -> None:
+    async def fail(self, stored: StoredResponse, *, tenant: str, error: ErrorPayload = SERVER_STOPPED_ERROR) -> None:
         """End a response that nobody makes any more; what its log holds is kept."""
-        await self._close(stored, tenant, lambda synth: synth.fail(error))
+        await self._end_orphan(stored, tenant, lambda synth: synth.fail(error))
 
-    async def drain(self) -> None:
+    async def stop_all(self) -> None:
         """Stop everything that runs; it ends as interrupted."""
         jobs = list(self._jobs.values())
         for job in jobs:
-            _stop(job, DRAIN)
+            _cancel_once(job, SERVER_STOPPING)
         if jobs:
             await asyncio.wait(jobs, timeout=5)
 
-    async def _close(
-        self, stored: Stored, tenant: str, finish: Callable[[Synth], list[Event]]
+    async def _end_orphan(
+        self, stored: StoredResponse, tenant: str, finish: Callable[[Synth], list[Event]]
     ) -> None:
         """Take a response over from whoever had it, and end it as its events were left."""
         id = stored.response.id
@@ -108,36 +108,36 @@ class Background:
             return
         synth = Synth(stored.response, ids=new_id, clock=self._clock)
         try:
-            events = [event async for event in logged(self._store, id, tenant=tenant)]
+            events = [event async for event in read_events(self._store, id, tenant=tenant)]
             synth.resume(events)
         except StoreError:
             raise
         except Exception:
             # Whatever is wrong with its log, a response must not stay unfinished for ever.
             logger.exception("the events of %s cannot be read: it is ended without them", id)
-            await self._close_unread(stored, tenant, finish)
+            await self._end_without_log(stored, tenant, finish)
             return
         told = [] if events else synth.start()
-        for part in _estimate(stored, synth.response):
+        for part in _estimate_usage(stored, synth.response):
             synth.feed(part)
         told += finish(synth)
         kept = [encode(event) for event in told] if stored.response.background else []
         last = events[-1].sequence_number if events else -1
         await self._store.append(id, epoch, last, kept, final=synth.response, tenant=tenant)
 
-    async def _close_unread(
-        self, stored: Stored, tenant: str, finish: Callable[[Synth], list[Event]]
+    async def _end_without_log(
+        self, stored: StoredResponse, tenant: str, finish: Callable[[Synth], list[Event]]
     ) -> None:
         """End a response whose events cannot be read, and leave them as they are."""
         synth = Synth(stored.response, ids=new_id, clock=self._clock)
         synth.start()
-        for part in _estimate(stored, synth.response):
+        for part in _estimate_usage(stored, synth.response):
             synth.feed(part)
         finish(synth)
         await self._store.end(synth.response, tenant=tenant)
 
 
-async def logged(
+async def read_events(
     feed: Feed, id: str, after: int = -1, *, tenant: str = ""
 ) -> AsyncGenerator[Event]:
     """Give the events that the log has after a number, and no more."""
@@ -148,7 +148,7 @@ async def logged(
             yield event
 
 
-async def followed(
+async def follow_events(
     feed: Feed, id: str, after: int = -1, *, tenant: str = ""
 ) -> AsyncGenerator[list[Event]]:
     """Give the events after a number, as they come, until the response has ended."""
@@ -163,18 +163,18 @@ async def followed(
             await feed.wait(id, after)
 
 
-def _stop(job: asyncio.Task[None], why: str | None = None) -> None:
+def _cancel_once(job: asyncio.Task[None], reason: str | None = None) -> None:
     """Cancel a job, once: it may be busy with keeping its end."""
     if not job.cancelling():
-        job.cancel(why)
+        job.cancel(reason)
 
 
-def _cancel(synth: Synth) -> list[Event]:
+def _finish_cancelled(synth: Synth) -> list[Event]:
     synth.feed(parts.Finish("cancelled"))
     return synth.end()
 
 
-def stored_request(stored: Stored) -> Request:
+def decode_stored_request(stored: StoredResponse) -> Request:
     """Read the request of a stored response; raises ValueError if it cannot be read.
 
     The limits of the HTTP door do not apply: the normalised form of a request that was let in may
@@ -183,20 +183,20 @@ def stored_request(stored: Stored) -> Request:
     return decode(Request, json.decode_lenient(stored.request))
 
 
-def _request_or_empty(stored: Stored) -> Request:
+def _decode_request_or_empty(stored: StoredResponse) -> Request:
     """Return what was asked for, as far as it is known and can still be read."""
     try:
-        return stored_request(stored) if stored.request else Request()
+        return decode_stored_request(stored) if stored.request else Request()
     except ValueError:
         return Request()
 
 
-def _estimate(stored: Stored, response: Response) -> list[parts.Part]:
+def _estimate_usage(stored: StoredResponse, response: Response) -> list[parts.Part]:
     """Estimate the tokens of a response that nobody will count any more."""
-    request = _request_or_empty(stored)
-    read = tokens.of_prompt(request.instructions, request.tools, request.input)
+    request = _decode_request_or_empty(stored)
+    read = tokens.estimate_prompt(request.instructions, request.tools, request.input)
     message = "The response was interrupted; these are estimates."
     return [
-        parts.Usage(input_tokens=read, output_tokens=tokens.of_items(response.output)),
+        parts.Usage(input_tokens=read, output_tokens=tokens.estimate_items(response.output)),
         parts.Warn("usage_estimated", message, "usage"),
     ]

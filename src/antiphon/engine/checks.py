@@ -14,13 +14,13 @@ from antiphon.core.tools import (
     FunctionTool,
     FunctionToolChoice,
     SpecificToolChoice,
-    is_named,
+    choice_names_tool,
     must_call,
-    name_of,
+    tool_name,
 )
-from antiphon.core.value import Value, join, unread
+from antiphon.core.value import ProtocolStruct, join_path, list_unknown_fields
 
-MEANT = {
+EQUIVALENT_FIELDS = {
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
     "messages": "input",
@@ -32,7 +32,7 @@ MEANT = {
 """What the fields of other protocols are called in this one."""
 
 
-def check(request: Request) -> None:
+def check_request(request: Request) -> None:
     """Refuse a request that contradicts itself or asks for what cannot be; raises RequestError."""
     if not request.model or not (
         request.input or request.previous_response_id or request.conversation
@@ -72,9 +72,9 @@ def check_tool_choice(request: Request) -> None:
     elif isinstance(choice, AllowedTools):
         named = choice.tools
     for tool in named:
-        if not any(is_named(offered, tool) for offered in request.tools):
+        if not any(choice_names_tool(offered, tool) for offered in request.tools):
             raise RequestError(
-                f"tool_choice names '{(name_of(tool) or tool.type)[:80]}', which is not offered. "
+                f"tool_choice names '{(tool_name(tool) or tool.type)[:80]}', which is not offered. "
                 "Add it to 'tools'.",
                 param="tool_choice",
                 code="invalid_value",
@@ -87,9 +87,9 @@ def check_tool_choice(request: Request) -> None:
         )
 
 
-def warnings(request: Request) -> list[parts.Warn]:
+def unused_field_warnings(request: Request) -> list[parts.Warn]:
     """Name the fields of a request that nothing here reads; extensions' own are theirs."""
-    holders: list[tuple[str, Value | None]] = [
+    holders: list[tuple[str, ProtocolStruct | None]] = [
         ("", request),
         ("text", request.text),
         ("text.format", request.text.format),
@@ -103,13 +103,13 @@ def warnings(request: Request) -> list[parts.Warn]:
     for place, value in holders:
         if value is None or value.extra is UNSET:
             continue
-        for name in unread(value):
-            hint = f" Did you mean '{MEANT[name]}'?" if name in MEANT and not place else ""
-            found.append(unused(name, join(place, name), hint))
-    return found + unused_in_content(request.input)
+        for name in list_unknown_fields(value):
+            hint = f" Did you mean '{EQUIVALENT_FIELDS[name]}'?" if name in EQUIVALENT_FIELDS and not place else ""
+            found.append(unused_field_warning(name, join_path(place, name), hint))
+    return found + unused_content_warnings(request.input)
 
 
-def unused_in_content(items: Iterable[Item]) -> list[parts.Warn]:
+def unused_content_warnings(items: Iterable[Item]) -> list[parts.Warn]:
     """Name the fields that nothing reads of what a message shows, each where it first stands.
 
     What an assistant said may come back with anything that its provider added.
@@ -118,21 +118,21 @@ def unused_in_content(items: Iterable[Item]) -> list[parts.Warn]:
     for index, item in enumerate(items):
         if isinstance(item, Message) and item.role != "assistant":
             for number, part in enumerate(item.content):
-                if part.extra is UNSET or part.fallback:
+                if part.extra is UNSET or part.accepts_unknown_types:
                     continue
-                for name in unread(part):
+                for name in list_unknown_fields(part):
                     if name != "file_id":
                         places.setdefault(name, f"input[{index}].content[{number}].{name}")
-    return [unused(name, place) for name, place in places.items()]
+    return [unused_field_warning(name, place) for name, place in places.items()]
 
 
-def unused(name: str, place: str, hint: str = "") -> parts.Warn:
+def unused_field_warning(name: str, param: str, hint: str = "") -> parts.Warn:
     """Say that nothing reads a field."""
     message = f"The field '{name}' is not used by this server.{hint}"
-    return parts.Warn("unused_parameter", message, place)
+    return parts.Warn("unused_parameter", message, param)
 
 
-def unanswered(call_ids: Iterable[str]) -> list[parts.Warn]:
+def unanswered_call_warnings(call_ids: Iterable[str]) -> list[parts.Warn]:
     """Name the calls that the model does not read as they were sent."""
     message = "The call '{}' has no output, or the output no call; it was repaired for the model."
     return [

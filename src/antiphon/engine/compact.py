@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from antiphon.agents.turn import Turn
 from antiphon.core import parts, tokens
-from antiphon.core.content import Content, InputText, OutputText, Refusal, text_of
+from antiphon.core.content import Content, InputText, OutputText, RefusalContent, content_text
 from antiphon.core.errors import UpstreamError
 from antiphon.core.items import (
     ExtensionItem,
@@ -22,63 +22,63 @@ from antiphon.core.items import (
     Item,
     Message,
     Reasoning,
-    user,
+    user_message,
 )
 from antiphon.core.request import CompactRequest, Request
-from antiphon.core.response import CompactResource, Response, ResponseWarning, Usage
+from antiphon.core.response import CompactResource, Response, ResponseWarning, ResponseUsage
 from antiphon.core.synth import Synth
 from antiphon.core.value import encode
-from antiphon.engine.asked import Asked
-from antiphon.engine.attempts import Attempts
-from antiphon.engine.engine import ANYONE, Caller, Engine
-from antiphon.engine.models import Model, Sink
+from antiphon.engine.asked import Candidate
+from antiphon.engine.attempts import Fallback
+from antiphon.engine.engine import ANONYMOUS, Caller, Engine
+from antiphon.engine.models import Model, PartSink
 from antiphon.engine.run import Run
 
 KEPT_TOKENS = 20_000
 """How much of what the user said is kept as it is; the latest of it."""
 
-ASK = """\
+SUMMARY_PROMPT = """\
 Pause here. Write down what has to be known to go on with this conversation, for a reader who will \
 see nothing of it but your words and the user's latest messages: what the user wants, and every \
 wish and limit that still holds; what was found out, and what was decided; what was done, and how \
 it ended; what is left to do. Give names, numbers, paths and identifiers exactly as they are. \
 Answer none of the user's questions, call nothing, and write nothing else."""
 
-CUT = ResponseWarning(
+SUMMARY_TRUNCATED = ResponseWarning(
     code="summary_cut", message="The model had to stop before its summary was whole."
 )
 
 
 async def compact(
-    engine: Engine, request: CompactRequest, caller: Caller = ANYONE
+    engine: Engine, request: CompactRequest, caller: Caller = ANONYMOUS
 ) -> CompactResource:
     """Make a conversation small; raises RequestError, UpstreamError or StoreError."""
-    scribes = [Scribe(asked) for asked in await engine.ask_all(_as_request(request), caller)]
-    attempts = Attempts([replace(s.asked, model=s) for s in scribes])
-    first, now = scribes[0].asked, int(engine.clock())
+    scribes = [SummaryModel(asked) for asked in await engine.prepare_candidates(_to_request(request), caller)]
+    attempts = Fallback([replace(s.candidate, model=s) for s in scribes])
+    first, now = scribes[0].candidate, int(engine.clock())
     begun = Response.new(first.request, id=engine.ids("resp"), created_at=now)
     synth = Synth(begun, ids=engine.ids, clock=engine.clock)
-    run = Run(attempts.answer, attempts.turn(begun.id), synth)
-    response = await run.drive()
-    if run.refusal:
-        raise run.refusal
+    run = Run(attempts.answer, attempts.build_turn(begun.id), synth)
+    response = await run.execute()
+    if run.error:
+        raise run.error
     if response.incomplete_details and response.incomplete_details.reason == "max_output_tokens":
-        response = replace(response, warnings=[*(response.warnings or []), CUT])
-    asked = attempts.asked
-    gist = next((s.items for s in scribes if s.items), None) or summary_of(response)
+        response = replace(response, warnings=[*(response.warnings or []), SUMMARY_TRUNCATED])
+    asked = attempts.current
+    gist = next((s.items for s in scribes if s.items), None) or extract_summary(response)
     return CompactResource(
         id=response.id,
         created_at=now,
         output=[
-            *kept([*asked.before.items, *asked.said]),
-            asked.envelope.compaction(gist, engine.ids("cmp")),
+            *select_kept_messages([*asked.history.items, *asked.new_items]),
+            asked.sealer.seal_compaction(gist, engine.ids("cmp")),
         ],
-        usage=response.usage or Usage.of(0, 0),
+        usage=response.usage or ResponseUsage.of(0, 0),
         warnings=response.warnings,
     )
 
 
-def _as_request(request: CompactRequest) -> Request:
+def _to_request(request: CompactRequest) -> Request:
     """Return the request for a response that this is; what is too long to read is cut, not refused.
 
     Making it shorter is what the caller is here for.
@@ -94,40 +94,40 @@ def _as_request(request: CompactRequest) -> Request:
     )
 
 
-class Scribe(Model):
+class SummaryModel(Model):
     """A model that writes what stands for a conversation: words or, from a compactor, items."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
-        self._model = asked.model
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        self._model = candidate.model
         self.name, self.window = self._model.name, self._model.window
         self.origin, self.entry = self._model.origin, self._model.entry
-        self.warns = self._model.warns
+        self.warns_of_unused_fields = self._model.warns_of_unused_fields
         self.items: list[Item] = []
 
-    async def answer(self, turn: Turn, sink: Sink) -> None:
+    async def answer(self, turn: Turn, sink: PartSink) -> None:
         """Answer a turn with its summary."""
         made = await self._model.compact(turn)
         if made is None:
-            await self._model.answer(asking(turn), sink)
+            await self._model.answer(build_summary_turn(turn), sink)
             return
         if isinstance(made, str):
-            sink.take([parts.Text(made)])
+            sink.feed([parts.Text(made)])
         else:
             self.items = made
-        written = [user(made)] if isinstance(made, str) else made
+        written = [user_message(made)] if isinstance(made, str) else made
         counted = Turn(request=Request(), input=written)
-        sink.take([parts.Usage(await self._model.count(turn), await self._model.count(counted))])
+        sink.feed([parts.Usage(await self._model.count(turn), await self._model.count(counted))])
 
 
-def asking(turn: Turn) -> Turn:
+def build_summary_turn(turn: Turn) -> Turn:
     """Return the turn that asks for a summary of a turn's conversation."""
     names = {item.call_id: item.name for item in turn.items if isinstance(item, FunctionCall)}
-    said = [_in_words(item, names) for item in turn.items if not isinstance(item, Reasoning)]
-    return dataclasses.replace(turn, history=said, input=[user(ASK)])
+    said = [_describe_as_message(item, names) for item in turn.items if not isinstance(item, Reasoning)]
+    return dataclasses.replace(turn, history=said, input=[user_message(SUMMARY_PROMPT)])
 
 
-def _in_words(item: Item, names: dict[str, str]) -> Item:
+def _describe_as_message(item: Item, names: dict[str, str]) -> Item:
     """Return a call, an output or an extension's item as a message; others as they are."""
     match item:
         case FunctionCall():
@@ -146,7 +146,7 @@ def _in_words(item: Item, names: dict[str, str]) -> Item:
             return item
 
 
-def summary_of(response: Response) -> str:
+def extract_summary(response: Response) -> str:
     """Return the words of a summary; raises UpstreamError if the model gave none."""
     if response.error:
         kind = "server_error" if response.error.type is UNSET else response.error.type
@@ -155,7 +155,7 @@ def summary_of(response: Response) -> str:
     if response.output_text and stopped in (None, "max_output_tokens"):
         return response.output_text
     said = [part for item in response.output if isinstance(item, Message) for part in item.content]
-    refused = "".join(text_of(part) for part in said if isinstance(part, Refusal))
+    refused = "".join(content_text(part) for part in said if isinstance(part, RefusalContent))
     reason = f"it refused: {refused}" if refused else "it wrote nothing."
     if stopped:
         reason = f"it stopped early ({stopped})."
@@ -166,7 +166,7 @@ def summary_of(response: Response) -> str:
     )
 
 
-def kept(items: Sequence[Item]) -> list[Item]:
+def select_kept_messages(items: Sequence[Item]) -> list[Item]:
     """Return the messages that stay as they are: instructions, and what the user said lately."""
     room = KEPT_TOKENS
     chosen: list[Item] = []
@@ -174,7 +174,7 @@ def kept(items: Sequence[Item]) -> list[Item]:
         if not isinstance(item, Message) or item.role == "assistant":
             continue
         if item.role == "user":
-            room -= tokens.of_item(item)
+            room -= tokens.estimate_item(item)
         if item.role != "user" or room >= 0:
             chosen.append(replace(item, status=item.status or "completed"))
     return chosen[::-1]

@@ -16,25 +16,25 @@ from antiphon.core import context
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.core.events import Event
 from antiphon.core.items import Item, ItemReference
-from antiphon.core.manner import PLAIN, Manner
-from antiphon.core.request import ENCRYPTED_REASONING, Request
+from antiphon.core.manner import DEFAULT_OPTIONS, SynthOptions
+from antiphon.core.request import INCLUDE_ENCRYPTED_REASONING, Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-from antiphon.engine.asked import Asked
-from antiphon.engine.attempts import Attempts
+from antiphon.engine.asked import Candidate
+from antiphon.engine.attempts import Fallback
 from antiphon.engine.background import Background
-from antiphon.engine.chain import Chain
-from antiphon.engine.checks import check, unanswered, warnings
-from antiphon.engine.ids import identified, new_id, padding
-from antiphon.engine.keys import Keys
-from antiphon.engine.ledger import Ledger
-from antiphon.engine.log import Log, patiently
-from antiphon.engine.models import Model, Models, Sink
-from antiphon.engine.opening import Envelope
-from antiphon.engine.recent import Context, Recent
-from antiphon.engine.run import Answer, Keeping, Outlet, Run
-from antiphon.engine.seal import Seal
-from antiphon.store.base import TERMINAL, Claim, ConversationBusy, Cursor, Store, Stored
+from antiphon.engine.chain import HistoryLoader
+from antiphon.engine.checks import check_request, unanswered_call_warnings, unused_field_warnings
+from antiphon.engine.ids import ensure_id, new_id, random_padding
+from antiphon.engine.keys import IdempotencyKeys
+from antiphon.engine.ledger import ResponsePersistence
+from antiphon.engine.log import EventLog, retry_store
+from antiphon.engine.models import Model, Models, PartSink
+from antiphon.engine.opening import ItemSealer
+from antiphon.engine.recent import Context, ContextCache
+from antiphon.engine.run import AnswerFunction, PendingCommit, EventSink, Run
+from antiphon.engine.seal import KeyRing
+from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, ConversationBusyError, PageCursor, Store, StoredResponse
 from antiphon.store.memory import MemoryStore
 
 T = TypeVar("T")
@@ -44,29 +44,29 @@ class Caller(Struct, frozen=True):
     """Who asks: whose data it is, and a connection's own memory if there is one."""
 
     tenant: str = ""
-    local: Recent | None = None
+    connection_cache: ContextCache | None = None
 
 
-ANYONE = Caller()
-WHOLE = Cursor(limit=2**31, order="asc")
-NEWEST = Cursor(limit=1, order="desc")
+ANONYMOUS = Caller()
+ALL_ITEMS = PageCursor(limit=2**31, order="asc")
+NEWEST_ITEM = PageCursor(limit=1, order="desc")
 
 
-class KeyTaken(Exception):
+class IdempotencyKeyTaken(Exception):
     """An idempotency key that came before, and what it led to."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: IdempotencyRecord) -> None:
         super().__init__(claim.response_id)
         self.claim = claim
 
 
-class Opened(Struct):
+class PreparedResponse(Struct):
     """A response that can be made: everything a run needs."""
 
-    answer: Answer
+    answer: AnswerFunction
     turn: Turn
     synth: Synth
-    ledger: Ledger
+    persistence: ResponsePersistence
     response: Response
 
 
@@ -78,69 +78,69 @@ class Engine:
         models: Models,
         *,
         store: Store | None = None,
-        recent: Recent | None = None,
-        seal: Seal | None = None,
+        cache: ContextCache | None = None,
+        key_ring: KeyRing | None = None,
         ids: Callable[[str], str] = new_id,
         clock: Callable[[], float] = time.time,
-        slots: int = 100,
+        background_slots: int = 100,
     ) -> None:
         self.models = models
         self.store: Store = MemoryStore() if store is None else store
-        recent = Recent(64 * 1024 * 1024, 3600) if recent is None else recent  # an empty one counts
-        self.chain = Chain(self.store, recent)
-        self.background = Background(self.store, clock, slots)
-        self.seal = seal or Seal.passing()
-        self.locals: WeakSet[Recent] = WeakSet()
+        cache = ContextCache(64 * 1024 * 1024, 3600) if cache is None else cache  # an empty one counts
+        self.history = HistoryLoader(self.store, cache)
+        self.background = Background(self.store, clock, background_slots)
+        self.key_ring = key_ring or KeyRing.ephemeral()
+        self.connection_caches: WeakSet[ContextCache] = WeakSet()
         """The memories of open connections."""
-        self.unkept: deque[tuple[str, str]] = deque(maxlen=10_000)
+        self.orphans: deque[tuple[str, str]] = deque(maxlen=10_000)
         """Responses, by tenant and id, whose end the store would not take; see `upkeep.py`."""
-        self._keys = Keys()
+        self._idempotency_keys = IdempotencyKeys()
         self.ids = ids
         self.clock = clock
 
-    async def open(
+    async def create_run(
         self,
         request: Request,
-        outlet: Outlet | None = None,
-        caller: Caller = ANYONE,
+        sink: EventSink | None = None,
+        caller: Caller = ANONYMOUS,
         *,
         key: tuple[str, str] | None = None,
         generate: bool = True,
-        manner: Manner = PLAIN,
+        synth_options: SynthOptions = DEFAULT_OPTIONS,
     ) -> Run:
         """Check a request and begin its response; raises RequestError, StoreError or KeyTaken."""
-        opened = await self._prepare(request, caller, generate=generate, manner=manner)
-        await self._begin(opened, request, key)
+        opened = await self._prepare(request, caller, generate=generate, synth_options=synth_options)
+        await self._persist_beginning(opened, request, key)
 
         id, tenant = opened.response.id, caller.tenant
 
-        def keep(ending: list[Event], response: Response) -> Keeping | None:
-            self._keys.keep(response)
-            keeping = opened.ledger.end(ending, response)
-            return self._or_abandon(keeping, id, tenant) if keeping else None
+        def keep(ending: list[Event], response: Response) -> PendingCommit | None:
+            self._idempotency_keys.record_response(response)
+            keeping = opened.persistence.end(ending, response)
+            return self._await_store(keeping, id, tenant) if keeping else None
 
         async def discard() -> None:
-            self._keys.release(id)
+            self._idempotency_keys.release(id)
             if request.store:
-                await self._or_abandon(self.store.delete(id, tenant=tenant), id, tenant)
+                await self._await_store(self.store.delete(id, tenant=tenant), id, tenant)
 
-        answer = opened.answer if generate else nothing
-        return Run(answer, opened.turn, opened.synth, outlet, keep, discard)
+        answer = opened.answer if generate else answer_nothing
+        return Run(answer, opened.turn, opened.synth, sink, keep, discard)
 
-    async def _or_abandon(self, change: Awaitable[T], id: str, tenant: str) -> T:
+    async def _await_store(self, change: Awaitable[T], id: str, tenant: str) -> T:
         """Wait for the store; a response whose change it would not take is abandoned."""
         try:
             return await change
         except StoreError:
-            self.abandon(id, tenant)
+            self.add_orphan(id, tenant)
             raise
 
-    def abandon(self, id: str, tenant: str = "") -> None:
+    def add_orphan(self, id: str, tenant: str = "") -> None:
         """Have a response ended later that was begun and that nobody makes."""
-        self.unkept.append((tenant, id))
+        self.orphans.append((tenant, id))
 
     async def submit(
-        self, request: Request, caller: Caller = ANYONE, *, key: tuple[str, str] | None = None
+        self, request: Request, caller: Caller = ANONYMOUS, *, key: tuple[str, str] | None = None
     ) -> Response:
         """Begin a response in the background; it is durable when this returns."""
         if self.background.full:
@@ -148,57 +148,57 @@ class Engine:
                 "Too many background responses wait already. Try again when some have ended.",
                 type="too_many_requests",
                 code="rate_limit_exceeded",
-            ).retry_after(1)
+            ).with_retry_after(1)
         opened = await self._prepare(request, caller)
-        await self._begin(opened, request, key)
-        self._start(opened, announced=False)
+        await self._persist_beginning(opened, request, key)
+        self._start_background(opened, announced=False)
         return opened.response
 
-    async def resubmit(self, request: Request, stored: Stored, tenant: str) -> None:
+    async def resubmit(self, request: Request, stored: StoredResponse, tenant: str) -> None:
         """Take up a response that was queued when the server stopped."""
         opened = await self._prepare(request, Caller(tenant), response=stored.response)
-        self._start(opened, announced=stored.last >= 0)
+        self._start_background(opened, announced=stored.last_sequence >= 0)
 
-    def _start(self, opened: Opened, *, announced: bool) -> None:
+    def _start_background(self, prepared: PreparedResponse, *, announced: bool) -> None:
         """Announce a response in its log, and make it in the background when it is its turn."""
-        id, tenant = opened.response.id, opened.ledger.tenant
-        start = opened.synth.start()
+        id, tenant = prepared.response.id, prepared.persistence.tenant
+        start = prepared.synth.start()
 
         async def announce() -> None:
             if not announced:
-                await Log(self.store, id, 0, -1, tenant=tenant).append(start)
+                await EventLog(self.store, id, 0, -1, tenant=tenant).append(start)
 
         self.background.start(
-            id, announce, lambda: self._work(opened, len(start) - 1), tenant=tenant
+            id, announce, lambda: self._run_background(prepared, len(start) - 1), tenant=tenant
         )
 
-    async def _begin(self, opened: Opened, request: Request, key: tuple[str, str] | None) -> None:
+    async def _persist_beginning(self, prepared: PreparedResponse, request: Request, key: tuple[str, str] | None) -> None:
         try:
-            claim = await opened.ledger.begin(opened.response, request, key)
-        except ConversationBusy as busy:
-            raise conversation_busy() from busy
+            claim = await prepared.persistence.begin(prepared.response, request, key)
+        except ConversationBusyError as busy:
+            raise conversation_busy_error() from busy
         except asyncio.CancelledError:
-            self.abandon(opened.response.id, opened.ledger.tenant)  # it may yet be committed
+            self.add_orphan(prepared.response.id, prepared.persistence.tenant)  # it may yet be committed
             raise
         if key and not request.store:
-            claim = self._keys.claim(key, opened.response.id, tenant=opened.ledger.tenant)
+            claim = self._idempotency_keys.claim(key, prepared.response.id, tenant=prepared.persistence.tenant)
         if claim:
-            raise KeyTaken(claim)
-        if request.conversation and await self._overtaken(opened.ledger, request.conversation.id):
-            await self.store.delete(opened.response.id, tenant=opened.ledger.tenant)
-            raise conversation_busy()
+            raise IdempotencyKeyTaken(claim)
+        if request.conversation and await self._conversation_changed(prepared.persistence, request.conversation.id):
+            await self.store.delete(prepared.response.id, tenant=prepared.persistence.tenant)
+            raise conversation_busy_error()
 
-    async def _overtaken(self, ledger: Ledger, conversation: str) -> bool:
+    async def _conversation_changed(self, persistence: ResponsePersistence, conversation: str) -> bool:
         """Tell whether another response ended in a conversation after its items were read."""
-        page = await self.store.list_items(conversation, NEWEST, tenant=ledger.tenant)
-        return page is None or page.items != list(ledger.before.items[-1:])
+        page = await self.store.list_items(conversation, NEWEST_ITEM, tenant=persistence.tenant)
+        return page is None or page.items != list(persistence.history.items[-1:])
 
-    async def led_to(self, claim: Claim, tenant: str) -> Response | None:
+    async def find_claimed(self, claim: IdempotencyRecord, tenant: str) -> Response | None:
         """Return the response that an idempotency key led to, if it is still here."""
         stored = await self.find(claim.response_id, tenant)
-        return self._keys.find(claim.response_id) if stored is None else stored.response
+        return self._idempotency_keys.find_response(claim.response_id) if stored is None else stored.response
 
-    async def find(self, id: str, tenant: str = "") -> Stored | None:
+    async def find(self, id: str, tenant: str = "") -> StoredResponse | None:
         """Return a stored response; one that is being made says so."""
         stored = await self.store.find(id, tenant=tenant)
         if stored and stored.epoch and stored.response.status == "queued":
@@ -209,10 +209,10 @@ class Engine:
     async def delete(self, id: str, tenant: str = "") -> bool:
         """Remove a response and everything of it, here and in memory."""
         found = await self.store.delete(id, tenant=tenant)
-        for memory in (self.chain.recent, *self.locals):
-            memory.forget(id, tenant=tenant)
+        for memory in (self.history.cache, *self.connection_caches):
+            memory.invalidate(id, tenant=tenant)
         if found:
-            self.background.abandon(id)
+            self.background.stop(id)
         return found
 
     async def cancel(self, id: str, tenant: str = "") -> Response | None:
@@ -226,26 +226,26 @@ class Engine:
                 param="response_id",
                 code="not_a_background_response",
             )
-        if stored.response.status in TERMINAL:
+        if stored.response.status in TERMINAL_STATUSES:
             return stored.response
         return await self.background.cancel(stored, tenant=tenant)
 
-    async def _work(self, opened: Opened, last: int) -> None:
+    async def _run_background(self, prepared: PreparedResponse, last: int) -> None:
         """Make a response in the background."""
-        id, tenant = opened.response.id, opened.ledger.tenant
-        epoch = await patiently(id, lambda: self.store.claim(id, tenant=tenant))
+        id, tenant = prepared.response.id, prepared.persistence.tenant
+        epoch = await retry_store(id, lambda: self.store.claim(id, tenant=tenant))
         if epoch is None:
             return
-        log = Log(self.store, id, epoch, last, tenant=tenant)
+        log = EventLog(self.store, id, epoch, last, tenant=tenant)
 
         async def keep(ending: list[Event], response: Response) -> list[Event]:
             await log.append(ending, response)
-            opened.ledger.remember(response)
+            prepared.persistence.cache_context(response)
             return []
 
-        run = Run(opened.answer, opened.turn, opened.synth, log, keep)
+        run = Run(prepared.answer, prepared.turn, prepared.synth, log, keep)
         run.answering = True
-        await log.during(run.drive())
+        await log.append_during(run.execute())
 
     async def _prepare(
         self,
@@ -254,46 +254,46 @@ class Engine:
         *,
         response: Response | None = None,
         generate: bool = True,
-        manner: Manner = PLAIN,
-    ) -> Opened:
-        asked, *others = await self.ask_all(request, caller)
+        synth_options: SynthOptions = DEFAULT_OPTIONS,
+    ) -> PreparedResponse:
+        asked, *others = await self.prepare_candidates(request, caller)
         now = int(self.clock())
         response = response or Response.new(request, id=self.ids("resp"), created_at=now)
-        attempts = Attempts([asked, *others])
-        turn = attempts.turn(response.id)
-        pad = padding if request.stream_options.include_obfuscation else None
-        manner = replace(manner, pad=pad, seal=attempts.seal)
-        synth = Synth(response, ids=self.ids, clock=self.clock, manner=manner, silent=not generate)
-        unread = [] if generate else warnings(request)  # or else who answers tells
-        for warning in unread + unanswered(asked.unpaired):
+        attempts = Fallback([asked, *others])
+        turn = attempts.build_turn(response.id)
+        pad = random_padding if request.stream_options.include_obfuscation else None
+        synth_options = replace(synth_options, pad=pad, seal=attempts.seal_item)
+        synth = Synth(response, ids=self.ids, clock=self.clock, options=synth_options, allow_no_output=not generate)
+        unread = [] if generate else unused_field_warnings(request)  # or else who answers tells
+        for warning in unread + unanswered_call_warnings(asked.unpaired_call_ids):
             synth.feed(warning)
-        recent = self.chain.recent if caller.local is None else caller.local
+        recent = self.history.cache if caller.connection_cache is None else caller.connection_cache
         store = self.store if request.store else None
-        ledger = Ledger(store, recent, caller.tenant, asked.before, asked.said)
-        return Opened(attempts.answer, turn, synth, ledger, response)
+        ledger = ResponsePersistence(store, recent, caller.tenant, asked.history, asked.new_items)
+        return PreparedResponse(attempts.answer, turn, synth, ledger, response)
 
-    async def ask(self, request: Request, caller: Caller = ANYONE) -> Asked:
+    async def prepare_candidate(self, request: Request, caller: Caller = ANONYMOUS) -> Candidate:
         """Check a request and assemble what its model reads; raises RequestError or StoreError."""
-        return (await self.ask_all(request, caller))[0]
+        return (await self.prepare_candidates(request, caller))[0]
 
-    async def ask_all(self, request: Request, caller: Caller) -> list[Asked]:
+    async def prepare_candidates(self, request: Request, caller: Caller) -> list[Candidate]:
         """Do so for every model that may answer, the first one first."""
-        check(request)
-        models = self._models(request)
-        before = await self._before(request, caller)
-        said = [identified(item, self.ids) for item in request.input]
-        references = await self._referenced(said, caller.tenant)
+        check_request(request)
+        models = self._find_models(request)
+        before = await self._load_history(request, caller)
+        said = [ensure_id(item, self.ids) for item in request.input]
+        references = await self._find_referenced_items(said, caller.tenant)
         items = context.assemble(before.items, said, references.get)
         request = replace(request, input=said)  # whose ids tell where an item came from
-        always = ENCRYPTED_REASONING in request.include
-        new, unpaired = items[len(before.items) :], context.unpaired(items)
-        asked: list[Asked] = []
+        always = INCLUDE_ENCRYPTED_REASONING in request.include
+        new, unpaired = items[len(before.items) :], context.find_unpaired_call_ids(items)
+        asked: list[Candidate] = []
         for model in models:
-            envelope = Envelope(self.seal, model.origin, caller.tenant, always)
-            asked.append(Asked(request, model, envelope, before, new, unpaired))
+            envelope = ItemSealer(self.key_ring, model.origin, caller.tenant, always)
+            asked.append(Candidate(request, model, envelope, before, new, unpaired))
         return asked
 
-    def _models(self, request: Request) -> list[Model]:
+    def _find_models(self, request: Request) -> list[Model]:
         if found := self.models.find(request.model or ""):
             return found
         name = (request.model or "")[:80]
@@ -308,14 +308,14 @@ class Engine:
             code="model_not_found",
         )
 
-    async def _before(self, request: Request, caller: Caller) -> Context:
+    async def _load_history(self, request: Request, caller: Caller) -> Context:
         """Return what was said before this request."""
         if request.previous_response_id:
-            return await self.chain.context(
+            return await self.history.load(
                 request.previous_response_id,
                 tenant=caller.tenant,
-                local=caller.local,
-                stored=request.store,
+                connection_cache=caller.connection_cache,
+                will_store=request.store,
             )
         if request.conversation:
             items = await self.conversation_items(request.conversation.id, caller.tenant)
@@ -324,7 +324,7 @@ class Engine:
 
     async def conversation_items(self, id: str, tenant: str) -> list[Item]:
         """Return all items of a conversation; raises RequestError if there is none."""
-        page = await self.store.list_items(id, WHOLE, tenant=tenant)
+        page = await self.store.list_items(id, ALL_ITEMS, tenant=tenant)
         if page is None:
             raise RequestError(
                 f"Conversation '{id[:80]}' not found. POST /v1/conversations makes one.",
@@ -334,7 +334,7 @@ class Engine:
             )
         return page.items
 
-    async def _referenced(self, items: list[Item], tenant: str) -> dict[str, Item]:
+    async def _find_referenced_items(self, items: list[Item], tenant: str) -> dict[str, Item]:
         """Look up the items that references name."""
         found: dict[str, Item] = {}
         for item in items:
@@ -345,16 +345,16 @@ class Engine:
         return found
 
 
-def conversation_busy() -> RequestError:
+def conversation_busy_error() -> RequestError:
     """Say that a conversation takes one response at a time."""
     return RequestError(
         "Another response is being made in this conversation. Try again when it has ended.",
         param="conversation",
         code="conversation_busy",
         status=409,
-    ).retry_after(1)
+    ).with_retry_after(1)
 
 
-async def nothing(turn: Turn, sink: Sink) -> None:
+async def answer_nothing(turn: Turn, sink: PartSink) -> None:
     """Answer with nothing at all, as in a turn that only warms up."""
     del turn, sink

@@ -9,15 +9,15 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.items import Item
-from antiphon.core.output import PREFIX
+from antiphon.core.output import ID_PREFIXES
 from antiphon.core.value import encode
 
-BYTES = 24
+ID_BYTES = 24
 
 
 def new_id(prefix: str) -> str:
     """Return a prefix, an underscore and 192 random bits."""
-    return f"{prefix}_{os.urandom(BYTES).hex()}"
+    return f"{prefix}_{os.urandom(ID_BYTES).hex()}"
 
 
 def new_uuid(prefix: str) -> str:
@@ -26,14 +26,14 @@ def new_uuid(prefix: str) -> str:
     return str(uuid.uuid4())
 
 
-def identified(item: Item, ids: Callable[[str], str] = new_id) -> Item:
+def ensure_id(item: Item, ids: Callable[[str], str] = new_id) -> Item:
     """Give an item an id if its sender gave it none."""
     if item.id is not UNSET:
         return item
-    return replace(item, id=ids(PREFIX.get(item.type, "item")))
+    return replace(item, id=ids(ID_PREFIXES.get(item.type, "item")))
 
 
-def padding(text: str) -> str:
+def random_padding(text: str) -> str:
     """Return noise that hides how long a delta is: together they fill a multiple of 16 bytes."""
     missing = 16 - len(encode(text)) % 16
     return secrets.token_urlsafe(missing)[:missing]

@@ -15,30 +15,30 @@ from antiphon.core.items import Item
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.value import encode
-from antiphon.engine.recent import Context, Recent
-from antiphon.store.base import Claim, Store
+from antiphon.engine.recent import Context, ContextCache
+from antiphon.store.base import IdempotencyRecord, Store
 
 
-class Ledger(Struct, frozen=True):
+class ResponsePersistence(Struct, frozen=True):
     """Where one response is kept: `store` is None for one that is not to be stored."""
 
     store: Store | None
-    recent: Recent
+    cache: ContextCache
     tenant: str
-    before: Context
-    said: Sequence[Item]
+    history: Context
+    new_items: Sequence[Item]
 
     async def begin(
         self, response: Response, request: Request, key: tuple[str, str] | None
-    ) -> Claim | None:
+    ) -> IdempotencyRecord | None:
         """Keep the beginning; return the claim of a key that is taken."""
         if self.store is None:
             return None
         return await self.store.begin(
             response,
-            self.said,
+            self.new_items,
             tenant=self.tenant,
-            request=encode(replace(request, input=list(self.said))) if request.background else b"",
+            request=encode(replace(request, input=list(self.new_items))) if request.background else b"",
             conversation=request.conversation.id if request.conversation else None,
             key=key,
         )
@@ -49,20 +49,20 @@ class Ledger(Struct, frozen=True):
         """Keep the end; return what to wait for before the events are told, if it is stored."""
         if self.store is not None:
             return self._commit(self.store, events, response)
-        self.remember(response)
+        self.cache_context(response)
         return None
 
     async def _commit(self, store: Store, events: list[Event], response: Response) -> list[Event]:
         if await store.end(response, tenant=self.tenant):
-            self.remember(response)
+            self.cache_context(response)
         return events
 
-    def remember(self, response: Response) -> None:
+    def cache_context(self, response: Response) -> None:
         """Keep what was said at hand for those who go on from here.
 
         A response in a conversation goes on there, and what it left may change in the meantime.
         """
         if response.conversation:
             return
-        context = self.before.then([*self.said, *response.output], response.id)
-        self.recent.add(response.id, context, tenant=self.tenant)
+        context = self.history.extend([*self.new_items, *response.output], response.id)
+        self.cache.add(response.id, context, tenant=self.tenant)

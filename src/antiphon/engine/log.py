@@ -16,19 +16,19 @@ from antiphon.core.errors import StoreError
 from antiphon.core.events import Event
 from antiphon.core.response import Response
 from antiphon.core.value import encode
-from antiphon.engine.outlet import Outlet
+from antiphon.engine.outlet import EventSink
 from antiphon.store.base import Feed
 
 logger = logging.getLogger("antiphon.engine")
 
 T = TypeVar("T")
 
-GATHER_SECONDS = 0.02
-GATHER_EVENTS = 64
-WAITING_EVENTS = 1024
+BATCH_SECONDS = 0.02
+BATCH_EVENTS = 64
+MAX_PENDING_EVENTS = 1024
 """How many events may wait for a slow store before the model has to wait too."""
 
-PATIENCE = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """How long to wait after each failure of the store; the last stands for all that follow."""
 
 
@@ -36,7 +36,7 @@ class Fenced(Exception):
     """Someone else makes this response now, or it has ended."""
 
 
-class Log(Outlet):
+class EventLog(EventSink):
     """One response's events on their way to the feed."""
 
     def __init__(self, feed: Feed, id: str, epoch: int, last: int, *, tenant: str = "") -> None:
@@ -45,71 +45,71 @@ class Log(Outlet):
         self._epoch = epoch
         self._last = last
         self._tenant = tenant
-        self._waiting: list[bytes] = []
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._many = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._pending: list[bytes] = []
+        self._has_events = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._batch_full = asyncio.Event()
+        self._append_lock = asyncio.Lock()
 
     @property
     def full(self) -> bool:
         """Whether the store is so far behind that the model has to wait."""
-        return len(self._waiting) > WAITING_EVENTS
+        return len(self._pending) > MAX_PENDING_EVENTS
 
     def write(self, events: list[Event]) -> None:
         """Take events; they will be durable soon."""
-        self._waiting += map(encode, events)
-        self._wake.set()
-        if len(self._waiting) >= GATHER_EVENTS:
-            self._many.set()
+        self._pending += map(encode, events)
+        self._has_events.set()
+        if len(self._pending) >= BATCH_EVENTS:
+            self._batch_full.set()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when the store has caught up."""
         while self.full:
-            self._room.clear()
-            await self._room.wait()
+            self._has_room.clear()
+            await self._has_room.wait()
 
-    async def during(self, work: Coroutine[object, object, object]) -> None:
+    async def append_during(self, work: Coroutine[object, object, object]) -> None:
         """Do the work that writes here, and append what it writes meanwhile.
 
         When someone else has taken the response over, the work is cancelled.
         """
         task = asyncio.current_task()
-        keeper = asyncio.create_task(self._keep_appending(task.cancel if task else lambda: None))
+        keeper = asyncio.create_task(self._append_loop(task.cancel if task else lambda: None))
         try:
             await work
         finally:
-            async with self._turn:  # what is being appended now will have been, or will have failed
+            async with self._append_lock:  # what is being appended now will have been, or will have failed
                 keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
 
     async def append(self, events: list[Event], final: Response | None = None) -> None:
         """Append events at once, and with them the end of the response if it is; raises Fenced."""
-        async with self._turn:
-            self._waiting += map(encode, events)
+        async with self._append_lock:
+            self._pending += map(encode, events)
             await self._flush(final)
 
-    async def _keep_appending(self, stop: Callable[[], object]) -> None:
+    async def _append_loop(self, stop: Callable[[], object]) -> None:
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
+                await self._has_events.wait()
+                self._has_events.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(GATHER_SECONDS):
-                        await self._many.wait()
-                async with self._turn:
+                    async with asyncio.timeout(BATCH_SECONDS):
+                        await self._batch_full.wait()
+                async with self._append_lock:
                     await self._flush(None)
         except Fenced:
             stop()
 
     async def _flush(self, final: Response | None) -> None:
-        self._many.clear()
-        batch, self._waiting = self._waiting, []
-        self._room.set()
+        self._batch_full.clear()
+        batch, self._pending = self._pending, []
+        self._has_room.set()
         if not batch and final is None:
             return
         place = (self._id, self._epoch, self._last, batch)
-        kept = await patiently(
+        kept = await retry_store(
             self._id, lambda: self._feed.append(*place, final=final, tenant=self._tenant)
         )
         if not kept:
@@ -117,9 +117,9 @@ class Log(Outlet):
         self._last += len(batch)
 
 
-async def patiently(id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+async def retry_store(id: str, attempt: Callable[[], Awaitable[T]]) -> T:
     """Do what a response needs of the store, as soon as the store can."""
-    pauses = chain(PATIENCE, repeat(PATIENCE[-1]))
+    pauses = chain(RETRY_SECONDS, repeat(RETRY_SECONDS[-1]))
     while True:
         try:
             return await attempt()

@@ -11,26 +11,26 @@ from contextlib import aclosing
 from typing import Protocol
 
 from antiphon.agents.agent import Agent
-from antiphon.agents.registry import Agents
+from antiphon.agents.registry import AgentRegistry
 from antiphon.agents.turn import Turn
 from antiphon.core.items import Item
 from antiphon.core.parts import Part
-from antiphon.engine.outlet import Flowing
+from antiphon.engine.outlet import WriteText
 
-FAIR = 64
+PARTS_PER_YIELD = 64
 """After how many parts a model that never waits lets others have their turn."""
 
 
-class Sink(Protocol):
+class PartSink(Protocol):
     """Where the parts of an answer go."""
 
     @property
-    def live(self) -> bool:
+    def streaming(self) -> bool:
         """Whether somebody wants the parts as they come, and not only the end."""
         ...
 
     @property
-    def spoken(self) -> bool:
+    def has_output(self) -> bool:
         """Whether anything of the answer has been told, so that it cannot be begun anew."""
         ...
 
@@ -39,23 +39,23 @@ class Sink(Protocol):
         """Whether more than enough waits to be sent."""
         ...
 
-    def begin(self) -> None:
+    def mark_answering(self) -> None:
         """Take note that the model answers, though nothing has come yet."""
         ...
 
-    def take(self, heard: Sequence[Part]) -> bool:
+    def feed(self, batch: Sequence[Part]) -> bool:
         """Take parts, at once; tell whether more is wanted. A failure comes alone."""
         ...
 
-    def flow(self) -> Flowing | None:
+    def text_fast_path(self) -> WriteText | None:
         """Return what takes more of the text that was taken last, until parts are taken again."""
         ...
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when more may be given."""
         ...
 
-    def restart(self) -> None:
+    def reset_for_fallback(self) -> None:
         """Forget what was taken of which nothing was told: another model answers."""
         ...
 
@@ -68,14 +68,14 @@ class Model(ABC):
     origin: str
     """Who can read its sealed thinking: every model of the same origin, and no other."""
     entry: str = ""
-    warns: bool = False
+    warns_of_unused_fields: bool = False
     """Whether it says itself which fields of a request are not read."""
 
     @abstractmethod
-    async def answer(self, turn: Turn, sink: Sink) -> None:
+    async def answer(self, turn: Turn, sink: PartSink) -> None:
         """Answer a turn; raises RequestError or UpstreamError."""
 
-    def hurried(self) -> "Model":
+    def with_short_retries(self) -> "Model":
         """Return the same model, as it is asked where another may answer in its place."""
         return self
 
@@ -98,17 +98,17 @@ class AgentModel(Model):
         self.name, self.entry = agent.name, entry
         self.window, self.origin = agent.window, agent.origin
 
-    async def answer(self, turn: Turn, sink: Sink) -> None:
+    async def answer(self, turn: Turn, sink: PartSink) -> None:
         """Pull the agent's parts."""
         async with aclosing(self._agent.stream(turn)) as answer:
             count = 0
             async for part in answer:
-                if not sink.take((part,)):
+                if not sink.feed((part,)):
                     break
                 if sink.full:
-                    await sink.drained()
+                    await sink.drain()
                 count += 1
-                if count % FAIR == 0:
+                if count % PARTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
@@ -120,7 +120,7 @@ class AgentModel(Model):
         return await self._agent.count(turn)
 
 
-class Upstreams(Protocol):
+class ProviderModels(Protocol):
     """The models of providers."""
 
     @property
@@ -139,29 +139,29 @@ class Models:
     def __init__(
         self,
         agents: Iterable[Agent] = (),
-        upstreams: Upstreams | None = None,
+        provider_models: ProviderModels | None = None,
         aliases: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self._agents = Agents(agents)
-        self._upstreams = upstreams
+        self._agents = AgentRegistry(agents)
+        self._provider_models = provider_models
         self._aliases = dict(aliases or {})
 
     @property
     def names(self) -> list[str]:
         """Every name that is known; providers may have models beyond these."""
-        upstreams = self._upstreams.names if self._upstreams else []
+        upstreams = self._provider_models.names if self._provider_models else []
         return list(dict.fromkeys([*self._agents.models, *self._aliases, *upstreams]))
 
     def find(self, name: str) -> list[Model]:
         """Return the models that a name stands for, in the order they are to be tried."""
-        found = self._found(name, frozenset())
-        return [*(model.hurried() for model in found[:-1]), *found[-1:]]
+        found = self._resolve(name, frozenset())
+        return [*(model.with_short_retries() for model in found[:-1]), *found[-1:]]
 
-    def _found(self, name: str, within: frozenset[str]) -> list[Model]:
-        if name in self._aliases and name not in within:
-            found = [self._found(target, within | {name}) for target in self._aliases[name]]
+    def _resolve(self, name: str, seen: frozenset[str]) -> list[Model]:
+        if name in self._aliases and name not in seen:
+            found = [self._resolve(target, seen | {name}) for target in self._aliases[name]]
             return [model for models in found for model in models]
         if agent := self._agents.find(name):
             return [AgentModel(*agent)]
-        upstream = self._upstreams.find(name) if self._upstreams else None
+        upstream = self._provider_models.find(name) if self._provider_models else None
         return [upstream] if upstream else []

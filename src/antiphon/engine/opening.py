@@ -17,21 +17,21 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.core.content import InputText, ReasoningText, text_of
+from antiphon.core.content import InputText, ReasoningText, content_text
 from antiphon.core.errors import RequestError
 from antiphon.core.items import Compaction, Item, Message, Reasoning
-from antiphon.core.value import plain, read
-from antiphon.engine.seal import Seal
+from antiphon.core.value import to_builtins, decode_as
+from antiphon.engine.seal import KeyRing
 
-INTRODUCTION = (
+SUMMARY_INTRODUCTION = (
     "The conversation before this point was made shorter. This is what was said and done in it:"
 )
 
 
-SEALED = frozenset({Reasoning, Compaction})
+SEALED_TYPES = frozenset({Reasoning, Compaction})
 
 
-class Thought(Struct, frozen=True, tag="thought"):
+class SealedReasoning(Struct, frozen=True, tag="thought"):
     """What the seal of a reasoning item holds."""
 
     tenant: str
@@ -40,7 +40,7 @@ class Thought(Struct, frozen=True, tag="thought"):
     text: list[str]
 
 
-class Gist(Struct, frozen=True, tag="gist"):
+class SealedSummary(Struct, frozen=True, tag="gist"):
     """What the seal of a compaction holds: words or, if there are none, items as JSON."""
 
     tenant: str
@@ -48,7 +48,7 @@ class Gist(Struct, frozen=True, tag="gist"):
     items: list[dict[str, object]]
 
 
-class Relayed(Struct, frozen=True, tag="relayed"):
+class SealedProviderCompaction(Struct, frozen=True, tag="relayed"):
     """What the seal of a compaction that a model made itself holds."""
 
     tenant: str
@@ -56,64 +56,64 @@ class Relayed(Struct, frozen=True, tag="relayed"):
     content: str
 
 
-Kept = Thought | Gist | Relayed
+SealedContent = SealedReasoning | SealedSummary | SealedProviderCompaction
 
 
-class Envelope(Struct, frozen=True):
+class ItemSealer(Struct, frozen=True):
     """What passes between one model and one tenant's clients.
 
     `always` says that thinking is sealed even if the model gave no seal of its own.
     """
 
-    seal: Seal
+    key_ring: KeyRing
     origin: str
     tenant: str = ""
-    always: bool = False
+    seal_all_reasoning: bool = False
 
     # --- on the way out ---
 
-    def close(self, item: Item) -> Item:
+    def seal_item(self, item: Item) -> Item:
         """Close what a model has made."""
         match item:
-            case Reasoning() if item.encrypted_content or (self.always and item.content):
-                text = [text_of(part) for part in item.content or []]
-                thought = Thought(self.tenant, self.origin, item.encrypted_content or None, text)
-                return replace(item, encrypted_content=self.seal.close(thought))
+            case Reasoning() if item.encrypted_content or (self.seal_all_reasoning and item.content):
+                text = [content_text(part) for part in item.content or []]
+                thought = SealedReasoning(self.tenant, self.origin, item.encrypted_content or None, text)
+                return replace(item, encrypted_content=self.key_ring.encrypt(thought))
             case Compaction():
-                relayed = Relayed(self.tenant, self.origin, item.encrypted_content)
-                return replace(item, encrypted_content=self.seal.close(relayed))
+                relayed = SealedProviderCompaction(self.tenant, self.origin, item.encrypted_content)
+                return replace(item, encrypted_content=self.key_ring.encrypt(relayed))
             case _:
                 return item
 
-    def compaction(self, gist: str | list[Item], id: str) -> Compaction:
+    def seal_compaction(self, summary: str | list[Item], id: str) -> Compaction:
         """Close what stands for a conversation from now on."""
-        words, items = (gist, []) if isinstance(gist, str) else ("", gist)
-        kept = Gist(self.tenant, words, cast("list[dict[str, object]]", plain(items)))
-        return Compaction(id=id, encrypted_content=self.seal.close(kept))
+        words, items = (summary, []) if isinstance(summary, str) else ("", summary)
+        kept = SealedSummary(self.tenant, words, cast("list[dict[str, object]]", to_builtins(items)))
+        return Compaction(id=id, encrypted_content=self.key_ring.encrypt(kept))
 
     # --- on the way in ---
 
-    def open(self, items: Sequence[Item], param: str) -> list[Item]:
+    def unseal_items(self, items: Sequence[Item], param: str) -> list[Item]:
         """Return what the model may read; raises RequestError.
 
         `param` is what to blame for a compaction; `{}` in it stands for the item's index.
         """
-        if SEALED.isdisjoint(map(type, items)):  # so it is in most chains, however long
+        if SEALED_TYPES.isdisjoint(map(type, items)):  # so it is in most chains, however long
             return list(items)
         opened: list[Item] = []
         for index, item in enumerate(items):
             match item:
                 case Reasoning() if item.encrypted_content is not UNSET:
-                    opened += self._thinking(item, item.encrypted_content)
+                    opened += self._unseal_reasoning(item, item.encrypted_content)
                 case Compaction():
-                    opened += self._gist(item, param.format(index))
+                    opened += self._unseal_compaction(item, param.format(index))
                 case _:
                     opened.append(item)
         return opened
 
-    def _thinking(self, item: Reasoning, sealed: str) -> list[Item]:
-        thought = self._opened(sealed)
-        if isinstance(thought, Thought) and thought.origin == self.origin:
+    def _unseal_reasoning(self, item: Reasoning, sealed: str) -> list[Item]:
+        thought = self._decrypt(sealed)
+        if isinstance(thought, SealedReasoning) and thought.origin == self.origin:
             # What was sealed wins over what the client shows: a signature is for these very words.
             raw = [ReasoningText(text=text) for text in thought.text] or item.content
             return [replace(item, encrypted_content=thought.content or UNSET, content=raw)]
@@ -121,16 +121,16 @@ class Envelope(Struct, frozen=True):
             return [replace(item, encrypted_content=UNSET)]
         return []
 
-    def _gist(self, item: Compaction, param: str) -> list[Item]:
-        match self._opened(item.encrypted_content):
-            case Gist(summary=words, items=[]):
-                text = f"{INTRODUCTION}\n\n{words}"
+    def _unseal_compaction(self, item: Compaction, param: str) -> list[Item]:
+        match self._decrypt(item.encrypted_content):
+            case SealedSummary(summary=words, items=[]):
+                text = f"{SUMMARY_INTRODUCTION}\n\n{words}"
                 return [Message(id=item.id, role="developer", content=[InputText(text=text)])]
-            case Gist(items=items):
-                return [cast("Item", read(Item, raw)) for raw in items]
-            case Relayed(origin=origin, content=content) if origin == self.origin:
+            case SealedSummary(items=items):
+                return [cast("Item", decode_as(Item, raw)) for raw in items]
+            case SealedProviderCompaction(origin=origin, content=content) if origin == self.origin:
                 return [replace(item, encrypted_content=content)]
-            case Relayed():
+            case SealedProviderCompaction():
                 raise RequestError(
                     "This compaction can only be read by the model that made it. Use that model, "
                     "or send the items that it stands for.",
@@ -145,10 +145,10 @@ class Envelope(Struct, frozen=True):
                     code="invalid_encrypted_content",
                 )
 
-    def _opened(self, sealed: str) -> Kept | None:
-        value = self.seal.open(sealed)
+    def _decrypt(self, sealed: str) -> SealedContent | None:
+        value = self.key_ring.decrypt(sealed)
         try:
-            kept = msgspec.convert(value, Kept)
+            kept = msgspec.convert(value, SealedContent)
         except msgspec.ValidationError:
             return None
         return kept if kept.tenant == self.tenant else None

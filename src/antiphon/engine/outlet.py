@@ -5,16 +5,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from antiphon.core.events import Event
-from antiphon.core.opened import Flow
+from antiphon.core.opened import TextFastPath
 
-Flowing = Callable[[list[str]], bool]
+WriteText = Callable[[list[str]], bool]
 """Takes more words of one text, a delta each; tells whether there is too much to be sent now.
 
 No delta is empty, and none holds what JSON escapes, or half a character.
 """
 
 
-class Outlet(Protocol):
+class EventSink(Protocol):
     """Where a run's events go."""
 
     @property
@@ -28,12 +28,12 @@ class Outlet(Protocol):
         """Take events, at once."""
         ...
 
-    def flow(self, flow: Flow) -> Flowing | None:
+    def text_fast_path(self, fast_path: TextFastPath) -> WriteText | None:
         """Return what takes more of a text without the making of events, if there is such a way."""
-        del flow
+        del fast_path
         return None
 
     @abstractmethod
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when more may be written."""
         ...

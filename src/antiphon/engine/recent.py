@@ -13,9 +13,9 @@ from msgspec import Struct
 from antiphon.core.items import Item
 from antiphon.core.value import encode
 
-OBJECT = 512
+ITEM_OVERHEAD_BYTES = 512
 """About what an item takes in memory beyond its text."""
-GONE = 10_000
+MAX_DELETED = 10_000
 """How many forgotten responses are known as such, for what is being made when they are."""
 
 
@@ -26,25 +26,25 @@ class Context(Struct, frozen=True):
     responses: tuple[str, ...] = ()
     size: int = 0
 
-    def then(self, said: Iterable[Item], *responses: str) -> "Context":
+    def extend(self, items: Iterable[Item], *responses: str) -> "Context":
         """Return the context after more was said, in some responses."""
-        more = tuple(said)
-        size = self.size + sum(map(len, map(encode, more))) + OBJECT * len(more)
+        more = tuple(items)
+        size = self.size + sum(map(len, map(encode, more))) + ITEM_OVERHEAD_BYTES * len(more)
         return Context((*self.items, *more), (*self.responses, *responses), size)
 
 
-class Recent:
+class ContextCache:
     """The latest contexts, by tenant and response id; the least used go first."""
 
     def __init__(
-        self, limit: int, seconds: float, clock: Callable[[], float] = time.monotonic
+        self, max_bytes: int, max_age_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._limit = limit
-        self._seconds = seconds
+        self._max_bytes = max_bytes
+        self._max_age_seconds = max_age_seconds
         self._clock = clock
         self._contexts: OrderedDict[tuple[str, str], tuple[Context, float]] = OrderedDict()
-        self._gone: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._size = 0
+        self._deleted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._total_bytes = 0
 
     def __len__(self) -> int:
         return len(self._contexts)
@@ -56,14 +56,14 @@ class Recent:
         the contexts goes first.
         """
         self.evict(id, tenant=tenant)
-        if self._gone and any((tenant, one) in self._gone for one in context.responses):
+        if self._deleted and any((tenant, one) in self._deleted for one in context.responses):
             return
-        if context.size > self._limit:
+        if context.size > self._max_bytes:
             return  # there would be room for nothing else, nor for it
         self._contexts[tenant, id] = (context, self._clock())
-        self._size += context.size
-        while self._size > self._limit and self._contexts:
-            self._drop(next(iter(self._contexts)))
+        self._total_bytes += context.size
+        while self._total_bytes > self._max_bytes and self._contexts:
+            self._remove(next(iter(self._contexts)))
 
     def find(self, id: str, *, tenant: str = "") -> Context | None:
         """Return a context, if it is still here."""
@@ -71,8 +71,8 @@ class Recent:
         if key not in self._contexts:
             return None
         context, since = self._contexts[key]
-        if self._clock() - since > self._seconds:
-            self._drop(key)
+        if self._clock() - since > self._max_age_seconds:
+            self._remove(key)
             return None
         self._contexts.move_to_end(key)
         return context
@@ -80,23 +80,23 @@ class Recent:
     def evict(self, id: str, *, tenant: str = "") -> None:
         """Forget a context."""
         if (tenant, id) in self._contexts:
-            self._drop((tenant, id))
+            self._remove((tenant, id))
 
-    def forget(self, id: str, *, tenant: str = "") -> None:
+    def invalidate(self, id: str, *, tenant: str = "") -> None:
         """Forget every context that a response is part of, and those that are still to come."""
-        self._gone[tenant, id] = None
-        if len(self._gone) > GONE:
-            self._gone.popitem(last=False)
+        self._deleted[tenant, id] = None
+        if len(self._deleted) > MAX_DELETED:
+            self._deleted.popitem(last=False)
         for key, (context, _) in list(self._contexts.items()):
             if key[0] == tenant and id in context.responses:
-                self._drop(key)
+                self._remove(key)
 
-    def sweep(self) -> None:
+    def remove_expired(self) -> None:
         """Forget every context that is too old."""
         now = self._clock()
-        old = [key for key, (_, since) in self._contexts.items() if now - since > self._seconds]
+        old = [key for key, (_, since) in self._contexts.items() if now - since > self._max_age_seconds]
         for key in old:
-            self._drop(key)
+            self._remove(key)
 
-    def _drop(self, key: tuple[str, str]) -> None:
-        self._size -= self._contexts.pop(key)[0].size
+    def _remove(self, key: tuple[str, str]) -> None:
+        self._total_bytes -= self._contexts.pop(key)[0].size

@@ -8,7 +8,7 @@ from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 
 
-def retell(response: Response) -> list[Event]:
+def replay_response(response: Response) -> list[Event]:
     """Return a legal stream that ends with exactly this response."""
     ids = iter([str(item.id) for item in response.output])
     begun = replace(
@@ -19,4 +19,4 @@ def retell(response: Response) -> list[Event]:
     events = synth.start()
     for item in response.output:
         events += synth.feed(Whole(item))
-    return events + synth.repeat(response)
+    return events + synth.end_as(response)

@@ -17,44 +17,44 @@ from antiphon.core.errors import (
     StoreError,
     UpstreamError,
     drop_tracebacks,
-    in_a_word,
+    describe_for_log,
 )
 from antiphon.core.events import Event
-from antiphon.core.opened import Flow
+from antiphon.core.opened import TextFastPath
 from antiphon.core.parts import Part
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
-from antiphon.engine.guard import Guard
+from antiphon.engine.guard import ToolChoiceFilter
 from antiphon.engine.log import Fenced
-from antiphon.engine.models import Sink
-from antiphon.engine.outlet import Flowing, Outlet
+from antiphon.engine.models import PartSink
+from antiphon.engine.outlet import WriteText, EventSink
 
 logger = logging.getLogger("antiphon.engine")
 
-Answer = Callable[[Turn, Sink], Awaitable[None]]
+AnswerFunction = Callable[[Turn, PartSink], Awaitable[None]]
 """Answers a turn into a sink; see `models.py`."""
 
 
-Keeping = Coroutine[object, object, list[Event]]
+PendingCommit = Coroutine[object, object, list[Event]]
 """The keeping of an end; returns the events that may be told then, and may raise StoreError."""
 
-Keep = Callable[[list[Event], Response], Keeping | None]
+PersistEnd = Callable[[list[Event], Response], PendingCommit | None]
 """Keeps how a response ended; returns what is to be waited for before it is told, if anything."""
 
-DRAIN = "drain"
+SERVER_STOPPING = "drain"
 """What a task is cancelled with when the server stops, and not its client."""
 
-LOST = ErrorPayload(
+SERVER_STOPPED_ERROR = ErrorPayload(
     message="The server stopped while this response was being made.",
     type="server_error",
     code="server_error",
 )
-BROKEN = ErrorPayload(
+INTERNAL_ERROR = ErrorPayload(
     message="Something broke on our side while this response was being made.",
     type="server_error",
     code="server_error",
 )
-UNKEPT = ErrorPayload(
+NOT_STORED_ERROR = ErrorPayload(
     message="The response was made but could not be stored. Try again, or set store to false.",
     type="server_error",
     code="store_unavailable",
@@ -66,34 +66,34 @@ class Run:
 
     def __init__(
         self,
-        answer: Answer,
+        answer: AnswerFunction,
         turn: Turn,
         synth: Synth,
-        outlet: Outlet | None = None,
-        keep: Keep | None = None,
+        sink: EventSink | None = None,
+        persist_end: PersistEnd | None = None,
         discard: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._model = answer
+        self._answer_function = answer
         self._turn = turn
-        self._guard = Guard.of(turn.request)
+        self._tool_choice_filter = ToolChoiceFilter.for_request(turn.request)
         self._synth = synth
-        self._outlet = outlet
-        self._keep = keep
+        self._sink = sink
+        self._persist_end = persist_end
         self._discard = discard
         self.answering = False
         """Whether the model has begun to answer, or the caller has been promised a stream."""
-        self.spoken = False
+        self.has_output = False
         """Whether anything of the answer has been told, be it one word."""
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         """Set when the model has begun to answer, or has ended without."""
         self.full = False
         """Whether the listener was too far behind when parts were last told."""
-        self._flow: Flow | None = None
-        self._flowing: Flowing | None = None
+        self._fast_path: TextFastPath | None = None
+        self._write_text: WriteText | None = None
         """What tells more of that text, if there is a way past the making of events."""
-        self._last: list[Event] = []
+        self._model_ending: list[Event] = []
         """The events of an end that the model itself brought about."""
-        self.refusal: RequestError | UpstreamError | None = None
+        self.error: RequestError | UpstreamError | None = None
         """The error with a status of its own that ended the response, if one did: before the
         answer or in the middle of it. A response says less."""
 
@@ -107,144 +107,144 @@ class Run:
         """The response as far as it has been made."""
         return self._synth.response
 
-    async def drive(self) -> Response:
+    async def execute(self) -> Response:
         """Make the response, to its end; raises a refusal that came before any answer."""
         try:
-            self._write(self._synth.begin() if self._synth.started else self._synth.start())
+            self._emit(self._synth.mark_in_progress() if self._synth.started else self._synth.start())
             try:
-                await self._make()
+                await self._execute()
             except Exception as error:
-                if error is self.refusal or isinstance(error, Fenced):
+                if error is self.error or isinstance(error, Fenced):
                     raise
-                await self._lose(error)
+                await self._fail_without_output(error)
                 drop_tracebacks(error)
         finally:
-            self.begun.set()
+            self.started.set()
         return self.response
 
-    async def _make(self) -> None:
+    async def _execute(self) -> None:
         try:
-            ending = await self._answer()
+            ending = await self._run_model()
         except asyncio.CancelledError as error:
             if is_cancelled():
-                await self._conclude(self._cancelled(error))
+                await self._persist_and_emit(self._end_cancelled(error))
                 raise
-            ending = self._broken()  # a cancellation of the model's own, which it let escape
+            ending = self._end_internal_error()  # a cancellation of the model's own, which it let escape
             drop_tracebacks(error)
         except (RequestError, UpstreamError) as error:
-            if not self._last:  # or else it comes after the end
-                self.refusal = error
-            ending = self._failed(error.payload)
+            if not self._model_ending:  # or else it comes after the end
+                self.error = error
+            ending = self._end_failed(error.payload)
             drop_tracebacks(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a boundary: models raise anything
-            ending = self._broken()
+            ending = self._end_internal_error()
             drop_tracebacks(error)
-        if self.refusal and not self.answering:
-            await self._withdraw()
-            raise self.refusal
-        await self._conclude(ending)
+        if self.error and not self.answering:
+            await self._discard_response()
+            raise self.error
+        await self._persist_and_emit(ending)
 
-    async def _answer(self) -> list[Event]:
+    async def _run_model(self) -> list[Event]:
         """Have the model answer; return the events of its end."""
-        await self._model(self._turn, self)
-        self._account()
-        return self._last or self._synth.end()
+        await self._answer_function(self._turn, self)
+        self._estimate_missing_usage()
+        return self._model_ending or self._synth.end()
 
     # --- the sink ---
 
     @property
-    def live(self) -> bool:
+    def streaming(self) -> bool:
         """Whether somebody listens."""
-        return self._outlet is not None
+        return self._sink is not None
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait for the listener."""
-        if self._outlet:
-            await self._outlet.drained()
+        if self._sink:
+            await self._sink.drain()
         self.full = False
 
-    def begin(self) -> None:
+    def mark_answering(self) -> None:
         """Take note that the model answers."""
         if not self.answering:
             self.answering = True
-            self.begun.set()
+            self.started.set()
 
-    def take(self, heard: Sequence[Part]) -> bool:
+    def feed(self, batch: Sequence[Part]) -> bool:
         """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
-        if heard and type(failure := heard[0]) is parts.Failure:
-            self.refusal = failure.exception
-            word, model = in_a_word(failure.status, failure.error), self._turn.model
+        if batch and type(failure := batch[0]) is parts.Failure:
+            self.error = failure.exception
+            word, model = describe_for_log(failure.status, failure.error), self._turn.model
             logger.warning("%s: %.100r broke (%s)", self._turn.response_id, model, word)
-            self._account()
-        told = self._synth.feed_all(self._guard.allowed(heard) if self._guard else heard)
+            self._estimate_missing_usage()
+        told = self._synth.feed_all(self._tool_choice_filter.filter(batch) if self._tool_choice_filter else batch)
         if not told:
             return True
-        self.spoken = self.spoken or any(map(says, heard))
+        self.has_output = self.has_output or any(map(is_output, batch))
         if not self.answering:
-            self.begin()
+            self.mark_answering()
         if self._synth.ended:
-            self._last = told
+            self._model_ending = told
             return False
-        if outlet := self._outlet:
+        if outlet := self._sink:
             outlet.write(told)
             self.full = outlet.full
         return True
 
-    def flow(self) -> Flowing | None:
+    def text_fast_path(self) -> WriteText | None:
         """Return what tells more of the text that was told last: the hot path of a stream."""
-        flow = self._synth.flow() if self._outlet else None
-        if flow is not self._flow:
-            self._flow = flow
-            self._flowing = self._outlet.flow(flow) if self._outlet and flow else None
-        return self._flowing
+        flow = self._synth.text_fast_path() if self._sink else None
+        if flow is not self._fast_path:
+            self._fast_path = flow
+            self._write_text = self._sink.text_fast_path(flow) if self._sink and flow else None
+        return self._write_text
 
-    def restart(self) -> None:
+    def reset_for_fallback(self) -> None:
         """Have another model answer, as if none had begun to."""
-        self._synth.restart()
+        self._synth.reset_for_fallback()
 
     # --- the end ---
 
-    def _cancelled(self, error: asyncio.CancelledError) -> list[Event]:
+    def _end_cancelled(self, error: asyncio.CancelledError) -> list[Event]:
         """End as cancelled, or as failed if the server stops, unless it has ended already."""
         self._turn.cancelled.set()
-        if error.args == (DRAIN,):
-            return self._failed(LOST)
+        if error.args == (SERVER_STOPPING,):
+            return self._end_failed(SERVER_STOPPED_ERROR)
         if not self._synth.ended:
             self._synth.feed(parts.Finish("cancelled"))
-        self._account()
-        return self._last or self._synth.end()
+        self._estimate_missing_usage()
+        return self._model_ending or self._synth.end()
 
-    def _broken(self) -> list[Event]:
+    def _end_internal_error(self) -> list[Event]:
         """Fail for a reason that only the log may know."""
         model = self._turn.model
         logger.exception("model %s failed in %s", model, self._turn.response_id)
         message = f"The model '{model}' failed while answering."
-        return self._failed(ErrorPayload(message=message, type="server_error", code="server_error"))
+        return self._end_failed(ErrorPayload(message=message, type="server_error", code="server_error"))
 
-    def _failed(self, error: ErrorPayload) -> list[Event]:
-        self._account()
-        return self._last or self._synth.fail(error)
+    def _end_failed(self, error: ErrorPayload) -> list[Event]:
+        self._estimate_missing_usage()
+        return self._model_ending or self._synth.fail(error)
 
-    async def _conclude(self, ending: list[Event]) -> None:
+    async def _persist_and_emit(self, ending: list[Event]) -> None:
         """Keep the end, then tell it. It is kept whoever else gives up waiting meanwhile."""
-        if self._keep and (keeping := self._keep(ending, self.response)):
+        if self._persist_end and (keeping := self._persist_end(ending, self.response)):
             try:
                 kept = asyncio.create_task(keeping)
-                kept.add_done_callback(_seen)
+                kept.add_done_callback(_log_unawaited_error)
                 ending = await asyncio.shield(kept)
             except StoreError:
                 logger.exception("%s could not be kept", self._turn.response_id)
-                ending[-1:] = self._synth.retract(UNKEPT)
-        self._write(ending)
+                ending[-1:] = self._synth.replace_end_with_failure(NOT_STORED_ERROR)
+        self._emit(ending)
 
-    async def _lose(self, error: Exception) -> None:
+    async def _fail_without_output(self, error: Exception) -> None:
         """Say at least that the response failed, when its end could not be told."""
         logger.error("the end of %s could not be told", self._turn.response_id, exc_info=error)
-        await self._conclude(self._synth.lose(BROKEN))
+        await self._persist_and_emit(self._synth.fail_without_output(INTERNAL_ERROR))
         if is_cancelled():
             raise asyncio.CancelledError from error
 
-    async def _withdraw(self) -> None:
+    async def _discard_response(self) -> None:
         """Leave nothing of a response that was refused: nobody has heard of it."""
         if self._discard:
             try:
@@ -252,26 +252,26 @@ class Run:
             except StoreError:
                 logger.exception("%s could not be discarded", self._turn.response_id)
 
-    def _account(self) -> None:
+    def _estimate_missing_usage(self) -> None:
         """Estimate the tokens that the model did not count, and say that they are estimates."""
         known, turn = self._synth.usage, self._turn
         if self._synth.ended or not (known.input_tokens is None or known.output_tokens is None):
             return
         if known.input_tokens is None:
-            read = tokens.of_prompt(turn.instructions, turn.tools, turn.items)
+            read = tokens.estimate_prompt(turn.instructions, turn.tools, turn.items)
             self._synth.feed(parts.Usage(input_tokens=read))
         if known.output_tokens is None:
-            written = tokens.of_items(self.response.output)
+            written = tokens.estimate_items(self.response.output)
             self._synth.feed(parts.Usage(output_tokens=written))
         message = "The model did not count its tokens; these are estimates."
         self._synth.feed(parts.Warn("usage_estimated", message, "usage"))
 
-    def _write(self, events: list[Event]) -> None:
-        if self._outlet and events:
-            self._outlet.write(events)
+    def _emit(self, events: list[Event]) -> None:
+        if self._sink and events:
+            self._sink.write(events)
 
 
-def says(part: Part) -> bool:
+def is_output(part: Part) -> bool:
     """Tell whether a part is some of the answer itself, and not only a sign that one comes."""
     if isinstance(part, parts.Text):
         return bool(part.text or part.logprobs)
@@ -280,9 +280,9 @@ def says(part: Part) -> bool:
     return not isinstance(part, parts.Usage | parts.Warn | parts.Finish)
 
 
-def _seen(kept: asyncio.Future[list[Event]]) -> None:
+def _log_unawaited_error(commit: asyncio.Future[list[Event]]) -> None:
     """Take note of an error that nobody may be waiting for any more."""
-    if not kept.cancelled() and (error := kept.exception()):
+    if not commit.cancelled() and (error := commit.exception()):
         logger.info("an end was not kept: %r", error)
 
 

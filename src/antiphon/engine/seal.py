@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("antiphon.engine")
 
-PREFIX = "ant1_"
+SEAL_PREFIX = "ant1_"
 """Tells our seals from everybody else's."""
 
 KEY_BYTES = 32
-URL_SAFE = str.maketrans("+/", "-_")
-FILE = "seal.keys"
+TO_URL_SAFE = str.maketrans("+/", "-_")
+KEY_FILE = "seal.keys"
 
 
-class Seal:
+class KeyRing:
     """Closes and opens content with a ring of keys, the newest first."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         check_keys(keys)
-        self._keys = [key.translate(URL_SAFE) for key in keys]
+        self._keys = [key.translate(TO_URL_SAFE) for key in keys]
 
     @classmethod
-    def passing(cls) -> "Seal":
+    def ephemeral(cls) -> "KeyRing":
         """Use a key that nobody keeps: seals are readable as long as the process lives."""
         return cls([new_key()])
 
     @classmethod
-    def in_folder(cls, folder: Path) -> "Seal":
+    def from_folder(cls, folder: Path) -> "KeyRing":
         """Use the keys in a folder's `seal.keys`, one a line, newest first; make one if need be.
 
         Raises StoreError.
         """
-        path = folder / FILE
+        path = folder / KEY_FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                _place(path)
+                _create_key_file(path)
             if path.stat().st_mode & 0o077:
                 logger.warning("%s can be read by others. Try: chmod 600 %s", path, path)
             keys = path.read_text("ascii").split()
@@ -71,24 +71,24 @@ class Seal:
                 "without it, what was sealed stays sealed."
             ) from None
 
-    def close(self, content: object) -> str:
+    def encrypt(self, content: object) -> str:
         """Seal a JSON value."""
-        return PREFIX + self._ring.encrypt(msgspec.json.encode(content)).decode()
+        return SEAL_PREFIX + self._fernet.encrypt(msgspec.json.encode(content)).decode()
 
-    def open(self, sealed: str) -> object | None:
+    def decrypt(self, sealed: str) -> object | None:
         """Return what was sealed; None for what we did not seal, or what was tampered with."""
         from cryptography.fernet import InvalidToken
 
-        if not (sealed.startswith(PREFIX) and sealed.isascii()):
+        if not (sealed.startswith(SEAL_PREFIX) and sealed.isascii()):
             return None
         try:
-            opened = self._ring.decrypt(sealed.removeprefix(PREFIX).encode())
+            opened = self._fernet.decrypt(sealed.removeprefix(SEAL_PREFIX).encode())
         except InvalidToken:
             return None
         return msgspec.json.decode(opened)
 
     @cached_property
-    def _ring(self) -> "MultiFernet":
+    def _fernet(self) -> "MultiFernet":
         # Imported when it is first needed: most servers start faster than this import.
         from cryptography.fernet import Fernet, MultiFernet
 
@@ -111,12 +111,12 @@ def check_keys(keys: Sequence[str]) -> None:
 
 def _is_key(key: str) -> bool:
     try:
-        return len(base64.b64decode(key.translate(URL_SAFE), b"-_", validate=True)) == KEY_BYTES
+        return len(base64.b64decode(key.translate(TO_URL_SAFE), b"-_", validate=True)) == KEY_BYTES
     except (binascii.Error, ValueError):
         return False
 
 
-def _place(path: Path) -> None:
+def _create_key_file(path: Path) -> None:
     """Put a new key at a path, whole or not at all; whoever comes second keeps the first's."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -2,35 +2,35 @@
 
 from antiphon.agents.turn import Turn
 from antiphon.core.errors import UpstreamError
-from antiphon.engine.models import Model, Sink
+from antiphon.engine.models import Model, PartSink
 
 
-class Unasked(Model):
+class UnavailableModel(Model):
     """A model that cannot be asked; another may be, in its place."""
 
     def __init__(self, name: str, reason: UpstreamError) -> None:
         self.name = self.origin = name
         self._reason = reason
 
-    async def answer(self, turn: Turn, sink: Sink) -> None:
+    async def answer(self, turn: Turn, sink: PartSink) -> None:
         """Say why not."""
         del turn, sink
         raise self._reason
 
 
-def broken(name: str) -> UpstreamError:
+def broken_adapter_error(name: str) -> UpstreamError:
     """Say that a provider cannot be asked because its adapter is broken."""
     message = f"{name}: its adapter is broken."
     return UpstreamError(message, status=500, type="server_error", code="server_error")
 
 
-def misled(name: str, what: str) -> UpstreamError:
+def transform_hook_error(name: str, what: str) -> UpstreamError:
     """Say that a provider cannot be asked because the user's own function is broken."""
     message = f"{name}: its transform_request {what}."
     return UpstreamError(message, status=500, type="server_error", code="server_error")
 
 
-def unknown(name: str, error: UpstreamError) -> UpstreamError:
+def credentials_error(name: str, error: UpstreamError) -> UpstreamError:
     """Say whose credentials are not there."""
     return UpstreamError(
         f"{name}: {error}",
@@ -41,7 +41,7 @@ def unknown(name: str, error: UpstreamError) -> UpstreamError:
     )
 
 
-def keyless(name: str, variable: str) -> UpstreamError:
+def missing_api_key_error(name: str, variable: str) -> UpstreamError:
     """Say that a provider cannot be asked for want of a key."""
     return UpstreamError(
         f"{name}: {variable} is not set, or holds no key. "

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from antiphon.core.errors import RequestError, StoreError
-from antiphon.engine.background import stored_request
+from antiphon.engine.background import decode_stored_request
 from antiphon.engine.engine import Engine
-from antiphon.engine.run import UNKEPT
-from antiphon.store.base import Stored
+from antiphon.engine.run import NOT_STORED_ERROR
+from antiphon.store.base import StoredResponse
 
 logger = logging.getLogger("antiphon.engine")
 
@@ -24,7 +24,7 @@ class Retention:
     sweep_seconds: float
 
 
-class Upkeep:
+class Maintenance:
     """The housekeeping of one engine."""
 
     def __init__(
@@ -35,29 +35,29 @@ class Upkeep:
         self._clock = clock
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def begin(self, *, recover: bool = True) -> None:
+    async def start(self, *, recover: bool = True) -> None:
         """End what a crash left, take up what was queued, and keep sweeping.
 
         Without `recover`, what is unfinished is left alone: another server may be making it.
         """
         if recover:
-            for tenant, stored in await self._engine.store.unfinished():
+            for tenant, stored in await self._engine.store.list_unfinished():
                 await self._recover(tenant, stored)
-        self._sweeper = asyncio.create_task(self._keep_sweeping())
+        self._sweeper = asyncio.create_task(self._sweep_loop())
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Stop, and let go of the store."""
         if self._sweeper:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
-        await self._engine.background.drain()
+        await self._engine.background.stop_all()
         await self._engine.store.close()
 
-    async def _recover(self, tenant: str, stored: Stored) -> None:
+    async def _recover(self, tenant: str, stored: StoredResponse) -> None:
         """Take up one response, or end it as failed; raises StoreError if the store is broken."""
         if stored.epoch == 0 and stored.request:
             try:
-                await self._engine.resubmit(stored_request(stored), stored, tenant)
+                await self._engine.resubmit(decode_stored_request(stored), stored, tenant)
             except (RequestError, ValueError) as error:
                 logger.warning("%s cannot be made any more: %s", stored.response.id, error)
             except Exception:
@@ -65,17 +65,17 @@ class Upkeep:
                 logger.exception("%s cannot be taken up", stored.response.id)
             else:
                 return
-        await self._engine.background.interrupt(stored, tenant=tenant)
+        await self._engine.background.fail(stored, tenant=tenant)
 
-    async def end_unkept(self) -> None:
+    async def end_orphans(self) -> None:
         """End the responses whose end could not be stored when it came."""
-        unkept = self._engine.unkept
+        unkept = self._engine.orphans
         while unkept:
             tenant, id = unkept[0]
             try:
                 stored = await self._engine.store.find(id, tenant=tenant)
                 if stored is not None:
-                    await self._engine.background.interrupt(stored, tenant=tenant, error=UNKEPT)
+                    await self._engine.background.fail(stored, tenant=tenant, error=NOT_STORED_ERROR)
             except StoreError:
                 unkept.rotate(-1)  # so that a row that cannot be read does not hold up the others
                 raise
@@ -84,7 +84,7 @@ class Upkeep:
     async def sweep(self) -> int:
         """Remove everything that is too old; return how much there was."""
         now = self._clock()
-        self._engine.chain.recent.sweep()
+        self._engine.history.cache.remove_expired()
         gone = 0
         while count := await self._engine.store.sweep(
             responses_before=int(now - self._retention.response_seconds),
@@ -93,10 +93,10 @@ class Upkeep:
             gone += count
         return gone
 
-    async def _keep_sweeping(self) -> None:
+    async def _sweep_loop(self) -> None:
         while True:
             await asyncio.sleep(self._retention.sweep_seconds)
-            for work in (self.end_unkept, self.sweep):
+            for work in (self.end_orphans, self.sweep):
                 try:
                     await work()
                 except StoreError as error:

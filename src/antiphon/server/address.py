@@ -18,13 +18,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def is_exposed(url: str) -> bool:
+def is_unencrypted(url: str) -> bool:
     """Tell whether others could read what is sent there."""
     parts = urlsplit(url)
     return parts.scheme.lower() == "http" and not is_loopback(parts.hostname or "")
 
 
-def url_problem(url: str) -> str | None:
+def invalid_url_problem(url: str) -> str | None:
     """Say why requests cannot be sent to an address; None if they can."""
     try:
         parts = urlsplit(url)

@@ -14,19 +14,19 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
-from antiphon.server.catalogue import Catalogue
-from antiphon.server.chat import CompleteChat
-from antiphon.server.compact import CompactConversation
+from antiphon.server.catalogue import ModelEndpoints
+from antiphon.server.chat import ChatCompletionsEndpoint
+from antiphon.server.compact import CompactEndpoint
 from antiphon.server.conversations import ConversationEndpoints
-from antiphon.server.edge import Edge, route_path
-from antiphon.server.hashbrown import AnswerHashbrown
-from antiphon.server.http import App, Receive, Scope, Send
+from antiphon.server.edge import GatewayMiddleware, route_path
+from antiphon.server.hashbrown import HashbrownEndpoint
+from antiphon.server.http import AsgiApp, Receive, Scope, Send
 from antiphon.server.responses import CreateResponse
-from antiphon.server.service import Service, stopping
+from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.settings import Settings
-from antiphon.server.socket import ConnectResponses
-from antiphon.server.stored import Kept
-from antiphon.server.tokens import CountTokens
+from antiphon.server.socket import WebSocketEndpoint
+from antiphon.server.stored import StoredResponseEndpoints
+from antiphon.server.tokens import InputTokensEndpoint
 from antiphon.wire import json
 from antiphon.wire.dialects import Dialect, OpenAIDialect
 
@@ -37,11 +37,11 @@ DOORS: dict[str, type[Dialect]] = {
 }
 """Each prefix, and the dialect that is spoken there."""
 
-HASHBROWN = "/hashbrown/chat"
+HASHBROWN_PATH = "/hashbrown/chat"
 """Where Hashbrown's clients ask."""
 
 
-class Application(Starlette):
+class GatewayApplication(Starlette):
     """Starlette without its own two layers for errors: the edge answers for all of them.
 
     Every layer that a stream passes is paid for once per event.
@@ -55,28 +55,28 @@ class Application(Starlette):
         return app
 
 
-class Shortcut:
+class PostRouteCache:
     """The core of the router, and a way past it to what is posted to a fixed path, as most is."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._known: dict[str, ASGIApp] = {}
+        self._apps_by_path: dict[str, ASGIApp] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on; there is nothing to wait for here."""
         straight = None
         if scope["type"] == "http" and scope["method"] == "POST":
             path = route_path(scope)
-            straight = self._known.get(path) or self._learn(path, scope)
+            straight = self._apps_by_path.get(path) or self._find_app(path, scope)
         return (straight or self._router.app)(scope, receive, send)
 
-    def _learn(self, path: str, scope: Scope) -> ASGIApp | None:
+    def _find_app(self, path: str, scope: Scope) -> ASGIApp | None:
         """Find out where the router would lead; remember it if the path is all that it asks."""
         matching = (r for r in self._router.routes if r.matches(scope)[0] is Match.FULL)
         route = next(matching, None)
         if not isinstance(route, Route) or route.param_convertors:
             return None
-        self._known[path] = route.app
+        self._apps_by_path[path] = route.app
         return route.app
 
 
@@ -84,41 +84,41 @@ def create_app(settings: Settings | None = None) -> Starlette:
     """Make the application."""
     settings = settings or Settings()
     service = Service(settings)
-    health, models = Health(service), Catalogue(service)
+    health, models = HealthEndpoints(service), ModelEndpoints(service)
     routes: list[BaseRoute] = []  # they are tried in order, and responses are asked for most
     for prefix, dialect in DOORS.items():
-        kept = Kept(service, dialect)
+        kept = StoredResponseEndpoints(service, dialect)
         create = CreateResponse(service, dialect)
         routes += [
             Route(f"{prefix}/responses", create, methods=["POST"]),
-            WebSocketRoute(f"{prefix}/responses", ConnectResponses(service, dialect)),
+            WebSocketRoute(f"{prefix}/responses", WebSocketEndpoint(service, dialect)),
             Route(
                 f"{prefix}/responses/compact",
-                CompactConversation(service, dialect),
+                CompactEndpoint(service, dialect),
                 methods=["POST"],
             ),
-            Route(f"{prefix}/responses/input_tokens", CountTokens(service), methods=["POST"]),
-            Route(f"{prefix}/responses/{{id}}", raw(kept.one), methods=["GET", "DELETE"]),
-            Route(f"{prefix}/responses/{{id}}/cancel", raw(kept.cancel), methods=["POST"]),
-            Route(f"{prefix}/responses/{{id}}/input_items", raw(kept.input_items), methods=["GET"]),
-            Route(f"{prefix}/chat/completions", CompleteChat(service), methods=["POST"]),
+            Route(f"{prefix}/responses/input_tokens", InputTokensEndpoint(service), methods=["POST"]),
+            Route(f"{prefix}/responses/{{id}}", AsgiEndpoint(kept.get_or_delete), methods=["GET", "DELETE"]),
+            Route(f"{prefix}/responses/{{id}}/cancel", AsgiEndpoint(kept.cancel), methods=["POST"]),
+            Route(f"{prefix}/responses/{{id}}/input_items", AsgiEndpoint(kept.input_items), methods=["GET"]),
+            Route(f"{prefix}/chat/completions", ChatCompletionsEndpoint(service), methods=["POST"]),
             *conversation_routes(prefix, ConversationEndpoints(service, dialect)),
-            Route(f"{prefix}/models", models.list, methods=["GET"]),
-            Route(f"{prefix}/models/{{id:path}}", models.one, methods=["GET"]),
+            Route(f"{prefix}/models", models.list_models, methods=["GET"]),
+            Route(f"{prefix}/models/{{id:path}}", models.get_model, methods=["GET"]),
         ]
     routes += [
-        Route(HASHBROWN, AnswerHashbrown(service), methods=["POST"]),
-        Route("/healthz", health.alive, methods=["GET"]),
-        Route("/readyz", health.ready, methods=["GET"]),
+        Route(HASHBROWN_PATH, HashbrownEndpoint(service), methods=["POST"]),
+        Route("/healthz", health.healthz, methods=["GET"]),
+        Route("/readyz", health.readyz, methods=["GET"]),
     ]
-    app = Application(
+    app = GatewayApplication(
         routes=routes,
-        middleware=[Middleware(Edge, settings=settings)],
+        middleware=[Middleware(GatewayMiddleware, settings=settings)],
         lifespan=service.lifespan,
     )
     app.state.service = service
     app.router.redirect_slashes = False
-    app.router.middleware_stack = Shortcut(app.router)
+    app.router.middleware_stack = PostRouteCache(app.router)
     return app
 
 
@@ -127,37 +127,37 @@ def conversation_routes(prefix: str, conversations: ConversationEndpoints) -> li
     path = f"{prefix}/conversations"
     one, item = f"{path}/{{id}}", f"{path}/{{id}}/items/{{item_id}}"
     return [
-        Route(path, raw(conversations.create), methods=["POST"]),
-        Route(one, raw(conversations.one), methods=["GET", "POST", "DELETE"]),
-        Route(f"{one}/items", raw(conversations.items), methods=["GET", "POST"]),
-        Route(item, raw(conversations.item), methods=["GET", "DELETE"]),
+        Route(path, AsgiEndpoint(conversations.create), methods=["POST"]),
+        Route(one, AsgiEndpoint(conversations.get_update_or_delete), methods=["GET", "POST", "DELETE"]),
+        Route(f"{one}/items", AsgiEndpoint(conversations.list_or_add_items), methods=["GET", "POST"]),
+        Route(item, AsgiEndpoint(conversations.get_or_delete_item), methods=["GET", "DELETE"]),
     ]
 
 
-class Health:
+class HealthEndpoints:
     """Whether the process is alive, and whether requests are welcome."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def alive(self, request: Request) -> Response:
+    async def healthz(self, request: Request) -> Response:
         """Say that the process is alive."""
         del request
-        return _json({"status": "ok"})
+        return _json_response({"status": "ok"})
 
-    async def ready(self, request: Request) -> Response:
+    async def readyz(self, request: Request) -> Response:
         """Say that requests are welcome, or raise what keeps them away."""
         del request
         if self._service.draining:
-            raise stopping()
+            raise server_stopping_error()
         await self._service.engine()
-        return _json({"status": "ready"})
+        return _json_response({"status": "ready"})
 
 
-class raw:  # noqa: N801 - used as a function
+class AsgiEndpoint:  # noqa: N801 - used as a function
     """An endpoint that speaks ASGI itself; Starlette takes a function for one that does not."""
 
-    def __init__(self, endpoint: App) -> None:
+    def __init__(self, endpoint: AsgiApp) -> None:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,5 +165,5 @@ class raw:  # noqa: N801 - used as a function
         await self._endpoint(scope, receive, send)
 
 
-def _json(value: object) -> Response:
+def _json_response(value: object) -> Response:
     return Response(json.encode(value), media_type="application/json")

@@ -13,30 +13,30 @@ from starlette.responses import Response
 
 from antiphon.core.errors import RequestError
 from antiphon.server.service import Service
-from antiphon.server.survey import survey
+from antiphon.server.survey import probe_providers
 from antiphon.wire import json
 
-FRESH_SECONDS = 300
+MODEL_LIST_TTL_SECONDS = 300
 
 
-class Catalogue:
+class ModelEndpoints:
     """The models of one service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._created = int(time.time())
-        self._listed: list[str] = []
-        self._until = 0.0
-        self._asking: asyncio.Lock | None = None
+        self._provider_models: list[str] = []
+        self._expires_at = 0.0
+        self._refresh_lock: asyncio.Lock | None = None
 
-    async def list(self, request: Request) -> Response:
+    async def list_models(self, request: Request) -> Response:
         """List every model."""
         del request
-        names = [*self._service.models.names, *await self._theirs()]
-        data = [self._described(name) for name in dict.fromkeys(names)]
-        return _json({"object": "list", "data": data})
+        names = [*self._service.models.names, *await self._list_provider_models()]
+        data = [self._describe(name) for name in dict.fromkeys(names)]
+        return _json_response({"object": "list", "data": data})
 
-    async def one(self, request: Request) -> Response:
+    async def get_model(self, request: Request) -> Response:
         """Describe one model; its name may have slashes."""
         name = str(request.path_params["id"])
         if not self._service.models.find(name):
@@ -45,24 +45,24 @@ class Catalogue:
                 type="not_found",
                 code="model_not_found",
             )
-        return _json(self._described(name))
+        return _json_response(self._describe(name))
 
-    async def _theirs(self) -> "list[str]":
+    async def _list_provider_models(self) -> "list[str]":
         """Return what the providers list, as of a while ago at most."""
         settings = self._service.settings
         if not settings.providers:
             return []
-        self._asking = self._asking or asyncio.Lock()
-        async with self._asking:
-            if time.monotonic() > self._until:
-                found = await survey(settings.providers, settings.keys, {})
-                self._listed = [name for provider in found for name in provider.models]
-                self._until = time.monotonic() + FRESH_SECONDS
-        return self._listed
+        self._refresh_lock = self._refresh_lock or asyncio.Lock()
+        async with self._refresh_lock:
+            if time.monotonic() > self._expires_at:
+                found = await probe_providers(settings.providers, settings.keys, {})
+                self._provider_models = [name for provider in found for name in provider.models]
+                self._expires_at = time.monotonic() + MODEL_LIST_TTL_SECONDS
+        return self._provider_models
 
-    def _described(self, name: str) -> dict[str, object]:
+    def _describe(self, name: str) -> dict[str, object]:
         return {"id": name, "object": "model", "created": self._created, "owned_by": "antiphon"}
 
 
-def _json(value: object) -> Response:
+def _json_response(value: object) -> Response:
     return Response(json.encode(value), media_type="application/json")

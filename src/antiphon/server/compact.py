@@ -2,15 +2,15 @@
 
 from antiphon.core.errors import RequestError
 from antiphon.core.request import CompactRequest
-from antiphon.core.value import ShapeError
+from antiphon.core.value import InvalidValueError
 from antiphon.engine.compact import compact
 from antiphon.server.http import Receive, Scope, Send, read_json, send_json
-from antiphon.server.making import attended
+from antiphon.server.making import run_until_disconnect
 from antiphon.server.service import Service
-from antiphon.wire.dialects import Dialect, read_compact
+from antiphon.wire.dialects import Dialect, decode_compact
 
 
-class CompactConversation:
+class CompactEndpoint:
     """The endpoint, at one door."""
 
     def __init__(self, service: Service, dialect: type[Dialect]) -> None:
@@ -20,15 +20,15 @@ class CompactConversation:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; the model is stopped if the client leaves."""
         body = await read_json(scope, receive, self._service.settings.body_limit)
-        request = read(body)
+        request = read_compact_request(body)
         engine = await self._service.engine()
-        resource = await attended(self._service, compact(engine, request), receive)
-        await send_json(send, self._dialect().compaction(resource))
+        resource = await run_until_disconnect(self._service, compact(engine, request), receive)
+        await send_json(send, self._dialect().encode_compaction(resource))
 
 
-def read(body: object) -> CompactRequest:
+def read_compact_request(body: object) -> CompactRequest:
     """Read a request; raises RequestError."""
     try:
-        return read_compact(body)
-    except ShapeError as error:
-        raise RequestError.of_shape(error) from None
+        return decode_compact(body)
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None

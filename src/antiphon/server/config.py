@@ -16,34 +16,34 @@ from typing import cast
 from antiphon.adapters.base import Provider
 from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.core.errors import AntiphonError
-from antiphon.core.value import ShapeError
-from antiphon.server.address import is_exposed
-from antiphon.server.aliases import Names
+from antiphon.core.value import InvalidValueError
+from antiphon.server.address import is_unencrypted
+from antiphon.server.aliases import AliasResolver
 from antiphon.server.environ import (
     Environ,
-    fields_beside,
-    key_variable,
-    no_address,
-    no_project,
-    place_variable,
-    value_of,
+    additional_fields,
+    api_key_variable,
+    invalid_url_reason,
+    missing_project,
+    missing_location,
+    read_variable,
 )
 from antiphon.server.tables import (
-    PROVIDER,
-    ROOT,
+    PROVIDER_KEYS,
+    ROOT_KEYS,
     Table,
-    alias_targets,
-    checked,
-    dotted,
-    provider_fields,
+    parse_alias,
+    check_table,
+    dotted_key,
+    parse_provider_table,
 )
 
 logger = logging.getLogger("antiphon.config")
 
-FILE = Path("antiphon.toml")
+CONFIG_FILE = Path("antiphon.toml")
 """Where the configuration is looked for when nobody says where it is."""
 
-ANOTHER_WAY = frozenset({"api_key_env", "base_url", "project", "profile"})
+CREDENTIAL_KEYS = frozenset({"api_key_env", "base_url", "project", "profile"})
 """Keys that say which key is shown to whom; without them the adapter's own variable is meant."""
 
 
@@ -52,7 +52,7 @@ class ConfigError(AntiphonError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class GatewayConfig:
     """The providers there are, and other names for their models."""
 
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
@@ -73,21 +73,21 @@ class Config:
         return [name for name in self.providers if name not in self.reasons]
 
 
-def find(path: Path | str | None = None) -> Path | None:
+def find_config_file(path: Path | str | None = None) -> Path | None:
     """Return the file that is meant: the one given, or the one in this folder, if there is one."""
     if path is not None:
         return Path(path)
-    return FILE if FILE.exists() or FILE.is_symlink() else None
+    return CONFIG_FILE if CONFIG_FILE.exists() or CONFIG_FILE.is_symlink() else None
 
 
-def load(
+def load_config(
     path: Path | str | None = None,
     environ: Environ | None = None,
     *,
     agents: Collection[str] = (),
-) -> Config:
+) -> GatewayConfig:
     """Read the file and the environment; raises ConfigError. Warnings go to the log."""
-    source = find(path)
+    source = find_config_file(path)
     try:
         text = source.read_text(encoding="utf-8-sig") if source else ""
     except FileNotFoundError:
@@ -100,47 +100,47 @@ def load(
         raise ConfigError(f"{source}: this is not UTF-8. Save it as UTF-8.") from None
     except OSError as error:
         raise ConfigError(f"{source}: it cannot be read: {error.strerror}.") from None
-    config = read(text, os.environ if environ is None else environ, source=source, agents=agents)
+    config = parse_config(text, os.environ if environ is None else environ, source=source, agents=agents)
     for warning in config.warnings:
         logger.warning("%s", warning)
     return config
 
 
-def read(
+def parse_config(
     text: str, environ: Environ, *, source: Path | None = None, agents: Collection[str] = ()
-) -> Config:
+) -> GatewayConfig:
     """Read a configuration; raises ConfigError. `agents` are models that an alias may mean too.
 
     Nothing but the text and the environment counts, save that hooks are imported; they may lie
     beside the source.
     """
-    source = source or FILE
+    source = source or CONFIG_FILE
     try:
-        root = checked(tomllib.loads(text), ROOT, "")
-        return _config(root, environ, source, agents)
+        root = check_table(tomllib.loads(text), ROOT_KEYS, "")
+        return _build_config(root, environ, source, agents)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: this is not TOML: {error}.") from None
-    except ShapeError as error:
+    except InvalidValueError as error:
         raise ConfigError(f"{source}: {error.path}: {error.reason}") from None
 
 
-def _config(root: Table, environ: Environ, source: Path, agents: Collection[str]) -> Config:
+def _build_config(root: Table, environ: Environ, source: Path, agents: Collection[str]) -> GatewayConfig:
     tables = cast("Table", root.get("providers", {}))
     aliases = cast("Table", root.get("models", {}))
-    said = {name: provider_fields(name, value, source.parent) for name, value in tables.items()}
-    entries = {name: Entry.of(name, fields, environ, alone=False) for name, fields in said.items()}
+    said = {name: parse_provider_table(name, value, source.parent) for name, value in tables.items()}
+    entries = {name: ProviderEntry.build(name, fields, environ, from_environment_only=False) for name, fields in said.items()}
     for name in BUILT_IN:
         if name not in said:
-            entries[name] = Entry.of(name, {"adapter": name}, environ, alone=True)
-    targets = {name: alias_targets(name, value) for name, value in aliases.items()}
-    models = Names(targets, entries.keys(), agents).resolved()
+            entries[name] = ProviderEntry.build(name, {"adapter": name}, environ, from_environment_only=True)
+    targets = {name: parse_alias(name, value) for name, value in aliases.items()}
+    models = AliasResolver(targets, entries.keys(), agents).resolve()
     wanted = {model.partition("/")[0] for names in models.values() for model in names}
     meant = {
         name: entry
         for name, entry in entries.items()
-        if name in said or not entry.reason or (name in wanted and entry.placed)
+        if name in said or not entry.reason or (name in wanted and entry.has_location)
     }
-    return Config(
+    return GatewayConfig(
         providers={name: entry.provider for name, entry in meant.items()},
         keys={name: entry.key for name, entry in meant.items() if entry.key},
         models=models,
@@ -150,72 +150,72 @@ def _config(root: Table, environ: Environ, source: Path, agents: Collection[str]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ProviderEntry:
     """One provider, its key, and what is to be said about it."""
 
     provider: Provider
     key: str = field(repr=False)
     reason: str = ""
     warning: str = ""
-    placed: bool = True
+    has_location: bool = True
     """Whether anybody has said where the provider is."""
 
     @classmethod
-    def of(cls, name: str, said: Mapping[str, object], environ: Environ, *, alone: bool) -> "Entry":
+    def build(cls, name: str, table: Mapping[str, object], environ: Environ, *, from_environment_only: bool) -> "ProviderEntry":
         """Put together what the file and the environment say about a provider."""
-        adapter = str(said["adapter"])
+        adapter = str(table["adapter"])
         kind = adapter_class(adapter)
-        given = fields_beside(said, name, environ, alone=alone)
-        fields: Table = {**given, **said}
-        lost = no_project(said, name, environ)
-        if not (lost or ANOTHER_WAY & said.keys()):
-            fields["api_key_env"] = key_variable(kind, fields, environ, alone=alone)
+        given = additional_fields(table, name, environ, from_environment_only=from_environment_only)
+        fields: Table = {**given, **table}
+        lost = missing_project(table, name, environ)
+        if not (lost or CREDENTIAL_KEYS & table.keys()):
+            fields["api_key_env"] = api_key_variable(kind, fields, environ, from_environment_only=from_environment_only)
         provider = cast("Callable[..., Provider]", Provider)(name=name, **fields)
-        key = value_of(provider.api_key_env or "", environ)
+        key = read_variable(provider.api_key_env or "", environ)
         missing = [provider.api_key_env] if provider.api_key_env and not key else []
-        place = lost or place_variable(kind, fields, alone=alone)
-        if "location" in said and not (place or "project" in fields):
-            raise lonely(name)
+        place = lost or missing_location(kind, fields, from_environment_only=from_environment_only)
+        if "location" in table and not (place or "project" in fields):
+            raise location_without_project_error(name)
         if place:
-            if not alone:
-                raise homeless(name, adapter, *place)
+            if not from_environment_only:
+                raise missing_endpoint_error(name, adapter, *place)
             missing.insert(0, place[1])
-        reason = no_address(adapter, given) or unusable(key, provider) or unset(missing)
+        reason = invalid_url_reason(adapter, given) or invalid_key_reason(key, provider) or missing_variables_reason(missing)
         if reason:
             return cls(provider, "", reason, placed=not place)
-        return cls(provider, key, warning=exposed(provider, key), placed=not place)
+        return cls(provider, key, warning=unencrypted_key_warning(provider, key), placed=not place)
 
 
-def homeless(name: str, adapter: str, key: str, variable: str) -> ShapeError:
+def missing_endpoint_error(name: str, adapter: str, key: str, variable: str) -> InvalidValueError:
     """Say that a provider's table does not say where it is."""
     # The environment speaks only of providers that are called like their adapters.
-    advice = PROVIDER[key].example + (f", or set {variable}" if name == adapter else "")
-    return ShapeError(dotted("providers", name, key), f"this key is missing. Write {advice}.")
+    advice = PROVIDER_KEYS[key].example + (f", or set {variable}" if name == adapter else "")
+    return InvalidValueError(dotted_key("providers", name, key), f"this key is missing. Write {advice}.")
 
 
-def lonely(name: str) -> ShapeError:
+def location_without_project_error(name: str) -> InvalidValueError:
     """Say that a location alone is no place at Vertex AI."""
-    advice = f"this means nothing without a project. Write {PROVIDER['project'].example} beside it."
-    return ShapeError(dotted("providers", name, "location"), advice)
+    advice = f"this means nothing without a project. Write {PROVIDER_KEYS['project'].example} beside it."
+    return InvalidValueError(dotted_key("providers", name, "location"), advice)
 
 
-def unset(variables: list[str]) -> str:
+def missing_variables_reason(variables: list[str]) -> str:
     """Say which variables have to be set."""
     verb = "is" if len(variables) == 1 else "are"
     return f"{' and '.join(variables)} {verb} not set" if variables else ""
 
 
-def unusable(key: str, provider: Provider) -> str:
+def invalid_key_reason(key: str, provider: Provider) -> str:
     """Say that a key can be none; it would break the header that it is sent in."""
     if not key or (key.isascii() and key.isprintable() and " " not in key):
         return ""
     return f"{provider.api_key_env} holds something that is not a key"
 
 
-def exposed(provider: Provider, key: str) -> str:
+def unencrypted_key_warning(provider: Provider, key: str) -> str:
     """Warn of a key that others can read on its way."""
     url = provider.base_url or provider.endpoint
-    if not (key and url and is_exposed(url)):
+    if not (key and url and is_unencrypted(url)):
         return ""
     return (
         f"{provider.name}: the key in {provider.api_key_env} is sent to {url} unencrypted, "

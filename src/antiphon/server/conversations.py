@@ -8,53 +8,53 @@ from msgspec.structs import asdict, replace
 
 from antiphon.core.errors import RequestError
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, ItemReference, Message
-from antiphon.core.request import Metadata, prepare_input
-from antiphon.core.value import ShapeError, Value, decode, encode, join
-from antiphon.engine.ids import identified, new_id
+from antiphon.core.request import Metadata, normalize_input
+from antiphon.core.value import InvalidValueError, ProtocolStruct, decode, encode, join_path
+from antiphon.engine.ids import ensure_id, new_id
 from antiphon.server.http import Receive, Scope, Send, header, read_json, send_json
-from antiphon.server.query import Query, path_id, unknown
+from antiphon.server.query import Query, path_id, not_found_error
 from antiphon.server.service import Service
-from antiphon.server.stored import listed
-from antiphon.store.base import Conversation, Page, Store
-from antiphon.wire.dialects import Dialect, canonical_item
+from antiphon.server.stored import encode_list
+from antiphon.store.base import StoredConversation, ItemPage, Store
+from antiphon.wire.dialects import Dialect, add_item_slugs
 
-WHAT, ITEM = "Conversation", "Item"
-MOST_ITEMS = 20
+CONVERSATION, ITEM = "Conversation", "Item"
+MAX_ITEMS_PER_REQUEST = 20
 """How many items may come at once."""
 
-V = TypeVar("V", bound=Value)
+V = TypeVar("V", bound=ProtocolStruct)
 
 
-class _Items(Value):
+class _ItemsBody(ProtocolStruct):
     """A body with items in it."""
 
     @classmethod
-    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Accept items in either dialect, and without a type where the shape tells it."""
         items = raw.get("items")
         if not isinstance(items, list):
             return raw
-        known = [canonical_item(item) for item in cast("list[object]", items)]
-        return raw | {"items": prepare_input(known, join(path, "items"))}
+        known = [add_item_slugs(item) for item in cast("list[object]", items)]
+        return raw | {"items": normalize_input(known, join_path(path, "items"))}
 
 
-class NewConversation(_Items):
+class CreateConversationBody(_ItemsBody):
     """What a conversation may begin with."""
 
-    items: Annotated[list[Item], Meta(max_length=MOST_ITEMS)] = field(default_factory=list[Item])
+    items: Annotated[list[Item], Meta(max_length=MAX_ITEMS_PER_REQUEST)] = field(default_factory=list[Item])
     metadata: Metadata = field(default_factory=dict[str, str])
 
 
-class ChangedConversation(Value):
+class UpdateConversationBody(ProtocolStruct):
     """What can be changed of a conversation; null means none."""
 
     metadata: Metadata | None
 
 
-class NewItems(_Items):
+class AddItemsBody(_ItemsBody):
     """What is added to a conversation."""
 
-    items: Annotated[list[Item], Meta(min_length=1, max_length=MOST_ITEMS)]
+    items: Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS_PER_REQUEST)]
 
 
 class ConversationEndpoints:
@@ -66,99 +66,99 @@ class ConversationEndpoints:
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /conversations`; nothing has to be said."""
-        body: object = {} if _is_empty(scope) else await self._body(scope, receive)
-        new = _read(NewConversation, body)
+        body: object = {} if _has_no_body(scope) else await self._read_body(scope, receive)
+        new = _parse(CreateConversationBody, body)
         store = await self._store()
-        items = await _kept(store, new.items)
-        conversation = Conversation(new_id("conv"), int(time.time()), new.metadata)
+        items = await _resolve_items(store, new.items)
+        conversation = StoredConversation(new_id("conv"), int(time.time()), new.metadata)
         await store.save_conversation(conversation)
         if items:
             await store.add_items(conversation.id, items)
-        await send_json(send, _shown(conversation))
+        await send_json(send, _encode_conversation(conversation))
 
-    async def one(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def get_update_or_delete(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET`, `POST` and `DELETE /conversations/{id}`."""
         conversation = await self._find(scope)
         store = await self._store()
         match scope["method"]:
             case "POST":
-                change = _read(ChangedConversation, await self._body(scope, receive))
+                change = _parse(UpdateConversationBody, await self._read_body(scope, receive))
                 conversation = replace(conversation, metadata=change.metadata or {})
                 await store.save_conversation(conversation)
-                await send_json(send, _shown(conversation))
+                await send_json(send, _encode_conversation(conversation))
             case "DELETE":
                 if not await store.delete_conversation(conversation.id):
-                    raise unknown(WHAT, conversation.id)
+                    raise not_found_error(CONVERSATION, conversation.id)
                 gone = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
                 await send_json(send, encode(gone))
             case _:
-                await send_json(send, _shown(conversation))
+                await send_json(send, _encode_conversation(conversation))
 
-    async def items(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def list_or_add_items(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET` and `POST /conversations/{id}/items`."""
-        id = path_id(scope, "id", WHAT)
+        id = path_id(scope, "id", CONVERSATION)
         if scope["method"] == "POST":
             page = await self._add(id, scope, receive)
         else:
             page = await (await self._store()).list_items(id, Query(scope).cursor())
         if page is None:
-            raise unknown(WHAT, id)
-        whole = Page([_whole(item) for item in page.items], page.has_more)
-        await send_json(send, listed(whole, self._dialect()))
+            raise not_found_error(CONVERSATION, id)
+        whole = ItemPage([_with_status(item) for item in page.items], page.has_more)
+        await send_json(send, encode_list(whole, self._dialect()))
 
-    async def item(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def get_or_delete_item(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET` and `DELETE /conversations/{id}/items/{item_id}`."""
         del receive
         conversation = await self._find(scope)
         store = await self._store()
         # Whoever sent an item may have chosen its id, so that it can look like anything.
         item_id = str(scope["path_params"]["item_id"])
-        item = await store.conversation_item(conversation.id, item_id)
+        item = await store.find_conversation_item(conversation.id, item_id)
         if item is None:
-            raise unknown(ITEM, item_id)
+            raise not_found_error(ITEM, item_id)
         if scope["method"] == "DELETE":
             await store.delete_item(conversation.id, item_id)
-            await send_json(send, _shown(conversation))
+            await send_json(send, _encode_conversation(conversation))
         else:
-            await send_json(send, self._dialect().encode(_whole(item)))
+            await send_json(send, self._dialect().encode(_with_status(item)))
 
-    async def _add(self, id: str, scope: Scope, receive: Receive) -> Page | None:
-        new = _read(NewItems, await self._body(scope, receive))
+    async def _add(self, id: str, scope: Scope, receive: Receive) -> ItemPage | None:
+        new = _parse(AddItemsBody, await self._read_body(scope, receive))
         store = await self._store()
-        items = await _kept(store, new.items)
-        return Page(items, has_more=False) if await store.add_items(id, items) else None
+        items = await _resolve_items(store, new.items)
+        return ItemPage(items, has_more=False) if await store.add_items(id, items) else None
 
-    async def _find(self, scope: Scope) -> Conversation:
-        id = path_id(scope, "id", WHAT)
-        conversation = await (await self._store()).conversation(id)
+    async def _find(self, scope: Scope) -> StoredConversation:
+        id = path_id(scope, "id", CONVERSATION)
+        conversation = await (await self._store()).find_conversation(id)
         if conversation is None:
-            raise unknown(WHAT, id)
+            raise not_found_error(CONVERSATION, id)
         return conversation
 
     async def _store(self) -> Store:
         return (await self._service.engine()).store
 
-    async def _body(self, scope: Scope, receive: Receive) -> object:
+    async def _read_body(self, scope: Scope, receive: Receive) -> object:
         return await read_json(scope, receive, self._service.settings.body_limit)
 
 
-def _read(kind: type[V], body: object) -> V:
+def _parse(kind: type[V], body: object) -> V:
     try:
         return decode(kind, body)
-    except ShapeError as error:
-        raise RequestError.of_shape(error) from None
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None
 
 
-def _is_empty(scope: Scope) -> bool:
+def _has_no_body(scope: Scope) -> bool:
     """Tell whether a request comes without a body."""
     length = header(scope, b"content-length")
     signs = (length, header(scope, b"content-type"), header(scope, b"transfer-encoding"))
     return length == "0" or not any(signs)
 
 
-async def _kept(store: Store, items: list[Item]) -> list[Item]:
+async def _resolve_items(store: Store, items: list[Item]) -> list[Item]:
     """Return items as they are kept: with ids, and with what references name in their place."""
-    kept = [identified(item) for item in items]
+    kept = [ensure_id(item) for item in items]
     for index, item in enumerate(kept):
         if isinstance(item, ItemReference):
             named = await store.find_item(item.id)
@@ -172,11 +172,11 @@ async def _kept(store: Store, items: list[Item]) -> list[Item]:
     return kept
 
 
-def _shown(conversation: Conversation) -> bytes:
+def _encode_conversation(conversation: StoredConversation) -> bytes:
     return encode({**asdict(conversation), "object": "conversation"})
 
 
-def _whole(item: Item) -> Item:
+def _with_status(item: Item) -> Item:
     """Return an item with the status that everything said in a conversation has."""
     if isinstance(item, Message | FunctionCall | FunctionCallOutput) and item.status is UNSET:
         return replace(item, status="completed")

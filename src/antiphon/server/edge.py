@@ -17,18 +17,18 @@ from starlette.exceptions import HTTPException
 from antiphon.core.errors import ErrorPayload, RequestError, drop_tracebacks
 from antiphon.engine.ids import new_id
 from antiphon.server.address import is_loopback
-from antiphon.server.failures import Failure, explain
+from antiphon.server.failures import ReportedError, report_error
 from antiphon.server.http import (
-    DIRECT,
-    App,
-    ClientGone,
-    Direct,
+    DIRECT_WRITE_KEY,
+    AsgiApp,
+    ClientDisconnected,
+    WriteChunk,
     Message,
     Receive,
     Scope,
     Send,
-    Way,
-    answering,
+    DirectWriter,
+    http_send,
     header,
     send_json,
 )
@@ -36,40 +36,40 @@ from antiphon.server.settings import Settings
 from antiphon.wire.chat import ChatDialect
 from antiphon.wire.dialects import Dialect, OpenAIDialect
 
-access = logging.getLogger("antiphon.access")
+access_log = logging.getLogger("antiphon.access")
 
-OPEN = frozenset({"/healthz", "/readyz"})
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-ANSWER = "antiphon.answer"
-SWITCHED = 101
-CLIENT_GONE = 499
+RESPONSE_KEY = "antiphon.answer"
+SWITCHING_PROTOCOLS = 101
+CLIENT_CLOSED_REQUEST = 499
 """What the log shows for a client that left before it was answered; nobody is sent this."""
 
 
-class Edge:
+class GatewayMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: App, settings: Settings) -> None:
+    def __init__(self, app: AsgiApp, settings: Settings) -> None:
         self._app = app
-        self._key = settings.api_key
-        self._origins = frozenset(settings.allowed_origins)
-        self._hosts = frozenset(settings.allowed_hosts)
+        self._api_key = settings.api_key
+        self._allowed_origins = frozenset(settings.allowed_origins)
+        self._allowed_hosts = frozenset(settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through, and answer for whatever goes wrong."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        answer = Answer(scope, answering(scope, send))
+        answer = ResponseSender(scope, http_send(scope, send))
         try:
             self._check_host(scope)
             self._check_origin(scope)
-            self._authorize(scope)
+            self._check_api_key(scope)
             await self._app(scope, receive, answer.send)
-        except ClientGone as gone:
-            answer.status = CLIENT_GONE
+        except ClientDisconnected as gone:
+            answer.status = CLIENT_CLOSED_REQUEST
             drop_tracebacks(gone)
         except Exception as error:
             # A process boundary: nobody but the log ever sees a traceback.
@@ -77,10 +77,10 @@ class Edge:
             drop_tracebacks(error)
             if answer.status:
                 raise
-            await answer.refuse(failure)
+            await answer.send_error(failure)
         finally:
-            answer.log()
-            scope.pop(ANSWER, None)  # or each would keep the other until the collector comes
+            answer.log_access()
+            scope.pop(RESPONSE_KEY, None)  # or each would keep the other until the collector comes
 
     def _check_host(self, scope: Scope) -> None:
         """Refuse a name that a stranger's web page may have given this machine.
@@ -89,10 +89,10 @@ class Edge:
         would be enough to read what is stored and to spend what the providers' keys are worth.
         """
         here = (scope.get("server") or ("",))[0]
-        if self._key is not None or not is_loopback(here):
+        if self._api_key is not None or not is_loopback(here):
             return
-        host = host_name(header(scope, b"host") or here)
-        if host not in self._hosts and is_public(host):
+        host = parse_host(header(scope, b"host") or here)
+        if host not in self._allowed_hosts and is_public_name(host):
             raise RequestError(
                 f"'{host[:80]}' is no name of this machine. Use localhost, set a key for the "
                 "server, or add the name to 'allowed_hosts'.",
@@ -105,18 +105,18 @@ class Edge:
         if scope["type"] != "websocket":
             return
         origin = header(scope, b"origin")
-        if origin is not None and origin not in self._origins:
+        if origin is not None and origin not in self._allowed_origins:
             raise RequestError(
                 "This web page may not open a WebSocket here. Add it to 'allowed_origins'.",
                 type="permission_denied",
                 code="origin_not_allowed",
             )
 
-    def _authorize(self, scope: Scope) -> None:
-        if self._key is None or route_path(scope) in OPEN:
+    def _check_api_key(self, scope: Scope) -> None:
+        if self._api_key is None or route_path(scope) in PUBLIC_PATHS:
             return
         scheme, _, given = (header(scope, b"authorization") or "").partition(" ")
-        known = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._key.encode())
+        known = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._api_key.encode())
         if scheme.lower() != "bearer" or not known:
             error = RequestError(
                 "This server needs a key. Send 'Authorization: Bearer <key>'.",
@@ -127,29 +127,29 @@ class Edge:
             raise error
 
 
-class Answer:
+class ResponseSender:
     """One answer on its way out: its id, its status, its size."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
         self._send = send
-        self._begun = time.perf_counter()
+        self._started_at = time.perf_counter()
         self._size = 0
         self.status = 0
         given = header(scope, b"x-request-id") or ""
         self.request_id = given if REQUEST_ID.fullmatch(given) else new_id("req")
         scope["antiphon.request_id"] = self.request_id
-        self.dialect = door(scope)()
-        scope[ANSWER] = self
+        self.dialect = door_dialect(scope)()
+        scope[RESPONSE_KEY] = self
 
-        offered = scope.pop(DIRECT, None)  # taken, or they would keep each other too
-        self.way: Way | None = offered[1] if offered and offered[0] == send else None
+        offered = scope.pop(DIRECT_WRITE_KEY, None)  # taken, or they would keep each other too
+        self.direct_writer: DirectWriter | None = offered[1] if offered and offered[0] == send else None
         """A way to send at once, if the server offers one."""
 
     async def send(self, message: Message) -> None:
         """Pass a message on, with the request's id in the headers."""
         if message["type"] in ("http.response.start", "websocket.accept"):
-            self.status = message.get("status", SWITCHED)
+            self.status = message.get("status", SWITCHING_PROTOCOLS)
             line = (b"x-request-id", self.request_id.encode())
             message = {**message, "headers": [*message.get("headers", ()), line]}
         elif message["type"] == "websocket.close" and not self.status:
@@ -159,38 +159,38 @@ class Answer:
         try:
             await self._send(message)
         except OSError as error:
-            raise ClientGone from error
+            raise ClientDisconnected from error
 
-    def explain(self, error: Exception) -> Failure:
+    def explain(self, error: Exception) -> ReportedError:
         """Return what the caller is told of an error; the router's errors become ours."""
-        known = unrouted(self._scope, error) if isinstance(error, HTTPException) else error
-        return explain(known, self.dialect, self.request_id)
+        known = routing_error(self._scope, error) if isinstance(error, HTTPException) else error
+        return report_error(known, self.dialect, self.request_id)
 
-    async def refuse(self, failure: Failure) -> None:
+    async def send_error(self, reported: ReportedError) -> None:
         """Answer with an error in the door's dialect."""
-        body = self.dialect.error(failure.payload, detail(failure.payload))
-        await send_json(self.send, body, failure.status, failure.headers)
+        body = self.dialect.encode_error(reported.payload, short_detail(reported.payload))
+        await send_json(self.send, body, reported.status, reported.headers)
 
-    def log(self) -> None:
+    def log_access(self) -> None:
         """Write the request's line, if it is read: never any content, nor the query."""
-        if not access.isEnabledFor(logging.INFO):
+        if not access_log.isEnabledFor(logging.INFO):
             return
-        took = (time.perf_counter() - self._begun) * 1000
-        size = self._size + (self.way.size if self.way else 0)
+        took = (time.perf_counter() - self._started_at) * 1000
+        size = self._size + (self.direct_writer.size if self.direct_writer else 0)
         line = "%s %s %d %.1fms %dB %s"
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
-        access.info(line, method, path, self.status, took, size, self.request_id)
+        access_log.info(line, method, path, self.status, took, size, self.request_id)
 
 
-def direct(scope: Scope, send: Send) -> Direct | None:
+def direct_write(scope: Scope, send: Send) -> WriteChunk | None:
     """Return a way to send at once, if nobody stands between the edge and us."""
-    answer = scope.get(ANSWER)
-    way = answer.way if isinstance(answer, Answer) and send == answer.send else None
+    answer = scope.get(RESPONSE_KEY)
+    way = answer.direct_writer if isinstance(answer, ResponseSender) and send == answer.send else None
     return way.write if way else None
 
 
 @lru_cache(maxsize=64)  # most clients use the same few names
-def host_name(host: str) -> str:
+def parse_host(host: str) -> str:
     """Return the name in a Host header, without its port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
@@ -199,7 +199,7 @@ def host_name(host: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def is_public(host: str) -> bool:
+def is_public_name(host: str) -> bool:
     """Tell whether a host is one that anybody could have named: not an address, nor a bare word."""
     if "." not in host or host.endswith(".localhost"):
         return False
@@ -210,7 +210,7 @@ def is_public(host: str) -> bool:
     return False
 
 
-def unrouted(scope: Scope, error: HTTPException) -> RequestError:
+def routing_error(scope: Scope, error: HTTPException) -> RequestError:
     """Turn the router's refusals into ours: an unknown path, a wrong method."""
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
@@ -228,7 +228,7 @@ def route_path(scope: Scope) -> str:
     return path.removeprefix(root) if root else path
 
 
-def door(scope: Scope) -> type[Dialect]:
+def door_dialect(scope: Scope) -> type[Dialect]:
     """Return the dialect of the door that a request came through; a chat is one at every door."""
     path = route_path(scope)
     if "/chat/completions" in path:
@@ -236,7 +236,7 @@ def door(scope: Scope) -> type[Dialect]:
     return OpenAIDialect if path.startswith("/openai") else Dialect
 
 
-def detail(payload: ErrorPayload) -> str:
+def short_detail(payload: ErrorPayload) -> str:
     """Return the short form of an error that Xaibo's clients know."""
     if payload.code == "model_not_found":
         return "model not found"

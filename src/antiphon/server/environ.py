@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from antiphon.adapters.base import Adapter
-from antiphon.server.address import ollama_url, url_problem
-from antiphon.server.aws import region_of
+from antiphon.server.address import ollama_url, invalid_url_problem
+from antiphon.server.aws import profile_region
 
 Environ = Mapping[str, str]
 
-VARIABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+FIELD_VARIABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "openai": {"base_url": ("OPENAI_BASE_URL",)},
     "anthropic": {"base_url": ("ANTHROPIC_BASE_URL",)},
     "azure": {"endpoint": ("AZURE_OPENAI_ENDPOINT",), "api_version": ("OPENAI_API_VERSION",)},
@@ -24,14 +24,14 @@ VARIABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """For each adapter, the fields of a provider and the variables that give them, the best first."""
 
-NEEDED = {"azure": "endpoint", "bedrock": "region"}
+REQUIRED_FIELD = {"azure": "endpoint", "bedrock": "region"}
 """What says where to ask, for adapters that no single address belongs to."""
 
-PROFILE = "AWS_PROFILE"
-HINTS = {
+AWS_PROFILE = "AWS_PROFILE"
+CREDENTIAL_HINTS = {
     "bedrock": (
         "AWS_ACCESS_KEY_ID",
-        PROFILE,
+        AWS_PROFILE,
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -41,33 +41,33 @@ HINTS = {
 }
 """Adapters that can do without a key, and the variables which say that they may."""
 
-ADDRESSES = frozenset({"base_url", "endpoint"})
-KEYED = frozenset({"base_url", "api_key_env"})
+URL_FIELDS = frozenset({"base_url", "endpoint"})
+GEMINI_API_KEYS = frozenset({"base_url", "api_key_env"})
 """Keys of a table which say that Google's models are not asked for where the environment says."""
 
-PLACED = frozenset({"base_url", "region"})
+BEDROCK_LOCATION_KEYS = frozenset({"base_url", "region"})
 """What says where Bedrock is asked, before the region of a profile does."""
 
-VERTEX = "GOOGLE_GENAI_USE_VERTEXAI"
+USE_VERTEX_VARIABLE = "GOOGLE_GENAI_USE_VERTEXAI"
 
 
-def value_of(variable: str, environ: Environ) -> str:
+def read_variable(variable: str, environ: Environ) -> str:
     """Return what a variable holds; nothing and blanks are the same."""
     return environ.get(variable, "").strip()
 
 
-def fields_in(adapter: str, environ: Environ) -> dict[str, str]:
+def environment_fields(adapter: str, environ: Environ) -> dict[str, str]:
     """Return the fields that the environment gives to the provider called like its adapter."""
     found: dict[str, str] = {}
-    for field, variables in VARIABLES.get(adapter, {}).items():
-        values = [value_of(variable, environ) for variable in variables]
+    for field, variables in FIELD_VARIABLES.get(adapter, {}).items():
+        values = [read_variable(variable, environ) for variable in variables]
         if value := next(filter(None, values), None):
             found[field] = ollama_url(value) if adapter == "ollama" else value
     return found
 
 
-def fields_beside(
-    said: Mapping[str, object], name: str, environ: Environ, *, alone: bool
+def additional_fields(
+    table: Mapping[str, object], name: str, environ: Environ, *, from_environment_only: bool
 ) -> dict[str, str]:
     """Return the fields that the environment adds to what is said about a provider.
 
@@ -75,58 +75,58 @@ def fields_beside(
     says; only the region of everything on this machine, or of its AWS profile, is its region too.
     `alone` is whether nothing but the environment speaks of it.
     """
-    adapter = str(said["adapter"])
-    given = fields_in(adapter, environ)
+    adapter = str(table["adapter"])
+    given = environment_fields(adapter, environ)
     counted = frozenset(given)
-    if name != adapter or "base_url" in said:
+    if name != adapter or "base_url" in table:
         counted = frozenset({"region"})
     elif adapter == "google":
-        counted = google(said, environ)
+        counted = google_fields(table, environ)
     given = {field: given[field] for field in given if field in counted}
-    if adapter == "bedrock" and PLACED.isdisjoint({*given, *said}):
-        profile = str(said.get("profile") or value_of(PROFILE, environ)) or None
-        meant = not alone or is_hinted(adapter, environ)
-        if meant and (region := region_of(profile, environ)):
+    if adapter == "bedrock" and BEDROCK_LOCATION_KEYS.isdisjoint({*given, *table}):
+        profile = str(table.get("profile") or read_variable(AWS_PROFILE, environ)) or None
+        meant = not from_environment_only or has_credential_hint(adapter, environ)
+        if meant and (region := profile_region(profile, environ)):
             given["region"] = region
     return given
 
 
-def google(said: Mapping[str, object], environ: Environ) -> frozenset[str]:
+def google_fields(table: Mapping[str, object], environ: Environ) -> frozenset[str]:
     """Return the fields that count: those of Vertex AI, or those of the Gemini API."""
-    if is_vertex(environ) and not KEYED & said.keys():
+    if uses_vertex(environ) and not GEMINI_API_KEYS & table.keys():
         return frozenset({"project", "location"})
-    return frozenset() if "project" in said else frozenset({"base_url"})
+    return frozenset() if "project" in table else frozenset({"base_url"})
 
 
-def is_hinted(adapter: str, environ: Environ) -> bool:
+def has_credential_hint(adapter: str, environ: Environ) -> bool:
     """Tell whether the environment says that an adapter may do without a key."""
-    return any(value_of(name, environ) for name in HINTS.get(adapter, ()))
+    return any(read_variable(name, environ) for name in CREDENTIAL_HINTS.get(adapter, ()))
 
 
-def no_project(said: Mapping[str, object], name: str, environ: Environ) -> tuple[str, str] | None:
+def missing_project(table: Mapping[str, object], name: str, environ: Environ) -> tuple[str, str] | None:
     """Return the field and the variable that are missing where Vertex AI is meant; None if not."""
-    adapter = str(said["adapter"])
-    meant = adapter == name == "google" and not KEYED & said.keys() and is_vertex(environ)
-    if not meant or "project" in said or "project" in fields_in(adapter, environ):
+    adapter = str(table["adapter"])
+    meant = adapter == name == "google" and not GEMINI_API_KEYS & table.keys() and uses_vertex(environ)
+    if not meant or "project" in table or "project" in environment_fields(adapter, environ):
         return None
-    return "project", VARIABLES[adapter]["project"][0]
+    return "project", FIELD_VARIABLES[adapter]["project"][0]
 
 
-def is_vertex(environ: Environ) -> bool:
+def uses_vertex(environ: Environ) -> bool:
     """Tell whether Google's models are to be asked for at Vertex AI."""
-    return value_of(VERTEX, environ).lower() in ("true", "1")
+    return read_variable(USE_VERTEX_VARIABLE, environ).lower() in ("true", "1")
 
 
-def no_address(adapter: str, fields: Mapping[str, str]) -> str:
+def invalid_url_reason(adapter: str, fields: Mapping[str, str]) -> str:
     """Say which of the fields that the environment gave is no address, and should be."""
-    for field in ADDRESSES & fields.keys():
-        if problem := url_problem(fields[field]):
-            return f"{VARIABLES[adapter][field][0]} {problem}"
+    for field in URL_FIELDS & fields.keys():
+        if problem := invalid_url_problem(fields[field]):
+            return f"{FIELD_VARIABLES[adapter][field][0]} {problem}"
     return ""
 
 
-def key_variable(
-    kind: type[Adapter], fields: Mapping[str, object], environ: Environ, *, alone: bool
+def api_key_variable(
+    adapter_type: type[Adapter], fields: Mapping[str, object], environ: Environ, *, from_environment_only: bool
 ) -> str | None:
     """Return the variable that holds a provider's key, or ought to; None if it needs no key.
 
@@ -134,23 +134,23 @@ def key_variable(
     """
     if "project" in fields:
         return None
-    if found := next((name for name in kind.key_env if value_of(name, environ)), None):
+    if found := next((name for name in adapter_type.key_env if read_variable(name, environ)), None):
         return found
     adapter = str(fields["adapter"])
-    if adapter in HINTS and (not alone or is_hinted(adapter, environ)):
+    if adapter in CREDENTIAL_HINTS and (not from_environment_only or has_credential_hint(adapter, environ)):
         return None
-    near = "base_url" in fields or (kind.default_url or "").startswith("http:")
-    return None if near or not kind.key_env else kind.key_env[0]
+    near = "base_url" in fields or (adapter_type.default_url or "").startswith("http:")
+    return None if near or not adapter_type.key_env else adapter_type.key_env[0]
 
 
-def place_variable(
-    kind: type[Adapter], fields: Mapping[str, object], *, alone: bool
+def missing_location(
+    adapter_type: type[Adapter], fields: Mapping[str, object], *, from_environment_only: bool
 ) -> tuple[str, str] | None:
     """Return the field that ought to say where a provider is and the variable that may, if none."""
     adapter = str(fields["adapter"])
-    field = NEEDED.get(adapter)
-    if field is None or field in fields or "base_url" in fields or kind.default_url:
+    field = REQUIRED_FIELD.get(adapter)
+    if field is None or field in fields or "base_url" in fields or adapter_type.default_url:
         return None
-    if field == "region" and (not alone or fields.get("api_key_env")):
+    if field == "region" and (not from_environment_only or fields.get("api_key_env")):
         return None  # the adapter has a region to begin with; here it tells credentials from hints
-    return field, VARIABLES[adapter][field][0]
+    return field, FIELD_VARIABLES[adapter][field][0]

@@ -10,18 +10,18 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Direct = Callable[[bytes], bool]
+WriteChunk = Callable[[bytes], bool]
 """Sends a piece of a body at once; tells whether it could."""
 
-DIRECT = "antiphon.direct"
+DIRECT_WRITE_KEY = "antiphon.direct"
 """Where a server offers a way to send at once: what it stands for, and the way."""
 
 
-HEADERS = "antiphon.headers"
+HEADERS_KEY = "antiphon.headers"
 """Where the headers of a request are kept by name, once one was asked for."""
 
 
-class Way(Protocol):
+class DirectWriter(Protocol):
     """A way to send at once, past `send`."""
 
     @property
@@ -34,22 +34,22 @@ class Way(Protocol):
         ...
 
 
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 POLICY_VIOLATION = 1008
 """The code with which a WebSocket is closed that nobody may open."""
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client left before it was answered."""
 
 
 def header(scope: Scope, name: bytes) -> str | None:
     """Return the value of a request header; of several, the first."""
-    headers: dict[bytes, bytes] | None = scope.get(HEADERS)
+    headers: dict[bytes, bytes] | None = scope.get(HEADERS_KEY)
     if headers is None:
-        headers = scope[HEADERS] = dict(reversed(list(scope["headers"])))
+        headers = scope[HEADERS_KEY] = dict(reversed(list(scope["headers"])))
     value = headers.get(name)
     return None if value is None else value.decode("latin-1")
 
@@ -71,23 +71,23 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         )
     length = header(scope, b"content-length")
     if length and length.isdigit() and int(length) > limit:
-        raise too_large(limit)
+        raise body_too_large_error(limit)
     chunks: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > limit:
-            raise too_large(limit)
+            raise body_too_large_error(limit)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
 
 
-def too_large(limit: int) -> RequestError:
+def body_too_large_error(limit: int) -> RequestError:
     """Say that a body is more than we read."""
     return RequestError(
         f"The body is larger than {limit} bytes. Send less, or files by URL.",
@@ -105,13 +105,13 @@ async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
         raise RequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
-async def disconnected(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Return when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def answering(scope: Scope, send: Send) -> Send:
+def http_send(scope: Scope, send: Send) -> Send:
     """Return a way to answer like HTTP, also to whoever wants to open a WebSocket."""
     if scope["type"] == "http":
         return send

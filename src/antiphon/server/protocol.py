@@ -21,13 +21,13 @@ from uvicorn.server import ServerState
 
 from antiphon.core.errors import RequestError
 from antiphon.server import head
-from antiphon.server.departures import DirectWay
-from antiphon.server.http import DIRECT
-from antiphon.server.refusals import encode, malformed, too_large, too_slow
+from antiphon.server.departures import ChunkWriter
+from antiphon.server.http import DIRECT_WRITE_KEY
+from antiphon.server.refusals import encode_error_response, invalid_http_error, headers_too_large_error, request_timeout_error
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """How long a client may take, and how much it may send beside its bodies."""
 
     header_seconds: float = 10
@@ -41,18 +41,18 @@ class Limits:
     pipelined: int = 16
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ConnectionLimits()
 
 
-def hardened(limits: Limits = DEFAULT_LIMITS) -> type[HttpToolsProtocol]:
+def http_protocol(limits: ConnectionLimits = DEFAULT_LIMITS) -> type[HttpToolsProtocol]:
     """Return the protocol for `uvicorn.Config(http=...)`."""
     # A partial, because uvicorn pickles its configuration for its workers and a class made here
     # could not be pickled. uvicorn only ever calls it.
-    made = partial(HardenedProtocol, limits=limits)
+    made = partial(HardenedHttpProtocol, limits=limits)
     return cast("type[HttpToolsProtocol]", made)
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """What the client has still to do."""
 
     OPEN = auto()  # say anything at all
@@ -62,17 +62,17 @@ class Phase(Enum):
     OVER = auto()  # leave: it was refused, or has upgraded, or is gone
 
 
-class ClientClock(FlowControl):
+class PausableFlowControl(FlowControl):
     """Flow control whose clock stands still while we, not the client, hold the reading up."""
 
     def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
         super().__init__(transport)
         self._loop = loop
-        self._paused_at = self._behind = 0.0
+        self._paused_at = self._paused_total = 0.0
 
     def now(self) -> float:
         """Return the time as the client has spent it."""
-        return (self._paused_at if self.read_paused else self._loop.time()) - self._behind
+        return (self._paused_at if self.read_paused else self._loop.time()) - self._paused_total
 
     def pause_reading(self) -> None:
         if not self.read_paused:
@@ -81,11 +81,11 @@ class ClientClock(FlowControl):
 
     def resume_reading(self) -> None:
         if self.read_paused:
-            self._behind += self._loop.time() - self._paused_at
+            self._paused_total += self._loop.time() - self._paused_at
         super().resume_reading()
 
 
-class HardenedProtocol(HttpToolsProtocol):
+class HardenedHttpProtocol(HttpToolsProtocol):
     """One connection to a client that is not trusted to be quick, brief or well-formed."""
 
     parser: HttpRequestParser  # until the connection is lost
@@ -97,74 +97,74 @@ class HardenedProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: AbstractEventLoop | None = None,
         *,
-        limits: Limits,
+        limits: ConnectionLimits,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
         self.timeout_keep_alive = limits.keep_alive_seconds
-        self.phase = Phase.OPEN
-        self.begun = self.heard = 0.0  # this phase and the last bytes, on the client's clock
-        self.unframed = 0  # bytes since a message began or a piece of its body came
-        self.weight = 0  # of the headers of a message
-        self.reading: TimerHandle | None = None
-        self.writing: TimerHandle | None = None
-        self.active: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest one
-        self.refusal: RequestError | None = None
+        self.phase = ConnectionPhase.OPEN
+        self.phase_started_at = self.last_data_at = 0.0  # this phase and the last bytes, on the client's clock
+        self.unframed_bytes = 0  # bytes since a message began or a piece of its body came
+        self.header_size = 0  # of the headers of a message
+        self.read_timer: TimerHandle | None = None
+        self.write_timer: TimerHandle | None = None
+        self.active_cycle: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest one
+        self.pending_error: RequestError | None = None
 
     def connection_made(self, transport: Transport) -> None:
         super().connection_made(transport)
-        self.flow = self.clock = ClientClock(transport, self.loop)
+        self.flow = self.clock = PausableFlowControl(transport, self.loop)
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.write_buffer)
         transport.set_write_buffer_limits(high=self.limits.write_buffer)
-        self._enter(Phase.OPEN)
-        self._watch_reading()
+        self._enter_phase(ConnectionPhase.OPEN)
+        self._start_read_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
-        if self.active is not None:
-            _hang_up(self.active)  # uvicorn tells only the newest request
+        self._finish()
+        if self.active_cycle is not None:
+            _mark_disconnected(self.active_cycle)  # uvicorn tells only the newest request
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        self._leave()
+        self._finish()
         super().handle_websocket_upgrade()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self.active = cycle
-        cycle.transport = cast("Transport", HeldHead(cycle, self.loop))
-        way = DirectWay(cycle, self.loop)
-        cycle.scope[DIRECT] = (cycle.send, way)  # pyright: ignore[reportGeneralTypeIssues]
+        self.active_cycle = cycle
+        cycle.transport = cast("Transport", HeaderBuffer(cycle, self.loop))
+        way = ChunkWriter(cycle, self.loop)
+        cycle.scope[DIRECT_WRITE_KEY] = (cycle.send, way)  # pyright: ignore[reportGeneralTypeIssues]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         last = not self.pipeline
-        if self.active is not None and isinstance(self.active.transport, HeldHead):
-            self.active.transport.leave()  # an answer to HEAD has nothing else
+        if self.active_cycle is not None and isinstance(self.active_cycle.transport, HeaderBuffer):
+            self.active_cycle.transport.flush()  # an answer to HEAD has nothing else
         super().on_response_complete()
-        self._watch_writing()
-        if last and self.refusal is not None:
-            self._close(self.refusal)
+        self._start_write_timer()
+        if last and self.pending_error is not None:
+            self._close(self.pending_error)
 
     @property
-    def answering(self) -> bool:
+    def is_responding(self) -> bool:
         """Tell whether a request is still without its whole answer."""
-        return self.active is not None and not self.active.response_complete
+        return self.active_cycle is not None and not self.active_cycle.response_complete
 
     # --- what the client sends ---------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self.phase is Phase.OVER:
+        if self.phase is ConnectionPhase.OVER:
             return
-        self.heard = self.clock.now()
-        self.unframed += len(data)
+        self.last_data_at = self.clock.now()
+        self.unframed_bytes += len(data)
         super().data_received(data)
-        if self.phase is Phase.HEAD or self.phase is Phase.BODY:
-            if self.unframed > self.limits.header_bytes:
-                self._refuse(too_large(self.limits.header_bytes, self.limits.header_count))
-            elif self.reading is None:
-                self._watch_reading()
-        elif self.phase is Phase.REST and not self.answering:
+        if self.phase is ConnectionPhase.HEAD or self.phase is ConnectionPhase.BODY:
+            if self.unframed_bytes > self.limits.header_bytes:
+                self._reject(headers_too_large_error(self.limits.header_bytes, self.limits.header_count))
+            elif self.read_timer is None:
+                self._start_read_timer()
+        elif self.phase is ConnectionPhase.REST and not self.is_responding:
             # Blank lines, or the end of a body nobody read, have stopped uvicorn's own timer.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -172,107 +172,107 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.unframed = self.weight = 0
-        if self.phase is Phase.OPEN:
-            self.phase = Phase.HEAD  # whose time began with the connection
+        self.unframed_bytes = self.header_size = 0
+        if self.phase is ConnectionPhase.OPEN:
+            self.phase = ConnectionPhase.HEAD  # whose time began with the connection
         else:
-            self._enter(Phase.HEAD)
+            self._enter_phase(ConnectionPhase.HEAD)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.phase is Phase.HEAD:  # else a trailer, which would change what the app has read
-            self.weight += len(name) + len(value) + 4
+        if self.phase is ConnectionPhase.HEAD:  # else a trailer, which would change what the app has read
+            self.header_size += len(name) + len(value) + 4
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         try:
             self._check_head()
         except RequestError as refusal:
-            self._refuse(refusal)
+            self._reject(refusal)
             raise  # through the parser, so that it reads no further
         super().on_headers_complete()
-        self._enter(Phase.BODY)
+        self._enter_phase(ConnectionPhase.BODY)
         if self.expect_100_continue:
             self.clock.pause_reading()  # the client waits for us, until `receive` reads on
 
     def _check_head(self) -> None:
-        size = len(self.url) + self.weight
+        size = len(self.url) + self.header_size
         if size > self.limits.header_bytes or len(self.headers) > self.limits.header_count:
-            raise too_large(self.limits.header_bytes, self.limits.header_count)
-        head.check(self.parser.get_http_version(), self.url, self.headers)
+            raise headers_too_large_error(self.limits.header_bytes, self.limits.header_count)
+        head.check_request_head(self.parser.get_http_version(), self.url, self.headers)
         if self.parser.should_upgrade():
-            head.check_upgrade(self.headers)
+            head.check_upgrade_request(self.headers)
         allowed = 0 if self.parser.should_upgrade() else self.limits.pipelined
-        if self.answering and len(self.pipeline) >= allowed:
-            raise malformed("Too many requests are waiting here. Read their answers first.")
+        if self.is_responding and len(self.pipeline) >= allowed:
+            raise invalid_http_error("Too many requests are waiting here. Read their answers first.")
 
     def on_body(self, body: bytes) -> None:
-        self.unframed = 0
+        self.unframed_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._enter(Phase.REST)
+        self._enter_phase(ConnectionPhase.REST)
 
     # --- time --------------------------------------------------------------------------------
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter_phase(self, phase: ConnectionPhase) -> None:
         self.phase = phase
-        self.begun = self.heard = self.clock.now()
-        self.reading = _cancel(self.reading)
+        self.phase_started_at = self.last_data_at = self.clock.now()
+        self.read_timer = _cancel_timer(self.read_timer)
 
-    def _leave(self) -> None:
-        self._enter(Phase.OVER)
-        self.refusal = None
-        self.writing = _cancel(self.writing)
+    def _finish(self) -> None:
+        self._enter_phase(ConnectionPhase.OVER)
+        self.pending_error = None
+        self.write_timer = _cancel_timer(self.write_timer)
 
-    def _remaining(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds that the client has left in this phase."""
-        deadline = self.begun + self.limits.header_seconds
-        if self.phase is Phase.BODY:
-            stall = self.heard + self.limits.body_stall_seconds
-            deadline = min(stall, self.begun + self.limits.body_total_seconds)
+        deadline = self.phase_started_at + self.limits.header_seconds
+        if self.phase is ConnectionPhase.BODY:
+            stall = self.last_data_at + self.limits.body_stall_seconds
+            deadline = min(stall, self.phase_started_at + self.limits.body_total_seconds)
         return deadline - self.clock.now()
 
-    def _watch_reading(self) -> None:
+    def _start_read_timer(self) -> None:
         # While the clock stands still, a look now and then is enough.
-        wait = self.limits.body_stall_seconds if self.clock.read_paused else self._remaining()
-        self.reading = self.loop.call_later(wait, self._check_reading)
+        wait = self.limits.body_stall_seconds if self.clock.read_paused else self._seconds_left()
+        self.read_timer = self.loop.call_later(wait, self._check_read_timeout)
 
-    def _check_reading(self) -> None:
-        self.reading = None
-        if self._remaining() > 0:
-            self._watch_reading()
-        elif self.phase is Phase.OPEN:
+    def _check_read_timeout(self) -> None:
+        self.read_timer = None
+        if self._seconds_left() > 0:
+            self._start_read_timer()
+        elif self.phase is ConnectionPhase.OPEN:
             self._close()
-        elif self.phase is Phase.HEAD:
-            self._refuse(too_slow(f"headers took over {self.limits.header_seconds:g} seconds"))
+        elif self.phase is ConnectionPhase.HEAD:
+            self._reject(request_timeout_error(f"headers took over {self.limits.header_seconds:g} seconds"))
         elif self.cycle.response_started and not self.cycle.response_complete:
             self.cycle.keep_alive = False  # an answer that did not need the body may finish
         else:
             stall, total = self.limits.body_stall_seconds, self.limits.body_total_seconds
-            self._refuse(too_slow(f"body paused for {stall:g} or took over {total:g} seconds"))
+            self._reject(request_timeout_error(f"body paused for {stall:g} or took over {total:g} seconds"))
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch_writing()
+        self._start_write_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._watch_writing()
+        self._start_write_timer()
 
-    def _is_unread(self) -> bool:
+    def _waits_for_client(self) -> bool:
         """Tell whether only the client, by reading, can bring the connection on."""
-        ours = self.answering and not self.flow.write_paused and not self.transport.is_closing()
+        ours = self.is_responding and not self.flow.write_paused and not self.transport.is_closing()
         return not ours and self.transport.get_write_buffer_size() > 0
 
-    def _watch_writing(self) -> None:
-        self.writing = _cancel(self.writing)
-        if self._is_unread():
+    def _start_write_timer(self) -> None:
+        self.write_timer = _cancel_timer(self.write_timer)
+        if self._waits_for_client():
             wait = self.limits.write_stall_seconds
-            self.writing = self.loop.call_later(wait, self._check_writing)
+            self.write_timer = self.loop.call_later(wait, self._check_write_timeout)
 
-    def _check_writing(self) -> None:
-        if self._is_unread():
+    def _check_write_timeout(self) -> None:
+        if self._waits_for_client():
             self.transport.abort()
 
     # --- refusals ----------------------------------------------------------------------------
@@ -280,63 +280,63 @@ class HardenedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser could not read; called by uvicorn."""
         advice = "Check its lines and its framing: one Content-Length, or chunks, never both."
-        self._refuse(malformed(f"This is not a valid HTTP/1.1 request. {advice}"))
+        self._reject(invalid_http_error(f"This is not a valid HTTP/1.1 request. {advice}"))
 
-    def _refuse(self, refusal: RequestError) -> None:
+    def _reject(self, error: RequestError) -> None:
         """Listen no more; answer the refused request in its turn, and close."""
         phase = self.phase
-        if phase is Phase.OVER:
+        if phase is ConnectionPhase.OVER:
             return
-        self._enter(Phase.OVER)
-        if phase is Phase.BODY and self.cycle is self.active:
-            _hang_up(self.cycle)
-            self._close(None if self.cycle.response_started else refusal)
+        self._enter_phase(ConnectionPhase.OVER)
+        if phase is ConnectionPhase.BODY and self.cycle is self.active_cycle:
+            _mark_disconnected(self.cycle)
+            self._close(None if self.cycle.response_started else error)
             return
-        if phase is Phase.BODY:
+        if phase is ConnectionPhase.BODY:
             self.pipeline.popleft()  # where uvicorn puts the newest
-        self.refusal = refusal
-        if not self.answering:
-            self._close(refusal)
+        self.pending_error = error
+        if not self.is_responding:
+            self._close(error)
 
-    def _close(self, refusal: RequestError | None = None) -> None:
-        if refusal is not None and not self.transport.is_closing():
-            self.transport.write(encode(refusal, self.server_state.default_headers))
+    def _close(self, error: RequestError | None = None) -> None:
+        if error is not None and not self.transport.is_closing():
+            self.transport.write(encode_error_response(error, self.server_state.default_headers))
         self.transport.close()
-        self._watch_writing()
+        self._start_write_timer()
 
 
-class HeldHead:
+class HeaderBuffer:
     """The transport of an answer until its head has left: with the body, if that comes at once.
 
     uvicorn writes the two apart, and every write wakes the client.
     """
 
-    __slots__ = ("_cycle", "_head", "_loop", "_transport")
+    __slots__ = ("_cycle", "_buffered", "_loop", "_transport")
 
     def __init__(self, cycle: RequestResponseCycle, loop: AbstractEventLoop) -> None:
         self._cycle = cycle
         self._loop = loop
         self._transport = cycle.transport
-        self._head = b""
+        self._buffered = b""
 
     def write(self, data: bytes) -> None:
         """Hold a head until the loop turns, or more is written."""
-        if self._head:
-            self.leave(data)
+        if self._buffered:
+            self.flush(data)
         else:
-            self._head = data
-            self._loop.call_soon(self.leave)
+            self._buffered = data
+            self._loop.call_soon(self.flush)
 
-    def leave(self, data: bytes = b"") -> None:
+    def flush(self, data: bytes = b"") -> None:
         """Let the head go, and what follows it; from then on nobody stands in the way."""
         if self._cycle.transport is not self._transport:
             self._cycle.transport = self._transport
             if not self._transport.is_closing():
-                self._transport.write(self._head + data)
+                self._transport.write(self._buffered + data)
 
     def close(self) -> None:
         """Close when everything is written."""
-        self.leave()
+        self.flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
@@ -344,12 +344,12 @@ class HeldHead:
         return self._transport.is_closing()
 
 
-def _hang_up(cycle: RequestResponseCycle) -> None:
+def _mark_disconnected(cycle: RequestResponseCycle) -> None:
     """Show the app `http.disconnect`, and drop what it still sends."""
     cycle.disconnected = True
     cycle.message_event.set()
 
 
-def _cancel(timer: TimerHandle | None) -> None:
+def _cancel_timer(timer: TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()

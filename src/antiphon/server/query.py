@@ -6,10 +6,10 @@ from urllib.parse import parse_qsl
 
 from antiphon.core.errors import RequestError
 from antiphon.server.http import Scope
-from antiphon.store.base import Cursor, Order
+from antiphon.store.base import PageCursor, Order
 
-ID = re.compile(r"[a-z]{2,8}_[A-Za-z0-9]{32,64}")
-MOST = 2**63 - 1
+RESOURCE_ID = re.compile(r"[a-z]{2,8}_[A-Za-z0-9]{32,64}")
+MAX_INT64 = 2**63 - 1
 
 
 class Query:
@@ -34,46 +34,46 @@ class Query:
         """Return whether something is asked for."""
         value = self.text(name) or "false"
         if value.lower() not in ("true", "false", "1", "0"):
-            raise wrong(name, "true or false")
+            raise invalid_query_error(name, "true or false")
         return value.lower() in ("true", "1")
 
-    def number(self, name: str, least: int, most: int) -> int | None:
+    def integer(self, name: str, minimum: int, maximum: int) -> int | None:
         """Return a whole number within bounds."""
         value = self.text(name)
         if value is None:
             return None
-        if not re.fullmatch(r"-?[0-9]{1,20}", value) or not least <= int(value) <= most:
-            raise wrong(name, f"a whole number from {least} to {most}")
+        if not re.fullmatch(r"-?[0-9]{1,20}", value) or not minimum <= int(value) <= maximum:
+            raise invalid_query_error(name, f"a whole number from {minimum} to {maximum}")
         return int(value)
 
-    def cursor(self) -> Cursor:
+    def cursor(self) -> PageCursor:
         """Return which stretch of a list is wanted."""
         order = self.text("order") or "desc"
         if order not in get_args(Order):
-            raise wrong("order", "'asc' or 'desc'")
-        return Cursor(
-            limit=self.number("limit", 1, 100) or 20,
+            raise invalid_query_error("order", "'asc' or 'desc'")
+        return PageCursor(
+            limit=self.integer("limit", 1, 100) or 20,
             order=cast("Order", order),
             after=self.text("after"),
             before=self.text("before"),
         )
 
 
-def wrong(name: str, expected: str) -> RequestError:
+def invalid_query_error(name: str, expected: str) -> RequestError:
     """Say what a query parameter should be."""
     return RequestError(f"'{name}' must be {expected}.", param=name, code="invalid_value")
 
 
-def path_id(scope: Scope, name: str, what: str) -> str:
+def path_id(scope: Scope, name: str, resource: str) -> str:
     """Return an id from the path; what cannot be one is unknown before anything is looked up."""
     id = str(scope["path_params"][name])
-    if not ID.fullmatch(id):
-        raise unknown(what, id)
+    if not RESOURCE_ID.fullmatch(id):
+        raise not_found_error(resource, id)
     return id
 
 
-def unknown(what: str, id: str) -> RequestError:
+def not_found_error(resource: str, id: str) -> RequestError:
     """Say that something is not here; for everything that is not, in the same words."""
-    message = f"{what} '{id[:80]}' not found."
-    code = f"{what.lower()}_not_found"
-    return RequestError(message, type="not_found", code=code, param=f"{what.lower()}_id")
+    message = f"{resource} '{id[:80]}' not found."
+    code = f"{resource.lower()}_not_found"
+    return RequestError(message, type="not_found", code=code, param=f"{resource.lower()}_id")

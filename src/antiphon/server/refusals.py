@@ -8,21 +8,21 @@ from http import HTTPStatus
 from antiphon.core import value
 from antiphon.core.errors import RequestError
 
-_log = logging.getLogger(__name__)
+_http_log = logging.getLogger(__name__)
 
 
-def malformed(message: str) -> RequestError:
+def invalid_http_error(message: str) -> RequestError:
     """Refuse HTTP that is wrong, or that can be read in two ways."""
     return RequestError(message, code="invalid_http", status=HTTPStatus.BAD_REQUEST)
 
 
-def too_slow(what: str) -> RequestError:
+def request_timeout_error(reason: str) -> RequestError:
     """Refuse to wait any longer."""
-    message = f"The request's {what}. Send it again, without pauses."
+    message = f"The request's {reason}. Send it again, without pauses."
     return RequestError(message, code="request_timeout", status=HTTPStatus.REQUEST_TIMEOUT)
 
 
-def too_large(size: int, count: int) -> RequestError:
+def headers_too_large_error(size: int, count: int) -> RequestError:
     """Refuse to hold so much of a head."""
     message = (
         f"The request line and headers exceed {size} bytes or {count} headers. "
@@ -32,13 +32,13 @@ def too_large(size: int, count: int) -> RequestError:
     return RequestError(message, code="headers_too_large", status=status)
 
 
-def encode(refusal: RequestError, headers: Sequence[tuple[bytes, bytes]] = ()) -> bytes:
+def encode_error_response(error: RequestError, headers: Sequence[tuple[bytes, bytes]] = ()) -> bytes:
     """Write a refusal as the last answer on its connection, after the server's own headers."""
     request_id = f"req_{secrets.token_hex(16)}"
-    _log.info("%s refused with %d: %s", request_id, refusal.status, refusal)
-    body = value.encode({"error": refusal.payload})
+    _http_log.info("%s refused with %d: %s", request_id, error.status, error)
+    body = value.encode({"error": error.payload})
     lines = [
-        b"HTTP/1.1 %d %b" % (refusal.status, HTTPStatus(refusal.status).phrase.encode()),
+        b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode()),
         *(b"%b: %b" % header for header in headers),
         b"content-type: application/json",
         b"content-length: %d" % len(body),

@@ -6,42 +6,42 @@ import hashlib
 import msgspec
 from msgspec import Struct
 
-from antiphon.adapters.faults import passed_on, status_of
+from antiphon.adapters.faults import client_status, infer_status
 from antiphon.core.errors import RequestError
 from antiphon.core.request import Request
 from antiphon.core.response import Response
-from antiphon.core.value import ShapeError
-from antiphon.engine.background import followed
-from antiphon.engine.engine import Engine, KeyTaken
-from antiphon.engine.retell import retell
-from antiphon.server.edge import direct
-from antiphon.server.http import Direct, Receive, Scope, Send, header, read_json, send_json
-from antiphon.server.making import Making, attended
-from antiphon.server.service import Service, stopping
+from antiphon.core.value import InvalidValueError
+from antiphon.engine.background import follow_events
+from antiphon.engine.engine import Engine, IdempotencyKeyTaken
+from antiphon.engine.retell import replay_response
+from antiphon.server.edge import direct_write
+from antiphon.server.http import WriteChunk, Receive, Scope, Send, header, read_json, send_json
+from antiphon.server.making import StreamTask, run_until_disconnect
+from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.stream import EventStream
-from antiphon.store.base import TERMINAL
-from antiphon.wire.dialects import Dialect, failure_of, read_request
+from antiphon.store.base import TERMINAL_STATUSES
+from antiphon.wire.dialects import Dialect, failure_payload, decode_request
 
 
-class Exchange(Struct, frozen=True):
+class ResponseExchange(Struct, frozen=True):
     """One request, and where its answer goes."""
 
     request: Request
     dialect: Dialect
-    key: tuple[str, str] | None
+    idempotency_key: tuple[str, str] | None
     receive: Receive
     send: Send
-    direct: Direct | None
+    direct_write: WriteChunk | None
 
-    async def give(self, response: Response) -> None:
+    async def send_response(self, response: Response) -> None:
         """Send a response, or the error it ended with."""
         if response.error is None:
-            await send_json(self.send, self.dialect.response(response))
+            await send_json(self.send, self.dialect.encode_response(response))
             return
         unkept = response.error.code == "store_unavailable"
-        failure = failure_of(response)
-        status = 503 if unkept else passed_on(status_of(failure))
-        await send_json(self.send, self.dialect.error(failure), status)
+        failure = failure_payload(response)
+        status = 503 if unkept else client_status(infer_status(failure))
+        await send_json(self.send, self.dialect.encode_error(failure), status)
 
 
 class CreateResponse:
@@ -55,103 +55,103 @@ class CreateResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         body = await read_json(scope, receive, self._settings.body_limit)
-        request, dialect = self.understand(body)
-        exchange = Exchange(
+        request, dialect = self.parse(body)
+        exchange = ResponseExchange(
             request=request,
             dialect=dialect,
-            key=idempotency_key(scope, body),
+            idempotency_key=idempotency_key(scope, body),
             receive=receive,
             send=send,
-            direct=direct(scope, send),
+            direct_write=direct_write(scope, send),
         )
         engine = await self._service.engine()
         if self._service.draining:
-            raise stopping()
-        await self.answer(engine, exchange)
+            raise server_stopping_error()
+        await self.respond(engine, exchange)
 
-    def understand(self, body: object) -> tuple[Request, Dialect]:
+    def parse(self, body: object) -> tuple[Request, Dialect]:
         """Read a request, and choose how it is answered; raises RequestError."""
-        request = read(body)
+        request = read_response_request(body)
         return request, self._dialect(frozenset(request.include))
 
-    async def answer(self, engine: Engine, exchange: Exchange) -> None:
+    async def respond(self, engine: Engine, exchange: ResponseExchange) -> None:
         """Answer a request that was understood."""
         try:
             if exchange.request.background:
-                await self._submit(engine, exchange)
+                await self._respond_background(engine, exchange)
             elif exchange.request.stream:
-                await self._stream(engine, exchange)
+                await self._respond_stream(engine, exchange)
             else:
-                await self._whole(engine, exchange)
-        except KeyTaken as taken:
-            await self._again(engine, exchange, taken)
+                await self._respond_json(engine, exchange)
+        except IdempotencyKeyTaken as taken:
+            await self._replay_idempotent(engine, exchange, taken)
 
-    async def _whole(self, engine: Engine, exchange: Exchange) -> None:
-        run = await engine.open(exchange.request, key=exchange.key)
-        response = await attended(self._service, run.drive(), exchange.receive)
-        if run.refusal:
-            raise run.refusal
-        await exchange.give(response)
+    async def _respond_json(self, engine: Engine, exchange: ResponseExchange) -> None:
+        run = await engine.create_run(exchange.request, key=exchange.idempotency_key)
+        response = await run_until_disconnect(self._service, run.execute(), exchange.receive)
+        if run.error:
+            raise run.error
+        await exchange.send_response(response)
 
-    async def _stream(self, engine: Engine, exchange: Exchange) -> None:
-        stream = EventStream(exchange.dialect, self._settings.outlet_bytes, exchange.direct)
-        run = await engine.open(exchange.request, stream, key=exchange.key)
-        async with Making(self._service.run(run.drive()), exchange.receive, stream) as making:
-            if await making.begun(run, self._settings.commit_seconds):
+    async def _respond_stream(self, engine: Engine, exchange: ResponseExchange) -> None:
+        stream = EventStream(exchange.dialect, self._settings.outlet_bytes, exchange.direct_write)
+        run = await engine.create_run(exchange.request, stream, key=exchange.idempotency_key)
+        async with StreamTask(self._service.start_task(run.execute()), exchange.receive, stream) as making:
+            if await making.wait_started(run, self._settings.commit_seconds):
                 await stream.send(exchange.send, self._settings.heartbeat_seconds)
-                making.check()
+                making.check_connected()
             else:
                 await making.result()
 
-    async def _submit(self, engine: Engine, exchange: Exchange) -> None:
-        response = await engine.submit(exchange.request, key=exchange.key)
-        await self._tell(engine, exchange, response)
+    async def _respond_background(self, engine: Engine, exchange: ResponseExchange) -> None:
+        response = await engine.submit(exchange.request, key=exchange.idempotency_key)
+        await self._send_background(engine, exchange, response)
 
-    async def _tell(self, engine: Engine, exchange: Exchange, response: Response) -> None:
+    async def _send_background(self, engine: Engine, exchange: ResponseExchange, response: Response) -> None:
         """Send a background response as it is now, or all its events as they come."""
         if not exchange.request.stream:
-            await send_json(exchange.send, exchange.dialect.response(response))
+            await send_json(exchange.send, exchange.dialect.encode_response(response))
             return
         stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
-        reading = asyncio.create_task(stream.follow(followed(engine.store, response.id)))
-        async with Making(reading, exchange.receive, stream):
+        reading = asyncio.create_task(stream.follow(follow_events(engine.store, response.id)))
+        async with StreamTask(reading, exchange.receive, stream):
             await stream.send(exchange.send, self._settings.heartbeat_seconds)
 
-    async def _again(self, engine: Engine, exchange: Exchange, taken: KeyTaken) -> None:
+    async def _replay_idempotent(self, engine: Engine, exchange: ResponseExchange, conflict: IdempotencyKeyTaken) -> None:
         """Answer a request that came before, as it was answered then."""
-        if exchange.key and taken.claim.fingerprint != exchange.key[1]:
+        if exchange.idempotency_key and conflict.claim.fingerprint != exchange.idempotency_key[1]:
             raise RequestError(
                 "This Idempotency-Key came with another body before. Use a new key.",
                 param="Idempotency-Key",
                 code="idempotency_key_reused",
                 status=422,
             )
-        response = await engine.led_to(taken.claim, "")
+        response = await engine.find_claimed(conflict.claim, "")
         if exchange.request.background and response is not None:
-            await self._tell(engine, exchange, response)
+            await self._send_background(engine, exchange, response)
             return
-        if response is None or response.status not in TERMINAL:
+        if response is None or response.status not in TERMINAL_STATUSES:
             raise RequestError(
                 "The first request with this Idempotency-Key is still being answered. Wait for it.",
                 param="Idempotency-Key",
                 code="idempotency_key_in_use",
                 status=409,
-            ).retry_after(1)
+            ).with_retry_after(1)
         if not exchange.request.stream:
-            await exchange.give(response)
+            await exchange.send_response(response)
             return
         stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
-        stream.write(retell(response))
+        stream.write(replay_response(response))
         stream.close()
         await stream.send(exchange.send, self._settings.heartbeat_seconds)
 
 
-def read(body: object) -> Request:
+def read_response_request(body: object) -> Request:
     """Read a request; raises RequestError."""
     try:
-        return read_request(body)
-    except ShapeError as error:
-        raise RequestError.of_shape(error) from None
+        return decode_request(body)
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None
 
 
 def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:

@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 from antiphon.core.errors import RequestError, StoreError
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.engine.recent import Recent
-from antiphon.engine.run import DRAIN
-from antiphon.engine.seal import Seal, check_keys
-from antiphon.engine.upkeep import Retention, Upkeep
+from antiphon.engine.recent import ContextCache
+from antiphon.engine.run import SERVER_STOPPING
+from antiphon.engine.seal import KeyRing, check_keys
+from antiphon.engine.upkeep import Retention, Maintenance
 from antiphon.engine.upstream import Providers
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
 from antiphon.store.lock import FolderLock
 from antiphon.store.memory import MemoryStore
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.http import Client
-from antiphon.transport.retry import Patience
+from antiphon.transport.http import HttpClient
+from antiphon.transport.retry import RetryPolicy
 
 T = TypeVar("T")
 
@@ -38,23 +38,23 @@ class Service:
             idle=settings.idle_seconds,
             total=settings.answer_seconds,
         )
-        self._client = Client(timeouts)
-        patience = Patience(settings.retries, settings.retry_seconds)
+        self._client = HttpClient(timeouts)
+        patience = RetryPolicy(settings.retries, settings.retry_seconds)
         upstreams = Providers(settings.providers, settings.keys, self._client, patience, timeouts)
         self.models = Models(settings.all_agents, upstreams, settings.aliases)
-        self.stopping = asyncio.Event()
+        self.shutdown_event = asyncio.Event()
         """Set when the server takes no new work."""
-        self._hurried = False
+        self._skip_drain = False
         self._lock = asyncio.Lock()
         self._engine: Engine | None = None
-        self._upkeep: Upkeep | None = None
-        self._folder: FolderLock | None = None
-        self._running: set[asyncio.Task[object]] = set()
+        self._maintenance: Maintenance | None = None
+        self._folder_lock: FolderLock | None = None
+        self._tasks: set[asyncio.Task[object]] = set()
 
     @property
     def draining(self) -> bool:
         """Whether the server takes no new work."""
-        return self.stopping.is_set()
+        return self.shutdown_event.is_set()
 
     async def engine(self) -> Engine:
         """Return the engine; the first caller waits until it is ready. Raises StoreError."""
@@ -65,132 +65,132 @@ class Service:
         return self._engine
 
     async def _start(self) -> Engine:
-        self._own_folder()
+        self._lock_folder()
         try:
-            return await self._make()
+            return await self._create_engine()
         except StoreError:
-            self._release_folder()
+            self._unlock_folder()
             raise
 
-    async def _make(self) -> Engine:
+    async def _create_engine(self) -> Engine:
         settings = self.settings
-        seal = await asyncio.to_thread(self._seal)
-        store = await asyncio.to_thread(self._store)
+        seal = await asyncio.to_thread(self._open_sealer)
+        store = await asyncio.to_thread(self._open_store)
         engine = Engine(
             self.models,
             store=store,
-            seal=seal,
-            recent=Recent(settings.memory_bytes, settings.memory_seconds),
-            slots=settings.background_slots,
+            key_ring=seal,
+            cache=ContextCache(settings.memory_bytes, settings.memory_seconds),
+            background_slots=settings.background_slots,
         )
         retention = Retention(
             settings.response_seconds, settings.event_seconds, settings.sweep_seconds
         )
-        self._upkeep = Upkeep(engine, retention)
+        self._maintenance = Maintenance(engine, retention)
         try:
-            await self._upkeep.begin(recover=self._folder is None or self._folder.ours)
+            await self._maintenance.start(recover=self._folder_lock is None or self._folder_lock.is_held)
         except StoreError:
-            await self._upkeep.end()
+            await self._maintenance.stop()
             raise
         return engine
 
-    def _own_folder(self) -> None:
+    def _lock_folder(self) -> None:
         if self.settings.responses_dir is not None:
-            self._folder = FolderLock(Path(self.settings.responses_dir))
+            self._folder_lock = FolderLock(Path(self.settings.responses_dir))
 
-    def _release_folder(self) -> None:
-        if self._folder:
-            self._folder.release()
-            self._folder = None
+    def _unlock_folder(self) -> None:
+        if self._folder_lock:
+            self._folder_lock.release()
+            self._folder_lock = None
 
-    def _store(self) -> Store:
+    def _open_store(self) -> Store:
         if self.settings.responses_dir is None:
             return MemoryStore()
         from antiphon.store.sqlite import SqliteStore
 
         return SqliteStore(self.settings.responses_dir)
 
-    def _seal(self) -> Seal:
+    def _open_sealer(self) -> KeyRing:
         if self.settings.seal_keys:
-            return Seal(self.settings.seal_keys)
+            return KeyRing(self.settings.seal_keys)
         folder = self.settings.responses_dir
-        return Seal.passing() if folder is None else Seal.in_folder(Path(folder))
+        return KeyRing.ephemeral() if folder is None else KeyRing.from_folder(Path(folder))
 
-    def run(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+    def start_task(self, coroutine: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Do work in a task of its own, which the server's end interrupts."""
         if self.draining:
-            work.close()
-            raise stopping()
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+            coroutine.close()
+            raise server_stopping_error()
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
-    async def do(self, work: Coroutine[object, object, T]) -> T:
+    async def run_in_task(self, coroutine: Coroutine[object, object, T]) -> T:
         """Do work in this very task; the server's end interrupts it with a 503."""
         if self.draining:
-            work.close()
-            raise stopping()
+            coroutine.close()
+            raise server_stopping_error()
         task: asyncio.Task[Any] = asyncio.current_task()  # pyright: ignore[reportAssignmentType]
-        self._running.add(task)
+        self._tasks.add(task)
         try:
-            return await work
+            return await coroutine
         except asyncio.CancelledError as error:
-            if error.args == (DRAIN,):
+            if error.args == (SERVER_STOPPING,):
                 task.uncancel()
-                raise stopping() from None
+                raise server_stopping_error() from None
             raise
         finally:
-            self._running.discard(task)
+            self._tasks.discard(task)
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:
         """Be ready before the first request, and end what runs after the last."""
         del app
-        self.stopping, self._lock = asyncio.Event(), asyncio.Lock()  # of this life's loop
-        self._hurried = False
+        self.shutdown_event, self._lock = asyncio.Event(), asyncio.Lock()  # of this life's loop
+        self._skip_drain = False
         await self.engine()
         yield
         await self.close()
 
-    def hurry(self) -> None:
+    def skip_drain(self) -> None:
         """Give what runs no more time to end."""
-        self._hurried = True
+        self._skip_drain = True
 
     async def drain(self) -> None:
         """Take no new work, and interrupt what still runs when its time is over."""
-        self.stopping.set()
+        self.shutdown_event.set()
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.settings.drain_seconds
-        while self._busy and not self._hurried and clock() < deadline:
+        while self._busy and not self._skip_drain and clock() < deadline:
             await asyncio.sleep(0.05)
-        interrupted = list(self._running)
+        interrupted = list(self._tasks)
         for task in interrupted:
-            task.cancel(DRAIN)
+            task.cancel(SERVER_STOPPING)
         if self._engine:
-            await self._engine.background.drain()
+            await self._engine.background.stop_all()
         if interrupted:  # their ends are to be kept, and the store is still there
             await asyncio.wait(interrupted, timeout=5)
 
     @property
     def _busy(self) -> bool:
-        return bool(self._running or (self._engine and len(self._engine.background)))
+        return bool(self._tasks or (self._engine and len(self._engine.background)))
 
     async def close(self) -> None:
         """Stop what runs, and let go of the store."""
         await self.drain()
-        if self._upkeep:
-            await self._upkeep.end()
-        self._engine = self._upkeep = None
+        if self._maintenance:
+            await self._maintenance.stop()
+        self._engine = self._maintenance = None
         self._client.close()
-        self._release_folder()
+        self._unlock_folder()
 
 
-def stopping() -> RequestError:
+def server_stopping_error() -> RequestError:
     """Say that the server takes no new work."""
     return RequestError(
         "This server is about to stop. Try again; another may answer.",
         type="server_error",
         code="server_stopping",
         status=503,
-    ).retry_after(1)
+    ).with_retry_after(1)

@@ -10,17 +10,17 @@ from msgspec import Meta
 from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
-from antiphon.server.config import Config, load
-from antiphon.server.tables import TIMEOUTS, checked, read
-from antiphon.server.threads import Threads
+from antiphon.server.config import GatewayConfig, load_config
+from antiphon.server.tables import TIMEOUT_KEYS, check_table, read_field
+from antiphon.server.threads import ThreadStorage
 
-MOST = 10**12
+MAX_SETTING = 10**12
 """More bytes than anything has, and more seconds than anything lasts: any clock can add them."""
 
-Amount = Annotated[int, Meta(ge=0, le=MOST)]
-Count = Annotated[int, Meta(ge=1, le=MOST)]
-Seconds = Annotated[float, Meta(ge=0, le=MOST)]
-Period = Annotated[float, Meta(gt=0, le=MOST)]
+NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_SETTING)]
+PositiveCount = Annotated[int, Meta(ge=1, le=MAX_SETTING)]
+NonNegativeSeconds = Annotated[float, Meta(ge=0, le=MAX_SETTING)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=MAX_SETTING)]
 """The numbers that can be chosen; a Count and a Period cannot be zero."""
 
 
@@ -46,16 +46,16 @@ class Settings:
     api_key: str | None = field(default=None, repr=False)
     """What callers must send as a bearer token; nobody is asked when it is None."""
 
-    body_limit: Count = 64 * 1024 * 1024
+    body_limit: PositiveCount = 64 * 1024 * 1024
     """Bytes that a request may have. The specification allows files of 32 MiB."""
 
-    commit_seconds: Seconds = 5.0
+    commit_seconds: NonNegativeSeconds = 5.0
     """How long a stream waits for the model's first sign before it answers 200."""
 
-    heartbeat_seconds: Period = 15.0
+    heartbeat_seconds: PositiveSeconds = 15.0
     """After how much silence a stream says that it is alive."""
 
-    outlet_bytes: Amount = 256 * 1024
+    outlet_bytes: NonNegativeInt = 256 * 1024
     """How much of a stream may wait for a slow reader before its model has to wait too."""
 
     responses_dir: Path | str | None = "./responses"
@@ -65,28 +65,28 @@ class Settings:
     """What closes the content that clients carry for us: 32 bytes each, in base64. The first
     closes, all open. Without any, one is made and kept in the folder."""
 
-    threads: Threads | bool = True
+    threads: ThreadStorage | bool = True
     """Where the threads of Hashbrown's clients are kept: with the responses, in a place of your
     own, or (False) nowhere."""
 
-    memory_bytes: Amount = 64 * 1024 * 1024
-    memory_seconds: Seconds = 3600
+    memory_bytes: NonNegativeInt = 64 * 1024 * 1024
+    memory_seconds: NonNegativeSeconds = 3600
     """How much, and for how long, may be continued from memory alone."""
 
-    socket_memory_bytes: Amount = 16 * 1024 * 1024
+    socket_memory_bytes: NonNegativeInt = 16 * 1024 * 1024
     """How much of that a WebSocket connection has for itself."""
 
-    response_seconds: Seconds = 30 * 24 * 3600
-    event_seconds: Seconds = 3600
+    response_seconds: NonNegativeSeconds = 30 * 24 * 3600
+    event_seconds: NonNegativeSeconds = 3600
     """How long stored responses, and the events of background ones, are kept after their end."""
 
-    sweep_seconds: Period = 60
+    sweep_seconds: PositiveSeconds = 60
     """How often what is too old is removed."""
 
-    background_slots: Count = 100
+    background_slots: PositiveCount = 100
     """How many background responses are made at once; the others wait for their turn."""
 
-    socket_seconds: Period = 3600
+    socket_seconds: PositiveSeconds = 3600
     """How long a WebSocket may be open."""
 
     allowed_hosts: Sequence[str] = ()
@@ -96,18 +96,18 @@ class Settings:
     allowed_origins: Sequence[str] = ()
     """The web pages, as `https://host`, whose scripts may open a WebSocket."""
 
-    drain_seconds: Seconds = 25
+    drain_seconds: NonNegativeSeconds = 25
     """How long what is running may go on when the server is told to stop."""
 
-    connect_seconds: Period = 10
-    first_byte_seconds: Period = 600
-    idle_seconds: Period = 300
-    answer_seconds: Period = 3600
+    connect_seconds: PositiveSeconds = 10
+    first_byte_seconds: PositiveSeconds = 600
+    idle_seconds: PositiveSeconds = 300
+    answer_seconds: PositiveSeconds = 3600
     """How long a provider may take to accept a request, to begin its answer, to go on, and to be
     done with it."""
 
-    retries: Amount = 2
-    retry_seconds: Seconds = 0.5
+    retries: NonNegativeInt = 2
+    retry_seconds: NonNegativeSeconds = 0.5
     """How often a provider is asked again that has not begun to answer, and after how long."""
 
     def __post_init__(self) -> None:
@@ -115,9 +115,9 @@ class Settings:
         for choice in fields(self):
             if get_origin(choice.type) is Annotated:
                 example = f"{choice.name} = {choice.default}"
-                read(choice.type, getattr(self, choice.name), choice.name, example)
+                read_field(choice.type, getattr(self, choice.name), choice.name, example)
         for index, provider in enumerate(self.providers):
-            checked(dict(provider.timeouts), TIMEOUTS, f"providers[{index}].timeouts")
+            check_table(dict(provider.timeouts), TIMEOUT_KEYS, f"providers[{index}].timeouts")
 
     @classmethod
     def from_config(
@@ -125,9 +125,9 @@ class Settings:
     ) -> "Settings":
         """Read `antiphon.toml` and the environment as `antiphon serve` does; raises ConfigError."""
         settings = cls(agents=agents)
-        return settings.with_config(load(path, agents=settings.agent_models))
+        return settings.with_config(load_config(path, agents=settings.agent_models))
 
-    def with_config(self, config: Config) -> "Settings":
+    def with_config(self, config: GatewayConfig) -> "Settings":
         """Return these settings with the providers and aliases of a configuration."""
         return replace(
             self,

@@ -5,26 +5,26 @@ import asyncio
 from antiphon.core.errors import RequestError
 from antiphon.core.items import Item
 from antiphon.core.value import encode
-from antiphon.engine.background import followed
+from antiphon.engine.background import follow_events
 from antiphon.server.http import Receive, Scope, Send, send_json
-from antiphon.server.making import Making
-from antiphon.server.query import MOST, Query, path_id, unknown
+from antiphon.server.making import StreamTask
+from antiphon.server.query import MAX_INT64, Query, path_id, not_found_error
 from antiphon.server.service import Service
 from antiphon.server.stream import EventStream
-from antiphon.store.base import Page
+from antiphon.store.base import ItemPage
 from antiphon.wire.dialects import Dialect
 
-WHAT = "Response"
+RESPONSE = "Response"
 
 
-class Kept:
+class StoredResponseEndpoints:
     """The endpoints of one door for what is kept."""
 
     def __init__(self, service: Service, dialect: type[Dialect]) -> None:
         self._service = service
         self._dialect = dialect
 
-    async def one(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def get_or_delete(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET` and `DELETE /responses/{id}`."""
         if scope["method"] == "DELETE":
             await self._delete(scope, send)
@@ -32,18 +32,18 @@ class Kept:
             await self._get(scope, receive, send)
 
     async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
-        id, query = path_id(scope, "id", WHAT), Query(scope)
-        after = query.number("starting_after", 0, MOST)
+        id, query = path_id(scope, "id", RESPONSE), Query(scope)
+        after = query.integer("starting_after", 0, MAX_INT64)
         engine = await self._service.engine()
         stored = await engine.find(id)
         if stored is None:
-            raise unknown(WHAT, id)
+            raise not_found_error(RESPONSE, id)
         dialect = self._dialect(frozenset(query.texts("include")))
         if not query.flag("stream"):
             if after is not None:
                 message = "'starting_after' goes with stream=true."
                 raise RequestError(message, param="starting_after", code="invalid_value")
-            await send_json(send, dialect.response(stored.response))
+            await send_json(send, dialect.encode_response(stored.response))
             return
         if not stored.response.background:
             raise RequestError(
@@ -60,37 +60,37 @@ class Kept:
                 code="events_not_found",
             )
         stream = EventStream(dialect, self._service.settings.outlet_bytes)
-        events = followed(engine.store, id, start - 1)  # one early, see `EventStream.follow`
-        async with Making(asyncio.create_task(stream.follow(events, start)), receive, stream):
+        events = follow_events(engine.store, id, start - 1)  # one early, see `EventStream.follow`
+        async with StreamTask(asyncio.create_task(stream.follow(events, start)), receive, stream):
             await stream.send(send, self._service.settings.heartbeat_seconds)
 
     async def _delete(self, scope: Scope, send: Send) -> None:
-        id = path_id(scope, "id", WHAT)
+        id = path_id(scope, "id", RESPONSE)
         engine = await self._service.engine()
         if not await engine.delete(id):
-            raise unknown(WHAT, id)
+            raise not_found_error(RESPONSE, id)
         await send_json(send, encode({"id": id, "object": "response", "deleted": True}))
 
     async def cancel(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /responses/{id}/cancel`; a body is not needed, and not read."""
         del receive
-        id = path_id(scope, "id", WHAT)
+        id = path_id(scope, "id", RESPONSE)
         response = await (await self._service.engine()).cancel(id)
         if response is None:
-            raise unknown(WHAT, id)
-        await send_json(send, self._dialect().response(response))
+            raise not_found_error(RESPONSE, id)
+        await send_json(send, self._dialect().encode_response(response))
 
     async def input_items(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /responses/{id}/input_items`."""
         del receive
-        id, cursor = path_id(scope, "id", WHAT), Query(scope).cursor()
-        page = await (await self._service.engine()).store.input_items(id, cursor)
+        id, cursor = path_id(scope, "id", RESPONSE), Query(scope).cursor()
+        page = await (await self._service.engine()).store.list_input_items(id, cursor)
         if page is None:
-            raise unknown(WHAT, id)
-        await send_json(send, listed(page, self._dialect()))
+            raise not_found_error(RESPONSE, id)
+        await send_json(send, encode_list(page, self._dialect()))
 
 
-def listed(page: Page, dialect: Dialect) -> bytes:
+def encode_list(page: ItemPage, dialect: Dialect) -> bytes:
     """Write a page of items as the list that OpenAI's clients page through."""
     items: list[Item] = page.items
     ids = [item.id for item in items]

@@ -13,33 +13,33 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import ClassVar
 
 from antiphon.core.events import Event
-from antiphon.core.opened import Flow
-from antiphon.engine.outlet import Flowing
-from antiphon.server.http import Direct, Send
+from antiphon.core.opened import TextFastPath
+from antiphon.engine.outlet import WriteText
+from antiphon.server.http import WriteChunk, Send
 from antiphon.wire import sse
 from antiphon.wire.dialects import Dialect
 
-HEADERS = [
+SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
-HEARTBEAT = sse.comment("keep-alive")
+HEARTBEAT = sse.encode_comment("keep-alive")
 
 
 class EventStream:
     """The outlet of a run that is streamed."""
 
-    headers: ClassVar[Sequence[tuple[bytes, bytes]]] = HEADERS
-    last: ClassVar[bytes] = sse.DONE_FRAME
+    response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = SSE_HEADERS
+    end_marker: ClassVar[bytes] = sse.DONE_FRAME
     """What the stream says when nothing more will be."""
 
-    def __init__(self, dialect: Dialect, limit: int, direct: Direct | None = None) -> None:
+    def __init__(self, dialect: Dialect, limit: int, direct: WriteChunk | None = None) -> None:
         self._dialect = dialect
-        self._encode = dialect.sse
+        self._encode = dialect.encode_sse
         self._limit = limit
-        self._direct = direct or _nowhere
-        self._clear = False
+        self._direct_write = direct or _no_direct_write
+        self._can_write_direct = False
         """Whether the head has been sent, and nothing waits before what is written next."""
         self._chunks: list[bytes] = []
         self._size = 0
@@ -47,7 +47,7 @@ class EventStream:
         """Whether the reader is so far behind that the model has to wait."""
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
-        self._quiet = True
+        self._idle = True
         self._timer: asyncio.TimerHandle
         self.closed = False
 
@@ -56,21 +56,21 @@ class EventStream:
         encode = self._encode
         chunk = encode(events[0]) if len(events) == 1 else b"".join(map(encode, events))
         if chunk:  # a door may have no words for an event
-            self._give(chunk)
+            self._write_chunk(chunk)
 
-    def flow(self, flow: Flow) -> Flowing | None:
+    def text_fast_path(self, fast_path: TextFastPath) -> WriteText | None:
         """Return what writes more of a text, in the form that all its deltas have."""
-        form = self._dialect.form(flow.delta)
+        form = self._dialect.fast_text_template(fast_path.delta_template)
         if form is None:
             return None
 
         def go_on(said: list[str]) -> bool:
-            number = flow.add(said)
+            number = fast_path.append(said)
             if len(said) == 1:
                 chunk = form % (number, said[0].encode())
             else:
                 chunk = b"".join([form % (n, text.encode()) for n, text in enumerate(said, number)])
-            self._give(chunk)
+            self._write_chunk(chunk)
             return self.full
 
         return go_on
@@ -82,13 +82,13 @@ class EventStream:
         """
         async for events in batches:
             while events and events[0].sequence_number <= after:
-                if rest := self._dialect.rest(events.pop(0), after):
-                    self._put(rest)
+                if rest := self._dialect.encode_after(events.pop(0), after):
+                    self._buffer(rest)
                     self._wake.set()
             self.write(events)
-            await self.drained()
+            await self.drain()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Return when the reader has caught up."""
         while self.full and not self.closed:
             self._room.clear()
@@ -100,62 +100,62 @@ class EventStream:
         self._wake.set()
         self._room.set()
 
-    def _give(self, chunk: bytes) -> None:
-        if self._clear and self._direct(chunk):
-            self._quiet = False
+    def _write_chunk(self, chunk: bytes) -> None:
+        if self._can_write_direct and self._direct_write(chunk):
+            self._idle = False
         else:
-            self._put(chunk)
+            self._buffer(chunk)
             self._wake.set()
 
-    def _put(self, chunk: bytes) -> None:
-        self._clear = False
+    def _buffer(self, chunk: bytes) -> None:
+        self._can_write_direct = False
         self._chunks.append(chunk)
         self._size += len(chunk)
         self.full = self._size > self._limit
 
     async def send(self, send: Send, heartbeat: float) -> None:
         """Send everything that is written until the stream is closed, then its last word."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.headers})
-        stop = self._beat(heartbeat)
+        await send({"type": "http.response.start", "status": 200, "headers": self.response_headers})
+        stop = self._start_heartbeat(heartbeat)
         try:
             while True:
-                self._clear = not self._chunks
+                self._can_write_direct = not self._chunks
                 await self._wake.wait()
                 self._wake.clear()
-                self._clear = False
-                if chunk := self._take():
+                self._can_write_direct = False
+                if chunk := self._take_buffered():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 elif self.closed:
                     break
         finally:
-            self._clear = False
+            self._can_write_direct = False
             stop()
-        await send({"type": "http.response.body", "body": self.last})
+        await send({"type": "http.response.body", "body": self.end_marker})
 
-    def _take(self) -> bytes:
+    def _take_buffered(self) -> bytes:
         chunk = b"".join(self._chunks)
         self._chunks.clear()
         self._size = 0
         self.full = False
-        self._quiet = False
+        self._idle = False
         self._room.set()
         if self.closed:
             self._wake.set()
         return chunk
 
-    def _beat(self, seconds: float) -> Callable[[], None]:
+    def _start_heartbeat(self, seconds: float) -> Callable[[], None]:
         """Write a comment whenever a whole interval was silent; return what stops it."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._tick, seconds)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._heartbeat, seconds)
         return lambda: self._timer.cancel()
 
-    def _tick(self, seconds: float) -> None:
-        if self._quiet and not self._chunks:
-            self._put(HEARTBEAT)
+    def _heartbeat(self, seconds: float) -> None:
+        if self._idle and not self._chunks:
+            self._buffer(HEARTBEAT)
             self._wake.set()
-        self._quiet = True
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._tick, seconds)
+        self._idle = True
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._heartbeat, seconds)
 
 
-def _nowhere(chunk: bytes) -> bool:
+def _no_direct_write(chunk: bytes) -> bool:
     del chunk
     return False

@@ -18,7 +18,7 @@ class ThreadError(AntiphonError):
     """A thread that cannot be loaded or saved, in words that its client may read."""
 
 
-class Threads(Protocol):
+class ThreadStorage(Protocol):
     """A place for threads. What it raises beside ThreadError is for the log alone."""
 
     async def load(self, thread_id: str, *, tenant: str) -> Sequence[Json]:
@@ -30,16 +30,16 @@ class Threads(Protocol):
         ...
 
 
-class KeptThreads:
+class StoredThreads:
     """Threads in the store that keeps the responses."""
 
-    def __init__(self, store: base.Threads, ids: Callable[[str], str]) -> None:
+    def __init__(self, store: base.ThreadStore, ids: Callable[[str], str]) -> None:
         self._store = store
         self._ids = ids
 
     async def load(self, thread_id: str, *, tenant: str) -> Sequence[Json]:
         """Return the messages of a thread."""
-        kept = await self._store.thread(thread_id, tenant=tenant)
+        kept = await self._store.find_thread(thread_id, tenant=tenant)
         if kept is None:
             raise ThreadError(f"Thread '{thread_id[:80]}' not found.")
         return msgspec.json.decode(kept, type=list[Json])

@@ -1,13 +1,13 @@
 """`POST /responses/input_tokens`: what a request would give its model to read, counted."""
 
 from antiphon.core.value import encode
-from antiphon.engine.count import count
+from antiphon.engine.count import count_input_tokens
 from antiphon.server.http import Receive, Scope, Send, read_json, send_json
-from antiphon.server.responses import read
+from antiphon.server.responses import read_response_request
 from antiphon.server.service import Service
 
 
-class CountTokens:
+class InputTokensEndpoint:
     """The endpoint; it says the same at every door."""
 
     def __init__(self, service: Service) -> None:
@@ -15,6 +15,6 @@ class CountTokens:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        request = read(await read_json(scope, receive, self._service.settings.body_limit))
-        counted = await count(await self._service.engine(), request)
+        request = read_response_request(await read_json(scope, receive, self._service.settings.body_limit))
+        counted = await count_input_tokens(await self._service.engine(), request)
         await send_json(send, encode(counted))

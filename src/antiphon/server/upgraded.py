@@ -12,15 +12,15 @@ from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from antiphon.server.protocol import DEFAULT_LIMITS, Limits
+from antiphon.server.protocol import DEFAULT_LIMITS, ConnectionLimits
 
 
-def hardened_socket(limits: Limits = DEFAULT_LIMITS, drain: float = 0) -> type[Protocol]:
+def websocket_protocol(limits: ConnectionLimits = DEFAULT_LIMITS, drain: float = 0) -> type[Protocol]:
     """Return the protocol for `uvicorn.Config(ws=...)`."""
-    return cast("type[Protocol]", partial(HardenedSocket, limits=limits, drain=drain))
+    return cast("type[Protocol]", partial(HardenedWebSocketProtocol, limits=limits, drain=drain))
 
 
-class HardenedSocket(WebSocketsSansIOProtocol):
+class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
     """One WebSocket to a client that is not trusted to read."""
 
     def __init__(
@@ -30,24 +30,24 @@ class HardenedSocket(WebSocketsSansIOProtocol):
         app_state: dict[str, Any],
         _loop: AbstractEventLoop | None = None,
         *,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
         drain: float = 0,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
-        self.drain = drain
-        self.stalled: TimerHandle | None = None
+        self.drain_seconds = drain
+        self.write_timer: TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forgive()
+        self._cancel_write_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._blame()
+        self._start_write_timer()
 
     def resume_writing(self) -> None:
-        self._forgive()
+        self._cancel_write_timer()
         super().resume_writing()
 
     def keepalive_timeout(self) -> None:
@@ -56,24 +56,24 @@ class HardenedSocket(WebSocketsSansIOProtocol):
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
-        self._blame()
+        self._start_write_timer()
 
     def shutdown(self) -> None:
         """Let the application close its sockets when they have nothing left to say."""
-        self.loop.call_later(self.drain, self._cut_off)
+        self.loop.call_later(self.drain_seconds, self._force_shutdown)
 
-    def _cut_off(self) -> None:
+    def _force_shutdown(self) -> None:
         if not self.disconnected:
             super().shutdown()
 
-    def _blame(self) -> None:
+    def _start_write_timer(self) -> None:
         """Give the client a while to read what it was sent."""
-        self._forgive()
+        self._cancel_write_timer()
         if not self.disconnected:
             seconds = self.limits.write_stall_seconds
-            self.stalled = self.loop.call_later(seconds, self.transport.abort)
+            self.write_timer = self.loop.call_later(seconds, self.transport.abort)
 
-    def _forgive(self) -> None:
-        if self.stalled is not None:
-            self.stalled.cancel()
-            self.stalled = None
+    def _cancel_write_timer(self) -> None:
+        if self.write_timer is not None:
+            self.write_timer.cancel()
+            self.write_timer = None

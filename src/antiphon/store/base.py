@@ -19,27 +19,27 @@ from antiphon.core.errors import StoreError
 from antiphon.core.items import Item
 from antiphon.core.response import Response
 
-TERMINAL = frozenset({"completed", "failed", "incomplete", "cancelled"})
+TERMINAL_STATUSES = frozenset({"completed", "failed", "incomplete", "cancelled"})
 """The statuses that a response never leaves."""
 
 Order = Literal["asc", "desc"]
 
 
-class ConversationBusy(StoreError):
+class ConversationBusyError(StoreError):
     """Another response is being made in this conversation."""
 
 
-class Stored(Struct, frozen=True):
+class StoredResponse(Struct, frozen=True):
     """A response at rest. `epoch` counts its workers; `last` is its newest event, -1 for none."""
 
     response: Response
     request: bytes = b""
     conversation: str | None = None
     epoch: int = 0
-    last: int = -1
+    last_sequence: int = -1
 
 
-class Claim(Struct, frozen=True):
+class IdempotencyRecord(Struct, frozen=True):
     """An idempotency key in use: whose body it came with, and the response it led to."""
 
     fingerprint: str
@@ -54,17 +54,17 @@ class History(Struct, frozen=True):
 
     items: list[Item]
     responses: list[str]
-    beyond: str | None = None
+    missing_parent: str | None = None
 
 
-class Page(Struct, frozen=True):
+class ItemPage(Struct, frozen=True):
     """A stretch of a list; `has_more` is exact."""
 
     items: list[Item]
     has_more: bool
 
 
-class Cursor(Struct, frozen=True):
+class PageCursor(Struct, frozen=True):
     """Which stretch of a list is wanted: after or before an item, in an order."""
 
     limit: int = 20
@@ -73,14 +73,14 @@ class Cursor(Struct, frozen=True):
     before: str | None = None
 
 
-class Logged(Struct, frozen=True):
+class LoggedEvents(Struct, frozen=True):
     """Events from the log, as canonical JSON; `ended` says that no more will ever come."""
 
     events: list[bytes]
     ended: bool
 
 
-class Conversation(Struct, frozen=True):
+class StoredConversation(Struct, frozen=True):
     """A conversation, apart from its items."""
 
     id: str
@@ -88,7 +88,7 @@ class Conversation(Struct, frozen=True):
     metadata: dict[str, str]
 
 
-class Responses(Protocol):
+class ResponseStore(Protocol):
     """Where responses and their items rest."""
 
     async def begin(
@@ -100,7 +100,7 @@ class Responses(Protocol):
         request: bytes = b"",
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
-    ) -> Claim | None:
+    ) -> IdempotencyRecord | None:
         """Keep a response that has just begun, and its own input; items have ids.
 
         `request` is whatever the caller needs to make the response later. With `conversation`, the
@@ -118,18 +118,18 @@ class Responses(Protocol):
         """
         ...
 
-    async def find(self, id: str, *, tenant: str = "") -> Stored | None:
+    async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
         """Return a response."""
         ...
 
-    async def history(self, id: str, *, tenant: str = "") -> History | None:
+    async def read_history(self, id: str, *, tenant: str = "") -> History | None:
         """Return a chain as far back as the store has it: each response's input, then its output.
 
         None when `id` itself is unknown, or a response in the middle of the chain was deleted.
         """
         ...
 
-    async def input_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a response's own input, None if there is no such response."""
         ...
 
@@ -141,7 +141,7 @@ class Responses(Protocol):
         """Remove a response and everything of it; tell whether there was one."""
         ...
 
-    async def unfinished(self) -> list[tuple[str, Stored]]:
+    async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         """Return every response that has not ended, with its tenant, oldest first."""
         ...
 
@@ -183,7 +183,7 @@ class Feed(Protocol):
 
     async def read(
         self, id: str, after: int, *, limit: int = 512, tenant: str = ""
-    ) -> Logged | None:
+    ) -> LoggedEvents | None:
         """Return events with numbers greater than `after`; None if there is no such log."""
         ...
 
@@ -192,14 +192,14 @@ class Feed(Protocol):
         ...
 
 
-class Conversations(Protocol):
+class ConversationStore(Protocol):
     """What conversations are made of."""
 
-    async def save_conversation(self, conversation: Conversation, *, tenant: str = "") -> None:
+    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
         """Keep a conversation, new or changed."""
         ...
 
-    async def conversation(self, id: str, *, tenant: str = "") -> Conversation | None:
+    async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
         """Return a conversation."""
         ...
 
@@ -211,11 +211,11 @@ class Conversations(Protocol):
         """Append items, all or none; False when there is no such conversation."""
         ...
 
-    async def list_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
+    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a conversation's items, None if there is no such conversation."""
         ...
 
-    async def conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
         """Return one item of a conversation, the newest if it has the id twice."""
         ...
 
@@ -224,17 +224,17 @@ class Conversations(Protocol):
         ...
 
 
-class Threads(Protocol):
+class ThreadStore(Protocol):
     """Where threads rest: lists of messages that only their client can read."""
 
     async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
         """Keep a thread, new or changed. It goes as long after that as a response after its end."""
         ...
 
-    async def thread(self, id: str, *, tenant: str = "") -> bytes | None:
+    async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
         """Return a thread."""
         ...
 
 
-class Store(Responses, Feed, Conversations, Threads, Protocol):
+class Store(ResponseStore, Feed, ConversationStore, ThreadStore, Protocol):
     """All of it."""

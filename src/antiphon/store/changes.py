@@ -8,13 +8,13 @@ from msgspec.structs import asdict
 
 from antiphon.core.response import Response
 from antiphon.store import queries
-from antiphon.store.base import Claim, ConversationBusy
-from antiphon.store.rows import Row, item_row, output_rows, response_of
+from antiphon.store.base import IdempotencyRecord, ConversationBusyError
+from antiphon.store.rows import Row, item_to_row, output_to_rows, response_from_row
 
-_JOINING = frozenset({"completed", "incomplete"})
+_JOINING_STATUSES = frozenset({"completed", "incomplete"})
 
 
-class Beginning(Struct, frozen=True):
+class NewResponse(Struct, frozen=True):
     """A response that begins, and everything that comes with it."""
 
     response: Response
@@ -26,7 +26,7 @@ class Beginning(Struct, frozen=True):
     key: tuple[str, str] | None
 
 
-class Ending(Struct, frozen=True):
+class EndedResponse(Struct, frozen=True):
     """A response that ends."""
 
     response: Response
@@ -43,91 +43,91 @@ class Fence(Struct, frozen=True):
     after: int
 
 
-def begin(connection: sqlite3.Connection, start: Beginning) -> Claim | None:
+def begin_response(connection: sqlite3.Connection, start: NewResponse) -> IdempotencyRecord | None:
     """Add a response, unless its key is taken or its conversation busy."""
     tenant, row = start.tenant, start.row
     if start.key:
         key = {"tenant": tenant, "key": start.key[0]}
-        if claim := connection.execute(queries.FIND_CLAIM, key).fetchone():
-            return Claim(claim["fingerprint"], claim["response_id"])
+        if claim := connection.execute(queries.FIND_IDEMPOTENCY_RECORD, key).fetchone():
+            return IdempotencyRecord(claim["fingerprint"], claim["response_id"])
     place = {"tenant": tenant, "conversation": start.conversation}
-    if start.conversation is not None and connection.execute(queries.FIND_BUSY, place).fetchone():
-        raise ConversationBusy(f"Conversation '{start.conversation}' has a response in progress.")
-    kept: Row = {"request": start.request, **place, **_place(connection, row, tenant)}
+    if start.conversation is not None and connection.execute(queries.FIND_RUNNING_IN_CONVERSATION, place).fetchone():
+        raise ConversationBusyError(f"Conversation '{start.conversation}' has a response in progress.")
+    kept: Row = {"request": start.request, **place, **_place_in_chain(connection, row, tenant)}
     connection.execute(queries.ADD_RESPONSE, row | kept)
     connection.executemany(queries.ADD_INPUT, start.input)
     if start.key:
         claim = {"tenant": tenant, "response_id": row["id"]}
         claim |= {"key": start.key[0], "fingerprint": start.key[1]}
-        connection.execute(queries.ADD_CLAIM, claim)
+        connection.execute(queries.ADD_IDEMPOTENCY_RECORD, claim)
     if row["ended_at"] is not None:
-        _settle(connection, start.response, tenant, start.conversation)
+        _add_output(connection, start.response, tenant, start.conversation)
     return None
 
 
-def _place(connection: sqlite3.Connection, row: Row, tenant: str) -> Row:
+def _place_in_chain(connection: sqlite3.Connection, row: Row, tenant: str) -> Row:
     """Find a response's thread and turn: its parent's, or a fork, or a new beginning."""
     parent = {"id": row["previous_response_id"], "tenant": tenant}
     found = connection.execute(queries.FIND_PLACE, parent).fetchone()
     if found is None:
         return {"thread": row["id"], "turn": 0, "forked_from": None}
     thread, turn = found["thread"], found["turn"] + 1
-    if connection.execute(queries.FIND_TAKEN, {"thread": thread, "turn": turn}).fetchone():
+    if connection.execute(queries.FIND_TURN, {"thread": thread, "turn": turn}).fetchone():
         return {"thread": row["id"], "turn": turn, "forked_from": thread}
     return {"thread": thread, "turn": turn, "forked_from": None}
 
 
-def end(connection: sqlite3.Connection, ending: Ending) -> Response | None:
+def end_response(connection: sqlite3.Connection, ending: EndedResponse) -> Response | None:
     """End a response if it has not ended, and return what is kept."""
-    if _end(connection, ending):
+    if _end_once(connection, ending):
         return ending.response
     place = {"id": ending.response.id, "tenant": ending.tenant}
     row = connection.execute(queries.FIND_RESPONSE, place).fetchone()
-    return None if row is None else response_of(row)
+    return None if row is None else response_from_row(row)
 
 
-def _end(connection: sqlite3.Connection, ending: Ending) -> bool:
-    row = ending.row | {"tenant": ending.tenant}
+def _end_once(connection: sqlite3.Connection, ended: EndedResponse) -> bool:
+    row = ended.row | {"tenant": ended.tenant}
     found = connection.execute(queries.END_RESPONSE, row).fetchone()
     if found is not None:
-        _settle(connection, ending.response, ending.tenant, found["conversation"])
+        _add_output(connection, ended.response, ended.tenant, found["conversation"])
     return found is not None
 
 
-def _settle(
+def _add_output(
     connection: sqlite3.Connection, response: Response, tenant: str, conversation: str | None
 ) -> None:
     """Make a response's output known, and let it join its conversation."""
-    connection.executemany(queries.ADD_OUTPUT, output_rows(response))
-    if conversation is None or response.status not in _JOINING:
+    connection.executemany(queries.ADD_OUTPUT, output_to_rows(response))
+    if conversation is None or response.status not in _JOINING_STATUSES:
         return
     list: Row = {"tenant": tenant, "id": conversation, "list": conversation}
     if connection.execute(queries.FIND_CONVERSATION, list).fetchone():
         position = connection.execute(queries.NEXT_POSITION, list).fetchone()[0]
-        connection.execute(queries.JOIN_INPUT, list | {"id": response.id, "position": position})
-        _add_items(connection, list, [item_row(item) for item in response.output])
+        connection.execute(queries.ADD_INPUT_TO_CONVERSATION, list | {"id": response.id, "position": position})
+        _insert_conversation_items(connection, list, [item_to_row(item) for item in response.output])
 
 
-def claim(connection: sqlite3.Connection, id: str, tenant: str) -> int | None:
+def claim_response(connection: sqlite3.Connection, id: str, tenant: str) -> int | None:
     """Begin a new epoch, if the response has not ended."""
-    row = connection.execute(queries.CLAIM, {"id": id, "tenant": tenant}).fetchone()
+    row = connection.execute(queries.NEXT_EPOCH, {"id": id, "tenant": tenant}).fetchone()
     return row and row["epoch"]
 
 
-def append(
-    connection: sqlite3.Connection, fence: Fence, events: Sequence[bytes], final: Ending | None
+def append_events(
+    connection: sqlite3.Connection, fence: Fence, events: Sequence[bytes], final: EndedResponse | None
 ) -> bool:
     """Add events where the fence lets them in, and the end with them."""
-    if connection.execute(queries.ADVANCE, asdict(fence) | {"count": len(events)}).rowcount == 0:
+    if connection.execute(queries.ADVANCE_SEQUENCE, asdict(fence) | {"count": len(events)}).rowcount == 0:
         return False
     rows = [(fence.id, seq, body) for seq, body in enumerate(events, fence.after + 1)]
     connection.executemany(queries.ADD_EVENT, rows)
     if final:
-        _end(connection, final)
+        _end_once(connection, final)
     return True
 
 
-def sweep(
+def sweep_expired(
     connection: sqlite3.Connection, responses_before: int, events_before: int, limit: int
 ) -> int:
     """Remove at most `limit` rows that are past their time: events, responses, threads."""
@@ -146,15 +146,15 @@ def sweep(
     return went
 
 
-def add_items(connection: sqlite3.Connection, list: Row, items: Sequence[Row]) -> bool:
+def add_conversation_items(connection: sqlite3.Connection, list: Row, items: Sequence[Row]) -> bool:
     """Append items to a conversation, if there is one."""
     if not connection.execute(queries.FIND_CONVERSATION, list).fetchone():
         return False
-    _add_items(connection, list, items)
+    _insert_conversation_items(connection, list, items)
     return True
 
 
-def _add_items(connection: sqlite3.Connection, list: Row, items: Sequence[Row]) -> None:
+def _insert_conversation_items(connection: sqlite3.Connection, list: Row, items: Sequence[Row]) -> None:
     first = connection.execute(queries.NEXT_POSITION, list).fetchone()[0]
     rows = [list | item | {"position": place} for place, item in enumerate(items, first)]
     connection.executemany(queries.ADD_CONVERSATION_ITEM, rows)

@@ -16,11 +16,11 @@ from typing import TypeVar, cast
 from msgspec import MsgspecError
 
 from antiphon.core.errors import StoreError
-from antiphon.core.value import ShapeError
+from antiphon.core.value import InvalidValueError
 from antiphon.store.schema import migrate
-from antiphon.store.writer import Writer
+from antiphon.store.writer import GroupCommitWriter
 
-READERS = 4
+READER_THREADS = 4
 BUSY_MILLISECONDS = 5_000
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -44,22 +44,22 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._mapped():
+        with self._map_errors():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.writer = Writer(partial(connect, path))
-        self._readers = Readers(path)
+            self.writer = GroupCommitWriter(partial(connect_writer, path))
+        self._readers = ReaderPool(path)
 
     async def write(
-        self, change: Callable[[sqlite3.Connection], T], then: Callable[[], None] | None = None
+        self, change: Callable[[sqlite3.Connection], T], on_commit: Callable[[], None] | None = None
     ) -> T:
         """Make a change; it is durable when this returns."""
-        with self._mapped():
-            return cast("T", await self.writer.submit(change, then))
+        with self._map_errors():
+            return cast("T", await self.writer.submit(change, on_commit))
 
-    async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Look at one moment of the database."""
-        with self._mapped():
-            return await self._readers.run(look)
+        with self._map_errors():
+            return await self._readers.run(query)
 
     async def close(self) -> None:
         """Finish what is queued, and close every connection; the writer's last, to tidy up."""
@@ -67,19 +67,19 @@ class Database:
         await asyncio.to_thread(self.writer.close)
 
     @contextmanager
-    def _mapped(self) -> Generator[None]:
+    def _map_errors(self) -> Generator[None]:
         """Turn what SQLite, the file system and unreadable rows raise into StoreError."""
         try:
             yield
-        except (ShapeError, MsgspecError) as error:
+        except (InvalidValueError, MsgspecError) as error:
             raise StoreError(f"{self.path} holds what cannot be read: {error}") from error
         except (sqlite3.Error, OSError, OverflowError, UnicodeEncodeError) as error:
             raise StoreError(f"{self.path} cannot be used: {error}") from error
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect_writer(path: Path) -> sqlite3.Connection:
     """Open a database to write to, and bring it to the newest version."""
-    connection = _opened(f"{path.absolute().as_uri()}?mode=rwc")
+    connection = _open_connection(f"{path.absolute().as_uri()}?mode=rwc")
     try:
         for pragma in _WRITER_PRAGMAS:
             connection.execute(pragma)
@@ -90,7 +90,7 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _opened(uri: str) -> sqlite3.Connection:
+def _open_connection(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
     )
@@ -100,44 +100,44 @@ def _opened(uri: str) -> sqlite3.Connection:
     return connection
 
 
-class _Own(local):
+class _ThreadConnection(local):
     """A thread's own connection."""
 
     connection: sqlite3.Connection | None = None
 
 
-class Readers:
+class ReaderPool:
     """A few threads, each with a connection that cannot write."""
 
     def __init__(self, path: Path) -> None:
         self._uri = f"{path.absolute().as_uri()}?mode=ro"
-        self._own = _Own()
-        self._open: set[sqlite3.Connection] = set()
-        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="antiphon-reader")
+        self._local = _ThreadConnection()
+        self._connections: set[sqlite3.Connection] = set()
+        self._executor = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="antiphon-reader")
         self._closed = False
 
-    async def run(self, look: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Look, in a thread, at one moment."""
         if self._closed:
             raise StoreError("The store is closed.")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._look, look)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_query, query)
 
     def close(self) -> None:
         """Let those who look finish, then close; blocks until it is done."""
         self._closed = True
-        self._threads.shutdown()
-        for connection in self._open:
+        self._executor.shutdown()
+        for connection in self._connections:
             connection.close()
-        self._open.clear()
+        self._connections.clear()
 
-    def _look(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        connection = self._connection()
+    def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._thread_connection()
         try:
             connection.execute("BEGIN")
-            return look(connection)
+            return query(connection)
         except sqlite3.Error:
-            self._own.connection = None  # the next look gets a new one
-            self._open.discard(connection)
+            self._local.connection = None  # the next look gets a new one
+            self._connections.discard(connection)
             connection.close()
             raise
         finally:
@@ -145,8 +145,8 @@ class Readers:
                 if connection.in_transaction:
                     connection.execute("COMMIT")
 
-    def _connection(self) -> sqlite3.Connection:
-        if self._own.connection is None:
-            self._own.connection = _opened(self._uri)
-            self._open.add(self._own.connection)
-        return self._own.connection
+    def _thread_connection(self) -> sqlite3.Connection:
+        if self._local.connection is None:
+            self._local.connection = _open_connection(self._uri)
+            self._connections.add(self._local.connection)
+        return self._local.connection

@@ -12,13 +12,13 @@ import msgspec
 
 from antiphon.core.items import Item
 from antiphon.core.response import Response
-from antiphon.core.value import ShapeError, decode, read
+from antiphon.core.value import InvalidValueError, decode, decode_as
 from antiphon.store import changes
-from antiphon.store.base import TERMINAL
-from antiphon.store.rows import FLAGS, JSON, SCALARS, Row, input_rows, response_row
+from antiphon.store.base import TERMINAL_STATUSES
+from antiphon.store.rows import FLAG_COLUMNS, JSON_COLUMNS, SCALAR_COLUMNS, Row, input_to_rows, response_to_row
 
-_FIND = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'responses'"
-_SET_ASIDE = (
+_FIND_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'responses'"
+_RENAME_TABLES = (
     "ALTER TABLE responses RENAME TO responses_v0",
     "ALTER TABLE input_items RENAME TO input_items_v0",
     "ALTER TABLE conversation_history RENAME TO conversation_history_v0",
@@ -27,46 +27,46 @@ _RESPONSES = "SELECT * FROM responses_v0 ORDER BY created_at, rowid"
 _ITEMS = "SELECT * FROM input_items_v0 WHERE response_id = ? ORDER BY rowid"
 
 
-def set_aside(connection: sqlite3.Connection) -> bool:
+def rename_tables(connection: sqlite3.Connection) -> bool:
     """Rename the tables of an older owner; tell whether there were any."""
-    if connection.execute(_FIND).fetchone() is None:
+    if connection.execute(_FIND_TABLES).fetchone() is None:
         return False
-    for statement in _SET_ASIDE:
+    for statement in _RENAME_TABLES:
         connection.execute(statement)
     return True
 
 
-def adopt(connection: sqlite3.Connection) -> None:
+def import_responses(connection: sqlite3.Connection) -> None:
     """Take over every response that can be read, parents before children."""
     for row in connection.execute(_RESPONSES).fetchall():
-        with suppress(ShapeError, msgspec.DecodeError, TypeError):
-            response = _response(row)
-            if response.status in TERMINAL:
-                items = [_item(item) for item in connection.execute(_ITEMS, (response.id,))]
-                changes.begin(connection, _beginning(response, items))
+        with suppress(InvalidValueError, msgspec.DecodeError, TypeError):
+            response = _read_response(row)
+            if response.status in TERMINAL_STATUSES:
+                items = [_read_item(item) for item in connection.execute(_ITEMS, (response.id,))]
+                changes.begin_response(connection, _new_response(response, items))
 
 
-def _response(row: sqlite3.Row) -> Response:
-    fields: Row = {name: row[name] for name in SCALARS}
-    fields |= {name: bool(row[name]) for name in FLAGS if row[name] is not None}
-    fields |= {name: msgspec.json.decode(row[name]) for name in JSON if row[name] is not None}
+def _read_response(row: sqlite3.Row) -> Response:
+    fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
+    fields |= {name: bool(row[name]) for name in FLAG_COLUMNS if row[name] is not None}
+    fields |= {name: msgspec.json.decode(row[name]) for name in JSON_COLUMNS if row[name] is not None}
     fields["user"] = row["user_id"]
     given = {name: value for name, value in fields.items() if value is not None}
     return decode(Response, given)
 
 
-def _item(row: sqlite3.Row) -> Item:
+def _read_item(row: sqlite3.Row) -> Item:
     fields = {"id": row["id"], "type": row["type"], "role": row["role"]}
     fields["content"] = msgspec.json.decode(row["content"])
     given = {name: value for name, value in fields.items() if value is not None}
-    return cast("Item", read(Item, given))
+    return cast("Item", decode_as(Item, given))
 
 
-def _beginning(response: Response, input: list[Item]) -> changes.Beginning:
-    return changes.Beginning(
+def _new_response(response: Response, input: list[Item]) -> changes.NewResponse:
+    return changes.NewResponse(
         response=response,
-        row=response_row(response, response.created_at),
-        input=input_rows(response, input),
+        row=response_to_row(response, response.created_at),
+        input=input_to_rows(response, input),
         tenant="",
         request=b"",
         conversation=None,

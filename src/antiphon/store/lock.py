@@ -6,7 +6,7 @@ from pathlib import Path
 
 from antiphon.core.errors import StoreError
 
-FILE = "lock"
+LOCK_FILE = "lock"
 
 
 class FolderLock:
@@ -15,15 +15,15 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o600)
+            self._descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreError(f"{folder} cannot be used: {error.strerror}.") from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self.ours = False
+            self.is_held = False
         else:
-            self.ours = True
+            self.is_held = True
             """Whether nobody else has the folder."""
 
     def release(self) -> None:

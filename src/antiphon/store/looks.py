@@ -8,33 +8,33 @@ from msgspec import Struct
 
 from antiphon.core.items import Item
 from antiphon.store import queries
-from antiphon.store.base import Conversation, Cursor, History, Logged, Page, Stored
-from antiphon.store.pages import page, window
-from antiphon.store.rows import conversation_of, item_of, output_of, stored_of
+from antiphon.store.base import StoredConversation, PageCursor, History, LoggedEvents, ItemPage, StoredResponse
+from antiphon.store.pages import make_page, find_range
+from antiphon.store.rows import conversation_from_row, item_from_row, items_from_json, stored_from_row
 
 
-class Listing(Struct, frozen=True):
+class ListQueries(Struct, frozen=True):
     """A list of items that can be paged through: who owns it, and how it is asked."""
 
     owner: str
-    places: str
-    up: str
-    down: str
+    positions: str
+    ascending: str
+    descending: str
 
 
-INPUT = Listing(queries.FIND_PLACE, queries.INPUT_PLACES, queries.INPUT_UP, queries.INPUT_DOWN)
-CONVERSATION = Listing(
+INPUT_ITEMS = ListQueries(queries.FIND_PLACE, queries.INPUT_POSITIONS, queries.INPUT_ASCENDING, queries.INPUT_DESCENDING)
+CONVERSATION_ITEMS = ListQueries(
     queries.FIND_CONVERSATION,
-    queries.CONVERSATION_PLACES,
-    queries.CONVERSATION_UP,
-    queries.CONVERSATION_DOWN,
+    queries.CONVERSATION_POSITIONS,
+    queries.CONVERSATION_ASCENDING,
+    queries.CONVERSATION_DESCENDING,
 )
 
 
-def response(connection: sqlite3.Connection, id: str, tenant: str) -> Stored | None:
+def find_response(connection: sqlite3.Connection, id: str, tenant: str) -> StoredResponse | None:
     """Find a response."""
     row = connection.execute(queries.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
-    return None if row is None else stored_of(row)
+    return None if row is None else stored_from_row(row)
 
 
 class Unreadable(Struct, frozen=True):
@@ -45,15 +45,15 @@ class Unreadable(Struct, frozen=True):
     reason: str
 
 
-def unfinished(
+def list_unfinished(
     connection: sqlite3.Connection,
-) -> tuple[list[tuple[str, Stored]], list[Unreadable]]:
+) -> tuple[list[tuple[str, StoredResponse]], list[Unreadable]]:
     """Find every response that has not ended, with its tenant; apart, those that are unreadable."""
-    found: list[tuple[str, Stored]] = []
+    found: list[tuple[str, StoredResponse]] = []
     unreadable: list[Unreadable] = []
-    for id, tenant in connection.execute(queries.UNFINISHED).fetchall():
+    for id, tenant in connection.execute(queries.FIND_UNFINISHED).fetchall():
         try:
-            if stored := response(connection, id, tenant):
+            if stored := find_response(connection, id, tenant):
                 found.append((tenant, stored))
         except (ValueError, sqlite3.OperationalError) as error:
             # SQLite's own troubles are not the row's, save text that is not UTF-8.
@@ -63,10 +63,10 @@ def unfinished(
     return found, unreadable
 
 
-def history(connection: sqlite3.Connection, id: str, tenant: str) -> History | None:
+def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> History | None:
     """Read a chain; None if a link is missing."""
     rows: list[sqlite3.Row] = connection.execute(
-        queries.HISTORY, {"id": id, "tenant": tenant}
+        queries.READ_HISTORY, {"id": id, "tenant": tenant}
     ).fetchall()
     if not rows or rows[0]["turn"] != 0:
         return None
@@ -78,47 +78,47 @@ def history(connection: sqlite3.Connection, id: str, tenant: str) -> History | N
         # A turn that was deleted may have been taken again, by a response with other children.
         if own[0]["previous_response_id"] != parent:
             return None
-        items += [item_of(row) for row in own if row["rest"] is not None]
-        items += output_of(own[0]["output"])
+        items += [item_from_row(row) for row in own if row["rest"] is not None]
+        items += items_from_json(own[0]["output"])
         responses.append(response)
         parent = response
     return History(items, responses, missing)
 
 
-def item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | None:
+def find_item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | None:
     """Find an item where it was made, or else where it was given."""
     place = {"id": id, "tenant": tenant}
     if made := connection.execute(queries.FIND_OUTPUT_ITEM, place).fetchone():
         position: int = made["position"]
-        return output_of(made["output"])[position]
+        return items_from_json(made["output"])[position]
     row = connection.execute(queries.FIND_INPUT_ITEM, place).fetchone()
-    row = row or connection.execute(queries.FIND_CONVERSATION_ITEM, place).fetchone()
-    return None if row is None else item_of(row)
+    row = row or connection.execute(queries.FIND_ITEM_IN_CONVERSATIONS, place).fetchone()
+    return None if row is None else item_from_row(row)
 
 
-def items(
-    connection: sqlite3.Connection, listing: Listing, id: str, tenant: str, cursor: Cursor
-) -> Page | None:
+def list_items(
+    connection: sqlite3.Connection, listing: ListQueries, id: str, tenant: str, cursor: PageCursor
+) -> ItemPage | None:
     """Read a page of a list, None if it has no owner."""
     place = {"id": id, "list": id, "tenant": tenant}
     if connection.execute(listing.owner, place).fetchone() is None:
         return None
 
     def places(item_id: str) -> tuple[int, int] | None:
-        first, last = connection.execute(listing.places, place | {"id": item_id}).fetchone()
+        first, last = connection.execute(listing.positions, place | {"id": item_id}).fetchone()
         return None if first is None else (first, last)
 
-    stretch = window(cursor, places)
+    stretch = find_range(cursor, places)
     between = {"low": stretch.low, "high": stretch.high, "limit": cursor.limit + 1}
     rows: Sequence[sqlite3.Row] = connection.execute(
-        listing.up if stretch.up else listing.down, place | between
+        listing.ascending if stretch.ascending else listing.descending, place | between
     ).fetchall()
-    return page([item_of(row) for row in rows], cursor, stretch)
+    return make_page([item_from_row(row) for row in rows], cursor, stretch)
 
 
-def events(
+def read_events(
     connection: sqlite3.Connection, id: str, tenant: str, after: int, limit: int
-) -> Logged | None:
+) -> LoggedEvents | None:
     """Read a stretch of a log, None if there is none or retention has begun to take it."""
     wanted = {"id": id, "tenant": tenant, "after": after, "limit": limit}
     log = connection.execute(queries.FIND_LOG, wanted).fetchone()
@@ -127,31 +127,31 @@ def events(
     rows: list[sqlite3.Row] = connection.execute(queries.READ_EVENTS, wanted).fetchall()
     reached = rows[-1]["seq"] if rows else after
     ended = log["ended_at"] is not None and reached >= log["last_seq"]
-    return Logged([row["body"] for row in rows], ended)
+    return LoggedEvents([row["body"] for row in rows], ended)
 
 
-def news(connection: sqlite3.Connection, id: str, after: int) -> bool:
+def has_news(connection: sqlite3.Connection, id: str, after: int) -> bool:
     """Tell whether a reader who has come this far need not wait."""
-    row = connection.execute(queries.FIND_NEWS, {"id": id, "after": after}).fetchone()
+    row = connection.execute(queries.HAS_NEWS, {"id": id, "after": after}).fetchone()
     return row is None or bool(row[0])
 
 
-def thread(connection: sqlite3.Connection, id: str, tenant: str) -> bytes | None:
+def find_thread(connection: sqlite3.Connection, id: str, tenant: str) -> bytes | None:
     """Find a thread."""
     row = connection.execute(queries.FIND_THREAD, {"id": id, "tenant": tenant}).fetchone()
     return row and row["messages"]
 
 
-def conversation(connection: sqlite3.Connection, id: str, tenant: str) -> Conversation | None:
+def find_conversation(connection: sqlite3.Connection, id: str, tenant: str) -> StoredConversation | None:
     """Find a conversation."""
     row = connection.execute(queries.FIND_CONVERSATION, {"id": id, "tenant": tenant}).fetchone()
-    return None if row is None else conversation_of(row)
+    return None if row is None else conversation_from_row(row)
 
 
-def conversation_item(
+def find_conversation_item(
     connection: sqlite3.Connection, id: str, item_id: str, tenant: str
 ) -> Item | None:
     """Find an item of a conversation."""
     place = {"list": id, "id": item_id, "tenant": tenant}
-    row = connection.execute(queries.FIND_ITEM, place).fetchone()
-    return None if row is None else item_of(row)
+    row = connection.execute(queries.FIND_CONVERSATION_ITEM, place).fetchone()
+    return None if row is None else item_from_row(row)

@@ -9,21 +9,21 @@ from antiphon.core.errors import StoreError
 from antiphon.core.items import Item
 from antiphon.core.response import Response
 from antiphon.store.base import (
-    TERMINAL,
-    Claim,
-    ConversationBusy,
-    Cursor,
+    TERMINAL_STATUSES,
+    IdempotencyRecord,
+    ConversationBusyError,
+    PageCursor,
     History,
-    Logged,
-    Page,
-    Stored,
+    LoggedEvents,
+    ItemPage,
+    StoredResponse,
 )
-from antiphon.store.bells import Bells, heard
-from antiphon.store.pages import page_of
-from antiphon.store.talks import Key, MemoryConversations
+from antiphon.store.bells import Notifier, wait_for_notification
+from antiphon.store.pages import paginate
+from antiphon.store.talks import TenantKey, MemoryConversations
 
 
-class _Record(Struct):
+class _ResponseRecord(Struct):
     """A response, and everything of it."""
 
     tenant: str
@@ -32,7 +32,7 @@ class _Record(Struct):
     request: bytes
     conversation: str | None
     key: str | None
-    continues: bool
+    has_parent: bool
     """Whether the parent was here when the response began."""
     ended_at: int | None = None
     epoch: int = 0
@@ -40,10 +40,10 @@ class _Record(Struct):
     swept: int = 0
 
     @property
-    def stored(self) -> Stored:
+    def stored(self) -> StoredResponse:
         """The response as the store gives it out."""
         last = self.swept + len(self.events) - 1
-        return Stored(self.response, self.request, self.conversation, self.epoch, last)
+        return StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
 
 
 class MemoryStore(MemoryConversations):
@@ -52,12 +52,12 @@ class MemoryStore(MemoryConversations):
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
         self._clock = clock
-        self._records: dict[str, _Record] = {}
-        self._unfinished: dict[str, _Record] = {}
-        self._claims: dict[Key, Claim] = {}
-        self._busy: dict[Key, str] = {}
-        self._threads: dict[Key, tuple[bytes, int]] = {}
-        self.bells = Bells()
+        self._records: dict[str, _ResponseRecord] = {}
+        self._unfinished: dict[str, _ResponseRecord] = {}
+        self._idempotency: dict[TenantKey, IdempotencyRecord] = {}
+        self._running: dict[TenantKey, str] = {}
+        self._threads: dict[TenantKey, tuple[bytes, int]] = {}
+        self.notifier = Notifier()
 
     def __repr__(self) -> str:
         return f"<MemoryStore of {len(self._records)} responses>"
@@ -73,101 +73,101 @@ class MemoryStore(MemoryConversations):
         request: bytes = b"",
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
-    ) -> Claim | None:
+    ) -> IdempotencyRecord | None:
         """Keep a response that has just begun."""
-        if key and (claim := self._claims.get((tenant, key[0]))):
+        if key and (claim := self._idempotency.get((tenant, key[0]))):
             return claim
-        if conversation is not None and (tenant, conversation) in self._busy:
-            raise ConversationBusy(f"Conversation '{conversation}' has a response in progress.")
+        if conversation is not None and (tenant, conversation) in self._running:
+            raise ConversationBusyError(f"Conversation '{conversation}' has a response in progress.")
         if response.id in self._records:
             raise StoreError(f"There is a response '{response.id}' already.")
-        record = _Record(
+        record = _ResponseRecord(
             tenant=tenant,
             response=response,
             input=list(input),
             request=request,
             conversation=conversation,
             key=key[0] if key else None,
-            continues=self._record(response.previous_response_id or "", tenant) is not None,
+            has_parent=self._find_record(response.previous_response_id or "", tenant) is not None,
         )
         self._records[response.id] = self._unfinished[response.id] = record
-        self.index(tenant, record.input)
+        self.index_items(tenant, record.input)
         if conversation is not None:
-            self._busy[tenant, conversation] = response.id
+            self._running[tenant, conversation] = response.id
         if key:
-            self._claims[tenant, key[0]] = Claim(key[1], response.id)
-        if response.status in TERMINAL:
-            self._finish(record, response)
+            self._idempotency[tenant, key[0]] = IdempotencyRecord(key[1], response.id)
+        if response.status in TERMINAL_STATUSES:
+            self._end_record(record, response)
         return None
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
         """Keep how a response ended."""
-        record = self._record(response.id, tenant)
+        record = self._find_record(response.id, tenant)
         if record and record.ended_at is None:
-            self._finish(record, response)
+            self._end_record(record, response)
         return record and record.response
 
-    def _finish(self, record: _Record, response: Response) -> None:
+    def _end_record(self, record: _ResponseRecord, response: Response) -> None:
         now = int(self._clock())
         record.response = response
         record.ended_at = now if response.completed_at is None else response.completed_at
-        self.index(record.tenant, response.output)
+        self.index_items(record.tenant, response.output)
         self._release(record)
-        talk = self.talks.get((record.tenant, record.conversation or ""))
+        talk = self.conversations.get((record.tenant, record.conversation or ""))
         if talk and response.status in ("completed", "incomplete"):
-            self.extend(record.tenant, talk, [*record.input, *response.output])
-        self.bells.ring(response.id)
+            self.append_items(record.tenant, talk, [*record.input, *response.output])
+        self.notifier.notify(response.id)
 
-    def _release(self, record: _Record) -> None:
+    def _release(self, record: _ResponseRecord) -> None:
         self._unfinished.pop(record.response.id, None)
         place = (record.tenant, record.conversation or "")
-        if self._busy.get(place) == record.response.id:
-            del self._busy[place]
+        if self._running.get(place) == record.response.id:
+            del self._running[place]
 
-    async def find(self, id: str, *, tenant: str = "") -> Stored | None:
+    async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
         """Return a response."""
-        record = self._record(id, tenant)
+        record = self._find_record(id, tenant)
         return record and record.stored
 
-    async def history(self, id: str, *, tenant: str = "") -> History | None:
+    async def read_history(self, id: str, *, tenant: str = "") -> History | None:
         """Return a chain."""
-        records: list[_Record] = []
-        record = self._record(id, tenant)
+        records: list[_ResponseRecord] = []
+        record = self._find_record(id, tenant)
         while record:
             records.append(record)
-            if not record.continues:
+            if not record.has_parent:
                 records.reverse()
                 items = [item for r in records for item in (*r.input, *r.response.output)]
                 responses = [r.response.id for r in records]
                 return History(items, responses, record.response.previous_response_id)
-            record = self._record(record.response.previous_response_id or "", tenant)
+            record = self._find_record(record.response.previous_response_id or "", tenant)
         return None
 
-    async def input_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a response's own input."""
-        record = self._record(id, tenant)
-        return record and page_of(record.input, cursor)
+        record = self._find_record(id, tenant)
+        return record and paginate(record.input, cursor)
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
         """Return one item."""
-        return self.known(id, tenant)
+        return self.find_indexed_item(id, tenant)
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         """Remove a response and everything of it."""
-        record = self._record(id, tenant)
+        record = self._find_record(id, tenant)
         if record:
             self._remove(record)
         return record is not None
 
-    def _remove(self, record: _Record) -> None:
+    def _remove(self, record: _ResponseRecord) -> None:
         del self._records[record.response.id]
         self._release(record)
         if record.key is not None:
-            del self._claims[record.tenant, record.key]
-        self.forget(record.tenant, [*record.input, *record.response.output])
-        self.bells.ring(record.response.id)
+            del self._idempotency[record.tenant, record.key]
+        self.unindex_items(record.tenant, [*record.input, *record.response.output])
+        self.notifier.notify(record.response.id)
 
-    async def unfinished(self) -> list[tuple[str, Stored]]:
+    async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         """Return every response that has not ended."""
         oldest = sorted(self._unfinished.values(), key=lambda record: record.response.created_at)
         return [(record.tenant, record.stored) for record in oldest]
@@ -199,7 +199,7 @@ class MemoryStore(MemoryConversations):
 
     async def claim(self, id: str, *, tenant: str = "") -> int | None:
         """Become the one who makes a response."""
-        record = self._record(id, tenant)
+        record = self._find_record(id, tenant)
         if record is None or record.ended_at is not None:
             return None
         record.epoch += 1
@@ -216,34 +216,34 @@ class MemoryStore(MemoryConversations):
         tenant: str = "",
     ) -> bool:
         """Add events, if it is the caller's turn."""
-        record = self._record(id, tenant)
+        record = self._find_record(id, tenant)
         if record is None or record.ended_at is not None:
             return False
         if (epoch, after) != (record.epoch, len(record.events) - 1):
             return False
         record.events += events
         if final:
-            self._finish(record, final)
-        self.bells.ring(id)
+            self._end_record(record, final)
+        self.notifier.notify(id)
         return True
 
     async def read(
         self, id: str, after: int, *, limit: int = 512, tenant: str = ""
-    ) -> Logged | None:
+    ) -> LoggedEvents | None:
         """Return events of the log."""
-        record = self._record(id, tenant)
+        record = self._find_record(id, tenant)
         if record is None or record.swept:
             return None
         end = max(after + 1, 0) + limit
         ended = record.ended_at is not None and end >= len(record.events)
-        return Logged(record.events[max(after + 1, 0) : end], ended)
+        return LoggedEvents(record.events[max(after + 1, 0) : end], ended)
 
     async def wait(self, id: str, after: int) -> None:
         """Return when there may be something new."""
-        with self.bells.listen(id) as listener:
+        with self.notifier.subscribe(id) as listener:
             record = self._unfinished.get(id)
             if record and len(record.events) - 1 <= after:
-                await heard(listener)
+                await wait_for_notification(listener)
 
     # --- threads -----------------------------------------------------------------------------
 
@@ -251,13 +251,13 @@ class MemoryStore(MemoryConversations):
         """Keep a thread, new or changed."""
         self._threads[tenant, id] = (messages, int(self._clock()))
 
-    async def thread(self, id: str, *, tenant: str = "") -> bytes | None:
+    async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
         """Return a thread."""
         kept = self._threads.get((tenant, id))
         return kept and kept[0]
 
     # --- what they share ---------------------------------------------------------------------
 
-    def _record(self, id: str, tenant: str) -> _Record | None:
+    def _find_record(self, id: str, tenant: str) -> _ResponseRecord | None:
         record = self._records.get(id)
         return record if record and record.tenant == tenant else None

@@ -31,26 +31,26 @@ RETURNING conversation"""
 
 FIND_RESPONSE = "SELECT * FROM responses WHERE id = :id AND tenant = :tenant"
 DELETE_RESPONSE = "DELETE FROM responses WHERE id = :id AND tenant = :tenant"
-UNFINISHED = "SELECT id, tenant FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
+FIND_UNFINISHED = "SELECT id, tenant FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
 FAIL_UNREADABLE = """
 UPDATE responses SET status = 'failed', ended_at = :ended_at
 WHERE id = :id AND tenant = :tenant AND ended_at IS NULL"""
 FIND_PLACE = "SELECT thread, turn FROM responses WHERE id = :id AND tenant = :tenant"
-FIND_TAKEN = "SELECT 1 FROM responses WHERE thread = :thread AND turn = :turn"
-FIND_BUSY = """
+FIND_TURN = "SELECT 1 FROM responses WHERE thread = :thread AND turn = :turn"
+FIND_RUNNING_IN_CONVERSATION = """
 SELECT id FROM responses
 WHERE tenant = :tenant AND conversation = :conversation
     AND ended_at IS NULL AND conversation IS NOT NULL"""
 
-FIND_CLAIM = (
+FIND_IDEMPOTENCY_RECORD = (
     "SELECT fingerprint, response_id FROM idempotency WHERE tenant = :tenant AND key = :key"
 )
-ADD_CLAIM = """
+ADD_IDEMPOTENCY_RECORD = """
 INSERT INTO idempotency (tenant, key, fingerprint, response_id)
 VALUES (:tenant, :key, :fingerprint, :response_id)"""
 
 # One row for each input item, the response's own output beside it; a range for each thread.
-HISTORY = """
+READ_HISTORY = """
 WITH RECURSIVE segment (thread, turn) AS (
     SELECT thread, turn FROM responses WHERE id = :id AND tenant = :tenant
     UNION ALL
@@ -75,13 +75,13 @@ VALUES (:id, :response_id, :position, :type, :role, :content, :created_at, :rest
 ADD_OUTPUT = """
 INSERT INTO output_items (id, response_id, position) VALUES (:id, :response_id, :position)"""
 
-INPUT_PLACES = """
+INPUT_POSITIONS = """
 SELECT min(position), max(position) FROM input_items WHERE id = :id AND response_id = :list"""
-INPUT_UP = """
+INPUT_ASCENDING = """
 SELECT * FROM input_items
 WHERE response_id = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
-INPUT_DOWN = """
+INPUT_DESCENDING = """
 SELECT * FROM input_items
 WHERE response_id = :list AND position > :low AND position < :high
 ORDER BY position DESC LIMIT :limit"""
@@ -95,19 +95,19 @@ SELECT i.*
 FROM input_items i JOIN responses r ON r.id = i.response_id
 WHERE i.id = :id AND i.type <> 'item_reference' AND r.tenant = :tenant
 ORDER BY r.rowid DESC LIMIT 1"""
-FIND_CONVERSATION_ITEM = """
+FIND_ITEM_IN_CONVERSATIONS = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND id = :id AND type <> 'item_reference' ORDER BY rowid DESC LIMIT 1"""
 
 # --- events ----------------------------------------------------------------------------------
 
-CLAIM = """
+NEXT_EPOCH = """
 UPDATE responses SET epoch = epoch + 1
 WHERE id = :id AND tenant = :tenant AND ended_at IS NULL
 RETURNING epoch"""
 
 # The fence: only the newest worker goes on, only from the last number, only before the end.
-ADVANCE = """
+ADVANCE_SEQUENCE = """
 UPDATE responses SET last_seq = last_seq + :count
 WHERE id = :id AND tenant = :tenant AND epoch = :epoch AND last_seq = :after
     AND ended_at IS NULL"""
@@ -116,7 +116,7 @@ FIND_LOG = """
 SELECT last_seq, ended_at, swept FROM responses WHERE id = :id AND tenant = :tenant"""
 READ_EVENTS = """
 SELECT seq, body FROM events WHERE response_id = :id AND seq > :after ORDER BY seq LIMIT :limit"""
-FIND_NEWS = "SELECT last_seq > :after OR ended_at IS NOT NULL FROM responses WHERE id = :id"
+HAS_NEWS = "SELECT last_seq > :after OR ended_at IS NOT NULL FROM responses WHERE id = :id"
 
 # --- retention -------------------------------------------------------------------------------
 
@@ -158,24 +158,24 @@ WHERE tenant = :tenant AND conversation = :list"""
 ADD_CONVERSATION_ITEM = """
 INSERT INTO conversation_items (tenant, conversation, position, id, type, role, content, rest)
 VALUES (:tenant, :list, :position, :id, :type, :role, :content, :rest)"""
-JOIN_INPUT = """
+ADD_INPUT_TO_CONVERSATION = """
 INSERT INTO conversation_items (tenant, conversation, position, id, type, role, content, rest)
 SELECT :tenant, :list, :position + i.position, i.id, i.type, i.role, i.content, i.rest
 FROM input_items i WHERE i.response_id = :id ORDER BY i.position"""
-DELETE_ITEM = """
+DELETE_CONVERSATION_ITEM = """
 DELETE FROM conversation_items WHERE tenant = :tenant AND conversation = :list AND id = :id"""
 
-FIND_ITEM = """
+FIND_CONVERSATION_ITEM = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND conversation = :list AND id = :id ORDER BY position DESC LIMIT 1"""
-CONVERSATION_PLACES = """
+CONVERSATION_POSITIONS = """
 SELECT min(position), max(position) FROM conversation_items
 WHERE tenant = :tenant AND id = :id AND conversation = :list"""
-CONVERSATION_UP = """
+CONVERSATION_ASCENDING = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND conversation = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
-CONVERSATION_DOWN = """
+CONVERSATION_DESCENDING = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND conversation = :list AND position > :low AND position < :high
 ORDER BY position DESC LIMIT :limit"""

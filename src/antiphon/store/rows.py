@@ -12,58 +12,58 @@ import msgspec
 
 from antiphon.core.items import Item
 from antiphon.core.response import Response
-from antiphon.core.value import decode, encode, plain, read
-from antiphon.store.base import TERMINAL, Conversation, Stored
+from antiphon.core.value import decode, encode, to_builtins, decode_as
+from antiphon.store.base import TERMINAL_STATUSES, StoredConversation, StoredResponse
 
 Row = dict[str, object]
 
-SCALARS = (
+SCALAR_COLUMNS = (
     "id object created_at status instructions max_output_tokens model previous_response_id "
     "temperature top_p truncation"
 ).split()
-FLAGS = ("parallel_tool_calls", "store", "background")
-JSON = ("error incomplete_details output reasoning text tool_choice tools usage metadata").split()
+FLAG_COLUMNS = ("parallel_tool_calls", "store", "background")
+JSON_COLUMNS = ("error incomplete_details output reasoning text tool_choice tools usage metadata").split()
 
 
-def response_row(response: Response, now: int) -> Row:
+def response_to_row(response: Response, now: int) -> Row:
     """Write a response as the columns that it fills; `now` is when it ended, if it says nothing."""
     fields = _fields(response)
-    row: Row = {name: fields.pop(name) for name in (*SCALARS, *FLAGS)}
-    row |= {name: _json(fields.pop(name)) for name in JSON}
+    row: Row = {name: fields.pop(name) for name in (*SCALAR_COLUMNS, *FLAG_COLUMNS)}
+    row |= {name: _to_json(fields.pop(name)) for name in JSON_COLUMNS}
     row["user_id"] = fields.pop("user", None)
-    row["rest"] = _json(fields)
-    row["ended_at"] = ended_at(response, now)
+    row["rest"] = _to_json(fields)
+    row["ended_at"] = end_time(response, now)
     return row
 
 
-def ended_at(response: Response, now: int) -> int | None:
+def end_time(response: Response, now: int) -> int | None:
     """Tell when a response ended, None if it has not."""
-    if response.status not in TERMINAL:
+    if response.status not in TERMINAL_STATUSES:
         return None
     return now if response.completed_at is None else response.completed_at
 
 
-def response_of(row: sqlite3.Row) -> Response:
+def response_from_row(row: sqlite3.Row) -> Response:
     """Read the response that a row holds."""
-    fields: Row = {name: row[name] for name in SCALARS}
-    fields |= {name: bool(row[name]) for name in FLAGS}
-    fields |= {name: _value(row[name]) for name in JSON}
+    fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
+    fields |= {name: bool(row[name]) for name in FLAG_COLUMNS}
+    fields |= {name: _from_json(row[name]) for name in JSON_COLUMNS}
     fields["user"] = row["user_id"]
     return decode(Response, fields | msgspec.json.decode(row["rest"], type=Row))
 
 
-def stored_of(row: sqlite3.Row) -> Stored:
+def stored_from_row(row: sqlite3.Row) -> StoredResponse:
     """Read a response and what the store knows about it."""
-    return Stored(
-        response=response_of(row),
+    return StoredResponse(
+        response=response_from_row(row),
         request=row["request"],
         conversation=row["conversation"],
         epoch=row["epoch"],
-        last=row["last_seq"],
+        last_sequence=row["last_seq"],
     )
 
 
-def item_row(item: Item) -> Row:
+def item_to_row(item: Item) -> Row:
     """Write an item as the columns that it fills."""
     fields = _fields(item)
     named = isinstance(fields.get("role"), str)  # an extension's role may be anything
@@ -72,11 +72,11 @@ def item_row(item: Item) -> Row:
         "type": fields.pop("type"),
         "role": fields.pop("role") if named else None,
         "content": encode(fields.pop("content")).decode() if "content" in fields else None,
-        "rest": _json(fields),
+        "rest": _to_json(fields),
     }
 
 
-def item_of(row: sqlite3.Row) -> Item:
+def item_from_row(row: sqlite3.Row) -> Item:
     """Read the item that a row holds."""
     fields = msgspec.json.decode(row["rest"], type=Row)
     fields["type"] = row["type"]
@@ -84,17 +84,17 @@ def item_of(row: sqlite3.Row) -> Item:
         if row[name] is not None:
             fields[name] = row[name]
     if row["content"] is not None:
-        fields["content"] = _value(row["content"])
-    return cast("Item", read(Item, fields))
+        fields["content"] = _from_json(row["content"])
+    return cast("Item", decode_as(Item, fields))
 
 
-def input_rows(response: Response, input: Sequence[Item]) -> list[Row]:
+def input_to_rows(response: Response, input: Sequence[Item]) -> list[Row]:
     """Write a response's input as rows, in order."""
     place: Row = {"response_id": response.id, "created_at": response.created_at}
-    return [place | item_row(item) | {"position": n} for n, item in enumerate(input)]
+    return [place | item_to_row(item) | {"position": n} for n, item in enumerate(input)]
 
 
-def output_rows(response: Response) -> list[Row]:
+def output_to_rows(response: Response) -> list[Row]:
     """Write where each item of a response's output is found."""
     return [
         {"id": item.id, "response_id": response.id, "position": position}
@@ -103,24 +103,24 @@ def output_rows(response: Response) -> list[Row]:
     ]
 
 
-def output_of(text: str) -> list[Item]:
+def items_from_json(text: str) -> list[Item]:
     """Read the items of an `output` column."""
-    return cast("list[Item]", read(list[Item], _value(text)))
+    return cast("list[Item]", decode_as(list[Item], _from_json(text)))
 
 
-def conversation_of(row: sqlite3.Row) -> Conversation:
+def conversation_from_row(row: sqlite3.Row) -> StoredConversation:
     """Read a conversation."""
     metadata = msgspec.json.decode(row["metadata"], type=dict[str, str])
-    return Conversation(id=row["id"], created_at=row["created_at"], metadata=metadata)
+    return StoredConversation(id=row["id"], created_at=row["created_at"], metadata=metadata)
 
 
 def _fields(value: Response | Item) -> Row:
-    return cast("Row", plain(value))
+    return cast("Row", to_builtins(value))
 
 
-def _json(value: object) -> str | None:
+def _to_json(value: object) -> str | None:
     return None if value is None else encode(value).decode()
 
 
-def _value(text: str | None) -> object:
+def _from_json(text: str | None) -> object:
     return None if text is None else msgspec.json.decode(text)

@@ -57,7 +57,7 @@ CREATE TABLE responses (
 )"""
 
 # An item may come again in another response, because clients replay what they were given.
-_ITEMS = """
+_INPUT_ITEMS = """
 CREATE TABLE input_items (
     id TEXT,
     response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
@@ -70,7 +70,7 @@ CREATE TABLE input_items (
     PRIMARY KEY (response_id, position)
 )"""
 
-_OUTPUT = """
+_OUTPUT_ITEMS = """
 CREATE TABLE output_items (
     id TEXT NOT NULL,
     response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
@@ -153,8 +153,8 @@ FROM responses r"""
 
 _TABLES = (
     _RESPONSES,
-    _ITEMS,
-    _OUTPUT,
+    _INPUT_ITEMS,
+    _OUTPUT_ITEMS,
     _EVENTS,
     _IDEMPOTENCY,
     _CONVERSATIONS,
@@ -173,12 +173,12 @@ _TABLES = (
 )
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    older = legacy.set_aside(connection)
+def _create_tables(connection: sqlite3.Connection) -> None:
+    older = legacy.rename_tables(connection)
     for statement in _TABLES:
         connection.execute(statement)
     if older:
-        legacy.adopt(connection)
+        legacy.import_responses(connection)
 
 
 _THREADS = """
@@ -196,7 +196,7 @@ def _add_threads(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX hashbrown_threads_saved ON hashbrown_threads (saved_at)")
 
 
-MIGRATIONS: Sequence[Migration] = (_begin, _add_threads)
+MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:

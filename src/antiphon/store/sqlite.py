@@ -15,22 +15,22 @@ from antiphon.core.items import Item
 from antiphon.core.response import Response
 from antiphon.core.value import encode
 from antiphon.store import changes, looks, queries
-from antiphon.store.base import Claim, Conversation, Cursor, History, Logged, Page, Stored
-from antiphon.store.bells import Bells, heard
+from antiphon.store.base import IdempotencyRecord, StoredConversation, PageCursor, History, LoggedEvents, ItemPage, StoredResponse
+from antiphon.store.bells import Notifier, wait_for_notification
 from antiphon.store.database import Database
-from antiphon.store.rows import Row, input_rows, item_row, response_row
+from antiphon.store.rows import Row, input_to_rows, item_to_row, response_to_row
 
 logger = logging.getLogger("antiphon.store")
 
-FILE = "responses.db"
+DATABASE_FILE = "responses.db"
 
 
 class SqliteStore:
     """Responses, events and conversations in `{folder}/responses.db`."""
 
     def __init__(self, folder: Path | str, clock: Callable[[], float] = time.time) -> None:
-        self.database = Database(Path(folder) / FILE)
-        self.bells = Bells()
+        self.database = Database(Path(folder) / DATABASE_FILE)
+        self.notifier = Notifier()
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -47,63 +47,63 @@ class SqliteStore:
         request: bytes = b"",
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
-    ) -> Claim | None:
+    ) -> IdempotencyRecord | None:
         """Keep a response that has just begun, and its own input."""
-        start = changes.Beginning(
+        start = changes.NewResponse(
             response=response,
-            row=response_row(response, int(self._clock())),
-            input=input_rows(response, input),
+            row=response_to_row(response, int(self._clock())),
+            input=input_to_rows(response, input),
             tenant=tenant,
             request=request,
             conversation=conversation,
             key=key,
         )
-        return await self.database.write(partial(changes.begin, start=start))
+        return await self.database.write(partial(changes.begin_response, start=start))
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
         """Keep how a response ended, unless it had ended before; return what is kept."""
-        change = partial(changes.end, ending=self._ending(response, tenant))
-        return await self.database.write(change, partial(self.bells.ring, response.id))
+        change = partial(changes.end_response, ending=self._ended_response(response, tenant))
+        return await self.database.write(change, partial(self.notifier.notify, response.id))
 
-    async def find(self, id: str, *, tenant: str = "") -> Stored | None:
+    async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
         """Return a response."""
-        return await self.database.read(partial(looks.response, id=id, tenant=tenant))
+        return await self.database.read(partial(looks.find_response, id=id, tenant=tenant))
 
-    async def history(self, id: str, *, tenant: str = "") -> History | None:
+    async def read_history(self, id: str, *, tenant: str = "") -> History | None:
         """Return a chain."""
-        return await self.database.read(partial(looks.history, id=id, tenant=tenant))
+        return await self.database.read(partial(looks.read_history, id=id, tenant=tenant))
 
-    async def input_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a response's own input."""
-        look = partial(looks.items, listing=looks.INPUT, id=id, tenant=tenant, cursor=cursor)
+        look = partial(looks.list_items, listing=looks.INPUT_ITEMS, id=id, tenant=tenant, cursor=cursor)
         return await self.database.read(look)
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
         """Return one item, of any response or conversation."""
-        return await self.database.read(partial(looks.item, id=id, tenant=tenant))
+        return await self.database.read(partial(looks.find_item, id=id, tenant=tenant))
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         """Remove a response and everything of it."""
-        change = _one(queries.DELETE_RESPONSE, {"id": id, "tenant": tenant})
-        return await self.database.write(change, partial(self.bells.ring, id))
+        change = _single_statement(queries.DELETE_RESPONSE, {"id": id, "tenant": tenant})
+        return await self.database.write(change, partial(self.notifier.notify, id))
 
-    async def unfinished(self) -> list[tuple[str, Stored]]:
+    async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         """Return every response that has not ended, oldest first.
 
         One whose row cannot be read is set aside: it is ended as failed, so that it keeps neither
         the server from starting nor its conversation busy, and goes as any that has ended.
         """
-        found, unreadable = await self.database.read(looks.unfinished)
+        found, unreadable = await self.database.read(looks.list_unfinished)
         for one in unreadable:
             logger.error("%s cannot be read and is ended as failed: %s", one.id, one.reason)
             values: Row = {"id": one.id, "tenant": one.tenant, "ended_at": int(self._clock())}
-            await self.database.write(_one(queries.FAIL_UNREADABLE, values))
+            await self.database.write(_single_statement(queries.FAIL_UNREADABLE, values))
         return found
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         """Remove what ended before given times, a chunk at a time."""
         before = {"responses_before": responses_before, "events_before": events_before}
-        return await self.database.write(partial(changes.sweep, **before, limit=limit))
+        return await self.database.write(partial(changes.sweep_expired, **before, limit=limit))
 
     async def close(self) -> None:
         """Finish what was begun, and let go of everything."""
@@ -113,7 +113,7 @@ class SqliteStore:
 
     async def claim(self, id: str, *, tenant: str = "") -> int | None:
         """Become the one who makes a response."""
-        return await self.database.write(partial(changes.claim, id=id, tenant=tenant))
+        return await self.database.write(partial(changes.claim_response, id=id, tenant=tenant))
 
     async def append(
         self,
@@ -127,64 +127,64 @@ class SqliteStore:
     ) -> bool:
         """Add events after number `after`, durably, all or none; wake the readers."""
         change = partial(
-            changes.append,
+            changes.append_events,
             fence=changes.Fence(id, tenant, epoch, after),
             events=events,
-            final=self._ending(final, tenant) if final else None,
+            final=self._ended_response(final, tenant) if final else None,
         )
-        return await self.database.write(change, partial(self.bells.ring, id))
+        return await self.database.write(change, partial(self.notifier.notify, id))
 
     async def read(
         self, id: str, after: int, *, limit: int = 512, tenant: str = ""
-    ) -> Logged | None:
+    ) -> LoggedEvents | None:
         """Return events with numbers greater than `after`."""
-        look = partial(looks.events, id=id, tenant=tenant, after=after, limit=limit)
+        look = partial(looks.read_events, id=id, tenant=tenant, after=after, limit=limit)
         return await self.database.read(look)
 
     async def wait(self, id: str, after: int) -> None:
         """Return when there may be events after a number, or the response may have ended."""
-        with self.bells.listen(id) as listener:  # before looking, so that no ring is missed
-            if not await self.database.read(partial(looks.news, id=id, after=after)):
-                await heard(listener)
+        with self.notifier.subscribe(id) as listener:  # before looking, so that no ring is missed
+            if not await self.database.read(partial(looks.has_news, id=id, after=after)):
+                await wait_for_notification(listener)
 
     # --- conversations -----------------------------------------------------------------------
 
-    async def save_conversation(self, conversation: Conversation, *, tenant: str = "") -> None:
+    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
         """Keep a conversation, new or changed."""
         row: Row = {"tenant": tenant, "id": conversation.id, "created_at": conversation.created_at}
         row["metadata"] = encode(conversation.metadata).decode()
-        await self.database.write(_one(queries.SAVE_CONVERSATION, row))
+        await self.database.write(_single_statement(queries.SAVE_CONVERSATION, row))
 
-    async def conversation(self, id: str, *, tenant: str = "") -> Conversation | None:
+    async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
         """Return a conversation."""
-        return await self.database.read(partial(looks.conversation, id=id, tenant=tenant))
+        return await self.database.read(partial(looks.find_conversation, id=id, tenant=tenant))
 
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         """Remove a conversation and its items."""
-        change = _one(queries.DELETE_CONVERSATION, {"id": id, "tenant": tenant})
+        change = _single_statement(queries.DELETE_CONVERSATION, {"id": id, "tenant": tenant})
         return await self.database.write(change)
 
     async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
         """Append items to a conversation, all or none."""
         list: Row = {"id": id, "list": id, "tenant": tenant}
-        rows = [item_row(item) for item in items]
-        return await self.database.write(partial(changes.add_items, list=list, items=rows))
+        rows = [item_to_row(item) for item in items]
+        return await self.database.write(partial(changes.add_conversation_items, list=list, items=rows))
 
-    async def list_items(self, id: str, cursor: Cursor, *, tenant: str = "") -> Page | None:
+    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a conversation's items."""
         place = {"id": id, "tenant": tenant}
-        look = partial(looks.items, listing=looks.CONVERSATION, **place, cursor=cursor)
+        look = partial(looks.list_items, listing=looks.CONVERSATION_ITEMS, **place, cursor=cursor)
         return await self.database.read(look)
 
-    async def conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
         """Return one item of a conversation."""
-        look = partial(looks.conversation_item, id=id, item_id=item_id, tenant=tenant)
+        look = partial(looks.find_conversation_item, id=id, item_id=item_id, tenant=tenant)
         return await self.database.read(look)
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
         """Remove one item of a conversation."""
         place: Row = {"list": id, "id": item_id, "tenant": tenant}
-        return await self.database.write(_one(queries.DELETE_ITEM, place))
+        return await self.database.write(_single_statement(queries.DELETE_CONVERSATION_ITEM, place))
 
     # --- threads -----------------------------------------------------------------------------
 
@@ -192,18 +192,18 @@ class SqliteStore:
         """Keep a thread, new or changed."""
         row: Row = {"tenant": tenant, "id": id, "messages": messages}
         row["saved_at"] = int(self._clock())
-        await self.database.write(_one(queries.SAVE_THREAD, row))
+        await self.database.write(_single_statement(queries.SAVE_THREAD, row))
 
-    async def thread(self, id: str, *, tenant: str = "") -> bytes | None:
+    async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
         """Return a thread."""
-        return await self.database.read(partial(looks.thread, id=id, tenant=tenant))
+        return await self.database.read(partial(looks.find_thread, id=id, tenant=tenant))
 
     # --- what they share ---------------------------------------------------------------------
 
-    def _ending(self, response: Response, tenant: str) -> changes.Ending:
-        return changes.Ending(response, response_row(response, int(self._clock())), tenant)
+    def _ended_response(self, response: Response, tenant: str) -> changes.EndedResponse:
+        return changes.EndedResponse(response, response_to_row(response, int(self._clock())), tenant)
 
 
-def _one(statement: str, values: Row) -> Callable[[sqlite3.Connection], bool]:
+def _single_statement(statement: str, values: Row) -> Callable[[sqlite3.Connection], bool]:
     """Make the change of one statement, which tells whether there was anything to change."""
     return lambda connection: connection.execute(statement, values).rowcount > 0

@@ -16,26 +16,26 @@ from msgspec import Struct
 
 from antiphon.core.errors import StoreError
 
-BATCH = 1024
+MAX_BATCH = 1024
 """How many changes one transaction takes at most."""
 
 Change = Callable[[sqlite3.Connection], object]
 
 
-class _Op(Struct):
+class _PendingChange(Struct):
     """A change that somebody waits for, and how it came out."""
 
     change: Change
-    then: Callable[[], None] | None
+    on_commit: Callable[[], None] | None
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[object]"
     result: object = None
     error: Exception | None = None
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Tell the one who waits, if still there; run on the loop."""
-        if self.then and self.error is None:
-            self.then()
+        if self.on_commit and self.error is None:
+            self.on_commit()
         if self.future.done():
             return
         if self.error is None:
@@ -44,14 +44,14 @@ class _Op(Struct):
             self.future.set_exception(self.error)
 
 
-class Writer:
+class GroupCommitWriter:
     """The writing connection and its thread. `commits` counts transactions."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self.commits = 0
         self._connect = connect
         self._connection: sqlite3.Connection | None = connect()
-        self._queue: SimpleQueue[_Op | None] = SimpleQueue()
+        self._queue: SimpleQueue[_PendingChange | None] = SimpleQueue()
         self._lock = Lock()
         self._closed = False
         # A daemon, because what was acknowledged is on the disk whenever the process ends.
@@ -59,11 +59,11 @@ class Writer:
         self._thread.start()
 
     def submit(
-        self, change: Change, then: Callable[[], None] | None = None
+        self, change: Change, on_commit: Callable[[], None] | None = None
     ) -> "asyncio.Future[object]":
         """Queue a change; `then` runs on the loop when it is durable, whoever still waits."""
         loop = asyncio.get_running_loop()
-        op = _Op(change, then, loop, loop.create_future())
+        op = _PendingChange(change, on_commit, loop, loop.create_future())
         with self._lock:
             if self._closed:
                 raise StoreError("The store is closed.")
@@ -81,50 +81,50 @@ class Writer:
     def _run(self) -> None:
         going = True
         while going:
-            ops, going = self._waiting()
+            ops, going = self._take_batch()
             if ops:
                 self._write(ops)
-                _settle(ops)
+                _resolve_on_loops(ops)
             del ops  # or the last changes would be held until the next come
-        self._drop()
+        self._close_connection()
 
-    def _waiting(self) -> tuple[list[_Op], bool]:
+    def _take_batch(self) -> tuple[list[_PendingChange], bool]:
         """Wait for a change and take all that are there; False with the last of them."""
-        ops: list[_Op] = []
+        ops: list[_PendingChange] = []
         op = self._queue.get()
         with suppress(Empty):
             while op is not None:
                 ops.append(op)
-                if len(ops) == BATCH:
+                if len(ops) == MAX_BATCH:
                     break
                 op = self._queue.get_nowait()
         return ops, op is not None
 
-    def _write(self, ops: Sequence[_Op]) -> None:
+    def _write(self, batch: Sequence[_PendingChange]) -> None:
         try:
-            self._transact(ops)
+            self._commit_batch(batch)
         except (sqlite3.Error, StoreError) as error:
-            for op in ops:
+            for op in batch:
                 op.error = error
-            self._drop()  # closing undoes what was begun, and a new connection knows no harm
+            self._close_connection()  # closing undoes what was begun, and a new connection knows no harm
 
-    def _transact(self, ops: Sequence[_Op]) -> None:
+    def _commit_batch(self, batch: Sequence[_PendingChange]) -> None:
         if self._connection is None:
             self._connection = self._connect()
         self._connection.execute("BEGIN IMMEDIATE")
-        for op in ops:
-            _attempt(self._connection, op)
+        for op in batch:
+            _apply_change(self._connection, op)
         self._connection.execute("COMMIT")
         self.commits += 1
 
-    def _drop(self) -> None:
+    def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
         with suppress(sqlite3.Error):
             if connection:
                 connection.close()
 
 
-def _attempt(connection: sqlite3.Connection, op: _Op) -> None:
+def _apply_change(connection: sqlite3.Connection, op: _PendingChange) -> None:
     """Make one change; if it fails, undo it alone."""
     connection.execute("SAVEPOINT change")
     try:
@@ -137,16 +137,16 @@ def _attempt(connection: sqlite3.Connection, op: _Op) -> None:
     connection.execute("RELEASE change")
 
 
-def _settle(ops: Sequence[_Op]) -> None:
+def _resolve_on_loops(batch: Sequence[_PendingChange]) -> None:
     """Tell everybody, with one call to each loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Op]] = {}
-    for op in ops:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_PendingChange]] = {}
+    for op in batch:
         by_loop.setdefault(op.loop, []).append(op)
     for loop, own in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(_settle_all, own)
+            loop.call_soon_threadsafe(_resolve_all, own)
 
 
-def _settle_all(ops: Sequence[_Op]) -> None:
-    for op in ops:
-        op.settle()
+def _resolve_all(batch: Sequence[_PendingChange]) -> None:
+    for op in batch:
+        op.resolve()

@@ -10,35 +10,35 @@ CUT = "upstream_cut"
 UNREACHABLE = "upstream_unreachable"
 
 
-class Invalid(Exception):
+class InvalidResponseError(Exception):
     """An answer is not HTTP as it was asked for."""
 
 
-def broken(who: str, message: str, code: str = INVALID) -> UpstreamError:
+def bad_response_error(peer_name: str, message: str, code: str = INVALID) -> UpstreamError:
     """Make the error for an upstream that does not keep to HTTP, or leaves."""
-    return UpstreamError(f"{who}: {message}", status=502, code=code, retryable=True)
+    return UpstreamError(f"{peer_name}: {message}", status=502, code=code, retryable=True)
 
 
-def late(who: str, message: str, *, retryable: bool = True) -> UpstreamError:
+def timeout_error(peer_name: str, message: str, *, retryable: bool = True) -> UpstreamError:
     """Make the error for an upstream that takes too long."""
     # Whoever asked us may well try again by itself; a request that is being worked on is paid for.
     advice = {} if retryable else {"x-should-retry": "false"}
     return UpstreamError(
-        f"{who}: {message}", status=504, code="timeout", retryable=retryable, headers=advice
+        f"{peer_name}: {message}", status=504, code="timeout", retryable=retryable, headers=advice
     )
 
 
-def unreachable(who: str, message: str, *, retryable: bool = False) -> UpstreamError:
+def unreachable_error(peer_name: str, message: str, *, retryable: bool = False) -> UpstreamError:
     """Make the error for an upstream that cannot be reached."""
-    return UpstreamError(f"{who}: {message}", status=502, code=UNREACHABLE, retryable=retryable)
+    return UpstreamError(f"{peer_name}: {message}", status=502, code=UNREACHABLE, retryable=retryable)
 
 
-def unreached(who: str, error: OSError | UnicodeError, where: str = "") -> UpstreamError:
+def connect_error(peer_name: str, error: OSError | UnicodeError, where: str = "") -> UpstreamError:
     """Make the error for a connection that could not be made."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"{error.verify_message} (SSL_CERT_FILE names the authorities to trust)"
-        return unreachable(who, f"cannot be trusted{where}: {reason}.")
-    return unreachable(who, f"cannot be reached{where}: {_reason(error)}.", retryable=True)
+        return unreachable_error(peer_name, f"cannot be trusted{where}: {reason}.")
+    return unreachable_error(peer_name, f"cannot be reached{where}: {_reason(error)}.", retryable=True)
 
 
 def _reason(error: OSError | UnicodeError) -> str:

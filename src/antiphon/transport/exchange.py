@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from antiphon.core.errors import UpstreamError
-from antiphon.transport.errors import Invalid, broken
+from antiphon.transport.errors import InvalidResponseError, bad_response_error
 
 MAX_BODY = 256 * 1024 * 1024
 """How long an answer may be, whole or streamed."""
@@ -18,16 +18,16 @@ MAX_BODY = 256 * 1024 * 1024
 MAX_WHOLE = 64 * 1024 * 1024
 """How long an answer may be that is read in one piece."""
 
-MAX_EARLY = 1024 * 1024
+MAX_BUFFERED = 1024 * 1024
 """How much of an answer may come before anybody listens; then the upstream is held back."""
 
-MAX_UNPACKED = 256 * 1024
+MAX_DECOMPRESSED = 256 * 1024
 """How much is unpacked at a time: a few packed bytes may be very many."""
 
-Receive = Callable[[bytes], None]
+BodyCallback = Callable[[bytes], None]
 
 
-class Carrier(Protocol):
+class ResponseCarrier(Protocol):
     """The connection that carries an answer."""
 
     def pause(self) -> None:
@@ -42,38 +42,38 @@ class Carrier(Protocol):
         """Close at once."""
         ...
 
-    def release(self, exchange: "Exchange") -> None:
+    def release(self, response: "HttpResponse") -> None:
         """Be free for another request, or close."""
         ...
 
 
-class Exchange:
+class HttpResponse:
     """One request's answer."""
 
-    def __init__(self, connection: Carrier, who: str) -> None:
-        self.who = who
+    def __init__(self, connection: ResponseCarrier, peer_name: str) -> None:
+        self.peer_name = peer_name
         """Whom to blame."""
         self.status = 0
         self.headers: dict[str, str] = {}
         """What the head says; names are in lower case."""
-        self.over = False
+        self.is_over = False
         """Whether the whole answer has been given, or nobody listens any more."""
-        self.paused = False
+        self.is_paused = False
         self._connection = connection
         self._head: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turned = asyncio.Event()
-        self.body_received: Receive = self._keep
+        self._state_changed = asyncio.Event()
+        self.body_received: BodyCallback = self._buffer
         """Takes a piece of the body, for the connection; what it raises goes to `broke`."""
-        self._receive: Receive = _ignore
-        self._early: list[bytes] = []
-        self._ended = False
+        self._on_body: BodyCallback = _ignore
+        self._buffered: list[bytes] = []
+        self._end_received = False
         self._size = 0
-        self._packed: Packed | None = None
+        self._decompressor: Decompressor | None = None
         self._error: Exception | None = None
 
     def __repr__(self) -> str:
-        state = "over" if self.over else "paused" if self.paused else "open"
-        return f"<Exchange with {self.who}: {self.status or 'no head'}, {state}>"
+        state = "over" if self.is_over else "paused" if self.is_paused else "open"
+        return f"<Exchange with {self.peer_name}: {self.status or 'no head'}, {state}>"
 
     # --- for whoever asked ---
 
@@ -81,7 +81,7 @@ class Exchange:
         """Let go of the connection; if the answer is not over, it is closed at once."""
         self._connection.release(self)
 
-    async def begun(self) -> None:
+    async def wait_for_head(self) -> None:
         """Wait for the head; raises UpstreamError, or Stale."""
         try:
             await self._head
@@ -89,62 +89,62 @@ class Exchange:
             self._connection.close()
             raise
 
-    def listen(self, receive: Receive) -> None:
+    def listen(self, on_body: BodyCallback) -> None:
         """Have every piece of the body given to a function, from now on."""
-        self._receive = receive
-        self.body_received = receive if self._packed is None else self._unpack
-        if self._early:
-            early, self._early = b"".join(self._early), []
+        self._on_body = on_body
+        self.body_received = on_body if self._decompressor is None else self._decompress
+        if self._buffered:
+            early, self._buffered = b"".join(self._buffered), []
             self._size = 0
             self.resume()
             try:
                 self.body_received(early)
             except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-                self.broke(error)
-            if self._ended:
+                self.fail_in_reader(error)
+            if self._end_received:
                 self.end()
 
-    async def turn(self) -> bool:
+    async def wait(self) -> bool:
         """Wait until the answer is over (true) or paused (false); raises what went wrong."""
-        while not (self.over or self.paused):
-            self._turned.clear()
-            await self._turned.wait()
+        while not (self.is_over or self.is_paused):
+            self._state_changed.clear()
+            await self._state_changed.wait()
         if self._error is not None:
             raise self._error
-        return self.over
+        return self.is_over
 
     async def read(self) -> bytes:
         """Return the whole body; raises UpstreamError."""
         pieces: list[bytes] = []
-        await self._gather(pieces)
+        await self._read_into(pieces)
         return b"".join(pieces)
 
-    async def _gather(self, pieces: list[bytes]) -> None:
+    async def _read_into(self, pieces: list[bytes]) -> None:
         size = 0
 
         def receive(data: bytes) -> None:
             nonlocal size
             size += len(data)
             if size > MAX_WHOLE:
-                raise broken(self.who, "sent more than can be read at once.")
+                raise bad_response_error(self.peer_name, "sent more than can be read at once.")
             pieces.append(data)
 
         self.listen(receive)
-        await self.turn()
+        await self.wait()
 
-    async def taken(self) -> bytes:
+    async def read_and_release(self) -> bytes:
         """Return the whole body, and let go of the connection; raises UpstreamError."""
         try:
             return await self.read()
         finally:
             self.release()
 
-    async def taken_soon(self, seconds: float) -> bytes:
+    async def read_and_release_within(self, seconds: float) -> bytes:
         """Return what comes of the body in so many seconds, and let go of the connection."""
         pieces: list[bytes] = []
         try:
             async with asyncio.timeout(seconds):
-                await self._gather(pieces)
+                await self._read_into(pieces)
         except (UpstreamError, TimeoutError):
             pass  # the head has said the most of it
         finally:
@@ -153,20 +153,20 @@ class Exchange:
 
     def pause(self) -> None:
         """Read no more until `resume`."""
-        if not self.over:
-            self.paused = True
+        if not self.is_over:
+            self.is_paused = True
             self._connection.pause()
-            self._turned.set()
+            self._state_changed.set()
 
     def resume(self) -> None:
         """Read on."""
-        if self.paused:
-            self.paused = False
+        if self.is_paused:
+            self.is_paused = False
             self._connection.resume()
 
     def stop(self) -> None:
         """Listen no more; what still comes is of no interest."""
-        self._early.clear()
+        self._buffered.clear()
         self._finish()
 
     # --- for the connection ---
@@ -180,62 +180,62 @@ class Exchange:
         """Take the head; raises Invalid if its body could not be understood."""
         packing = headers.get("content-encoding", "").lower()
         if packing in ("gzip", "x-gzip", "deflate"):
-            self._packed = Packed()
+            self._decompressor = Decompressor()
         elif packing not in ("", "identity"):
-            raise Invalid(f"sent a body packed as '{packing[:40]}', unasked.")
+            raise InvalidResponseError(f"sent a body packed as '{packing[:40]}', unasked.")
         self.status, self.headers = status, headers
         if not self._head.done():
             self._head.set_result(None)
 
-    def _keep(self, data: bytes) -> None:
+    def _buffer(self, data: bytes) -> None:
         """Keep a piece until somebody listens; packed as it is: unpacked it may be very much."""
-        self._early.append(data)
+        self._buffered.append(data)
         self._size += len(data)
-        if self._size > MAX_EARLY:
+        if self._size > MAX_BUFFERED:
             self.pause()
 
-    def _unpack(self, data: bytes) -> None:
+    def _decompress(self, data: bytes) -> None:
         try:
-            for piece in self._packed.feed(data) if self._packed else ():
+            for piece in self._decompressor.feed(data) if self._decompressor else ():
                 self._size += len(piece)
                 if self._size > MAX_BODY:
-                    self.fail(endless(self.who))
-                if self.over:
+                    self.fail(endless_body_error(self.peer_name))
+                if self.is_over:
                     break
-                self._receive(piece)
+                self._on_body(piece)
         except zlib.error:
-            self.fail(broken(self.who, "sent a body that cannot be unpacked."))
+            self.fail(bad_response_error(self.peer_name, "sent a body that cannot be unpacked."))
 
     def end(self) -> None:
         """Take note that the whole answer has come."""
-        if self.over:
+        if self.is_over:
             return
-        if self._early:
-            self._ended = True  # it is over once somebody has listened
-        elif self._packed is not None and not self._packed.is_whole:
-            self.fail(broken(self.who, "sent a body that cannot be unpacked: its end is missing."))
+        if self._buffered:
+            self._end_received = True  # it is over once somebody has listened
+        elif self._decompressor is not None and not self._decompressor.is_complete:
+            self.fail(bad_response_error(self.peer_name, "sent a body that cannot be unpacked: its end is missing."))
         else:
             self._finish()
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it is over; close the connection."""
-        if not self.over:
+        if not self.is_over:
             if not self._head.done():
                 self._head.set_exception(error)
                 self._head.exception()  # whoever waited may be gone
             self._finish(error)
         self._connection.close()
 
-    def broke(self, error: Exception) -> None:
+    def fail_in_reader(self, error: Exception) -> None:
         """End with an error of whoever listens, which is raised again where they wait."""
         self._finish(error)
         self._connection.close()
 
     def _finish(self, error: Exception | None = None) -> None:
-        self.over = True
+        self.is_over = True
         self._error = error
-        self.body_received = self._receive = _ignore
-        self._turned.set()
+        self.body_received = self._on_body = _ignore
+        self._state_changed.set()
         self.resume()  # the connection may serve others, or has an end to wait for
 
 
@@ -243,12 +243,12 @@ def _ignore(data: bytes) -> None:
     del data
 
 
-def endless(who: str) -> Exception:
+def endless_body_error(peer_name: str) -> Exception:
     """Blame an upstream for an answer of more than MAX_BODY bytes."""
-    return broken(who, "sent an answer without an end.")
+    return bad_response_error(peer_name, "sent an answer without an end.")
 
 
-class Packed:
+class Decompressor:
     """A packed body, unpacked a bounded piece at a time."""
 
     def __init__(self) -> None:
@@ -260,13 +260,13 @@ class Packed:
         while data or more:
             if self._inflate is None or (self._inflate.eof and data):
                 self._inflate = zlib.decompressobj(wbits=47)  # gzip or zlib, by its first bytes
-            piece = self._inflate.decompress(data, MAX_UNPACKED)
-            more = len(piece) == MAX_UNPACKED
+            piece = self._inflate.decompress(data, MAX_DECOMPRESSED)
+            more = len(piece) == MAX_DECOMPRESSED
             data = self._inflate.unconsumed_tail or self._inflate.unused_data
             if piece:
                 yield piece
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is missing."""
         return self._inflate is None or self._inflate.eof

@@ -18,48 +18,48 @@ from msgspec import Struct
 from antiphon.core.errors import UpstreamError
 
 T = TypeVar("T")
-May = Callable[[UpstreamError, float], bool]
+MayRetry = Callable[[UpstreamError, float], bool]
 """Tells whether it may be tried again, after an error and so many seconds."""
 
 
-HURRY_SECONDS = 2.0
+MAX_DELAY_BEFORE_FALLBACK = 2.0
 """How long is worth waiting for somebody in whose place another may answer."""
 
 
-class Patience(Struct, frozen=True):
+class RetryPolicy(Struct, frozen=True):
     """How often to try again, how long to wait at first, and how long at most."""
 
     retries: int = 2
-    first: float = 0.5
-    longest: float = 8.0
+    first_delay: float = 0.5
+    max_delay: float = 8.0
 
     @property
-    def hurried(self) -> "Patience":
+    def before_fallback(self) -> "RetryPolicy":
         """The same, where another may answer."""
-        return Patience(self.retries, self.first, min(self.longest, HURRY_SECONDS))
+        return RetryPolicy(self.retries, self.first_delay, min(self.max_delay, MAX_DELAY_BEFORE_FALLBACK))
 
 
-class Budget:
+class RetryBudget:
     """What retries are paid from: every request adds a little, every retry takes a whole."""
 
-    def __init__(self, most: float = 10.0, share: float = 0.2) -> None:
-        self._most, self._share = most, share
-        self._left = most
+    def __init__(self, capacity: float = 10.0, refill: float = 0.2) -> None:
+        self._capacity, self._refill = capacity, refill
+        self._balance = capacity
 
-    def earn(self) -> None:
+    def deposit(self) -> None:
         """Take note of a request."""
-        self._left = min(self._most, self._left + self._share)
+        self._balance = min(self._capacity, self._balance + self._refill)
 
-    def spend(self) -> bool:
+    def try_withdraw(self) -> bool:
         """Pay for a retry; tell whether there was enough."""
-        if self._left < 1:
+        if self._balance < 1:
             return False
-        self._left -= 1
+        self._balance -= 1
         return True
 
 
-async def patiently(
-    attempt: Callable[[], Awaitable[T]], patience: Patience, may: May | None = None
+async def call_with_retries(
+    attempt: Callable[[], Awaitable[T]], policy: RetryPolicy, may_retry: MayRetry | None = None
 ) -> T:
     """Try, again and again while that is of use; raises the last UpstreamError."""
     tried = 0
@@ -67,35 +67,35 @@ async def patiently(
         try:
             return await attempt()
         except UpstreamError as error:
-            wait = delay(error, tried, patience, now=time.time())
-            if wait is None or (may and not may(error, wait)):
+            wait = retry_delay(error, tried, policy, now=time.time())
+            if wait is None or (may_retry and not may_retry(error, wait)):
                 raise
         await asyncio.sleep(wait)
         tried += 1
 
 
-def delay(
+def retry_delay(
     error: UpstreamError,
-    tried: int,
-    patience: Patience,
+    failures: int,
+    policy: RetryPolicy,
     *,
     now: float,
-    chance: Callable[[float, float], float] = random.uniform,
+    uniform: Callable[[float, float], float] = random.uniform,
 ) -> float | None:
     """Return how long to wait before trying again; None if that is of no use.
 
     `tried` is how often it has failed before this time.
     """
-    if not error.retryable or tried >= patience.retries:
+    if not error.retryable or failures >= policy.retries:
         return None
-    asked = asked_wait(error.headers, now)
+    asked = parse_retry_after(error.headers, now)
     if asked is not None:
-        return asked if asked <= patience.longest else None
-    most = min(patience.longest, patience.first * 2**tried)
-    return chance(most / 2, most)
+        return asked if asked <= policy.max_delay else None
+    most = min(policy.max_delay, policy.first_delay * 2**failures)
+    return uniform(most / 2, most)
 
 
-def asked_wait(headers: Mapping[str, str], now: float) -> float | None:
+def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Return how long a provider asks us to wait, in seconds."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:

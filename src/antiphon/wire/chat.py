@@ -8,13 +8,13 @@ from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.core.events import Event, ResponseFailed
 from antiphon.core.request import Request
 from antiphon.core.response import Response
-from antiphon.core.value import encode, plain
-from antiphon.wire.chat_chunks import CHUNK, Chunks
-from antiphon.wire.chat_completion import completion
-from antiphon.wire.chat_request import Chat
-from antiphon.wire.dialects import Frame, OpenAIDialect, failure_of
+from antiphon.core.value import encode, to_builtins
+from antiphon.wire.chat_chunks import CHUNK, ChunkEncoder
+from antiphon.wire.chat_completion import encode_completion
+from antiphon.wire.chat_request import ChatRequest
+from antiphon.wire.dialects import EncodedEvent, OpenAIDialect, failure_payload
 
-NOBODY = Chat(Request())
+EMPTY_REQUEST = ChatRequest(Request())
 
 
 class ChatDialect(OpenAIDialect):
@@ -22,40 +22,40 @@ class ChatDialect(OpenAIDialect):
 
     name = "chat"
 
-    def __init__(self, asked: Chat = NOBODY) -> None:
+    def __init__(self, request: ChatRequest = EMPTY_REQUEST) -> None:
         super().__init__()
-        self._asked = asked
-        self._chunks = Chunks(asked)
+        self._request = request
+        self._chunks = ChunkEncoder(request)
 
-    def event(self, event: Event) -> list[Frame]:
+    def encode_event(self, event: Event) -> list[EncodedEvent]:
         """Write one event as the chunks it is, perhaps none."""
         if isinstance(event, ResponseFailed):
-            return [("error", self.error(failure_of(event.response)))]
-        return [(CHUNK, data) for data in self._chunks.of(event)]
+            return [("error", self.encode_error(failure_payload(event.response)))]
+        return [(CHUNK, data) for data in self._chunks.encode_event(event)]
 
-    def sse(self, event: Event) -> bytes:
+    def encode_sse(self, event: Event) -> bytes:
         """Write one event as Server-Sent Events, perhaps none."""
         if isinstance(event, ResponseFailed):
-            return b"data: " + self.error(failure_of(event.response)) + b"\n\n"
-        return self._chunks.sse(event)
+            return b"data: " + self.encode_error(failure_payload(event.response)) + b"\n\n"
+        return self._chunks.encode_sse(event)
 
-    def form(self, delta: Event) -> None:
+    def fast_text_template(self, delta: Event) -> None:
         """Chunks have no form: what they say depends on what was said before."""
         del delta
 
-    def response(self, response: Response) -> bytes:
+    def encode_response(self, response: Response) -> bytes:
         """Write a response as a completion."""
-        return encode(completion(response, self._asked))
+        return encode(encode_completion(response, self._request))
 
-    def error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
+    def encode_error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
         """Write the body of an HTTP error, or the end of a stream that breaks."""
         del detail
-        return encode({"error": plain(self._named(payload))})
+        return encode({"error": to_builtins(self._rename_error(payload))})
 
-    def status(self, error: RequestError) -> int:
+    def error_status(self, error: RequestError) -> int:
         """Return the HTTP status of a caller's error."""
         return error.status
 
-    def param(self, name: str) -> str:
+    def param_name(self, name: str) -> str:
         """Return what a chat client calls one of our params."""
-        return self._asked.place(name)
+        return self._request.param_name(name)

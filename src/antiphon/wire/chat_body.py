@@ -8,83 +8,83 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from msgspec import Meta, field
 
-from antiphon.core.content import IMAGE_LIMIT, LongText
-from antiphon.core.items import CallId, Name
+from antiphon.core.content import MAX_IMAGE_LENGTH, LongText
+from antiphon.core.items import CallId, FunctionName
 from antiphon.core.request import (
-    Effort,
+    ReasoningEffort,
     Identifier,
     JsonObjectFormat,
     Metadata,
     ServiceTier,
-    Stop,
+    StopSequences,
     TextFormat,
     Verbosity,
 )
-from antiphon.core.tools import Mode
-from antiphon.core.value import Value
+from antiphon.core.tools import ToolChoiceMode
+from antiphon.core.value import ProtocolStruct
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-MOST = 5000
+MAX_MESSAGES = 5000
 """As many messages as can be read without making others wait."""
 
 # --- content ---------------------------------------------------------------------------------
 
 
-class TextPart(Value):
+class TextPart(ProtocolStruct):
     """Words."""
 
     type: Literal["text"] = "text"
     text: LongText
 
 
-class RefusalPart(Value):
+class RefusalPart(ProtocolStruct):
     """Words for why the assistant would not answer."""
 
     type: Literal["refusal"] = "refusal"
     refusal: LongText
 
 
-class ImageUrl(Value):
+class ImageUrl(ProtocolStruct):
     """Where an image is, or the image itself as a data URL."""
 
-    url: Annotated[str, Meta(max_length=IMAGE_LIMIT)]
+    url: Annotated[str, Meta(max_length=MAX_IMAGE_LENGTH)]
     detail: Literal["auto", "low", "high", "original"] = "auto"
 
 
-class ImagePart(Value):
+class ImagePart(ProtocolStruct):
     """An image."""
 
     type: Literal["image_url"] = "image_url"
     image_url: ImageUrl
 
     @classmethod
-    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Accept the URL alone, as some clients send it."""
         url = raw.get("image_url")
         return raw | {"image_url": {"url": url}} if isinstance(url, str) else raw
 
 
-class AudioPart(Value):
+class AudioPart(ProtocolStruct):
     """Sound: its data and its format."""
 
     type: Literal["input_audio"] = "input_audio"
     input_audio: dict[str, str]
 
 
-class FilePart(Value):
+class FilePart(ProtocolStruct):
     """A file: `file_data` with a `filename`, or a `file_id`."""
 
     type: Literal["file"] = "file"
     file: dict[str, str | None]
 
 
-class VideoUrl(Value):
+class VideoUrl(ProtocolStruct):
     """Where a video is."""
 
     url: str
 
 
-class VideoPart(Value):
+class VideoPart(ProtocolStruct):
     """A video; not OpenAI's, but understood by many servers."""
 
     type: Literal["video_url"] = "video_url"
@@ -96,14 +96,14 @@ Part = TextPart | RefusalPart | ImagePart | AudioPart | FilePart | VideoPart
 # --- messages --------------------------------------------------------------------------------
 
 
-class CalledFunction(Value):
+class CalledFunction(ProtocolStruct):
     """Which function was called, and with what."""
 
     name: Annotated[str, Meta(min_length=1)]
     arguments: str = ""
 
 
-class FunctionCall(Value):
+class FunctionCall(ProtocolStruct):
     """A call of a function."""
 
     type: Literal["function"] = "function"
@@ -111,14 +111,14 @@ class FunctionCall(Value):
     function: CalledFunction
 
 
-class CalledTool(Value):
+class CalledTool(ProtocolStruct):
     """Which custom tool was called, and with what."""
 
     name: str
     input: str
 
 
-class CustomCall(Value):
+class CustomCall(ProtocolStruct):
     """A call of a tool that takes any text."""
 
     type: Literal["custom"] = "custom"
@@ -126,7 +126,7 @@ class CustomCall(Value):
     custom: CalledTool
 
 
-class Message(Value):
+class Message(ProtocolStruct):
     """Something said, by anyone; what a role needs of it is checked when it is understood."""
 
     role: Role
@@ -142,15 +142,15 @@ class Message(Value):
     audio: dict[str, object] | None = None
 
     @classmethod
-    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Accept calls without a type, as many servers write them."""
         calls = raw.get("tool_calls")
         if not isinstance(calls, list):
             return raw
-        return raw | {"tool_calls": [_typed(call) for call in cast("list[object]", calls)]}
+        return raw | {"tool_calls": [_add_call_type(call) for call in cast("list[object]", calls)]}
 
 
-def _typed(call: object) -> object:
+def _add_call_type(call: object) -> object:
     if not isinstance(call, dict):
         return call
     fields = cast("dict[str, object]", call)
@@ -160,37 +160,37 @@ def _typed(call: object) -> object:
 # --- tools -----------------------------------------------------------------------------------
 
 
-class Function(Value):
+class Function(ProtocolStruct):
     """A function that the caller runs."""
 
-    name: Name
+    name: FunctionName
     description: str | None = None
     parameters: dict[str, object] | None = None
     strict: bool | None = None
 
 
-class FunctionTool(Value):
+class FunctionTool(ProtocolStruct):
     """A function on offer."""
 
     type: Literal["function"] = "function"
     function: Function
 
 
-class Grammar(Value):
+class Grammar(ProtocolStruct):
     """What a custom tool's input must look like."""
 
     definition: str
     syntax: str
 
 
-class CustomFormat(Value):
+class CustomFormat(ProtocolStruct):
     """Free text, or a grammar."""
 
     type: Literal["text", "grammar"] = "text"
     grammar: Grammar | None = None
 
 
-class Custom(Value):
+class Custom(ProtocolStruct):
     """A tool that takes any text."""
 
     name: str
@@ -198,51 +198,51 @@ class Custom(Value):
     format: CustomFormat | None = None
 
 
-class CustomTool(Value):
+class CustomTool(ProtocolStruct):
     """A custom tool on offer."""
 
     type: Literal["custom"] = "custom"
     custom: Custom
 
 
-class OtherTool(Value):
+class OtherTool(ProtocolStruct):
     """A tool of a type that chat does not know, `slug:name`."""
 
-    fallback: ClassVar[bool] = True
+    accepts_unknown_types: ClassVar[bool] = True
     type: str
 
 
-class Named(Value):
+class ToolName(ProtocolStruct):
     """A tool's name."""
 
     name: str
 
 
-class FunctionChoice(Value):
+class FunctionChoice(ProtocolStruct):
     """One function, by name."""
 
     type: Literal["function"] = "function"
-    function: Named
+    function: ToolName
 
 
-class CustomChoice(Value):
+class CustomChoice(ProtocolStruct):
     """One custom tool, by name."""
 
     type: Literal["custom"] = "custom"
-    custom: Named
+    custom: ToolName
 
 
 Choice = FunctionChoice | CustomChoice
 
 
-class Allowed(Value):
+class Allowed(ProtocolStruct):
     """Some of the tools on offer."""
 
     mode: Literal["auto", "required"] = "auto"
     tools: Annotated[list[Choice], Meta(min_length=1, max_length=128)]
 
 
-class AllowedChoice(Value):
+class AllowedChoice(ProtocolStruct):
     """The tools that may be called."""
 
     type: Literal["allowed_tools"] = "allowed_tools"
@@ -252,7 +252,7 @@ class AllowedChoice(Value):
 # --- the rest --------------------------------------------------------------------------------
 
 
-class Schema(Value):
+class Schema(ProtocolStruct):
     """A schema that the answer must satisfy."""
 
     name: str = "response"
@@ -261,29 +261,29 @@ class Schema(Value):
     strict: bool = False
 
 
-class SchemaFormat(Value):
+class SchemaFormat(ProtocolStruct):
     """JSON that satisfies a schema."""
 
     type: Literal["json_schema"] = "json_schema"
     json_schema: Schema
 
 
-class StreamOptions(Value):
+class StreamOptions(ProtocolStruct):
     """Options that matter only to a stream."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
-class Body(Value):
+class Body(ProtocolStruct):
     """A chat request."""
 
     model: Annotated[str, Meta(min_length=1)]
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=MOST)]
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[FunctionTool | CustomTool | OtherTool], Meta(max_length=512)] = field(
         default_factory=list[FunctionTool | CustomTool | OtherTool]
     )
-    tool_choice: Mode | FunctionChoice | CustomChoice | AllowedChoice = "auto"
+    tool_choice: ToolChoiceMode | FunctionChoice | CustomChoice | AllowedChoice = "auto"
     parallel_tool_calls: bool = True
     response_format: TextFormat | JsonObjectFormat | SchemaFormat | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1, le=2**53)] | None = None
@@ -292,11 +292,11 @@ class Body(Value):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    stop: Stop | None = None
+    stop: StopSequences | None = None
     seed: int | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    reasoning_effort: Effort | None = None
+    reasoning_effort: ReasoningEffort | None = None
     verbosity: Verbosity | None = None
     service_tier: ServiceTier = "default"
     prompt_cache_key: Identifier | None = None
@@ -312,6 +312,6 @@ class Body(Value):
     function_call: object = None
 
     @classmethod
-    def prepare(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Accept one stop sequence without its list."""
         return raw | {"stop": [raw["stop"]]} if isinstance(raw.get("stop"), str) else raw

@@ -15,14 +15,14 @@ from antiphon.core.content import (
     InputVideo,
     OutputText,
     ReasoningText,
-    Refusal,
-    text_of,
+    RefusalContent,
+    content_text,
 )
 from antiphon.core.errors import RequestError
 from antiphon.core.items import (
-    CALL_ID_LIMIT,
-    CUSTOM_CALL,
-    CUSTOM_OUTPUT,
+    MAX_CALL_ID_LENGTH,
+    CUSTOM_TOOL_CALL,
+    CUSTOM_TOOL_CALL_OUTPUT,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
@@ -30,125 +30,125 @@ from antiphon.core.items import (
     Message,
     Reasoning,
 )
-from antiphon.core.value import ShapeError, Value, decode, plain, unread
+from antiphon.core.value import InvalidValueError, ProtocolStruct, decode, to_builtins, list_unknown_fields
 from antiphon.wire import chat_body
-from antiphon.wire.chat_body import MOST
+from antiphon.wire.chat_body import MAX_MESSAGES
 
-_MEDIA = ("text", "image_url", "file", "input_audio", "video_url")
-HOLDS: dict[str, Sequence[str]] = {
+_MEDIA_PARTS = ("text", "image_url", "file", "input_audio", "video_url")
+ALLOWED_PARTS: dict[str, Sequence[str]] = {
     "system": ("text",),
     "developer": ("text",),
-    "user": _MEDIA,
+    "user": _MEDIA_PARTS,
     "assistant": ("text", "refusal"),
-    "tool": _MEDIA,
+    "tool": _MEDIA_PARTS,
     "function": ("text",),
 }
 """What a message of each role can be made of."""
 
 
-class Transcript:
+class ChatTranscript:
     """What was said, as items; raises ShapeError or RequestError, naming the message."""
 
     def __init__(self, messages: Sequence[chat_body.Message]) -> None:
         self.items: list[Item] = []
-        self.places: list[str] = []
+        self.item_paths: list[str] = []
         """Where each item was said."""
-        self.unused: list[str] = []
+        self.unused_fields: list[str] = []
         """What was said and is not read."""
         self._calls: dict[str, FunctionCall | ExtensionItem] = {}
         """The calls that may still be answered, by what the client calls them."""
-        self._taken: set[str] = set()
+        self._used_ids: set[str] = set()
         for index, message in enumerate(messages):
-            self._message(message, f"messages[{index}]")
-        if len(self.items) > MOST:
-            raise ShapeError("messages", f"expected at most {MOST} messages and calls")
+            self._convert_message(message, f"messages[{index}]")
+        if len(self.items) > MAX_MESSAGES:
+            raise InvalidValueError("messages", f"expected at most {MAX_MESSAGES} messages and calls")
 
-    def _message(self, message: chat_body.Message, path: str) -> None:
+    def _convert_message(self, message: chat_body.Message, path: str) -> None:
         match message.role:
             case "assistant":
-                self._assistant(message, path)
+                self._convert_assistant(message, path)
             case "tool" | "function":
-                self._output(message, path)
+                self._convert_tool_message(message, path)
             case role:
-                content = _content(message, path, InputText)
-                self._say(Message(role=role, content=content), path)
+                content = _convert_content(message, path, InputText)
+                self._add_item(Message(role=role, content=content), path)
         if message.name is not None and message.role not in ("tool", "function"):
-            self.unused.append(f"{path}.name")
-        self._pass_over(message, path)
+            self.unused_fields.append(f"{path}.name")
+        self._note_unread_fields(message, path)
 
-    def _say(self, item: Item, path: str) -> None:
+    def _add_item(self, item: Item, path: str) -> None:
         self.items.append(item)
-        self.places.append(path)
+        self.item_paths.append(path)
 
-    def _pass_over(self, said: Value, path: str) -> None:
+    def _note_unread_fields(self, value: ProtocolStruct, path: str) -> None:
         """Take note of fields that nobody reads; a call's index is only its place."""
-        self.unused += [place for place in passed_over(said, path) if place != f"{path}.index"]
+        self.unused_fields += [place for place in unread_fields(value, path) if place != f"{path}.index"]
 
     # --- the assistant ---
 
-    def _assistant(self, message: chat_body.Message, path: str) -> None:
+    def _convert_assistant(self, message: chat_body.Message, path: str) -> None:
         if message.audio is not None and not message.content:
             text = "What was said aloud is not kept here. Send its transcript as 'content'."
             raise RequestError(text, param=f"{path}.audio", code="unsupported_value")
         if message.reasoning_content:
             thought = ReasoningText(text=message.reasoning_content)
-            self._say(Reasoning(content=[thought]), path)
+            self._add_item(Reasoning(content=[thought]), path)
         has_calls = bool(message.tool_calls or message.function_call)
         if message.content is None and not (message.refusal or has_calls):
-            raise ShapeError(f"{path}.content", "this field is required, unless there are calls")
-        content = [] if message.content is None else _content(message, path, OutputText)
+            raise InvalidValueError(f"{path}.content", "this field is required, unless there are calls")
+        content = [] if message.content is None else _convert_content(message, path, OutputText)
         if message.refusal:
-            content.append(Refusal(refusal=message.refusal))
-        if not has_calls or any(map(text_of, content)):
-            self._say(Message(role="assistant", content=content), path)
+            content.append(RefusalContent(refusal=message.refusal))
+        if not has_calls or any(map(content_text, content)):
+            self._add_item(Message(role="assistant", content=content), path)
         for index, call in enumerate(message.tool_calls):
-            self._call(call, f"{path}.tool_calls[{index}]")
+            self._convert_call(call, f"{path}.tool_calls[{index}]")
         if called := message.function_call:
             arguments = called.arguments or "{}"
             item = FunctionCall(
-                call_id=self._new(called.name), name=called.name, arguments=arguments
+                call_id=self._unique_id(called.name), name=called.name, arguments=arguments
             )
             self._calls[f"function {called.name}"] = item
-            self._say(item, f"{path}.function_call")
+            self._add_item(item, f"{path}.function_call")
 
-    def _call(self, call: chat_body.FunctionCall | chat_body.CustomCall, path: str) -> None:
-        id = self._new(call.id)
-        self._pass_over(call, path)
+    def _convert_call(self, call: chat_body.FunctionCall | chat_body.CustomCall, path: str) -> None:
+        id = self._unique_id(call.id)
+        self._note_unread_fields(call, path)
         if isinstance(call, chat_body.CustomCall):
             fields: dict[str, object] = {"call_id": id}
             fields |= {"name": call.custom.name, "input": call.custom.input}
-            item = ExtensionItem(type=CUSTOM_CALL, extra=fields)
+            item = ExtensionItem(type=CUSTOM_TOOL_CALL, extra=fields)
         else:
             # Where a function needs nothing, some servers write nothing.
             arguments = call.function.arguments or "{}"
             item = FunctionCall(call_id=id, name=call.function.name, arguments=arguments)
         self._calls[call.id] = item
-        self._say(item, path)
+        self._add_item(item, path)
 
-    def _new(self, id: str) -> str:
-        return unused_id(id, self._taken)
+    def _unique_id(self, id: str) -> str:
+        return unique_call_id(id, self._used_ids)
 
     # --- the tools ---
 
-    def _output(self, message: chat_body.Message, path: str) -> None:
-        item = self._answered(message, path)
+    def _convert_tool_message(self, message: chat_body.Message, path: str) -> None:
+        item = self._find_call(message, path)
         output = message.content or ""
         if not isinstance(output, str):
-            output = _content(message, path, InputText)
+            output = _convert_content(message, path, InputText)
         if isinstance(item, FunctionCall):
-            self._say(FunctionCallOutput(call_id=item.call_id, output=output), path)
+            self._add_item(FunctionCallOutput(call_id=item.call_id, output=output), path)
             return
-        fields = {"call_id": item.get("call_id"), "output": plain(output)}
-        self._say(ExtensionItem(type=CUSTOM_OUTPUT, extra=fields), path)
+        fields = {"call_id": item.get("call_id"), "output": to_builtins(output)}
+        self._add_item(ExtensionItem(type=CUSTOM_TOOL_CALL_OUTPUT, extra=fields), path)
 
-    def _answered(self, message: chat_body.Message, path: str) -> FunctionCall | ExtensionItem:
+    def _find_call(self, message: chat_body.Message, path: str) -> FunctionCall | ExtensionItem:
         """Return the call that a message answers."""
         if message.role == "function":
             name, given = "name", message.name and f"function {message.name}"
         else:
             name, given = "tool_call_id", message.tool_call_id
         if not given:
-            raise ShapeError(f"{path}.{name}", "this field is required")
+            raise InvalidValueError(f"{path}.{name}", "this field is required")
         if call := self._calls.get(given):
             return call
         raise RequestError(
@@ -159,56 +159,56 @@ class Transcript:
         )
 
 
-def passed_over(value: Value, path: str) -> list[str]:
+def unread_fields(value: ProtocolStruct, path: str) -> list[str]:
     """Return where the fields are that nobody reads; one that is empty says nothing."""
-    return [f"{path}.{name}" for name in unread(value) if value.get(name) not in ([], {})]
+    return [f"{path}.{name}" for name in list_unknown_fields(value) if value.get(name) not in ([], {})]
 
 
-def unused_id(id: str, taken: set[str]) -> str:
+def unique_call_id(id: str, used: set[str]) -> str:
     """Return an id that no call before has, and take it."""
-    unique, count = id[:CALL_ID_LIMIT], 1
-    while unique in taken:
+    unique, count = id[:MAX_CALL_ID_LENGTH], 1
+    while unique in used:
         count += 1
-        unique = f"{id[: CALL_ID_LIMIT - 8]}_{count}"
-    taken.add(unique)
+        unique = f"{id[: MAX_CALL_ID_LENGTH - 8]}_{count}"
+    used.add(unique)
     return unique
 
 
-def _content(
-    message: chat_body.Message, path: str, words: type[InputText] | type[OutputText]
+def _convert_content(
+    message: chat_body.Message, path: str, text_type: type[InputText] | type[OutputText]
 ) -> list[Content]:
     place = f"{path}.content"
     if message.content is None:
-        raise ShapeError(place, "this field is required")
+        raise InvalidValueError(place, "this field is required")
     if isinstance(message.content, str):
-        return [words(text=message.content)]
+        return [text_type(text=message.content)]
     if not message.content:
-        raise ShapeError(place, "expected at least one part")
-    allowed = HOLDS[message.role]
+        raise InvalidValueError(place, "expected at least one part")
+    allowed = ALLOWED_PARTS[message.role]
     parts: list[Content] = []
     for index, part in enumerate(message.content):
         if part.type not in allowed:
             known = ", ".join(f"'{name}'" for name in allowed)
-            raise ShapeError(
+            raise InvalidValueError(
                 f"{place}[{index}].type",
                 f"a message of role '{message.role}' cannot hold '{part.type}'; use {known}",
             )
-        parts.append(_part(part, words, f"{place}[{index}]"))
+        parts.append(_convert_part(part, text_type, f"{place}[{index}]"))
     return parts
 
 
-def _part(part: chat_body.Part, words: type[InputText] | type[OutputText], path: str) -> Content:
+def _convert_part(part: chat_body.Part, text_type: type[InputText] | type[OutputText], path: str) -> Content:
     match part:
         case chat_body.TextPart():
-            return words(text=part.text, extra=part.extra)
+            return text_type(text=part.text, extra=part.extra)
         case chat_body.RefusalPart():
-            return Refusal(refusal=part.refusal)
+            return RefusalContent(refusal=part.refusal)
         case chat_body.ImagePart(image_url=image):
             return InputImage(image_url=image.url, detail=image.detail, extra=part.extra)
         case chat_body.FilePart():
             given = {name: value for name, value in part.file.items() if value is not None}
             if not given.keys() & {"file_id", "file_data", "file_url"}:
-                raise ShapeError(f"{path}.file", "expected 'file_data' or 'file_id'")
+                raise InvalidValueError(f"{path}.file", "expected 'file_data' or 'file_id'")
             return decode(InputFile, given, f"{path}.file")
         case chat_body.AudioPart():
             return ExtensionContent(

@@ -16,8 +16,8 @@ from msgspec import UNSET
 
 from antiphon.core.errors import RequestError
 from antiphon.core.request import (
-    LOGPROBS,
-    Format,
+    INCLUDE_LOGPROBS,
+    OutputFormat,
     JsonSchemaFormat,
     ReasoningConfig,
     Request,
@@ -27,7 +27,7 @@ from antiphon.core.request import (
 )
 from antiphon.core.response import ResponseWarning
 from antiphon.core.tools import (
-    CUSTOM,
+    CUSTOM_TOOL,
     AllowedTools,
     ExtensionTool,
     ExtensionToolChoice,
@@ -37,12 +37,12 @@ from antiphon.core.tools import (
     Tool,
     ToolChoice,
 )
-from antiphon.core.value import Value, decode
+from antiphon.core.value import ProtocolStruct, decode
 from antiphon.wire import chat_body
 from antiphon.wire.chat_body import Body
-from antiphon.wire.chat_messages import Transcript, passed_over
+from antiphon.wire.chat_messages import ChatTranscript, unread_fields
 
-PLACES = (
+PARAM_NAMES = (
     (re.compile(r"^input$"), "messages"),
     (re.compile(r"^text\.format\.(\w+)"), r"response_format.json_schema.\1"),
     (re.compile(r"^text\.format"), "response_format"),
@@ -52,7 +52,7 @@ PLACES = (
 )
 """Our params, and what chat calls them."""
 
-NOT_OURS = frozenset({"audio", "logit_bias", "prediction", "web_search_options"}).union(
+UNSUPPORTED_FIELDS = frozenset({"audio", "logit_bias", "prediction", "web_search_options"}).union(
     Request.__struct_fields__
 )
 """What only a chat knows, and what a chat does not: fields that must not reach any model.
@@ -60,68 +60,68 @@ NOT_OURS = frozenset({"audio", "logit_bias", "prediction", "web_search_options"}
 Fields that are neither may be meant for a model, and are the engine's affair.
 """
 
-TOOL = re.compile(r"^tools\[(\d+)\]\.(.+)")
-ITEM = re.compile(r"^input\[(\d+)\](\.(?:content|output)\[\d+\])?")
+TOOL_PARAM = re.compile(r"^tools\[(\d+)\]\.(.+)")
+ITEM_PARAM = re.compile(r"^input\[(\d+)\](\.(?:content|output)\[\d+\])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class ChatRequest:
     """A chat request understood."""
 
     request: Request
     include_usage: bool = False
-    places: Sequence[str] = ()
+    item_paths: Sequence[str] = ()
     """Where each item of the input was said."""
-    limit: str = "max_completion_tokens"
+    token_limit_param: str = "max_completion_tokens"
     """What the client calls `max_output_tokens`."""
     warnings: Sequence[ResponseWarning] = ()
     """What was said and is not used."""
 
     @property
-    def offered(self) -> frozenset[str]:
+    def offered_functions(self) -> frozenset[str]:
         """The functions that the client can call."""
         tools = self.request.tools
         return frozenset(tool.name for tool in tools if isinstance(tool, FunctionTool))
 
-    def place(self, param: str) -> str:
+    def param_name(self, param: str) -> str:
         """Return what a chat client calls one of our params.
 
         >>> Chat(Request(), places=["messages[0]"]).place("text.format.schema")
         'response_format.json_schema.schema'
         """
         if param == "max_output_tokens":
-            return self.limit
-        if (found := ITEM.match(param)) and (index := int(found[1])) < len(self.places):
-            return self.places[index] + (found[2] or "").replace(".output", ".content")
-        if (found := TOOL.match(param)) and not self._is_extension(int(found[1])):
+            return self.token_limit_param
+        if (found := ITEM_PARAM.match(param)) and (index := int(found[1])) < len(self.item_paths):
+            return self.item_paths[index] + (found[2] or "").replace(".output", ".content")
+        if (found := TOOL_PARAM.match(param)) and not self._is_extension_tool(int(found[1])):
             return f"tools[{found[1]}].function.{found[2]}"
-        for ours, theirs in PLACES:
+        for ours, theirs in PARAM_NAMES:
             if ours.search(param):
                 return ours.sub(theirs, param)
         return param
 
-    def _is_extension(self, index: int) -> bool:
+    def _is_extension_tool(self, index: int) -> bool:
         tools = self.request.tools
         return index < len(tools) and isinstance(tools[index], ExtensionTool)
 
 
-def read_chat(raw: object) -> Chat:
+def decode_chat(raw: object) -> ChatRequest:
     """Read a chat request; raises ShapeError or RequestError, naming the chat param."""
     body = decode(Body, raw)
-    check(body)
-    transcript = Transcript(body.messages)
+    check_supported(body)
+    transcript = ChatTranscript(body.messages)
     limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     given = {name: value for name, value in (body.extra or {}).items() if value is not None}
-    left_out = [name for name in given if name in NOT_OURS]
-    unknown = {name: value for name, value in given.items() if name not in NOT_OURS}
+    left_out = [name for name in given if name in UNSUPPORTED_FIELDS]
+    unknown = {name: value for name, value in given.items() if name not in UNSUPPORTED_FIELDS}
     request = Request(
         model=body.model,
         input=transcript.items,
-        include=[LOGPROBS] if body.logprobs or body.top_logprobs else [],
-        tools=[_tool(tool) for tool in body.tools],
-        tool_choice=_choice(body),
+        include=[INCLUDE_LOGPROBS] if body.logprobs or body.top_logprobs else [],
+        tools=[_convert_tool(tool) for tool in body.tools],
+        tool_choice=_convert_tool_choice(body),
         metadata=body.metadata,
-        text=TextConfig(format=_format(body), verbosity=body.verbosity or UNSET),
+        text=TextConfig(format=_convert_format(body), verbosity=body.verbosity or UNSET),
         temperature=body.temperature,
         top_p=body.top_p,
         presence_penalty=body.presence_penalty,
@@ -141,16 +141,16 @@ def read_chat(raw: object) -> Chat:
         seed=body.seed,
         extra=unknown or UNSET,
     )
-    return Chat(
+    return ChatRequest(
         request=request,
         include_usage=body.stream_options.include_usage,
-        places=transcript.places,
-        limit=limit,
-        warnings=[unused(name) for name in (*left_out, *transcript.unused, *_passed_over(body))],
+        item_paths=transcript.item_paths,
+        token_limit_param=limit,
+        warnings=[unused_parameter_warning(name) for name in (*left_out, *transcript.unused_fields, *_unread_fields(body))],
     )
 
 
-def check(body: Body) -> None:
+def check_supported(body: Body) -> None:
     """Refuse what cannot be left out without changing what is meant; raises RequestError."""
     if body.n != 1:
         message = "One request has one answer here. Leave 'n' out, and ask several times."
@@ -167,25 +167,25 @@ def check(body: Body) -> None:
             raise RequestError(message, param=name, code="unsupported_parameter")
 
 
-def _passed_over(body: Body) -> list[str]:
+def _unread_fields(body: Body) -> list[str]:
     """Return where the fields are that nobody reads, beside the messages."""
-    holders: list[tuple[str, Value]] = [("stream_options", body.stream_options)]
+    holders: list[tuple[str, ProtocolStruct]] = [("stream_options", body.stream_options)]
     for index, tool in enumerate(body.tools):
         place = f"tools[{index}]"
         if not isinstance(tool, chat_body.OtherTool):
             holders.append((place, tool))
         if isinstance(tool, chat_body.CustomTool):
             holders.append((f"{place}.custom", tool.custom))
-    return [found for place, holder in holders for found in passed_over(holder, place)]
+    return [found for place, holder in holders for found in unread_fields(holder, place)]
 
 
-def unused(param: str) -> ResponseWarning:
+def unused_parameter_warning(param: str) -> ResponseWarning:
     """Warn of a field that nothing here reads."""
     message = f"The field '{param}' is not used by this server."
     return ResponseWarning(code="unused_parameter", message=message, param=param)
 
 
-def _tool(tool: chat_body.FunctionTool | chat_body.CustomTool | chat_body.OtherTool) -> Tool:
+def _convert_tool(tool: chat_body.FunctionTool | chat_body.CustomTool | chat_body.OtherTool) -> Tool:
     match tool:
         case chat_body.FunctionTool(function=function):
             return FunctionTool(
@@ -196,12 +196,12 @@ def _tool(tool: chat_body.FunctionTool | chat_body.CustomTool | chat_body.OtherT
                 extra=function.extra,
             )
         case chat_body.CustomTool(custom=custom):
-            return ExtensionTool(type=CUSTOM, extra=_custom(custom))
+            return ExtensionTool(type=CUSTOM_TOOL, extra=_custom_tool_fields(custom))
         case _:
             return ExtensionTool(type=tool.type, extra=tool.extra)
 
 
-def _custom(custom: chat_body.Custom) -> dict[str, object]:
+def _custom_tool_fields(custom: chat_body.Custom) -> dict[str, object]:
     fields: dict[str, object] = {"name": custom.name}
     if custom.description is not None:
         fields["description"] = custom.description
@@ -213,24 +213,24 @@ def _custom(custom: chat_body.Custom) -> dict[str, object]:
     return fields
 
 
-def _choice(body: Body) -> ToolChoice:
+def _convert_tool_choice(body: Body) -> ToolChoice:
     choice = body.tool_choice
     match choice:
         case chat_body.AllowedChoice(allowed_tools=allowed):
-            return AllowedTools(mode=allowed.mode, tools=[_named(tool) for tool in allowed.tools])
+            return AllowedTools(mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools])
         case chat_body.FunctionChoice() | chat_body.CustomChoice():
-            return _named(choice)
+            return _convert_named_choice(choice)
         case _:
             return choice
 
 
-def _named(choice: chat_body.Choice) -> SpecificToolChoice:
+def _convert_named_choice(choice: chat_body.Choice) -> SpecificToolChoice:
     if isinstance(choice, chat_body.FunctionChoice):
         return FunctionToolChoice(name=choice.function.name)
-    return ExtensionToolChoice(type=CUSTOM, extra={"name": choice.custom.name})
+    return ExtensionToolChoice(type=CUSTOM_TOOL, extra={"name": choice.custom.name})
 
 
-def _format(body: Body) -> Format:
+def _convert_format(body: Body) -> OutputFormat:
     match body.response_format:
         case None:
             return TextFormat()

@@ -13,25 +13,25 @@ from msgspec import Struct
 
 MAX_MESSAGE = 1024 * 1024
 
-Header = bool | int | bytes | str
+HeaderValue = bool | int | bytes | str
 """A header's value. A timestamp is its milliseconds, a UUID its 16 bytes."""
 
 _PRELUDE = Packed(">III")
 _LENGTHS = Packed(">II")
 _CHECKSUM = Packed(">I")
 _OVERHEAD = _PRELUDE.size + _CHECKSUM.size
-_HEADS = 100  # how many heads a decoder remembers
-_HEAD = 256  # and how long each may be
+_MAX_CACHED_HEADERS = 100  # how many heads a decoder remembers
+_MAX_CACHED_BYTES = 256  # and how long each may be
 
 
 class EventStreamError(ValueError):
     """Bytes that are no event stream, or a message larger than we are willing to hold."""
 
 
-class Message(Struct, frozen=True, gc=False):
+class EventStreamMessage(Struct, frozen=True, gc=False):
     """One message. Messages may share their headers: read them, never change them."""
 
-    headers: Mapping[str, Header]
+    headers: Mapping[str, HeaderValue]
     payload: bytes
 
 
@@ -43,29 +43,29 @@ class Decoder:
         self._rest = bytearray()
         self._length = 0  # of the message that is being received, once it is known
         # The headers of a stream are few and alike, so each kind is read once.
-        self._heads: dict[bytes, Mapping[str, Header]] = {b"": {}}
+        self._cached_headers: dict[bytes, Mapping[str, HeaderValue]] = {b"": {}}
 
-    def feed(self, chunk: bytes) -> list[Message]:
+    def feed(self, chunk: bytes) -> list[EventStreamMessage]:
         """Return the messages that this chunk completes."""
         rest = self._rest
         rest += chunk
-        messages: list[Message] = []
+        messages: list[EventStreamMessage] = []
         start = 0
         while len(rest) - start >= (self._length or _PRELUDE.size):
             if not self._length:
-                self._length = self._measured(rest, start)
+                self._length = self._read_length(rest, start)
                 continue
-            messages.append(self._message(bytes(rest[start : start + self._length])))
+            messages.append(self._read_message(bytes(rest[start : start + self._length])))
             start += self._length
             self._length = 0
         del rest[:start]
         return messages
 
-    def close(self) -> list[Message]:
+    def close(self) -> list[EventStreamMessage]:
         """Return nothing: half a message cannot be trusted to be one."""
         return []
 
-    def _measured(self, data: bytearray, start: int) -> int:
+    def _read_length(self, data: bytearray, start: int) -> int:
         """Return the length of the message that starts here."""
         length, head, checksum = _PRELUDE.unpack_from(data, start)
         if crc32(data[start : start + _LENGTHS.size]) != checksum:
@@ -79,23 +79,23 @@ class Decoder:
             raise EventStreamError("A message is shorter than its headers.")
         return length
 
-    def _message(self, data: bytes) -> Message:
+    def _read_message(self, data: bytes) -> EventStreamMessage:
         body = len(data) - _CHECKSUM.size
         if crc32(data[:body]) != _CHECKSUM.unpack_from(data, body)[0]:
             raise EventStreamError("A message was damaged on the way: its checksum is wrong.")
         end = _PRELUDE.size + _LENGTHS.unpack_from(data)[1]
         head = data[_PRELUDE.size : end]
-        headers = self._heads.get(head)
+        headers = self._cached_headers.get(head)
         if headers is None:
-            headers = _headers(head)
-            if len(head) <= _HEAD and len(self._heads) < _HEADS:
-                self._heads[head] = headers
-        return Message(headers, data[end:body])
+            headers = _read_headers(head)
+            if len(head) <= _MAX_CACHED_BYTES and len(self._cached_headers) < _MAX_CACHED_HEADERS:
+                self._cached_headers[head] = headers
+        return EventStreamMessage(headers, data[end:body])
 
 
-def encode(headers: Mapping[str, Header], payload: bytes) -> bytes:
+def encode(headers: Mapping[str, HeaderValue], payload: bytes) -> bytes:
     """Write one message; every integer is a long."""
-    head = b"".join(map(_header, headers, headers.values()))
+    head = b"".join(map(_encode_header, headers, headers.values()))
     lengths = _LENGTHS.pack(len(head) + len(payload) + _OVERHEAD, len(head))
     message = lengths + _CHECKSUM.pack(crc32(lengths)) + head + payload
     return message + _CHECKSUM.pack(crc32(message))
@@ -103,16 +103,16 @@ def encode(headers: Mapping[str, Header], payload: bytes) -> bytes:
 
 # --- headers --------------------------------------------------------------------------------------
 
-Read = Callable[[bytes, int], tuple[Header, int]]
+HeaderReader = Callable[[bytes, int], tuple[HeaderValue, int]]
 """Reads a value at a place; returns it and the place behind it."""
 
 
-def _headers(head: bytes) -> Mapping[str, Header]:
-    headers: dict[str, Header] = {}
+def _read_headers(head: bytes) -> Mapping[str, HeaderValue]:
+    headers: dict[str, HeaderValue] = {}
     place = 0
     try:
         while place < len(head):
-            written, place = _sized(head, place, _U8)
+            written, place = _read_sized(head, place, _U8)
             name = written.decode()
             if name in headers:
                 raise EventStreamError(f"The header {name!r} comes twice.")
@@ -125,7 +125,7 @@ def _headers(head: bytes) -> Mapping[str, Header]:
     return headers
 
 
-def _sized(data: bytes, place: int, size: Packed) -> tuple[bytes, int]:
+def _read_sized(data: bytes, place: int, size: Packed) -> tuple[bytes, int]:
     start = place + size.size
     end = start + size.unpack_from(data, place)[0]
     return _slice(data, start, end), end
@@ -137,40 +137,40 @@ def _slice(data: bytes, start: int, end: int) -> bytes:
     return data[start:end]
 
 
-def _bytes(data: bytes, place: int) -> tuple[Header, int]:
-    return _sized(data, place, _U16)
+def _read_bytes(data: bytes, place: int) -> tuple[HeaderValue, int]:
+    return _read_sized(data, place, _U16)
 
 
-def _text(data: bytes, place: int) -> tuple[Header, int]:
-    value, place = _sized(data, place, _U16)
+def _read_text(data: bytes, place: int) -> tuple[HeaderValue, int]:
+    value, place = _read_sized(data, place, _U16)
     return value.decode(), place
 
 
-def _uuid(data: bytes, place: int) -> tuple[Header, int]:
+def _read_uuid(data: bytes, place: int) -> tuple[HeaderValue, int]:
     return _slice(data, place, place + 16), place + 16
 
 
-def _number(form: str) -> Read:
+def _number_reader(form: str) -> HeaderReader:
     packed = Packed(form)
     return lambda data, place: (packed.unpack_from(data, place)[0], place + packed.size)
 
 
 _U8, _U16, _I64 = Packed(">B"), Packed(">H"), Packed(">q")
-_READERS: dict[int, Read] = {
+_READERS: dict[int, HeaderReader] = {
     0: lambda data, place: (True, place),
     1: lambda data, place: (False, place),
-    2: _number(">b"),
-    3: _number(">h"),
-    4: _number(">i"),
-    5: _number(">q"),
-    6: _bytes,
-    7: _text,
-    8: _number(">q"),
-    9: _uuid,
+    2: _number_reader(">b"),
+    3: _number_reader(">h"),
+    4: _number_reader(">i"),
+    5: _number_reader(">q"),
+    6: _read_bytes,
+    7: _read_text,
+    8: _number_reader(">q"),
+    9: _read_uuid,
 }
 
 
-def _header(name: str, value: Header) -> bytes:
+def _encode_header(name: str, value: HeaderValue) -> bytes:
     named = name.encode()
     match value:
         case bool():

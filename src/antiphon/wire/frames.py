@@ -35,10 +35,10 @@ class Decoder:
         frames: list[Frame] = []
         start = 0
         while (body := start + _LENGTH.size) <= len(rest):
-            end = body + self._measured(start)
+            end = body + self._read_length(start)
             if end > len(rest):
                 break
-            frames.append(_read(bytes(rest[body:end])))
+            frames.append(_decode_frame(bytes(rest[body:end])))
             start = end
         del rest[:start]
         return frames
@@ -48,7 +48,7 @@ class Decoder:
         if self._rest:
             raise FrameError(f"The stream ended with {len(self._rest)} bytes of a frame.")
 
-    def _measured(self, start: int) -> int:
+    def _read_length(self, start: int) -> int:
         (length,) = _LENGTH.unpack_from(self._rest, start)
         if length > self._max_frame:
             raise FrameError(
@@ -60,15 +60,15 @@ class Decoder:
 
 def encode(value: object) -> bytes:
     """Write one frame."""
-    return framed(encode_json(value))
+    return add_length(encode_json(value))
 
 
-def framed(data: bytes) -> bytes:
+def add_length(data: bytes) -> bytes:
     """Write a frame whose JSON is written already."""
     return _LENGTH.pack(len(data)) + data
 
 
-def _read(data: bytes) -> Frame:
+def _decode_frame(data: bytes) -> Frame:
     try:
         value = json.decode(data)
     except json.JSONError as error:

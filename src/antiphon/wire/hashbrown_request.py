@@ -15,7 +15,7 @@ from antiphon.core.errors import RequestError
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Reasoning
 from antiphon.core.items import Message as MessageItem
 from antiphon.core.request import (
-    Format,
+    OutputFormat,
     JsonObjectFormat,
     JsonSchemaFormat,
     Request,
@@ -23,14 +23,14 @@ from antiphon.core.request import (
     TextFormat,
 )
 from antiphon.core.response import ResponseWarning
-from antiphon.core.threads import BEFORE_CALL, BEFORE_TEXT, OURS, Json, bare, merge, thinking
+from antiphon.core.threads import BEFORE_CALL, BEFORE_TEXT, METADATA_KEY, Json, strip_metadata, merge_messages, sealed_reasoning
 from antiphon.core.tools import FunctionTool
-from antiphon.core.value import ShapeError, decode, encode, read
-from antiphon.wire.chat_messages import unused_id
-from antiphon.wire.chat_request import unused
+from antiphon.core.value import InvalidValueError, decode, encode, decode_as
+from antiphon.wire.chat_messages import unique_call_id
+from antiphon.wire.chat_request import unused_parameter_warning
 from antiphon.wire.hashbrown_body import Body, Message, ToolCall
 
-PLACES = {
+PARAM_NAMES = {
     "input": "messages",
     "instructions": "system",
     "tool_choice": "toolChoice",
@@ -38,60 +38,60 @@ PLACES = {
 }
 """Our params, and what Hashbrown calls them."""
 
-ITEM = re.compile(r"^input\[(\d+)\]")
+ITEM_PARAM = re.compile(r"^input\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
+class HashbrownRequest:
     """One request, with the thread that it goes on with if there is one."""
 
     body: Body
     messages: Sequence[Json]
     """All there is of the conversation, in the client's words and ours."""
     request: Request
-    places: Sequence[str]
+    item_paths: Sequence[str]
     """Where each item of the input was said."""
     warnings: Sequence[ResponseWarning]
     """What was said and is not used."""
 
     @property
-    def offered(self) -> frozenset[str]:
+    def offered_functions(self) -> frozenset[str]:
         """The functions that the client can call."""
         return frozenset(tool.name for tool in self.body.tools)
 
-    def place(self, param: str) -> str:
+    def param_name(self, param: str) -> str:
         """Return what the client calls one of our params."""
-        if (found := ITEM.match(param)) and (index := int(found[1])) < len(self.places):
-            return self.places[index]
+        if (found := ITEM_PARAM.match(param)) and (index := int(found[1])) < len(self.item_paths):
+            return self.item_paths[index]
         if param.startswith("text.format"):
             return "responseFormat"
-        return PLACES.get(param, param)
+        return PARAM_NAMES.get(param, param)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class IncomingHashbrownRequest:
     """A request as it came."""
 
     body: Body
     messages: Sequence[Json]
 
-    def after(self, saved: Sequence[Json]) -> Understood:
+    def continue_thread(self, saved: Sequence[Json]) -> HashbrownRequest:
         """Go on with what a thread holds; raises RequestError, naming the param."""
-        new = merge([bare(message) for message in saved], self.messages)[len(saved) :]
+        new = merge_messages([strip_metadata(message) for message in saved], self.messages)[len(saved) :]
         skipped = len(self.messages) - len(new)
         try:
-            earlier = cast("list[Message]", read(list[Message], list(saved)))
-        except ShapeError as error:
+            earlier = cast("list[Message]", decode_as(list[Message], list(saved)))
+        except InvalidValueError as error:
             reason = f"the thread holds what is no message{error.path}: {error.reason}"
-            raise RequestError.of_shape(ShapeError("threadId", reason)) from None
+            raise RequestError.from_invalid_value(InvalidValueError("threadId", reason)) from None
         body = self.body
-        said = Transcript()
+        said = HashbrownTranscript()
         for message in earlier:
-            said.add(message, "threadId")
+            said.add_message(message, "threadId")
         for index, message in enumerate(body.messages[skipped:], skipped):
-            said.add(message, f"messages[{index}]")
+            said.add_message(message, f"messages[{index}]")
         unknown = [name for name, value in (body.extra or {}).items() if value is not None]
-        return Understood(
+        return HashbrownRequest(
             body=body,
             messages=[*saved, *new],
             request=Request(
@@ -105,25 +105,25 @@ class Asked:
                     for tool in body.tools
                 ],
                 tool_choice=body.tool_choice,
-                text=TextConfig(format=_format(body)),
+                text=TextConfig(format=_convert_format(body)),
                 stream=True,
                 store=False,
             ),
-            places=said.places,
-            warnings=[unused(name) for name in (*unknown, *said.unused)],
+            item_paths=said.item_paths,
+            warnings=[unused_parameter_warning(name) for name in (*unknown, *said.unused_fields)],
         )
 
 
-def read_hashbrown(raw: object) -> Asked:
+def decode_hashbrown(raw: object) -> IncomingHashbrownRequest:
     """Read a request; raises RequestError, naming the param."""
     try:
         body = decode(Body, raw)
-    except ShapeError as error:
-        raise RequestError.of_shape(error) from None
-    return Asked(body, cast("dict[str, list[Json]]", raw)["messages"])
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None
+    return IncomingHashbrownRequest(body, cast("dict[str, list[Json]]", raw)["messages"])
 
 
-def _format(body: Body) -> Format:
+def _convert_format(body: Body) -> OutputFormat:
     if body.response_format_mode == "json":
         return JsonObjectFormat()
     if body.response_format is None:
@@ -131,62 +131,62 @@ def _format(body: Body) -> Format:
     return JsonSchemaFormat(name="schema", schema=body.response_format, strict=True)
 
 
-class Transcript:
+class HashbrownTranscript:
     """What was said, as items; raises RequestError, naming the message."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        self.places: list[str] = []
+        self.item_paths: list[str] = []
         """Where each item was said."""
-        self.unused: list[str] = []
+        self.unused_fields: list[str] = []
         """What was said and is not read."""
         self._calls: dict[str, str] = {}
         """What we call the calls that may still be answered, by what the client calls them."""
-        self._taken: set[str] = set()
+        self._used_ids: set[str] = set()
 
-    def add(self, message: Message, path: str) -> None:
+    def add_message(self, message: Message, path: str) -> None:
         """Take in one message."""
         match message.role:
             case "user":
                 if message.content is None:
-                    raise RequestError.of_shape(
-                        ShapeError(f"{path}.content", "this field is required")
+                    raise RequestError.from_invalid_value(
+                        InvalidValueError(f"{path}.content", "this field is required")
                     )
-                words = InputText(text=_text(message.content))
-                self._say(MessageItem(role="user", content=[words]), path)
+                words = InputText(text=_to_text(message.content))
+                self._add_item(MessageItem(role="user", content=[words]), path)
             case "assistant":
-                self._assistant(message, path)
+                self._convert_assistant(message, path)
             case "tool":
-                self._output(message, path)
+                self._convert_tool_message(message, path)
             case "error":
                 pass  # what a client shows its user was said by nobody
 
-    def _say(self, item: Item, path: str) -> None:
+    def _add_item(self, item: Item, path: str) -> None:
         self.items.append(item)
-        self.places.append(path)
+        self.item_paths.append(path)
 
-    def _assistant(self, message: Message, path: str) -> None:
+    def _convert_assistant(self, message: Message, path: str) -> None:
         for call in message.tool_calls:
-            self._think(call, BEFORE_TEXT, path)
-        if text := _text(message.content):
+            self._add_reasoning(call, BEFORE_TEXT, path)
+        if text := _to_text(message.content):
             words = OutputText(text=text)
-            self._say(MessageItem(role="assistant", content=[words]), path)
+            self._add_item(MessageItem(role="assistant", content=[words]), path)
         for index, call in enumerate(message.tool_calls):
             place = f"{path}.toolCalls[{index}]"
-            self._think(call, BEFORE_CALL, place)
-            id = self._calls[call.id] = unused_id(call.id, self._taken)
-            arguments = _text(call.function.arguments) or "{}"
-            self._say(FunctionCall(call_id=id, name=call.function.name, arguments=arguments), place)
-            if call.metadata and call.metadata.keys() - {OURS}:
-                self.unused.append(f"{place}.metadata")
+            self._add_reasoning(call, BEFORE_CALL, place)
+            id = self._calls[call.id] = unique_call_id(call.id, self._used_ids)
+            arguments = _to_text(call.function.arguments) or "{}"
+            self._add_item(FunctionCall(call_id=id, name=call.function.name, arguments=arguments), place)
+            if call.metadata and call.metadata.keys() - {METADATA_KEY}:
+                self.unused_fields.append(f"{place}.metadata")
 
-    def _think(self, call: ToolCall, when: str, path: str) -> None:
-        for sealed in thinking(call.metadata, when):
-            self._say(Reasoning(encrypted_content=sealed), path)
+    def _add_reasoning(self, call: ToolCall, when: str, path: str) -> None:
+        for sealed in sealed_reasoning(call.metadata, when):
+            self._add_item(Reasoning(encrypted_content=sealed), path)
 
-    def _output(self, message: Message, path: str) -> None:
+    def _convert_tool_message(self, message: Message, path: str) -> None:
         if message.tool_call_id is None:
-            raise RequestError.of_shape(ShapeError(f"{path}.toolCallId", "this field is required"))
+            raise RequestError.from_invalid_value(InvalidValueError(f"{path}.toolCallId", "this field is required"))
         id = self._calls.get(message.tool_call_id)
         if id is None:
             raise RequestError(
@@ -195,10 +195,10 @@ class Transcript:
                 param=f"{path}.toolCallId",
                 code="function_call_not_found",
             )
-        self._say(FunctionCallOutput(call_id=id, output=_text(message.content)), path)
+        self._add_item(FunctionCallOutput(call_id=id, output=_to_text(message.content)), path)
 
 
-def _text(content: object) -> str:
+def _to_text(content: object) -> str:
     """Return content as text; what is none is written as JSON."""
     if content is None:
         return ""

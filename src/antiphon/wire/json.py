@@ -22,20 +22,20 @@ class JSONError(ValueError):
     """Bytes that are not JSON, or a value that JSON cannot express."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class JsonLimits(msgspec.Struct, frozen=True):
     """How deep a text may nest, and how many of `[`, `{` and `,` it may hold outside strings."""
 
     depth: int = 128
     structure: int = 200_000
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = JsonLimits()
 
 
-def decode(data: Buffer, *, limits: Limits = DEFAULT_LIMITS) -> object:
+def decode(data: Buffer, *, limits: JsonLimits = DEFAULT_LIMITS) -> object:
     """Parse exactly one JSON text, or raise JSONError."""
     text = bytes(data)
-    _check(text, limits)
+    _check_structure(text, limits)
     return _parse(text)
 
 
@@ -69,13 +69,13 @@ def encode(value: object) -> bytes:
         raise JSONError(f"Cannot write JSON: {error}. Give plain JSON values.") from error
 
 
-def _check(text: bytes, limits: Limits) -> None:
+def _check_structure(text: bytes, limits: JsonLimits) -> None:
     """Refuse a text whose structure would cost too much to parse."""
     # Nearly every text passes on this count, which brackets in strings can only make too high.
     openings = text.count(b"[") + text.count(b"{")
     if openings <= limits.depth and openings + text.count(b",") <= limits.structure:
         return
-    bare = _without_strings(text, limits)
+    bare = _remove_strings(text, limits)
     if bare is None or len(bare.translate(None, _NOT_STRUCTURE)) > limits.structure:
         raise JSONError(
             f"The JSON holds more than {limits.structure} brackets and commas. "
@@ -86,7 +86,7 @@ def _check(text: bytes, limits: Limits) -> None:
         raise JSONError(f"The JSON nests deeper than {limits.depth} levels. Flatten it.")
 
 
-def _without_strings(text: bytes, limits: Limits) -> bytes | None:
+def _remove_strings(text: bytes, limits: JsonLimits) -> bytes | None:
     """Cut every string out of a text, or give up at more strings than its limits leave room for.
 
     True to the parser up to the first error, and what follows an error is never parsed.
@@ -132,7 +132,7 @@ def _first_bad_byte(text: bytes) -> int:
         return error.start
 
 
-def _finite(number: str) -> float:
+def _parse_finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
         raise JSONError(f"Number out of range: {number}.")
@@ -140,6 +140,6 @@ def _finite(number: str) -> float:
 
 
 # "NaN" and "Infinity" reach `_finite` as constants, 1e999 as a float.
-_surrogate_decoder = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
+_surrogate_decoder = json.JSONDecoder(parse_constant=_parse_finite, parse_float=_parse_finite)
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()

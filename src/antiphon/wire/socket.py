@@ -14,49 +14,49 @@ from msgspec.structs import replace
 from antiphon.core.errors import ErrorPayload, RequestError
 from antiphon.core.events import WebSocketError
 from antiphon.core.request import WebSocketCreate
-from antiphon.core.value import ShapeError
+from antiphon.core.value import InvalidValueError
 from antiphon.wire import json
-from antiphon.wire.dialects import read_create
+from antiphon.wire.dialects import decode_create
 
-LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-IMPLIED = frozenset({"stream", "stream_options", "background"})
+LANE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+IMPLIED_FIELDS = frozenset({"stream", "stream_options", "background"})
 """What the specification forbids here; clients send it all the same, meaning what is so anyway."""
 
 
-class Asked(NamedTuple):
+class ClientMessage(NamedTuple):
     """One message of a client: its lane, what it continues, and what it asks for."""
 
     lane: str
-    previous: str | None
+    previous_response_id: str | None
     create: WebSocketCreate | RequestError
 
 
-def read(data: str | bytes, limit: int) -> Asked:
+def decode_message(data: str | bytes, limit: int) -> ClientMessage:
     """Read a message; what is wrong with it takes the place of what it asks for."""
     lane, previous = "", None
     try:
-        fields = _object(data, limit)
-        lane = lane_of(fields.get("stream_id"))
+        fields = _decode_object(data, limit)
+        lane = check_lane(fields.get("stream_id"))
         parent = fields.get("previous_response_id")
         previous = parent if isinstance(parent, str) else None
-        return Asked(lane, previous, _create(fields))
+        return ClientMessage(lane, previous, _decode_create(fields))
     except RequestError as error:
-        return Asked(lane, previous, error)
+        return ClientMessage(lane, previous, error)
 
 
-def envelope(payload: ErrorPayload, status: int, headers: Mapping[str, str]) -> WebSocketError:
+def websocket_error(payload: ErrorPayload, status: int, headers: Mapping[str, str]) -> WebSocketError:
     """Return the error that answers a message; its code is never null here, nor are headers."""
     code = payload.code or payload.type
     error = replace(payload, code=code, headers=dict(headers) or UNSET)
     return WebSocketError(status=status, error=error)
 
 
-def stamped(message: bytes, lane: str) -> bytes:
+def add_lane(message: bytes, lane: str) -> bytes:
     """Write a lane's name into a message of it; such a name needs no escapes."""
     return message[:-1] + b',"stream_id":"%b"}' % lane.encode() if lane else message
 
 
-def _object(data: str | bytes, limit: int) -> dict[str, object]:
+def _decode_object(data: str | bytes, limit: int) -> dict[str, object]:
     if isinstance(data, bytes):
         message = "This message is binary. Send JSON in a text message."
         raise RequestError(message, code="unsupported_message")
@@ -75,11 +75,11 @@ def _object(data: str | bytes, limit: int) -> dict[str, object]:
     return cast("dict[str, object]", value)
 
 
-def lane_of(name: object) -> str:
+def check_lane(name: object) -> str:
     """Return the name of a lane; raises RequestError for what is none."""
     if name is None:
         return ""
-    if isinstance(name, str) and LANE.fullmatch(name):
+    if isinstance(name, str) and LANE_NAME.fullmatch(name):
         return name
     raise RequestError(
         "A 'stream_id' is 1 to 256 letters, digits, underscores, hyphens and periods. "
@@ -89,7 +89,7 @@ def lane_of(name: object) -> str:
     )
 
 
-def _create(fields: dict[str, object]) -> WebSocketCreate:
+def _decode_create(fields: dict[str, object]) -> WebSocketCreate:
     if fields.get("type") != "response.create":
         raise RequestError(
             f"Messages of type '{str(fields.get('type'))[:64]}' are not answered here. "
@@ -99,9 +99,9 @@ def _create(fields: dict[str, object]) -> WebSocketCreate:
         )
     check_foreground(fields)
     try:
-        return read_create({name: fields[name] for name in fields if name not in IMPLIED})
-    except ShapeError as error:
-        raise RequestError.of_shape(error) from None
+        return decode_create({name: fields[name] for name in fields if name not in IMPLIED_FIELDS})
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None
 
 
 def check_foreground(fields: Mapping[str, object]) -> None:

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
-from antiphon.wire.lines import Lines
+from antiphon.wire.lines import LineSplitter
 
 MAX_EVENT = 1024 * 1024
 DONE = b"[DONE]"
@@ -12,14 +12,14 @@ DONE_FRAME = b"data: [DONE]\n\n"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NUL, _LF, _CR = b"\0\n\r"  # integers, which `in` finds eight times faster than bytes
-_HEADS = 100  # how many heads a decoder remembers, and how long each may be
+_MAX_PREFIXES = 100  # how many heads a decoder remembers, and how long each may be
 
 
 class SSEError(ValueError):
     """An event that is larger than we are willing to hold, or that cannot be written."""
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class SseEvent(msgspec.Struct, frozen=True, gc=False):
     """One event as it was sent; `id` is the last one that the stream has named so far."""
 
     event: str
@@ -27,7 +27,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     id: str | None = None
 
 
-def is_done(event: Event) -> bool:
+def is_done(event: SseEvent) -> bool:
     """Tell whether this is the `[DONE]` that ends a stream."""
     return event.data == DONE
 
@@ -37,58 +37,58 @@ class Decoder:
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self._max_event = max_event
-        self._lines = Lines(max_event, SSEError)
-        self._mark = _BYTE_ORDER_MARK
+        self._lines = LineSplitter(max_event, SSEError)
+        self._byte_order_mark = _BYTE_ORDER_MARK
         self._after_cr = False
         self._event = ""
         self._data: list[bytes] = []
         self._size = 0
         self._id: str | None = None
-        self.inside = True
+        self.is_mid_event = True
         """Whether the next bytes may belong to what came before, or to a byte order mark."""
         # What may stand before an event's only `data: `, and the event type it gives.
-        self._heads = {b"": "message"}
+        self._prefixes = {b"": "message"}
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         """Return the events that this chunk completes."""
-        if self.inside or _CR in chunk or len(chunk) > self._max_event:
-            events = self._read(self._lines.feed(self._with_newlines(chunk)))
-            self._look_inside()
+        if self.is_mid_event or _CR in chunk or len(chunk) > self._max_event:
+            events = self._read_lines(self._lines.feed(self._normalize_newlines(chunk)))
+            self._update_is_mid_event()
             return events
         # The chunk begins with an event, and most events are one line of data.
         if (
             chunk.startswith(b"data: ")
             and chunk.find(b"\n\n") == chunk.find(b"\n") == len(chunk) - 2
         ):
-            return [Event("message", chunk[6:-2], self._id)]
-        events: list[Event] = []
+            return [SseEvent("message", chunk[6:-2], self._id)]
+        events: list[SseEvent] = []
         blocks = chunk.split(b"\n\n")
         rest = blocks.pop()
         for block in blocks:
             head, _, data = block.partition(b"data: ")
-            name = self._heads.get(head)
+            name = self._prefixes.get(head)
             if name and data and _LF not in data:
-                events.append(Event(name, data, self._id))
+                events.append(SseEvent(name, data, self._id))
             else:
-                events += self._read([*block.split(b"\n"), b""])
+                events += self._read_lines([*block.split(b"\n"), b""])
         if rest:
-            events += self._read(self._lines.feed(rest))
-            self._look_inside()
+            events += self._read_lines(self._lines.feed(rest))
+            self._update_is_mid_event()
         return events
 
-    def _look_inside(self) -> None:
-        begun = self._data or self._event or self._lines.rest
-        self.inside = bool(begun or self._mark or self._after_cr)
+    def _update_is_mid_event(self) -> None:
+        begun = self._data or self._event or self._lines.remainder
+        self.is_mid_event = bool(begun or self._byte_order_mark or self._after_cr)
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[SseEvent]:
         """Return the last event if its blank line never came.
 
         The standard would discard it, but servers forget that line. An event that was cut short
         is returned too: its JSON does not parse, which tells the reader more than silence.
         """
-        return self._read([*self._lines.close(), b""])
+        return self._read_lines([*self._lines.close(), b""])
 
-    def _with_newlines(self, chunk: bytes) -> bytes:
+    def _normalize_newlines(self, chunk: bytes) -> bytes:
         """Turn CRLF and CR into LF, also where a chunk ends between the two."""
         if not chunk or not (self._after_cr or _CR in chunk):
             return chunk
@@ -97,19 +97,19 @@ class Decoder:
         self._after_cr = chunk.endswith(b"\r")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _read(self, lines: list[bytes]) -> list[Event]:
+    def _read_lines(self, lines: list[bytes]) -> list[SseEvent]:
         """Read lines by the standard's own steps."""
-        events: list[Event] = []
-        if lines and self._mark:
-            lines[0] = lines[0].removeprefix(self._mark)
-            self._mark = b""
+        events: list[SseEvent] = []
+        if lines and self._byte_order_mark:
+            lines[0] = lines[0].removeprefix(self._byte_order_mark)
+            self._byte_order_mark = b""
         for line in lines:
             if line:
                 self._read_field(line)
                 continue
             # "If the data buffer is an empty string [...] return": no data line, no event.
             if self._data:
-                events.append(Event(self._event or "message", b"\n".join(self._data), self._id))
+                events.append(SseEvent(self._event or "message", b"\n".join(self._data), self._id))
                 self._data.clear()
                 self._size = 0
             self._event = ""
@@ -129,8 +129,8 @@ class Decoder:
                 self._data.append(value)
             case b"event":
                 self._event = value.decode(errors="replace")
-                if len(line) <= _HEADS and len(self._heads) < _HEADS:
-                    self._heads[line + b"\n"] = self._event
+                if len(line) <= _MAX_PREFIXES and len(self._prefixes) < _MAX_PREFIXES:
+                    self._prefixes[line + b"\n"] = self._event
             case b"id" if _NUL not in value:
                 self._id = value.decode(errors="replace")
             case _:
@@ -140,24 +140,24 @@ class Decoder:
 def encode(event_type: str, data: bytes) -> bytes:
     """Write one event."""
     if _LF in data or _CR in data:
-        data = _with_prefix(data, b"data: ")
-    return head(event_type) + data + b"\n\n"
+        data = _prefix_lines(data, b"data: ")
+    return event_prefix(event_type) + data + b"\n\n"
 
 
-def comment(text: str = "") -> bytes:
+def encode_comment(text: str = "") -> bytes:
     """Write a comment, which readers ignore and which keeps an idle connection open."""
-    return b": " + _with_prefix(text.encode(), b": ") + b"\n\n"
+    return b": " + _prefix_lines(text.encode(), b": ") + b"\n\n"
 
 
 @lru_cache(maxsize=1024)
-def head(event_type: str) -> bytes:
+def event_prefix(event_type: str) -> bytes:
     """Write what stands before an event's data, for data that is known to be one line."""
     if "\n" in event_type or "\r" in event_type:
         raise SSEError(f"The event type {event_type!r} holds a line break. Remove it.")
     return b"event: " + event_type.encode() + b"\ndata: "
 
 
-def _with_prefix(text: bytes, prefix: bytes) -> bytes:
+def _prefix_lines(text: bytes, prefix: bytes) -> bytes:
     """Begin every line after the first with a prefix."""
     lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     return (b"\n" + prefix).join(lines)

@@ -21,7 +21,7 @@ class Key(Struct, frozen=True):
     prefix: str = "Bearer "
 
 
-class Aws(Struct, frozen=True):
+class AwsSignature(Struct, frozen=True):
     """A signature (SigV4) over the whole request, by whatever AWS credentials there are."""
 
     service: str
@@ -29,16 +29,16 @@ class Aws(Struct, frozen=True):
     profile: str | None = None
 
 
-class Google(Struct, frozen=True):
+class GoogleToken(Struct, frozen=True):
     """A token of Google's application default credentials."""
 
     scope: str = "https://www.googleapis.com/auth/cloud-platform"
 
 
-class Entra(Struct, frozen=True):
+class EntraToken(Struct, frozen=True):
     """A token of Microsoft Entra ID."""
 
     scope: str = "https://cognitiveservices.azure.com/.default"
 
 
-Credential = Key | Aws | Google | Entra
+Credential = Key | AwsSignature | GoogleToken | EntraToken

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Seen:
+class Summary:
     """What an answer means, whoever reads it."""
 
     text: str = ""
@@ -34,7 +34,7 @@ class Scene:
 
     stream: bytes
     whole: bytes
-    seen: Seen
+    expected: Summary
     request: dict = field(default_factory=dict)
     """The fields of the Responses request that leads to it, beside `model`."""
     content_type: str = "text/event-stream"

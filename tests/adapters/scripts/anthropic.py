@@ -3,7 +3,7 @@
 import json
 
 from antiphon.adapters.anthropic import Anthropic
-from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Seen
+from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = Anthropic
 MODEL = "claude-sonnet-4-6"
@@ -16,46 +16,46 @@ def event(data: dict) -> bytes:
     return f"event: {data['type']}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
-def begin(index: int, block: Block) -> bytes:
+def start_block(index: int, block: Block) -> bytes:
     """Begin a block."""
     return event({"type": "content_block_start", "index": index, "content_block": block})
 
 
-def more(index: int, kind: str, **fields: object) -> bytes:
+def block_delta(index: int, kind: str, **fields: object) -> bytes:
     """Add to a block."""
     delta = {"type": kind, **fields}
     return event({"type": "content_block_delta", "index": index, "delta": delta})
 
 
-def end(index: int) -> bytes:
+def stop_block(index: int) -> bytes:
     """End a block."""
     return event({"type": "content_block_stop", "index": index})
 
 
-def text(index: int, *pieces: str) -> bytes:
+def text_deltas(index: int, *pieces: str) -> bytes:
     """Write a block of text in pieces."""
-    said = b"".join(more(index, "text_delta", text=piece) for piece in pieces)
-    return begin(index, {"type": "text", "text": ""}) + said + end(index)
+    said = b"".join(block_delta(index, "text_delta", text=piece) for piece in pieces)
+    return start_block(index, {"type": "text", "text": ""}) + said + stop_block(index)
 
 
-def thinking(index: int, signature: str, *pieces: str) -> bytes:
+def thinking_deltas(index: int, signature: str, *pieces: str) -> bytes:
     """Write a block of thinking in pieces, and its signature."""
-    thought = b"".join(more(index, "thinking_delta", thinking=piece) for piece in pieces)
+    thought = b"".join(block_delta(index, "thinking_delta", thinking=piece) for piece in pieces)
     block = {"type": "thinking", "thinking": "", "signature": ""}
-    sealed = more(index, "signature_delta", signature=signature)
-    return begin(index, block) + thought + sealed + end(index)
+    sealed = block_delta(index, "signature_delta", signature=signature)
+    return start_block(index, block) + thought + sealed + stop_block(index)
 
 
-def redacted(index: int, data: str) -> bytes:
+def redacted_thinking(index: int, data: str) -> bytes:
     """Write a block of thinking that nobody may read."""
-    return begin(index, {"type": "redacted_thinking", "data": data}) + end(index)
+    return start_block(index, {"type": "redacted_thinking", "data": data}) + stop_block(index)
 
 
-def call(index: int, id: str, name: str, *pieces: str) -> bytes:
+def call_deltas(index: int, id: str, name: str, *pieces: str) -> bytes:
     """Write a call in pieces; the first of Anthropic's is always empty."""
     block = {"type": "tool_use", "id": id, "name": name, "input": {}}
-    given = (more(index, "input_json_delta", partial_json=piece) for piece in ("", *pieces))
-    return begin(index, block) + b"".join(given) + end(index)
+    given = (block_delta(index, "input_json_delta", partial_json=piece) for piece in ("", *pieces))
+    return start_block(index, block) + b"".join(given) + stop_block(index)
 
 
 def usage(input: int, output: int, **more: object) -> dict:
@@ -97,7 +97,7 @@ def stream(said: bytes, stop: str, counts: dict, **more: object) -> bytes:
 def scene(
     said: bytes,
     content: list[Block],
-    seen: Seen,
+    seen: Summary,
     counts: dict | None = None,
     request: dict | None = None,
     **more: object,
@@ -123,9 +123,9 @@ def call_block(id: str, name: str, input: dict) -> Block:
     return {"type": "tool_use", "id": id, "name": name, "input": input}
 
 
-OSLO = ("toolu_01", "weather", {"city": "Oslo"})
-ROME = ("toolu_02", "weather", {"city": "Rome"})
-NOW = ("toolu_03", "time", {})
+OSLO_CALL = ("toolu_01", "weather", {"city": "Oslo"})
+ROME_CALL = ("toolu_02", "weather", {"city": "Rome"})
+TIME_CALL = ("toolu_03", "time", {})
 OSLO_JSON = ('{"ci', 'ty":"Os', 'lo"}')
 ROME_JSON = ('{"city":', '"Rome"}')
 REPORT = '{"city":"Oslo","degrees":4}'
@@ -136,61 +136,61 @@ EXPLANATION = "This could do harm."
 
 SCENES = {
     "text": scene(
-        text(0, "Hello", ", ", "world 🌍", "!"),
+        text_deltas(0, "Hello", ", ", "world 🌍", "!"),
         [text_block("Hello, world 🌍!")],
-        Seen("Hello, world 🌍!", input_tokens=12, output_tokens=7, stop="end_turn"),
+        Summary("Hello, world 🌍!", input_tokens=12, output_tokens=7, stop="end_turn"),
     ),
     "call": scene(
-        call(0, *OSLO[:2], *OSLO_JSON),
-        [call_block(*OSLO)],
-        Seen(calls=[OSLO], input_tokens=20, output_tokens=9, stop="tool_use"),
+        call_deltas(0, *OSLO_CALL[:2], *OSLO_JSON),
+        [call_block(*OSLO_CALL)],
+        Summary(calls=[OSLO_CALL], input_tokens=20, output_tokens=9, stop="tool_use"),
         request={"tools": [TOOL]},
     ),
     "no_arguments": scene(
-        call(0, *NOW[:2]),
-        [call_block(*NOW)],
-        Seen(calls=[NOW], input_tokens=20, output_tokens=5, stop="tool_use"),
+        call_deltas(0, *TIME_CALL[:2]),
+        [call_block(*TIME_CALL)],
+        Summary(calls=[TIME_CALL], input_tokens=20, output_tokens=5, stop="tool_use"),
         request={"tools": [TIME]},
     ),
     "parallel_calls": scene(
-        call(0, *OSLO[:2], *OSLO_JSON) + call(1, *ROME[:2], *ROME_JSON),
-        [call_block(*OSLO), call_block(*ROME)],
-        Seen(calls=[OSLO, ROME], input_tokens=20, output_tokens=19, stop="tool_use"),
+        call_deltas(0, *OSLO_CALL[:2], *OSLO_JSON) + call_deltas(1, *ROME_CALL[:2], *ROME_JSON),
+        [call_block(*OSLO_CALL), call_block(*ROME_CALL)],
+        Summary(calls=[OSLO_CALL, ROME_CALL], input_tokens=20, output_tokens=19, stop="tool_use"),
         request={"tools": [TOOL]},
     ),
     "interleaved_calls": scene(
-        begin(0, call_block(*OSLO[:2], {}))
-        + begin(1, call_block(*ROME[:2], {}))
-        + more(0, "input_json_delta", partial_json=OSLO_JSON[0])
-        + more(1, "input_json_delta", partial_json=ROME_JSON[0])
-        + more(0, "input_json_delta", partial_json="".join(OSLO_JSON[1:]))
-        + more(1, "input_json_delta", partial_json=ROME_JSON[1])
-        + end(0)
-        + end(1),
-        [call_block(*OSLO), call_block(*ROME)],
-        Seen(calls=[OSLO, ROME], input_tokens=20, output_tokens=19, stop="tool_use"),
+        start_block(0, call_block(*OSLO_CALL[:2], {}))
+        + start_block(1, call_block(*ROME_CALL[:2], {}))
+        + block_delta(0, "input_json_delta", partial_json=OSLO_JSON[0])
+        + block_delta(1, "input_json_delta", partial_json=ROME_JSON[0])
+        + block_delta(0, "input_json_delta", partial_json="".join(OSLO_JSON[1:]))
+        + block_delta(1, "input_json_delta", partial_json=ROME_JSON[1])
+        + stop_block(0)
+        + stop_block(1),
+        [call_block(*OSLO_CALL), call_block(*ROME_CALL)],
+        Summary(calls=[OSLO_CALL, ROME_CALL], input_tokens=20, output_tokens=19, stop="tool_use"),
         request={"tools": [TOOL]},
     ),
     "text_and_call": scene(
-        text(0, "Let me ", "look.") + call(1, *OSLO[:2], *OSLO_JSON),
-        [text_block("Let me look."), call_block(*OSLO)],
-        Seen("Let me look.", [OSLO], input_tokens=20, output_tokens=14, stop="tool_use"),
+        text_deltas(0, "Let me ", "look.") + call_deltas(1, *OSLO_CALL[:2], *OSLO_JSON),
+        [text_block("Let me look."), call_block(*OSLO_CALL)],
+        Summary("Let me look.", [OSLO_CALL], input_tokens=20, output_tokens=14, stop="tool_use"),
         request={"tools": [TOOL]},
     ),
     "thinking_and_call": scene(
-        thinking(0, SIGNATURE, "Where is Oslo? ", "In Norway.")
-        + redacted(1, REDACTED)
-        + text(2, "One moment.")
-        + call(3, *OSLO[:2], *OSLO_JSON),
+        thinking_deltas(0, SIGNATURE, "Where is Oslo? ", "In Norway.")
+        + redacted_thinking(1, REDACTED)
+        + text_deltas(2, "One moment.")
+        + call_deltas(3, *OSLO_CALL[:2], *OSLO_JSON),
         [
             {"type": "thinking", "thinking": THOUGHT, "signature": SIGNATURE},
             {"type": "redacted_thinking", "data": REDACTED},
             text_block("One moment."),
-            call_block(*OSLO),
+            call_block(*OSLO_CALL),
         ],
-        Seen(
+        Summary(
             "One moment.",
-            [OSLO],
+            [OSLO_CALL],
             reasoning=THOUGHT,
             input_tokens=20,
             output_tokens=40,
@@ -201,21 +201,21 @@ SCENES = {
         request={"tools": [TOOL], "reasoning": {"effort": "high"}},
     ),
     "structured": scene(
-        text(0, REPORT[:9], REPORT[9:]),
+        text_deltas(0, REPORT[:9], REPORT[9:]),
         [text_block(REPORT)],
-        Seen(REPORT, input_tokens=30, output_tokens=11, stop="end_turn"),
+        Summary(REPORT, input_tokens=30, output_tokens=11, stop="end_turn"),
         request={"text": FORMAT},
     ),
     "tools_and_structured": scene(
-        text(0, REPORT[:9], REPORT[9:]),
+        text_deltas(0, REPORT[:9], REPORT[9:]),
         [text_block(REPORT)],
-        Seen(REPORT, input_tokens=40, output_tokens=11, stop="end_turn"),
+        Summary(REPORT, input_tokens=40, output_tokens=11, stop="end_turn"),
         request={"text": FORMAT, "tools": [TOOL]},
     ),
     "refusal": scene(
-        text(0, "Well"),
+        text_deltas(0, "Well"),
         [text_block("Well")],
-        Seen(
+        Summary(
             "Well",
             refusal=EXPLANATION,
             input_tokens=12,
@@ -227,9 +227,9 @@ SCENES = {
         stop_details={"type": "refusal", "category": "bio", "explanation": EXPLANATION},
     ),
     "length": scene(
-        text(0, "It was a ", "dark and"),
+        text_deltas(0, "It was a ", "dark and"),
         [text_block("It was a dark and")],
-        Seen(
+        Summary(
             "It was a dark and",
             input_tokens=12,
             output_tokens=16,
@@ -240,9 +240,9 @@ SCENES = {
         request={"max_output_tokens": 16},
     ),
     "cached": scene(
-        thinking(0, SIGNATURE) + text(1, "Yes."),
+        thinking_deltas(0, SIGNATURE) + text_deltas(1, "Yes."),
         [{"type": "thinking", "thinking": "", "signature": SIGNATURE}, text_block("Yes.")],
-        Seen(
+        Summary(
             "Yes.",
             input_tokens=1234,
             output_tokens=50,

@@ -3,7 +3,7 @@
 import json
 
 from antiphon.adapters.azure import Azure
-from tests.adapters.scripts import Scene, Seen
+from tests.adapters.scripts import Scene, Summary
 from tests.adapters.scripts import openai as plain
 
 ADAPTER = Azure
@@ -13,7 +13,7 @@ PROMPT = [{"prompt_index": 0, "content_filter_results": SAFE | {"jailbreak": {"f
 FIRST = {"choices": [], "created": 0, "id": "", "model": "", "object": ""}
 
 
-def judged(chunk: dict) -> dict:
+def add_content_filter(chunk: dict) -> dict:
     """Add a verdict to every choice; the filter may fail, too."""
     failed = {"error": {"code": "content_filter_error", "message": "The contents are not filtered"}}
     for choice in chunk["choices"]:
@@ -29,21 +29,21 @@ def stream(*deltas: dict, finish: str = "stop", usage: dict = plain.USAGE) -> by
         if line.endswith(b"[DONE]"):
             body += line + b"\n\n"
         else:
-            body += plain.frame(judged(json.loads(line.removeprefix(b"data: "))))
+            body += plain.frame(add_content_filter(json.loads(line.removeprefix(b"data: "))))
     return body
 
 
 def whole(message: dict, finish: str = "stop", usage: dict = plain.USAGE) -> bytes:
     """Write a whole answer."""
     answer = json.loads(plain.whole(message, finish, usage))
-    return json.dumps(judged(answer) | {"prompt_filter_results": PROMPT}).encode()
+    return json.dumps(add_content_filter(answer) | {"prompt_filter_results": PROMPT}).encode()
 
 
 FILTERED = {
     "filtered": Scene(
         stream({"content": "To build"}, finish="content_filter"),
         whole({"content": "To build"}, "content_filter"),
-        Seen(
+        Summary(
             text="To build",
             status="incomplete",
             reason="content_filter",
@@ -53,4 +53,4 @@ FILTERED = {
     )
 }
 
-SCENES = plain.scenes(stream, whole) | plain.thinking(stream, whole) | FILTERED
+SCENES = plain.scenes(stream, whole) | plain.thinking_scenes(stream, whole) | FILTERED

@@ -5,7 +5,7 @@ import json
 
 from antiphon.adapters.bedrock import Bedrock
 from antiphon.wire.eventstream import encode
-from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Seen
+from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = Bedrock
 EVENTS = "application/vnd.amazon.eventstream"
@@ -36,10 +36,10 @@ def delta(index: int, **fields: object) -> bytes:
 def text(index: int, *pieces: str) -> bytes:
     """Write a block of text, which has no start."""
     grown = b"".join(delta(index, text=piece) for piece in pieces)
-    return grown + stop(index)
+    return grown + block_stop(index)
 
 
-def start(index: int, id: str, name: str) -> bytes:
+def call_start(index: int, id: str, name: str) -> bytes:
     """Write the start of a call."""
     use = {"toolUse": {"toolUseId": id, "name": name}}
     return event("contentBlockStart", contentBlockIndex=index, start=use)
@@ -52,7 +52,7 @@ def arguments(index: int, *pieces: str) -> bytes:
 
 def call(index: int, id: str, name: str, *pieces: str) -> bytes:
     """Write a call."""
-    return start(index, id, name) + arguments(index, *pieces) + stop(index)
+    return call_start(index, id, name) + arguments(index, *pieces) + block_stop(index)
 
 
 def thought(index: int, *pieces: str, signature: str = "") -> bytes:
@@ -60,10 +60,10 @@ def thought(index: int, *pieces: str, signature: str = "") -> bytes:
     grown = b"".join(delta(index, reasoningContent={"text": piece}) for piece in pieces)
     if signature:
         grown += delta(index, reasoningContent={"signature": signature})
-    return grown + stop(index)
+    return grown + block_stop(index)
 
 
-def stop(index: int) -> bytes:
+def block_stop(index: int) -> bytes:
     """Write the end of a block."""
     return event("contentBlockStop", contentBlockIndex=index)
 
@@ -78,7 +78,7 @@ def usage(read: int = 26, made: int = 5, **cache: int) -> dict:
     }
 
 
-def ended(reason: str = "end_turn", **counts: int) -> bytes:
+def stream_end(reason: str = "end_turn", **counts: int) -> bytes:
     """Write the end: the reason first, the usage after it."""
     metadata = event("metadata", usage=usage(**counts), metrics={"latencyMs": 551})
     return event("messageStop", stopReason=reason) + metadata
@@ -87,7 +87,7 @@ def ended(reason: str = "end_turn", **counts: int) -> bytes:
 def stream(*blocks: bytes, reason: str = "end_turn", **counts: int) -> bytes:
     """Write a whole stream."""
     begun = event("messageStart", role="assistant")
-    return begun + b"".join(blocks) + ended(reason, **counts)
+    return begun + b"".join(blocks) + stream_end(reason, **counts)
 
 
 def whole(*content: dict, reason: str = "end_turn", **counts: int) -> bytes:
@@ -101,7 +101,7 @@ def whole(*content: dict, reason: str = "end_turn", **counts: int) -> bytes:
     return json.dumps(body, ensure_ascii=False).encode()
 
 
-def use(id: str, name: str, input: dict) -> dict:
+def tool_use(id: str, name: str, input: dict) -> dict:
     """Write a whole call."""
     return {"toolUse": {"toolUseId": id, "name": name, "input": input}}
 
@@ -109,34 +109,34 @@ def use(id: str, name: str, input: dict) -> dict:
 PARIS, OSLO = {"city": "Paris"}, {"city": "Oslo"}
 REPORT = '{"city":"Paris","degrees":21}'
 SORRY = "Sorry, the guardrail blocked this answer."
-TWO = [("tooluse_1", "weather", PARIS), ("tooluse_2", "weather", OSLO)]
+TWO_CALLS = [("tooluse_1", "weather", PARIS), ("tooluse_2", "weather", OSLO)]
 SIGNATURE = "ErUBCkYIBRgCIkDsigned=="
 
 
-def said(text: str = "", calls: list | None = None, stop: str = "end_turn", **more: object) -> Seen:
+def expect(text: str = "", calls: list | None = None, stop: str = "end_turn", **more: object) -> Summary:
     """Say what an answer means, with the usual counts."""
     counts = {"input_tokens": 26, "output_tokens": 5}
-    return Seen(text, calls or [], stop=stop, **(counts | more))  # type: ignore[arg-type]
+    return Summary(text, calls or [], stop=stop, **(counts | more))  # type: ignore[arg-type]
 
 
 SCENES = {
     "text": Scene(
         stream(text(0, "Hello", ", ", "🎵", "!")),
         whole({"text": "Hello, 🎵!"}),
-        said("Hello, 🎵!"),
+        expect("Hello, 🎵!"),
         content_type=EVENTS,
     ),
     "call": Scene(
         stream(call(0, "tooluse_1", "weather", '{"city"', ': "Paris"}'), reason="tool_use"),
-        whole(use("tooluse_1", "weather", PARIS), reason="tool_use"),
-        said(calls=TWO[:1], stop="tool_use"),
+        whole(tool_use("tooluse_1", "weather", PARIS), reason="tool_use"),
+        expect(calls=TWO_CALLS[:1], stop="tool_use"),
         {"tools": [TOOL]},
         EVENTS,
     ),
     "no_arguments": Scene(
         stream(call(0, "tooluse_1", "time", ""), reason="tool_use"),
-        whole(use("tooluse_1", "time", {}), reason="tool_use"),
-        said(calls=[("tooluse_1", "time", {})], stop="tool_use"),
+        whole(tool_use("tooluse_1", "time", {}), reason="tool_use"),
+        expect(calls=[("tooluse_1", "time", {})], stop="tool_use"),
         {"tools": [TIME]},
         EVENTS,
     ),
@@ -146,25 +146,25 @@ SCENES = {
             call(1, "tooluse_2", "weather", '{"city": "Oslo"}'),
             reason="tool_use",
         ),
-        whole(*(use(*one) for one in TWO), reason="tool_use"),
-        said(calls=TWO, stop="tool_use"),
+        whole(*(tool_use(*one) for one in TWO_CALLS), reason="tool_use"),
+        expect(calls=TWO_CALLS, stop="tool_use"),
         {"tools": [TOOL]},
         EVENTS,
     ),
     "interleaved_calls": Scene(
         stream(
-            start(0, "tooluse_1", "weather"),
+            call_start(0, "tooluse_1", "weather"),
             arguments(0, '{"city": '),
-            start(1, "tooluse_2", "weather"),
+            call_start(1, "tooluse_2", "weather"),
             arguments(1, '{"ci'),
             arguments(0, '"Paris"}'),
             arguments(1, 'ty": "Oslo"}'),
-            stop(0),
-            stop(1),
+            block_stop(0),
+            block_stop(1),
             reason="tool_use",
         ),
-        whole(*(use(*one) for one in TWO), reason="tool_use"),
-        said(calls=TWO, stop="tool_use"),
+        whole(*(tool_use(*one) for one in TWO_CALLS), reason="tool_use"),
+        expect(calls=TWO_CALLS, stop="tool_use"),
         {"tools": [TOOL]},
         EVENTS,
     ),
@@ -174,15 +174,15 @@ SCENES = {
             call(1, "tooluse_1", "weather", '{"city": "Paris"}'),
             reason="tool_use",
         ),
-        whole({"text": "Let me see."}, use("tooluse_1", "weather", PARIS), reason="tool_use"),
-        said("Let me see.", TWO[:1], "tool_use"),
+        whole({"text": "Let me see."}, tool_use("tooluse_1", "weather", PARIS), reason="tool_use"),
+        expect("Let me see.", TWO_CALLS[:1], "tool_use"),
         {"tools": [TOOL]},
         EVENTS,
     ),
     "thinking_and_call": Scene(
         stream(
             thought(0, "Paris is ", "a city.", signature=SIGNATURE),
-            delta(1, reasoningContent={"redactedContent": REDACTED}) + stop(1),
+            delta(1, reasoningContent={"redactedContent": REDACTED}) + block_stop(1),
             call(2, "tooluse_1", "weather", '{"city": "Paris"}'),
             reason="tool_use",
         ),
@@ -193,37 +193,37 @@ SCENES = {
                 }
             },
             {"reasoningContent": {"redactedContent": REDACTED}},
-            use("tooluse_1", "weather", PARIS),
+            tool_use("tooluse_1", "weather", PARIS),
             reason="tool_use",
         ),
-        said(calls=TWO[:1], stop="tool_use", reasoning="Paris is a city."),
+        expect(calls=TWO_CALLS[:1], stop="tool_use", reasoning="Paris is a city."),
         {"tools": [TOOL], "reasoning": {"effort": "high"}},
         EVENTS,
     ),
     "structured": Scene(
         stream(text(0, REPORT[:10], REPORT[10:])),
         whole({"text": REPORT}),
-        said(REPORT),
+        expect(REPORT),
         {"text": FORMAT},
         EVENTS,
     ),
     "tools_and_structured": Scene(
         stream(text(0, REPORT[:20], REPORT[20:])),
         whole({"text": REPORT}),
-        said(REPORT),
+        expect(REPORT),
         {"text": FORMAT, "tools": [TOOL]},
         EVENTS,
     ),
     "refusal": Scene(
         stream(text(0, SORRY), reason="guardrail_intervened"),
         whole({"text": SORRY}, reason="guardrail_intervened"),
-        said(SORRY, stop="guardrail_intervened", status="incomplete", reason="content_filter"),
+        expect(SORRY, stop="guardrail_intervened", status="incomplete", reason="content_filter"),
         content_type=EVENTS,
     ),
     "length": Scene(
         stream(text(0, "Once upon", " a"), reason="max_tokens", made=16),
         whole({"text": "Once upon a"}, reason="max_tokens", made=16),
-        said(
+        expect(
             "Once upon a",
             stop="max_tokens",
             output_tokens=16,
@@ -236,7 +236,7 @@ SCENES = {
     "cached": Scene(
         stream(text(0, "Hello"), read=6, cacheReadInputTokens=1000, cacheWriteInputTokens=20),
         whole({"text": "Hello"}, read=6, cacheReadInputTokens=1000, cacheWriteInputTokens=20),
-        said("Hello", input_tokens=1026, cached_tokens=1000),
+        expect("Hello", input_tokens=1026, cached_tokens=1000),
         content_type=EVENTS,
     ),
 }

@@ -3,7 +3,7 @@
 import json
 
 from antiphon.adapters.google import Google
-from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Seen
+from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = Google
 
@@ -21,7 +21,7 @@ def answer(
     return value | {"responseId": "oZ8baOWxDs"}
 
 
-def streamed(*chunks: dict) -> bytes:
+def sse_stream(*chunks: dict) -> bytes:
     """What `alt=sse` makes of chunks; Google ends its lines as HTTP does."""
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in chunks)
 
@@ -47,7 +47,7 @@ def usage(prompt: int, candidates: int, thoughts: int = 0, cached: int = 0) -> d
 
 
 def call(
-    name: str, args: dict | None = None, id: str | None = None, sign: str | None = None
+    name: str, args: dict | None = None, id: str | None = None, signature: str | None = None
 ) -> dict:
     """A part that is a call."""
     value: dict = {"name": name}
@@ -55,7 +55,7 @@ def call(
         value["args"] = args
     if id:
         value["id"] = id
-    return {"functionCall": value} | ({"thoughtSignature": sign} if sign else {})
+    return {"functionCall": value} | ({"thoughtSignature": signature} if signature else {})
 
 
 def thought(text: str) -> dict:
@@ -63,11 +63,11 @@ def thought(text: str) -> dict:
     return {"text": text, "thought": True}
 
 
-COUNTS = usage(12, 8)
-COUNTED = {"input_tokens": 12, "output_tokens": 8, "stop": "STOP"}
+USAGE = usage(12, 8)
+EXPECTED_USAGE = {"input_tokens": 12, "output_tokens": 8, "stop": "STOP"}
 PARIS, ROME = {"city": "Paris"}, {"city": "Rome"}
 SIGNATURE = "Q2lRQmpuNXU="
-BLOCKED = {
+BLOCKED_PROMPT = {
     "promptFeedback": {"blockReason": "SAFETY"},
     "usageMetadata": {"promptTokenCount": 12, "totalTokenCount": 12},
     "modelVersion": "gemini-3.5-flash",
@@ -76,47 +76,47 @@ BLOCKED = {
 
 SCENES: dict[str, Scene] = {
     "text": Scene(
-        streamed(
+        sse_stream(
             answer({"text": "Good "}, usage={"promptTokenCount": 12, "totalTokenCount": 12}),
             answer({"text": "morning \U0001f305"}, usage=usage(12, 5)),
-            answer({"text": ", Paris."}, finish="STOP", usage=COUNTS),
+            answer({"text": ", Paris."}, finish="STOP", usage=USAGE),
         ),
-        whole(answer({"text": "Good morning \U0001f305, Paris."}, finish="STOP", usage=COUNTS)),
-        Seen("Good morning \U0001f305, Paris.", **COUNTED),
+        whole(answer({"text": "Good morning \U0001f305, Paris."}, finish="STOP", usage=USAGE)),
+        Summary("Good morning \U0001f305, Paris.", **EXPECTED_USAGE),
     ),
     "call": Scene(
-        streamed(
-            answer(call("weather", PARIS, "fc-1"), usage=COUNTS),
-            answer({"text": ""}, finish="STOP", usage=COUNTS),
+        sse_stream(
+            answer(call("weather", PARIS, "fc-1"), usage=USAGE),
+            answer({"text": ""}, finish="STOP", usage=USAGE),
         ),
-        whole(answer(call("weather", PARIS, "fc-1"), finish="STOP", usage=COUNTS)),
-        Seen(calls=[("fc-1", "weather", PARIS)], **COUNTED),
+        whole(answer(call("weather", PARIS, "fc-1"), finish="STOP", usage=USAGE)),
+        Summary(calls=[("fc-1", "weather", PARIS)], **EXPECTED_USAGE),
         {"tools": [TOOL]},
     ),
     "no_arguments": Scene(
-        streamed(answer(call("time"), finish="STOP", usage=COUNTS)),
-        whole(answer(call("time", {}), finish="STOP", usage=COUNTS)),
-        Seen(calls=[("", "time", {})], **COUNTED),
+        sse_stream(answer(call("time"), finish="STOP", usage=USAGE)),
+        whole(answer(call("time", {}), finish="STOP", usage=USAGE)),
+        Summary(calls=[("", "time", {})], **EXPECTED_USAGE),
         {"tools": [TIME]},
     ),
     "parallel_calls": Scene(
-        streamed(
-            answer(call("weather", PARIS), usage=COUNTS),
-            answer(call("weather", ROME), usage=COUNTS),
-            answer(finish="STOP", usage=COUNTS),
+        sse_stream(
+            answer(call("weather", PARIS), usage=USAGE),
+            answer(call("weather", ROME), usage=USAGE),
+            answer(finish="STOP", usage=USAGE),
         ),
-        whole(answer(call("weather", PARIS), call("weather", ROME), finish="STOP", usage=COUNTS)),
-        Seen(calls=[("", "weather", PARIS), ("", "weather", ROME)], **COUNTED),
+        whole(answer(call("weather", PARIS), call("weather", ROME), finish="STOP", usage=USAGE)),
+        Summary(calls=[("", "weather", PARIS), ("", "weather", ROME)], **EXPECTED_USAGE),
         {"tools": [TOOL]},
     ),
     # Arguments never come in pieces: the nearest thing is two calls in one chunk.
     "interleaved_calls": Scene(
-        streamed(
+        sse_stream(
             answer(
                 call("weather", PARIS, "fc-1"),
                 call("weather", ROME, "fc-2"),
                 finish="STOP",
-                usage=COUNTS,
+                usage=USAGE,
             )
         ),
         whole(
@@ -124,31 +124,31 @@ SCENES: dict[str, Scene] = {
                 call("weather", PARIS, "fc-1"),
                 call("weather", ROME, "fc-2"),
                 finish="STOP",
-                usage=COUNTS,
+                usage=USAGE,
             )
         ),
-        Seen(calls=[("fc-1", "weather", PARIS), ("fc-2", "weather", ROME)], **COUNTED),
+        Summary(calls=[("fc-1", "weather", PARIS), ("fc-2", "weather", ROME)], **EXPECTED_USAGE),
         {"tools": [TOOL]},
     ),
     "text_and_call": Scene(
-        streamed(
-            answer({"text": "Let me "}, usage=COUNTS),
-            answer({"text": "look."}, usage=COUNTS),
-            answer(call("weather", PARIS, "fc-1"), finish="STOP", usage=COUNTS),
+        sse_stream(
+            answer({"text": "Let me "}, usage=USAGE),
+            answer({"text": "look."}, usage=USAGE),
+            answer(call("weather", PARIS, "fc-1"), finish="STOP", usage=USAGE),
         ),
         whole(
             answer(
                 {"text": "Let me look."},
                 call("weather", PARIS, "fc-1"),
                 finish="STOP",
-                usage=COUNTS,
+                usage=USAGE,
             )
         ),
-        Seen("Let me look.", [("fc-1", "weather", PARIS)], **COUNTED),
+        Summary("Let me look.", [("fc-1", "weather", PARIS)], **EXPECTED_USAGE),
         {"tools": [TOOL]},
     ),
     "thinking_and_call": Scene(
-        streamed(
+        sse_stream(
             answer(thought("**Weighing** the "), usage=usage(12, 0, 20)),
             answer(thought("question."), usage=usage(12, 0, 30)),
             answer(call("weather", PARIS, "fc-1", SIGNATURE), usage=usage(12, 8, 30)),
@@ -162,7 +162,7 @@ SCENES: dict[str, Scene] = {
                 usage=usage(12, 8, 30),
             )
         ),
-        Seen(
+        Summary(
             calls=[("fc-1", "weather", PARIS)],
             reasoning="**Weighing** the question.",
             input_tokens=12,
@@ -173,30 +173,30 @@ SCENES: dict[str, Scene] = {
         {"tools": [TOOL], "reasoning": {"effort": "low", "summary": "auto"}},
     ),
     "structured": Scene(
-        streamed(
-            answer({"text": '{"city":"Paris",'}, usage=COUNTS),
-            answer({"text": '"degrees":21}'}, finish="STOP", usage=COUNTS),
+        sse_stream(
+            answer({"text": '{"city":"Paris",'}, usage=USAGE),
+            answer({"text": '"degrees":21}'}, finish="STOP", usage=USAGE),
         ),
-        whole(answer({"text": '{"city":"Paris","degrees":21}'}, finish="STOP", usage=COUNTS)),
-        Seen('{"city":"Paris","degrees":21}', **COUNTED),
+        whole(answer({"text": '{"city":"Paris","degrees":21}'}, finish="STOP", usage=USAGE)),
+        Summary('{"city":"Paris","degrees":21}', **EXPECTED_USAGE),
         {"text": FORMAT},
     ),
     "tools_and_structured": Scene(
-        streamed(
-            answer({"text": '{"city":"Paris",'}, usage=COUNTS),
-            answer({"text": '"degrees":21}'}, finish="STOP", usage=COUNTS),
+        sse_stream(
+            answer({"text": '{"city":"Paris",'}, usage=USAGE),
+            answer({"text": '"degrees":21}'}, finish="STOP", usage=USAGE),
         ),
-        whole(answer({"text": '{"city":"Paris","degrees":21}'}, finish="STOP", usage=COUNTS)),
-        Seen('{"city":"Paris","degrees":21}', **COUNTED),
+        whole(answer({"text": '{"city":"Paris","degrees":21}'}, finish="STOP", usage=USAGE)),
+        Summary('{"city":"Paris","degrees":21}', **EXPECTED_USAGE),
         {"text": FORMAT, "tools": [TOOL]},
     ),
     "refusal": Scene(
-        streamed(
-            answer({"text": "Well, "}, usage=COUNTS),
-            {"candidates": [{"finishReason": "SAFETY", "index": 0}], "usageMetadata": COUNTS},
+        sse_stream(
+            answer({"text": "Well, "}, usage=USAGE),
+            {"candidates": [{"finishReason": "SAFETY", "index": 0}], "usageMetadata": USAGE},
         ),
-        whole(answer({"text": "Well, "}, finish="SAFETY", usage=COUNTS)),
-        Seen(
+        whole(answer({"text": "Well, "}, finish="SAFETY", usage=USAGE)),
+        Summary(
             "Well, ",
             input_tokens=12,
             output_tokens=8,
@@ -206,12 +206,12 @@ SCENES: dict[str, Scene] = {
         ),
     ),
     "length": Scene(
-        streamed(
-            answer({"text": "Once upon "}, usage=COUNTS),
-            answer({"text": "a"}, finish="MAX_TOKENS", usage=COUNTS),
+        sse_stream(
+            answer({"text": "Once upon "}, usage=USAGE),
+            answer({"text": "a"}, finish="MAX_TOKENS", usage=USAGE),
         ),
-        whole(answer({"text": "Once upon a"}, finish="MAX_TOKENS", usage=COUNTS)),
-        Seen(
+        whole(answer({"text": "Once upon a"}, finish="MAX_TOKENS", usage=USAGE)),
+        Summary(
             "Once upon a",
             input_tokens=12,
             output_tokens=8,
@@ -222,12 +222,12 @@ SCENES: dict[str, Scene] = {
         {"max_output_tokens": 16},
     ),
     "cached": Scene(
-        streamed(
+        sse_stream(
             answer({"text": "Yes."}, usage=usage(900, 1, 5, 800)),
             answer({"text": ""}, finish="STOP", usage=usage(900, 2, 7, 800)),
         ),
         whole(answer({"text": "Yes."}, finish="STOP", usage=usage(900, 2, 7, 800))),
-        Seen(
+        Summary(
             "Yes.",
             input_tokens=900,
             output_tokens=9,

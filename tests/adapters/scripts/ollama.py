@@ -8,7 +8,7 @@ so that its count is left out.
 import json
 
 from antiphon.adapters.ollama import Ollama
-from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Seen
+from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = Ollama
 LINES = "application/x-ndjson"
@@ -21,12 +21,12 @@ def line(**fields: object) -> bytes:
     return json.dumps(start | fields, ensure_ascii=False).encode() + b"\n"
 
 
-def said(content: str = "", **fields: object) -> bytes:
+def message_line(content: str = "", **fields: object) -> bytes:
     """Write a line in the middle of an answer."""
     return line(message={"role": "assistant", "content": content, **fields}, done=False)
 
 
-def ended(
+def last_line(
     message: dict | None = None, reason: str = "stop", read: int = 26, made: int = 5
 ) -> bytes:
     """Write the last line; Go leaves out counts that are zero."""
@@ -56,31 +56,31 @@ REPORT = '{"city":"Paris","degrees":21}'
 
 SCENES = {
     "text": Scene(
-        said("Hello") + said(", ") + said("🎵") + said("!") + ended(),
-        ended({"content": "Hello, 🎵!"}),
-        Seen("Hello, 🎵!", input_tokens=26, output_tokens=5, stop="stop"),
+        message_line("Hello") + message_line(", ") + message_line("🎵") + message_line("!") + last_line(),
+        last_line({"content": "Hello, 🎵!"}),
+        Summary("Hello, 🎵!", input_tokens=26, output_tokens=5, stop="stop"),
         content_type=LINES,
     ),
     "call": Scene(
-        said(tool_calls=[call("weather", PARIS, "call_1")]) + ended(),
-        ended({"tool_calls": [call("weather", PARIS, "call_1")]}),
-        Seen(calls=[("call_1", "weather", PARIS)], input_tokens=26, output_tokens=5, stop="stop"),
+        message_line(tool_calls=[call("weather", PARIS, "call_1")]) + last_line(),
+        last_line({"tool_calls": [call("weather", PARIS, "call_1")]}),
+        Summary(calls=[("call_1", "weather", PARIS)], input_tokens=26, output_tokens=5, stop="stop"),
         {"tools": [TOOL]},
         LINES,
     ),
     "no_arguments": Scene(
-        said(tool_calls=[call("time", {})]) + ended(),
-        ended({"tool_calls": [call("time", {})]}),
-        Seen(calls=[("", "time", {})], input_tokens=26, output_tokens=5, stop="stop"),
+        message_line(tool_calls=[call("time", {})]) + last_line(),
+        last_line({"tool_calls": [call("time", {})]}),
+        Summary(calls=[("", "time", {})], input_tokens=26, output_tokens=5, stop="stop"),
         {"tools": [TIME]},
         LINES,
     ),
     "parallel_calls": Scene(
-        said(tool_calls=[call("weather", PARIS)])
-        + said(tool_calls=[call("weather", OSLO)])
-        + ended(),
-        ended({"tool_calls": [call("weather", PARIS), call("weather", OSLO)]}),
-        Seen(
+        message_line(tool_calls=[call("weather", PARIS)])
+        + message_line(tool_calls=[call("weather", OSLO)])
+        + last_line(),
+        last_line({"tool_calls": [call("weather", PARIS), call("weather", OSLO)]}),
+        Summary(
             calls=[("", "weather", PARIS), ("", "weather", OSLO)],
             input_tokens=26,
             output_tokens=5,
@@ -90,10 +90,10 @@ SCENES = {
         LINES,
     ),
     "interleaved_calls": Scene(
-        said(tool_calls=[call("weather", PARIS, index=None), call("time", {}, index=None)])
-        + ended(),
-        ended({"tool_calls": [call("weather", PARIS), call("time", {}, index=1)]}),
-        Seen(
+        message_line(tool_calls=[call("weather", PARIS, index=None), call("time", {}, index=None)])
+        + last_line(),
+        last_line({"tool_calls": [call("weather", PARIS), call("time", {}, index=1)]}),
+        Summary(
             calls=[("", "weather", PARIS), ("", "time", {})],
             input_tokens=26,
             output_tokens=5,
@@ -103,12 +103,12 @@ SCENES = {
         LINES,
     ),
     "text_and_call": Scene(
-        said("Let me ")
-        + said("see.")
-        + said(tool_calls=[call("weather", PARIS, "call_1")])
-        + ended(),
-        ended({"content": "Let me see.", "tool_calls": [call("weather", PARIS, "call_1")]}),
-        Seen(
+        message_line("Let me ")
+        + message_line("see.")
+        + message_line(tool_calls=[call("weather", PARIS, "call_1")])
+        + last_line(),
+        last_line({"content": "Let me see.", "tool_calls": [call("weather", PARIS, "call_1")]}),
+        Summary(
             "Let me see.",
             [("call_1", "weather", PARIS)],
             input_tokens=26,
@@ -119,12 +119,12 @@ SCENES = {
         LINES,
     ),
     "thinking_and_call": Scene(
-        said(thinking="Paris is ")
-        + said(thinking="a city.")
-        + said(tool_calls=[call("weather", PARIS, "call_1")])
-        + ended(),
-        ended({"thinking": "Paris is a city.", "tool_calls": [call("weather", PARIS, "call_1")]}),
-        Seen(
+        message_line(thinking="Paris is ")
+        + message_line(thinking="a city.")
+        + message_line(tool_calls=[call("weather", PARIS, "call_1")])
+        + last_line(),
+        last_line({"thinking": "Paris is a city.", "tool_calls": [call("weather", PARIS, "call_1")]}),
+        Summary(
             calls=[("call_1", "weather", PARIS)],
             reasoning="Paris is a city.",
             input_tokens=26,
@@ -135,23 +135,23 @@ SCENES = {
         LINES,
     ),
     "structured": Scene(
-        said('{"city":"Paris",') + said('"degrees":21}') + ended(),
-        ended({"content": REPORT}),
-        Seen(REPORT, input_tokens=26, output_tokens=5, stop="stop"),
+        message_line('{"city":"Paris",') + message_line('"degrees":21}') + last_line(),
+        last_line({"content": REPORT}),
+        Summary(REPORT, input_tokens=26, output_tokens=5, stop="stop"),
         {"text": FORMAT},
         LINES,
     ),
     "tools_and_structured": Scene(
-        said(REPORT[:10]) + said(REPORT[10:]) + ended(),
-        ended({"content": REPORT}),
-        Seen(REPORT, input_tokens=26, output_tokens=5, stop="stop"),
+        message_line(REPORT[:10]) + message_line(REPORT[10:]) + last_line(),
+        last_line({"content": REPORT}),
+        Summary(REPORT, input_tokens=26, output_tokens=5, stop="stop"),
         {"text": FORMAT, "tools": [TOOL]},
         LINES,
     ),
     "length": Scene(
-        said("Once upon") + said(" a") + ended(reason="length", made=16),
-        ended({"content": "Once upon a"}, reason="length", made=16),
-        Seen(
+        message_line("Once upon") + message_line(" a") + last_line(reason="length", made=16),
+        last_line({"content": "Once upon a"}, reason="length", made=16),
+        Summary(
             "Once upon a",
             input_tokens=26,
             output_tokens=16,
@@ -163,9 +163,9 @@ SCENES = {
         LINES,
     ),
     "cached": Scene(
-        said("Hello") + ended(read=0),
-        ended({"content": "Hello"}, read=0),
-        Seen("Hello", input_tokens=0, output_tokens=5, stop="stop"),
+        message_line("Hello") + last_line(read=0),
+        last_line({"content": "Hello"}, read=0),
+        Summary("Hello", input_tokens=0, output_tokens=5, stop="stop"),
         content_type=LINES,
     ),
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.adapters.openai import OpenAI
-from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Seen
+from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = OpenAI
 
@@ -42,13 +42,13 @@ def whole(message: dict, finish: str = "stop", usage: dict = USAGE) -> bytes:
     return json.dumps(answer).encode()
 
 
-def begin(index: int, id: str, name: str, arguments: str = "") -> dict:
+def call_start(index: int, id: str, name: str, arguments: str = "") -> dict:
     """Make the first bit of a call."""
     function = {"name": name, "arguments": arguments}
     return {"index": index, "id": id, "type": "function", "function": function}
 
 
-def more(index: int, arguments: str) -> dict:
+def call_arguments(index: int, arguments: str) -> dict:
     """Make another bit of a call."""
     return {"index": index, "function": {"arguments": arguments}}
 
@@ -78,38 +78,38 @@ def scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[st
         "text": Scene(
             stream({"content": "Hello"}, {"content": ", 🎭"}, {"content": " world!"}),
             whole({"content": "Hello, 🎭 world!"}),
-            Seen(text="Hello, 🎭 world!", stop="stop", **COUNTED),
+            Summary(text="Hello, 🎭 world!", stop="stop", **COUNTED),
         ),
         "call": Scene(
             stream(
-                calls(begin(0, "call_a", "weather")),
-                calls(more(0, '{"city":')),
-                calls(more(0, '"Berlin"}')),
+                calls(call_start(0, "call_a", "weather")),
+                calls(call_arguments(0, '{"city":')),
+                calls(call_arguments(0, '"Berlin"}')),
                 **called,
             ),
             whole(calls(call("call_a", "weather", BERLIN)), **called),
-            Seen(calls=[("call_a", "weather", {"city": "Berlin"})], **made),
+            Summary(calls=[("call_a", "weather", {"city": "Berlin"})], **made),
             ASKED,
         ),
         "no_arguments": Scene(
-            stream(calls(begin(0, "call_t", "time")), **called),
+            stream(calls(call_start(0, "call_t", "time")), **called),
             whole(calls(call("call_t", "time", "")), **called),
-            Seen(calls=[("call_t", "time", {})], **made),
+            Summary(calls=[("call_t", "time", {})], **made),
             BOTH,
         ),
         "parallel_calls": Scene(
             stream(
-                calls(begin(0, "call_a", "weather")),
-                calls(more(0, BERLIN)),
-                calls(begin(1, "call_b", "weather")),
-                calls(more(1, PARIS)),
+                calls(call_start(0, "call_a", "weather")),
+                calls(call_arguments(0, BERLIN)),
+                calls(call_start(1, "call_b", "weather")),
+                calls(call_arguments(1, PARIS)),
                 **called,
             ),
             whole(
                 calls(call("call_a", "weather", BERLIN), call("call_b", "weather", PARIS)),
                 **called,
             ),
-            Seen(
+            Summary(
                 calls=[
                     ("call_a", "weather", {"city": "Berlin"}),
                     ("call_b", "weather", {"city": "Paris"}),
@@ -120,17 +120,17 @@ def scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[st
         ),
         "interleaved_calls": Scene(
             stream(
-                calls(begin(0, "call_a", "weather"), begin(1, "call_b", "weather")),
-                calls(more(0, '{"city":')),
-                calls(more(1, '{"city":')),
-                calls(more(1, '"Paris"}'), more(0, '"Berlin"}')),
+                calls(call_start(0, "call_a", "weather"), call_start(1, "call_b", "weather")),
+                calls(call_arguments(0, '{"city":')),
+                calls(call_arguments(1, '{"city":')),
+                calls(call_arguments(1, '"Paris"}'), call_arguments(0, '"Berlin"}')),
                 **called,
             ),
             whole(
                 calls(call("call_a", "weather", BERLIN), call("call_b", "weather", PARIS)),
                 **called,
             ),
-            Seen(
+            Summary(
                 calls=[
                     ("call_a", "weather", {"city": "Berlin"}),
                     ("call_b", "weather", {"city": "Paris"}),
@@ -143,34 +143,34 @@ def scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[st
             stream(
                 {"content": "Let me "},
                 {"content": "see."},
-                calls(begin(0, "call_a", "weather", BERLIN)),
+                calls(call_start(0, "call_a", "weather", BERLIN)),
                 **called,
             ),
             whole({"content": "Let me see."} | calls(call("call_a", "weather", BERLIN)), **called),
-            Seen(text="Let me see.", calls=[("call_a", "weather", {"city": "Berlin"})], **made),
+            Summary(text="Let me see.", calls=[("call_a", "weather", {"city": "Berlin"})], **made),
             ASKED,
         ),
         "structured": Scene(
             stream({"content": '{"city":"Berlin",'}, {"content": '"degrees":21}'}),
             whole({"content": REPORT}),
-            Seen(text=REPORT, stop="stop", **COUNTED),
+            Summary(text=REPORT, stop="stop", **COUNTED),
             {"text": FORMAT},
         ),
         "tools_and_structured": Scene(
             stream({"content": '{"city":"Berlin",'}, {"content": '"degrees":21}'}),
             whole({"content": REPORT}),
-            Seen(text=REPORT, stop="stop", **COUNTED),
+            Summary(text=REPORT, stop="stop", **COUNTED),
             {"text": FORMAT, "tools": [TOOL]},
         ),
         "refusal": Scene(
             stream({"refusal": "I cannot "}, {"refusal": "do that."}),
             whole({"refusal": "I cannot do that."}),
-            Seen(refusal="I cannot do that.", stop="stop", **COUNTED),
+            Summary(refusal="I cannot do that.", stop="stop", **COUNTED),
         ),
         "length": Scene(
             stream({"content": "Once upon a time"}, {"content": " 🎭 there was"}, finish="length"),
             whole({"content": long}, "length"),
-            Seen(
+            Summary(
                 text=long, status="incomplete", reason="max_output_tokens", stop="length", **COUNTED
             ),
             {"max_output_tokens": 16},
@@ -178,7 +178,7 @@ def scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[st
         "cached": Scene(
             stream({"content": "Again."}, usage=DETAILED),
             whole({"content": "Again."}, usage=DETAILED),
-            Seen("Again.", [], "", "", 2000, 70, 1920, 64, stop="stop"),
+            Summary("Again.", [], "", "", 2000, 70, 1920, 64, stop="stop"),
         ),
     }
 
@@ -192,7 +192,7 @@ DETAILED = {
 }
 
 
-def thinking(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[str, Scene]:
+def thinking_scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[str, Scene]:
     """Make the scene of a model that thinks aloud, as DeepSeek's and vLLM's do."""
     said = calls(call("call_a", "weather", BERLIN))
     return {
@@ -201,14 +201,14 @@ def thinking(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[
                 {"content": None, "reasoning_content": "The user "},
                 {"content": None, "reasoning_content": "wants weather."},
                 {"content": "One moment.", "reasoning_content": None},
-                calls(begin(0, "call_a", "weather", BERLIN)),
+                calls(call_start(0, "call_a", "weather", BERLIN)),
                 finish="tool_calls",
             ),
             whole(
                 {"content": "One moment.", "reasoning_content": "The user wants weather."} | said,
                 "tool_calls",
             ),
-            Seen(
+            Summary(
                 text="One moment.",
                 reasoning="The user wants weather.",
                 calls=[("call_a", "weather", {"city": "Berlin"})],
@@ -220,4 +220,4 @@ def thinking(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[
     }
 
 
-SCENES = scenes(stream, whole) | thinking(stream, whole)
+SCENES = scenes(stream, whole) | thinking_scenes(stream, whole)

@@ -7,10 +7,10 @@ on their own. `events_of` tells an item from `added` to `done`; `stream` numbers
 import json
 from collections.abc import Iterable
 
-from antiphon.adapters.responses import Responses
-from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Seen
+from antiphon.adapters.responses import OpenResponses
+from tests.adapters.scripts import FORMAT, TIME, TOOL, Scene, Summary
 
-ADAPTER = Responses
+ADAPTER = OpenResponses
 PARIS, OSLO = {"city": "Paris"}, {"city": "Oslo"}
 REPORT = '{"city":"Paris","degrees":21}'
 SEALED = "gAAAAABqX1a78BDqk_J4uGoxtDucvs8h"
@@ -77,7 +77,7 @@ def call(name: str, arguments: str, id: str, status: str = "completed") -> dict:
     }
 
 
-def thought(summary: str, id: str = "rs_1", **changes: object) -> dict:
+def reasoning(summary: str, id: str = "rs_1", **changes: object) -> dict:
     """Write sealed thinking, of which only a summary can be read."""
     pieces = [{"type": "summary_text", "text": summary}] if summary else []
     return {
@@ -97,7 +97,7 @@ def event(type: str, **fields: object) -> dict:
 def events_of(item: dict, index: int = 0, deltas: list[str] | None = None) -> list[dict]:
     """Tell an item, its first text in deltas."""
     place = {"item_id": item["id"], "output_index": index}
-    told: list[dict] = [added(item, index)]
+    told: list[dict] = [item_added(item, index)]
     if item["type"] == "function_call":
         pieces = deltas or [item["arguments"]]
         told += [event("function_call_arguments.delta", **place, delta=p) for p in pieces]
@@ -115,7 +115,7 @@ def events_of(item: dict, index: int = 0, deltas: list[str] | None = None) -> li
     return [*told, event("output_item.done", output_index=index, item=item)]
 
 
-def added(item: dict, index: int) -> dict:
+def item_added(item: dict, index: int) -> dict:
     """Announce an item."""
     empty = {
         "message": {"content": [], "status": "in_progress"},
@@ -164,10 +164,10 @@ def stream(middle: Iterable[dict], end: dict, kind: str | None = None) -> bytes:
         *middle,
         event(kind or end["status"], response=end),
     ]
-    return written(events)
+    return sse_bytes(events)
 
 
-def written(events: Iterable[dict]) -> bytes:
+def sse_bytes(events: Iterable[dict]) -> bytes:
     """Number events, and write them."""
     frames = [
         f"event: {fields['type']}\ndata: "
@@ -180,7 +180,7 @@ def written(events: Iterable[dict]) -> bytes:
 
 def scene(
     *items: dict,
-    seen: Seen,
+    seen: Summary,
     deltas: list[str] | None = None,
     request: dict | None = None,
     **changes: object,
@@ -195,18 +195,18 @@ def scene(
     return Scene(stream(middle, end), json.dumps(end).encode(), seen, request or {})
 
 
-def counted(*args: object, **changes: object) -> Seen:
+def expect(*args: object, **changes: object) -> Summary:
     """Say what is seen, with the usage that most scenes have."""
     counts = {"input_tokens": 26, "output_tokens": 5, "stop": "completed"}
-    return Seen(*args, **(counts | changes))  # type: ignore[arg-type]
+    return Summary(*args, **(counts | changes))  # type: ignore[arg-type]
 
 
 SAID = call("weather", '{"city":"Paris"}', "1")
 ALSO = call("weather", '{"city":"Oslo"}', "2")
 TOGETHER = [
-    added(SAID, 0),
+    item_added(SAID, 0),
     event("function_call_arguments.delta", item_id="fc_1", output_index=0, delta='{"city":'),
-    added(ALSO, 1),
+    item_added(ALSO, 1),
     event("function_call_arguments.delta", item_id="fc_2", output_index=1, delta='{"city":'),
     event("function_call_arguments.delta", item_id="fc_1", output_index=0, delta='"Paris"}'),
     event("function_call_arguments.delta", item_id="fc_2", output_index=1, delta='"Oslo"}'),
@@ -217,36 +217,36 @@ BOTH = [("call_1", "weather", PARIS), ("call_2", "weather", OSLO)]
 
 SCENES = {
     "text": scene(
-        message("Hello, 🎵!"), deltas=["Hello", ", ", "🎵", "!"], seen=counted("Hello, 🎵!")
+        message("Hello, 🎵!"), deltas=["Hello", ", ", "🎵", "!"], seen=expect("Hello, 🎵!")
     ),
     "call": scene(
         SAID,
         deltas=['{"city"', ':"Paris"}'],
-        seen=counted(calls=[("call_1", "weather", PARIS)]),
+        seen=expect(calls=[("call_1", "weather", PARIS)]),
         request={"tools": [TOOL]},
     ),
     "no_arguments": scene(
         call("time", "{}", "1"),
-        seen=counted(calls=[("call_1", "time", {})]),
+        seen=expect(calls=[("call_1", "time", {})]),
         request={"tools": [TIME]},
     ),
-    "parallel_calls": scene(SAID, ALSO, seen=counted(calls=BOTH), request={"tools": [TOOL]}),
+    "parallel_calls": scene(SAID, ALSO, seen=expect(calls=BOTH), request={"tools": [TOOL]}),
     "interleaved_calls": Scene(
         stream(TOGETHER, response(SAID, ALSO)),
         json.dumps(response(SAID, ALSO)).encode(),
-        counted(calls=BOTH),
+        expect(calls=BOTH),
         {"tools": [TOOL]},
     ),
     "text_and_call": scene(
         message("Let me see.", phase="commentary"),
         SAID,
-        seen=counted("Let me see.", [("call_1", "weather", PARIS)]),
+        seen=expect("Let me see.", [("call_1", "weather", PARIS)]),
         request={"tools": [TOOL]},
     ),
     "thinking_and_call": scene(
-        thought("Paris is a city."),
+        reasoning("Paris is a city."),
         SAID,
-        seen=counted(
+        seen=expect(
             calls=[("call_1", "weather", PARIS)],
             reasoning="Paris is a city.",
             output_tokens=40,
@@ -258,21 +258,21 @@ SCENES = {
     "structured": scene(
         message(REPORT),
         deltas=[REPORT[:9], REPORT[9:]],
-        seen=counted(REPORT),
+        seen=expect(REPORT),
         request={"text": FORMAT},
     ),
     "tools_and_structured": scene(
-        message(REPORT), seen=counted(REPORT), request={"text": FORMAT, "tools": [TOOL]}
+        message(REPORT), seen=expect(REPORT), request={"text": FORMAT, "tools": [TOOL]}
     ),
     "refusal": scene(
         message(content=[{"type": "refusal", "refusal": "I cannot help with that."}]),
         deltas=["I cannot ", "help with that."],
-        seen=counted(refusal="I cannot help with that."),
+        seen=expect(refusal="I cannot help with that."),
     ),
     "length": scene(
         message("Once upon a", status="incomplete"),
         deltas=["Once upon", " a"],
-        seen=counted(
+        seen=expect(
             "Once upon a",
             output_tokens=16,
             status="incomplete",
@@ -286,7 +286,7 @@ SCENES = {
     ),
     "cached": scene(
         message("Hello"),
-        seen=counted(
+        seen=expect(
             "Hello", input_tokens=2006, output_tokens=300, cached_tokens=1920, reasoning_tokens=256
         ),
         usage=usage(2006, 300, cached=1920, thought=256),

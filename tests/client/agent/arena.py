@@ -25,20 +25,20 @@ from antiphon.core import parts
 from antiphon.core.parts import Part
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.serving import forgetful, serving
+from tests.serving import without_store, run_server
 
-WORK = re.compile(r"(\w+)=(\d+)")
+PROMPT_OPTION = re.compile(r"(\w+)=(\d+)")
 
 
-def plan(turn: Turn) -> dict[str, int]:
+def parse_prompt(turn: Turn) -> dict[str, int]:
     """Read what a prompt asks for."""
-    return {name: int(value) for name, value in WORK.findall(turn.text)}
+    return {name: int(value) for name, value in PROMPT_OPTION.findall(turn.text)}
 
 
 @agent("worker")
 async def worker(turn: Turn) -> AsyncIterator[Part]:
     """Calls the first tool in as many rounds as it is told, then says what it got."""
-    todo = plan(turn)
+    todo = parse_prompt(turn)
     rounds, parallel = todo.get("rounds", 0), todo.get("parallel", 1)
     outputs = turn.tool_outputs
     done = len(outputs) // parallel
@@ -73,16 +73,16 @@ class Fault:
     code: str = ""
     message: str = "It was not to be."
     headers: dict[str, str] = field(default_factory=dict)
-    cut: int | None = None
+    cut_after: int | None = None
     envelope: bool = False
 
 
-FORGOTTEN = Fault(400, "previous_response_not_found")
-LIMIT = Fault(400, "websocket_connection_limit_reached", envelope=True)
+RESPONSE_NOT_FOUND = Fault(400, "previous_response_not_found")
+CONNECTION_LIMIT = Fault(400, "websocket_connection_limit_reached", envelope=True)
 
 
 @dataclass
-class Arena:
+class FaultyServer:
     """The server's address, and what has passed."""
 
     url: str = ""
@@ -93,7 +93,7 @@ class Arena:
     refuse_sockets: int = 0
     faults: dict[int, Fault] = field(default_factory=dict)
     """By the number of the request, from 0."""
-    left: int = 0
+    disconnects: int = 0
     """How many answers nobody waited for."""
 
     def take(self, path: str, data: bytes) -> Fault | None:
@@ -105,12 +105,12 @@ class Arena:
         return self.faults.get(number)
 
 
-class Gate:
+class FaultMiddleware:
     """Stands between the server and its clients."""
 
-    def __init__(self, app, arena: Arena) -> None:
+    def __init__(self, app, arena: FaultyServer) -> None:
         self._app = app
-        self._arena = arena
+        self._server = arena
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] == "websocket":
@@ -125,7 +125,7 @@ class Gate:
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        fault = self._arena.take(scope["path"], body)
+        fault = self._server.take(scope["path"], body)
         if fault and fault.status:
             await self._refuse(fault, send)
             return
@@ -135,7 +135,7 @@ class Gate:
             nonlocal given
             if given:
                 message = await receive()
-                self._arena.left += message["type"] == "http.disconnect"
+                self._server.disconnects += message["type"] == "http.disconnect"
                 return message
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
@@ -145,7 +145,7 @@ class Gate:
         async def checked(message):
             nonlocal passed
             passed += message.get("body", b"").count(b"data: ")
-            if fault and fault.cut is not None and passed > fault.cut:
+            if fault and fault.cut_after is not None and passed > fault.cut_after:
                 raise OSError("the connection was cut")
             await send(message)
 
@@ -160,7 +160,7 @@ class Gate:
         await send({"type": "http.response.body", "body": body})
 
     async def _socket(self, scope, receive, send) -> None:
-        arena = self._arena
+        arena = self._server
         if arena.refuse_sockets:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -176,8 +176,8 @@ class Gate:
                 fault = arena.take("socket", message["text"].encode())
                 if fault is None:
                     return message
-                if fault.cut is not None:
-                    cut.append(fault.cut)
+                if fault.cut_after is not None:
+                    cut.append(fault.cut_after)
                     return message
                 error = {"message": fault.message, "type": "invalid_request", "code": fault.code}
                 text = json.dumps({"type": "error", "status": fault.status, "error": error})
@@ -196,11 +196,11 @@ class Gate:
 
 
 @contextmanager
-def arena(make: Callable[[], Arena] = Arena, **settings: object) -> Iterator[Arena]:
+def serve_worker(make: Callable[[], FaultyServer] = FaultyServer, **settings: object) -> Iterator[FaultyServer]:
     """Serve the worker behind a gate."""
     made = make()
-    app = create_app(forgetful(Settings(agents=[worker], **settings)))  # type: ignore[arg-type]
-    with serving(Gate(app, made)) as url:
+    app = create_app(without_store(Settings(agents=[worker], **settings)))  # type: ignore[arg-type]
+    with run_server(FaultMiddleware(app, made)) as url:
         made.url = f"{url}/v1"
         yield made
 
@@ -218,8 +218,8 @@ HTTP = AgentOptions(use_responses_api=True, smoothing_delay=0, retry_delay=1)
 SOCKET = AgentOptions(
     use_responses_api=True, use_responses_websocket=True, smoothing_delay=0, retry_delay=1
 )
-WAYS = pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
-CHAINED = pytest.mark.parametrize("options", [HTTP, SOCKET], ids=["http", "socket"])
+ALL_TRANSPORTS = pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
+STATEFUL_TRANSPORTS = pytest.mark.parametrize("options", [HTTP, SOCKET], ids=["http", "socket"])
 
 
 @tool
@@ -228,17 +228,17 @@ def double(value: int) -> str:
     return str(value * 2)
 
 
-async def told(
-    client: AsyncClient, prompt: str, options: AgentOptions, **wanted: Any
+async def run_to_end(
+    client: AsyncClient, prompt: str, options: AgentOptions, **params: Any
 ) -> tuple[Any, list[Any]]:
     """Run an agent; return its result and its events."""
-    wanted = {"model": "worker", "tools": [double], **wanted}
-    run = stream_agent(prompt, options=options, client=client, **wanted)
+    params = {"model": "worker", "tools": [double], **params}
+    run = stream_agent(prompt, options=options, client=client, **params)
     events = [event async for event in run]
     return run.result, events
 
 
-def types_of(events) -> list[str]:
+def event_types(events) -> list[str]:
     """Return the kinds of events, without how often each came."""
     seen = [f"tool_update:{e.status}" if isinstance(e, ToolUpdate) else e.type for e in events]
     return [name for place, name in enumerate(seen) if place == 0 or name != seen[place - 1]]

@@ -3,18 +3,18 @@
 import pytest
 
 from antiphon.client.client import AsyncClient
-from tests.client.agent.arena import Arena, arena
+from tests.client.agent.arena import FaultyServer, serve_worker
 
 
 @pytest.fixture
 def server():
     """Give a worker behind a gate."""
-    with arena() as made:
+    with serve_worker() as made:
         yield made
 
 
 @pytest.fixture
-async def client(server: Arena):
+async def client(server: FaultyServer):
     """Give a client of it."""
     async with AsyncClient(server.url) as made:
         yield made

@@ -12,7 +12,7 @@ from antiphon.client.agent.events import AgentEvent
 from antiphon.client.agent.options import Aborted, AbortSignal, AgentOptions
 from antiphon.client.agent.run import run_agent, stream_agent
 from antiphon.client.tools.tool import tool
-from tests.client.agent.arena import CHAT, HTTP, SOCKET, WAYS, Fault
+from tests.client.agent.arena import CHAT, HTTP, SOCKET, ALL_TRANSPORTS, Fault
 
 pytestmark = pytest.mark.anyio
 
@@ -30,25 +30,25 @@ async def rest(value: int) -> str:
     return str(value)
 
 
-async def lasting() -> set[asyncio.Task]:
+async def remaining_tasks() -> set[asyncio.Task]:
     """The tasks that are still there when everything has had its turn."""
     for _ in range(20):
         await asyncio.sleep(0.005)
     return asyncio.all_tasks() - {asyncio.current_task()}
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_run_can_be_aborted_at_every_event(client, options):
-    before, stop = await lasting(), 1
-    while "conversation_completed" not in (seen := await aborted(client, options, stop)):
+    before, stop = await remaining_tasks(), 1
+    while "conversation_completed" not in (seen := await abort_after(client, options, stop)):
         assert seen[-1] == "conversation_cancelled"
         assert "error" not in seen
         stop += 1
     assert stop >= len(seen) > 20  # only then was it too late
-    assert await lasting() == before
+    assert await remaining_tasks() == before
 
 
-async def aborted(client, options: AgentOptions, stop: int) -> list[str]:
+async def abort_after(client, options: AgentOptions, stop: int) -> list[str]:
     """Abort a run at one of its events; return all that it told."""
     signal, seen = AbortSignal(), []
 
@@ -67,9 +67,9 @@ async def aborted(client, options: AgentOptions, stop: int) -> list[str]:
     return seen
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_run_can_be_cancelled_at_every_await(client, options):
-    before, stopped = await lasting(), 0
+    before, stopped = await remaining_tasks(), 0
     while True:
         told: list[str] = []
         run = run_agent(
@@ -95,14 +95,14 @@ async def test_a_run_can_be_cancelled_at_every_await(client, options):
         stopped += 1
     assert (await task).final == "Done: 0, 1."
     assert stopped > 20
-    assert await lasting() == before
+    assert await remaining_tasks() == before
 
 
-@WAYS
+@ALL_TRANSPORTS
 @pytest.mark.parametrize("after", [0.0, 0.005, 0.02, 0.04, 0.07, 0.1])
 async def test_a_run_ends_with_its_task(client, options, after):
     told: list[str] = []
-    before = await lasting()
+    before = await remaining_tasks()
     run = run_agent(
         WORK,
         model="worker",
@@ -117,7 +117,7 @@ async def test_a_run_ends_with_its_task(client, options, after):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not told or told[-1] == "conversation_cancelled"
-    assert await lasting() == before
+    assert await remaining_tasks() == before
 
 
 async def test_an_aborted_signal_stops_a_run_before_anything_is_sent(client, server):
@@ -128,7 +128,7 @@ async def test_an_aborted_signal_stops_a_run_before_anything_is_sent(client, ser
     assert server.bodies == []
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_the_server_notices_at_once_that_nobody_listens(client, server, options):
     signal = AbortSignal()
     patient = replace(options, abort_signal=signal)
@@ -164,7 +164,7 @@ async def test_a_signal_may_come_from_another_thread(client):
 
 @pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
 async def test_leaving_the_loop_early_stops_the_run(client, server, options):
-    before = await lasting()
+    before = await remaining_tasks()
     conversation = Conversation()
     run = stream_agent(
         "rounds=5 slow=20",
@@ -179,7 +179,7 @@ async def test_leaving_the_loop_early_stops_the_run(client, server, options):
         if event.type == "token":
             break
     await events.aclose()
-    assert await lasting() == before
+    assert await remaining_tasks() == before
     assert conversation.items == []
     again = await run_agent("hi", model="worker", client=client, conversation=conversation)
     assert again.message == "Done: nothing."

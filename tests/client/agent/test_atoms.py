@@ -5,7 +5,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.client.agent.atoms import Atoms, Kept, boundary
+from antiphon.client.agent.atoms import GraphemeSplitter, TailBuffer, grapheme_boundary
 
 # What joins, what is joined, and what never is.
 TRICKY = (
@@ -21,24 +21,24 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(ends)]
 
 
-def atoms(deltas: list[str]) -> list[str]:
+def split_deltas(deltas: list[str]) -> list[str]:
     """Send deltas through, to the end."""
-    heard = Atoms()
+    heard = GraphemeSplitter()
     return [atom for delta in deltas for atom in heard.feed(delta)] + heard.flush()
 
 
 @settings(deadline=None)
 @given(TEXT, st.lists(st.integers(0, 50)))
 def test_atoms_join_to_the_text_and_do_not_depend_on_how_it_was_cut(text: str, places: list[int]):
-    assert atoms(cut(text, places)) == atoms([text])
-    assert "".join(atoms([text])) == text
+    assert split_deltas(cut(text, places)) == split_deltas([text])
+    assert "".join(split_deltas([text])) == text
 
 
 @settings(deadline=None)
 @given(TEXT)
 def test_no_atom_ends_inside_a_grapheme(text: str):
     ends = {match.end() for match in regex.finditer(r"\X", text)}
-    assert set(accumulate(map(len, atoms([text])))) <= ends
+    assert set(accumulate(map(len, split_deltas([text])))) <= ends
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_no_atom_ends_inside_a_grapheme(text: str):
     ],
 )
 def test_a_grapheme_is_one_atom_even_if_it_comes_in_single_characters(grapheme: str):
-    assert atoms(list(f"a{grapheme}{grapheme}b")) == ["a", grapheme, grapheme, "b"]
+    assert split_deltas(list(f"a{grapheme}{grapheme}b")) == ["a", grapheme, grapheme, "b"]
 
 
 def test_an_odd_flag_is_an_atom_of_its_own():
-    assert atoms(["🇫🇷🇩🇪🇮"]) == ["🇫🇷", "🇩🇪", "🇮"]
+    assert split_deltas(["🇫🇷🇩🇪🇮"]) == ["🇫🇷", "🇩🇪", "🇮"]
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_an_odd_flag_is_an_atom_of_its_own():
     ],
 )
 def test_the_marker_of_a_fence_is_one_atom(text: str, whole: list[str]):
-    assert (atoms([text]), atoms(list(text))) == (whole, whole)
+    assert (split_deltas([text]), split_deltas(list(text))) == (whole, whole)
 
 
 def test_the_last_grapheme_is_kept_back_because_it_may_grow():
-    heard = Atoms()
+    heard = GraphemeSplitter()
     assert [heard.feed("ae"), heard.feed("\u0301"), heard.feed(""), heard.feed("b")] == [
         ["a"],
         [],
@@ -107,7 +107,7 @@ def test_the_last_grapheme_is_kept_back_because_it_may_grow():
 
 
 def test_text_goes_on_after_a_flush_on_the_same_line():
-    heard = Atoms()
+    heard = GraphemeSplitter()
     assert heard.feed("ab") + heard.flush() == ["a", "b"]
     assert heard.feed("```py x\n") + heard.flush() == ["```py", " ", "x", "\n"]
     assert heard.feed("```py x\n") + heard.flush() == ["```py x\n"]
@@ -116,7 +116,7 @@ def test_text_goes_on_after_a_flush_on_the_same_line():
 @pytest.mark.parametrize("unit", ["\u0301", "`", "🇫", "क्", "👩\u200d", "\u1100", "\u0600"])
 def test_however_long_a_grapheme_grows_it_is_seldom_read_again(unit: str):
     text = unit * 5_000
-    kept, read = Kept(), 0
+    kept, read = TailBuffer(), 0
     for character in text:
         if kept.add(character):
             whole = kept.take()
@@ -124,12 +124,12 @@ def test_however_long_a_grapheme_grows_it_is_seldom_read_again(unit: str):
             kept.keep(whole)
     assert kept.take() == text
     assert read < 25 * len(text)
-    assert "".join(atoms(list(text))) == text
+    assert "".join(split_deltas(list(text))) == text
 
 
 def test_many_flags_in_one_delta_are_no_matter():
     # At quadratic cost, which is the library's own, the test's time would be up.
-    assert atoms(["🇫🇷" * 150_000]) == ["🇫🇷"] * 150_000
+    assert split_deltas(["🇫🇷" * 150_000]) == ["🇫🇷"] * 150_000
 
 
 @settings(deadline=None)
@@ -137,7 +137,7 @@ def test_many_flags_in_one_delta_are_no_matter():
 def test_a_boundary_is_the_last_one_that_is_not_too_late(text: str):
     ends = [0, *(match.end() for match in regex.finditer(r"\X", text))]
     last = [max(end for end in ends if end <= at) for at in range(len(text) + 1)]
-    assert [boundary(text, at) for at in range(len(text) + 1)] == last
+    assert [grapheme_boundary(text, at) for at in range(len(text) + 1)] == last
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_a_boundary_is_the_last_one_that_is_not_too_late(text: str):
     ],
 )
 def test_a_boundary_never_takes_a_grapheme_apart(text: str, at: int, place: int):
-    assert boundary(text, at) == place
+    assert grapheme_boundary(text, at) == place

@@ -7,10 +7,10 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.client.agent.chunks import Strategy, chunker
+from antiphon.client.agent.chunks import ChunkStrategy, create_chunker
 from antiphon.core.errors import RequestError
 
-STRATEGIES: list[Strategy] = ["character", "word", "sentence"]
+STRATEGIES: list[ChunkStrategy] = ["character", "word", "sentence"]
 TRICKY = (
     "\r\n `~ab_1.,'?!…。！？)」*\"-é中あพ\u0301\u0e33\u200d\ufe0f\u1100\u1161\u0600"
     "👩👧🏽🇫🇷\u0915\u0937\u094d\ud83c\udfb5"
@@ -25,15 +25,15 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(ends)]
 
 
-def chunks(strategy: Strategy, *deltas: str) -> list[str]:
+def chunks(strategy: ChunkStrategy, *deltas: str) -> list[str]:
     """Send deltas through, to the end."""
-    heard = chunker(strategy)
+    heard = create_chunker(strategy)
     return [chunk for delta in deltas for chunk in heard.feed(delta)] + heard.flush()
 
 
-def steps(strategy: Strategy, *deltas: str) -> list[list[str]]:
+def steps(strategy: ChunkStrategy, *deltas: str) -> list[list[str]]:
     """Return what each delta lets out, and what the end does."""
-    heard = chunker(strategy)
+    heard = create_chunker(strategy)
     return [*(heard.feed(delta) for delta in deltas), heard.flush()]
 
 
@@ -44,7 +44,7 @@ def steps(strategy: Strategy, *deltas: str) -> list[list[str]]:
 @settings(deadline=None)
 @given(TEXT, PLACES)
 def test_chunks_join_to_the_text_however_it_was_cut(
-    strategy: Strategy, text: str, places: list[int]
+    strategy: ChunkStrategy, text: str, places: list[int]
 ):
     whole = chunks(strategy, text)
     assert "".join(whole) == text
@@ -55,7 +55,7 @@ def test_chunks_join_to_the_text_however_it_was_cut(
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(deadline=None)
 @given(TEXT)
-def test_no_chunk_ends_inside_a_grapheme(strategy: Strategy, text: str):
+def test_no_chunk_ends_inside_a_grapheme(strategy: ChunkStrategy, text: str):
     ends = {match.end() for match in regex.finditer(r"\X", text)}
     assert set(accumulate(map(len, chunks(strategy, text)))) <= ends
 
@@ -70,7 +70,7 @@ def test_no_chunk_ends_inside_a_grapheme(strategy: Strategy, text: str):
     places=PLACES,
 )
 def test_the_marker_of_a_fence_stays_whole(
-    strategy: Strategy, before: str, mark: str, info: str, after: str, places: list[int]
+    strategy: ChunkStrategy, before: str, mark: str, info: str, after: str, places: list[int]
 ):
     told = chunks(strategy, *cut(before + mark + info + after, places))
     assert "".join(told) == before + mark + info + after
@@ -81,8 +81,8 @@ def test_the_marker_of_a_fence_stays_whole(
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(deadline=None)
 @given(st.lists(TEXT, max_size=5))
-def test_nothing_is_lost_over_a_flush(strategy: Strategy, texts: list[str]):
-    heard = chunker(strategy)
+def test_nothing_is_lost_over_a_flush(strategy: ChunkStrategy, texts: list[str]):
+    heard = create_chunker(strategy)
     for text in texts:
         assert "".join(heard.feed(text) + heard.flush()) == text
     assert heard.flush() == []
@@ -90,7 +90,7 @@ def test_nothing_is_lost_over_a_flush(strategy: Strategy, texts: list[str]):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("unit", ["ab ", "🇫🇷", "\u0301", "`"])
-def test_a_hundred_thousand_single_characters_are_no_matter(strategy: Strategy, unit: str):
+def test_a_hundred_thousand_single_characters_are_no_matter(strategy: ChunkStrategy, unit: str):
     # At quadratic cost this would take minutes, and the test's time would be up.
     text = (unit * 100_000)[:100_000]
     assert "".join(chunks(strategy, *text)) == text
@@ -210,13 +210,13 @@ def by_comma(text: str) -> list[str]:
 @settings(deadline=None)
 @given(TEXT, PLACES)
 def test_a_custom_function_loses_nothing_however_the_text_was_cut(text: str, places: list[int]):
-    heard = chunker(by_comma)
+    heard = create_chunker(by_comma)
     told = [chunk for delta in cut(text, places) for chunk in heard.feed(delta)]
     assert "".join(told + heard.flush()) == text
 
 
 def test_a_custom_function_is_given_its_last_chunk_again():
-    heard = chunker(by_comma)
+    heard = create_chunker(by_comma)
     assert [heard.feed("a,b"), heard.feed("c,de"), heard.flush()] == [[], ["a,", "bc,"], ["de"]]
 
 
@@ -231,7 +231,7 @@ def test_a_custom_function_is_given_its_last_chunk_again():
     ],
 )
 def test_where_a_custom_function_is_of_no_use_text_goes_out_as_it_is(useless):
-    heard = chunker(useless)
+    heard = create_chunker(useless)
     assert [heard.feed("a,b,c"), heard.feed("d,e"), heard.flush()] == [["a,b,"], ["cd,"], ["e"]]
 
 
@@ -242,7 +242,7 @@ def test_a_custom_function_that_never_cuts_is_not_asked_for_every_character():
         asked.append(len(text))
         return [text]
 
-    heard = chunker(never)
+    heard = create_chunker(never)
     for character in "x" * 20_000:
         assert heard.feed(character) == []
     assert heard.flush() == ["x" * 20_000]
@@ -251,7 +251,7 @@ def test_a_custom_function_that_never_cuts_is_not_asked_for_every_character():
 
 def test_a_strategy_that_nobody_knows_is_refused():
     with pytest.raises(RequestError) as refused:
-        chunker("paragraph")  # pyright: ignore[reportArgumentType]
+        create_chunker("paragraph")  # pyright: ignore[reportArgumentType]
     assert str(refused.value) == (
         "Unknown chunking strategy 'paragraph'. Use 'character', 'word', 'sentence', or a function."
     )

@@ -17,20 +17,20 @@ FIELDS = {
     events.MessageUpdate: "message is_streaming reasoning metrics",
     events.AgentMessage: """message role timestamp model throughput completion_time tokens
         tool_calls""",
-    events.Thinking: "content format signature",
+    events.AgentReasoning: "content format signature",
     events.Metrics: """ttft elapsed_time conversation_duration token_count avg_token_delay
         streaming_throughput total_time llm_tokens""",
     events.ToolUpdate: """tool_call status timestamp started_at completed_at duration_ms failed_at
         result error""",
-    events.ToolCall: """id name arguments started_at completed_at duration_ms failed_at
+    events.AgentToolCall: """id name arguments started_at completed_at duration_ms failed_at
         first_status_at status""",
     events.ReasoningUpdate: "content format is_complete",
     events.ConversationCompleted: "message reasoning metrics context_window usage",
     events.AgentUsage: """prompt_tokens completion_tokens total_tokens model cached_input_tokens
         rounds""",
     events.AgentFailed: "error conversation_id timestamp",
-    events.AgentFault: "message code recoverable",
-    events.Token: "token",
+    events.AgentErrorDetails: "message code recoverable",
+    events.TokenReceived: "token",
     events.ToolCallStart: "id name",
     events.ToolCallDelta: "tool_call_id argument_delta",
     events.ToolCallParsed: "id name arguments",

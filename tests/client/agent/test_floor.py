@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from antiphon.client.agent.floor import Floor
+from antiphon.client.agent.floor import ConversationLock
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_the_floor_is_given_in_the_order_it_was_asked_for():
-    floor, spoke = Floor(), list[int]()
+    floor, spoke = ConversationLock(), list[int]()
 
     async def speak(number: int) -> None:
         async with floor:
@@ -18,12 +18,12 @@ async def test_the_floor_is_given_in_the_order_it_was_asked_for():
             await asyncio.sleep(0)
 
     await asyncio.gather(*(speak(number) for number in range(5)))
-    assert (spoke, floor.taken) == ([0, 1, 2, 3, 4], False)
+    assert (spoke, floor.locked) == ([0, 1, 2, 3, 4], False)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before its turn", "as its turn comes"])
 async def test_whoever_leaves_holds_up_nobody(late: bool):
-    floor = Floor()
+    floor = ConversationLock()
 
     async def speak() -> None:
         async with floor:
@@ -37,4 +37,4 @@ async def test_whoever_leaves_holds_up_nobody(late: bool):
             await asyncio.wait([leaver])
     leaver.cancel()
     await asyncio.wait_for(other, 1)
-    assert (leaver.cancelled(), floor.taken) == (True, False)
+    assert (leaver.cancelled(), floor.locked) == (True, False)

@@ -16,7 +16,7 @@ from antiphon.core.request import ReasoningConfig
 from antiphon.core.tools import FunctionToolChoice
 from tests.asking import WAIT
 from tests.client.agent.arena import HTTP
-from tests.upstream import Answer, sse, upstream, whole
+from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream, json_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -37,19 +37,19 @@ def call(id: str, arguments: str, **fields: object) -> dict:
     return base | {"arguments": arguments, "status": "completed"} | fields
 
 
-def play(*events: dict) -> Answer:
+def stream_answer(*events: dict) -> ScriptedAnswer:
     lines = []
     for number, event in enumerate(events):
         event = {"sequence_number": number} | event
         lines.append(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n")
-    return sse("".join(lines).encode() + b"data: [DONE]\n\n")
+    return sse_answer("".join(lines).encode() + b"data: [DONE]\n\n")
 
 
 CREATED = {"type": "response.created", "response": response("in_progress")}
 IN_PROGRESS = {"type": "response.in_progress", "response": response("in_progress")}
 
 
-def text(words: str) -> Answer:
+def text(words: str) -> ScriptedAnswer:
     """An answer that only says something."""
     message = {
         "type": "message",
@@ -58,7 +58,7 @@ def text(words: str) -> Answer:
         "status": "completed",
         "content": [{"type": "output_text", "text": words, "annotations": []}],
     }
-    return play(
+    return stream_answer(
         CREATED,
         IN_PROGRESS,
         {
@@ -158,7 +158,7 @@ async def test_interleaved_calls_are_told_apart():
         }
         return [end, {"type": "response.output_item.done", "output_index": index, "item": item}]
 
-    first = play(
+    first = stream_answer(
         CREATED,
         IN_PROGRESS,
         added(0, a),
@@ -171,7 +171,7 @@ async def test_interleaved_calls_are_told_apart():
         *done(1, b),
         {"type": "response.completed", "response": response(output=[a, b])},
     )
-    with upstream(first, text("fine")) as provider:
+    with scripted_upstream(first, text("fine")) as provider:
         result, events = await run(provider, strict=True)
     assert result.message == "fine"
     sent = provider.requests[1].json
@@ -182,10 +182,10 @@ async def test_interleaved_calls_are_told_apart():
 
 
 async def test_calls_that_only_the_last_event_tells_of_are_run_too():
-    first = play(
+    first = stream_answer(
         CREATED, {"type": "response.completed", "response": response(output=[call("a", "{}")])}
     )
-    with upstream(first, text("fine")) as provider:
+    with scripted_upstream(first, text("fine")) as provider:
         result, events = await run(provider)
     assert result.message == "fine"
     assert [e.status for e in events if e.type == "tool_update"] == [
@@ -204,8 +204,8 @@ async def test_text_that_only_the_last_event_tells_of_is_told():
         "status": "completed",
         "content": [{"type": "output_text", "text": "all at once", "annotations": []}],
     }
-    only = play(CREATED, {"type": "response.completed", "response": response(output=[message])})
-    with upstream(only) as provider:
+    only = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[message])})
+    with scripted_upstream(only) as provider:
         result, events = await run(provider)
     assert result.message == "all at once"
     assert [e.message.message for e in events if e.type == "message_update"][-1] == "all at once"
@@ -214,20 +214,20 @@ async def test_text_that_only_the_last_event_tells_of_is_told():
 async def test_a_name_that_comes_late_is_the_one_that_counts():
     late = call("a", "{}")
     begun = late | {"name": "", "arguments": "", "status": "in_progress"}
-    first = play(
+    first = stream_answer(
         CREATED,
         IN_PROGRESS,
         {"type": "response.output_item.added", "output_index": 0, "item": begun},
         {"type": "response.output_item.done", "output_index": 0, "item": late},
         {"type": "response.completed", "response": response(output=[late])},
     )
-    with upstream(first, text("fine")) as provider:
+    with scripted_upstream(first, text("fine")) as provider:
         result, _ = await run(provider)
     assert [(c.name, c.status) for c in result.tool_calls] == [("look", "completed")]
 
 
 async def test_a_whole_answer_to_a_streamed_request_is_taken():
-    with upstream(whole(response(output=[call("a", "{}")])), text("fine")) as provider:
+    with scripted_upstream(json_answer(response(output=[call("a", "{}")])), text("fine")) as provider:
         result, _ = await run(provider)
     assert result.message == "fine"
 
@@ -245,7 +245,7 @@ async def test_a_whole_answer_to_a_streamed_request_is_taken():
     ids=["flat", "nested", "failed"],
 )
 async def test_an_error_in_a_stream_ends_the_run(event):
-    with upstream(play(CREATED, IN_PROGRESS, event)) as provider:
+    with scripted_upstream(stream_answer(CREATED, IN_PROGRESS, event)) as provider:
         with pytest.raises(UpstreamError, match=r"No\.") as caught:
             await run(provider)
         assert caught.value.payload.code == "invalid_prompt"
@@ -253,7 +253,7 @@ async def test_an_error_in_a_stream_ends_the_run(event):
 
 
 async def test_a_server_that_breaks_may_do_better_the_next_time():
-    broken = play(
+    broken = stream_answer(
         CREATED,
         IN_PROGRESS,
         {
@@ -261,20 +261,20 @@ async def test_a_server_that_breaks_may_do_better_the_next_time():
             "response": response("failed", error={"code": "server_error", "message": "Oops."}),
         },
     )
-    with upstream(broken, text("fine")) as provider:
+    with scripted_upstream(broken, text("fine")) as provider:
         result, _ = await run(provider)
     assert result.message == "fine"
 
 
 async def test_a_strict_client_ends_a_run_at_the_first_broken_rule():
-    first = play({"type": "response.completed", "response": response(output=[call("a", "{}")])})
-    with upstream(first, text("fine")) as provider, pytest.raises(RemoteProtocolError):
+    first = stream_answer({"type": "response.completed", "response": response(output=[call("a", "{}")])})
+    with scripted_upstream(first, text("fine")) as provider, pytest.raises(RemoteProtocolError):
         await run(provider, strict=True)
 
 
 async def test_an_answer_that_was_cut_in_a_call_does_not_run_it():
     cut = call("a", '{"ci', status="incomplete")
-    only = play(
+    only = stream_answer(
         CREATED,
         IN_PROGRESS,
         {
@@ -290,7 +290,7 @@ async def test_an_answer_that_was_cut_in_a_call_does_not_run_it():
             ),
         },
     )
-    with upstream(only) as provider:
+    with scripted_upstream(only) as provider:
         result, events = await run(provider)
         assert len(provider.requests) == 1
     assert (result.status, result.reason) == ("incomplete", "max_output_tokens")
@@ -299,8 +299,8 @@ async def test_an_answer_that_was_cut_in_a_call_does_not_run_it():
 
 async def test_bad_arguments_go_back_to_the_model():
     wrong = call("a", '{"n": "many"}')
-    first = play(CREATED, {"type": "response.completed", "response": response(output=[wrong])})
-    with upstream(first, text("fine")) as provider:
+    first = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[wrong])})
+    with scripted_upstream(first, text("fine")) as provider:
         await run(provider)
         (output,) = provider.requests[1].json["input"]
     assert output["output"].startswith("Error: Tool look failed: ")
@@ -309,9 +309,9 @@ async def test_bad_arguments_go_back_to_the_model():
 
 async def test_arguments_that_are_no_object_are_told_in_one_to_a_server_that_has_forgotten_them():
     broken = call("a", '{"n": ')
-    first = play(CREATED, {"type": "response.completed", "response": response(output=[broken])})
+    first = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[broken])})
     error = {"message": "Gone.", "code": "previous_response_not_found", "type": "x"}
-    with upstream(first, whole({"error": error}, 400), text("fine")) as provider:
+    with scripted_upstream(first, json_answer({"error": error}, 400), text("fine")) as provider:
         await run(provider)
         _, told, _ = provider.requests[2].json["input"]
     assert json.loads(told["arguments"]) == {"arguments": '{"n": '}
@@ -319,7 +319,7 @@ async def test_arguments_that_are_no_object_are_told_in_one_to_a_server_that_has
 
 async def test_a_404_of_another_kind_is_not_taken_for_a_missing_api():
     error = {"error": {"message": "No such model", "code": "model_not_found", "type": "x"}}
-    with upstream(whole(error, 404)) as provider:
+    with scripted_upstream(json_answer(error, 404)) as provider:
         async with AsyncClient(f"{provider.url}/v1") as client:
             with pytest.raises(UpstreamError):
                 await run_agent("hi", model="m", client=client)
@@ -336,7 +336,7 @@ async def test_a_prompt_may_be_items_with_an_image():
             ],
         }
     ]
-    with upstream(text("fine")) as provider:
+    with scripted_upstream(text("fine")) as provider:
         async with AsyncClient(f"{provider.url}/v1") as client:
             await stream_agent(prompt, model="m", client=client)
         (item,) = provider.requests[0].json["input"]
@@ -346,7 +346,7 @@ async def test_a_prompt_may_be_items_with_an_image():
 # --- calls that are told in one way and end in another ---
 
 
-def told_at(index: int, item: dict) -> list[dict]:
+def item_events(index: int, item: dict) -> list[dict]:
     added = item | {"arguments": "", "status": "in_progress"}
     return [
         {"type": "response.output_item.added", "output_index": index, "item": added},
@@ -354,7 +354,7 @@ def told_at(index: int, item: dict) -> list[dict]:
     ]
 
 
-def ended(*items: dict, **fields: object) -> dict:
+def completed_event(*items: dict, **fields: object) -> dict:
     return {"type": "response.completed", "response": response(output=list(items)) | fields}
 
 
@@ -365,15 +365,15 @@ AGAIN = B | {"call_id": "a"}
 @pytest.mark.parametrize(
     ("told", "items", "ids"),
     [
-        ([*told_at(1, A), *told_at(2, B)], [A, B], ["a", "b"]),
-        ([*told_at(0, A), *told_at(1, B)], [B, A], ["b", "a"]),
-        ([*told_at(0, A), *told_at(1, AGAIN)], [A, AGAIN], ["a", "a"]),
-        ([*told_at(0, A)], [B], ["b"]),
+        ([*item_events(1, A), *item_events(2, B)], [A, B], ["a", "b"]),
+        ([*item_events(0, A), *item_events(1, B)], [B, A], ["b", "a"]),
+        ([*item_events(0, A), *item_events(1, AGAIN)], [A, AGAIN], ["a", "a"]),
+        ([*item_events(0, A)], [B], ["b"]),
     ],
     ids=["at other places", "in another order", "with one id", "as another"],
 )
 async def test_every_call_that_a_round_ends_with_is_run_and_told_to_its_end(told, items, ids):
-    with upstream(play(CREATED, *told, ended(*items)), text("ok")) as provider:
+    with scripted_upstream(stream_answer(CREATED, *told, completed_event(*items)), text("ok")) as provider:
         result, events = await run(provider)
     assert sorted(call.id for call in result.tool_calls) == sorted(ids)
     assert {call.status for call in result.tool_calls} == {"completed"}
@@ -400,11 +400,11 @@ REFUSED = {
 
 @pytest.mark.parametrize(
     "answer",
-    [play(CREATED, ended(REFUSED)), whole(response(output=[REFUSED]))],
+    [stream_answer(CREATED, completed_event(REFUSED)), json_answer(response(output=[REFUSED]))],
     ids=["sse", "json"],
 )
 async def test_a_refusal_that_only_the_last_event_tells_of_is_told(answer):
-    with upstream(answer) as provider:
+    with scripted_upstream(answer) as provider:
         result, events = await run(provider)
     assert result.refusal == "I will not."
     assert [e.message.refusal for e in events if e.type == "message_update"] == ["I will not."]
@@ -412,8 +412,8 @@ async def test_a_refusal_that_only_the_last_event_tells_of_is_told(answer):
 
 async def test_a_refusal_that_was_shown_of_a_broken_round_is_set_back():
     delta = {"type": "response.refusal.delta", "item_id": "m", "output_index": 0}
-    shown = play(CREATED, delta | {"content_index": 0, "delta": "Never."})
-    with upstream(shown, text("ok")) as provider:
+    shown = stream_answer(CREATED, delta | {"content_index": 0, "delta": "Never."})
+    with scripted_upstream(shown, text("ok")) as provider:
         result, events = await run(provider)
     assert (result.message, result.refusal) == ("ok", None)
     updates = [(e.message.refusal, e.is_streaming) for e in events if e.type == "message_update"]
@@ -424,7 +424,7 @@ async def test_a_refusal_that_was_shown_of_a_broken_round_is_set_back():
 
 
 async def test_a_server_that_answers_in_one_piece_and_remembers_nothing_is_told_everything():
-    with upstream(whole(response(output=[A])), whole(response(output=[REFUSED]))) as provider:
+    with scripted_upstream(json_answer(response(output=[A])), json_answer(response(output=[REFUSED]))) as provider:
         await run(provider)
     _, short, full = (request.json for request in provider.requests)
     assert (short["previous_response_id"], len(short["input"])) == ("resp_1", 1)
@@ -432,7 +432,7 @@ async def test_a_server_that_answers_in_one_piece_and_remembers_nothing_is_told_
 
 
 async def test_a_response_without_an_id_is_not_continued():
-    with upstream(whole({"output": [A]}), text("ok")) as provider:
+    with scripted_upstream(json_answer({"output": [A]}), text("ok")) as provider:
         await run(provider)
     (_, full) = (request.json for request in provider.requests)
     assert ("previous_response_id" in full, len(full["input"])) == (False, 3)
@@ -444,7 +444,7 @@ async def test_a_response_without_an_id_is_not_continued():
 async def test_a_forced_call_is_forced_once_however_it_is_written():
     choice = FunctionToolChoice(name="look")
     wanted = {"tool_choice": choice, "reasoning": ReasoningConfig(effort="low"), "temperature": 1}
-    with upstream(play(CREATED, ended(A)), text("ok")) as provider:
+    with scripted_upstream(stream_answer(CREATED, completed_event(A)), text("ok")) as provider:
         await run(provider, options=replace(HTTP, request=wanted))
     first, second, *_ = (request.json for request in provider.requests)
     assert first["tool_choice"] == {"type": "function", "name": "look"}
@@ -454,7 +454,7 @@ async def test_a_forced_call_is_forced_once_however_it_is_written():
 
 async def test_the_timeout_of_the_client_is_that_of_a_chat_too():
     options = AgentOptions(use_responses_api=False, max_retries=0)
-    with upstream(Answer(late=WAIT)) as provider:
+    with scripted_upstream(ScriptedAnswer(delay=WAIT)) as provider:
         async with AsyncClient(f"{provider.url}/v1", timeout=0.1) as client:
             with pytest.raises(UpstreamError, match=r"said nothing for 0\.1 seconds"):
                 await run_agent("go", model="m", client=client, options=options)
@@ -465,11 +465,11 @@ async def test_the_timeout_of_the_client_is_that_of_a_chat_too():
 
 async def test_what_could_not_be_kept_is_not_kept_twice():
     calls = [call(f"c{number}", "{}") for number in range(12)]
-    nothing = whole({"data": [], "has_more": False})
-    refusals = [whole({"error": {"message": word}}, 400) for word in ("First.", "Second.")]
-    last = play(ended(REFUSED, previous_response_id="resp_1"))
-    answers = [nothing, play(CREATED, ended(*calls)), last, nothing, *refusals]
-    with upstream(*answers) as provider, pytest.raises(UpstreamError, match=r"First\."):
+    nothing = json_answer({"data": [], "has_more": False})
+    refusals = [json_answer({"error": {"message": word}}, 400) for word in ("First.", "Second.")]
+    last = stream_answer(completed_event(REFUSED, previous_response_id="resp_1"))
+    answers = [nothing, stream_answer(CREATED, completed_event(*calls)), last, nothing, *refusals]
+    with scripted_upstream(*answers) as provider, pytest.raises(UpstreamError, match=r"First\."):
         await run(provider, conversation="conv_1")
     assert [len(r.json["items"]) for r in provider.requests if r.path.endswith("items")] == [20, 6]
 
@@ -478,8 +478,8 @@ async def test_a_try_that_failed_is_paid_for_all_the_same():
     usage = {"input_tokens": 7, "output_tokens": 1, "total_tokens": 8}
     error = {"code": "server_error", "message": "Oops."}
     broken = response("failed", error=error, usage=usage)
-    first = play(CREATED, IN_PROGRESS, {"type": "response.failed", "response": broken})
-    with upstream(first, text("fine")) as provider:
+    first = stream_answer(CREATED, IN_PROGRESS, {"type": "response.failed", "response": broken})
+    with scripted_upstream(first, text("fine")) as provider:
         result, _ = await run(provider)
     assert [(r.round, r.total_tokens) for r in result.usage.rounds] == [(0, 8), (0, 5)]
     assert result.usage.total_tokens == 13
@@ -488,7 +488,7 @@ async def test_a_try_that_failed_is_paid_for_all_the_same():
 @pytest.mark.parametrize("way", [False, True], ids=["chat", "responses"])
 async def test_a_key_that_a_server_repeats_is_not_told(way):
     error = {"error": {"message": "Bad key: my-own-secret-key", "code": "invalid_api_key"}}
-    with upstream(whole(error, 401)) as provider:
+    with scripted_upstream(json_answer(error, 401)) as provider:
         async with AsyncClient(f"{provider.url}/v1", api_key="my-own-secret-key") as client:
             options = replace(HTTP, use_responses_api=way)
             with pytest.raises(UpstreamError) as caught:

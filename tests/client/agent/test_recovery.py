@@ -2,22 +2,22 @@
 
 import pytest
 
-from antiphon.client.agent.brief import Brief
+from antiphon.client.agent.brief import RunSpec
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.recovery import Recovery
-from antiphon.client.agent.routes import Routes
+from antiphon.client.agent.routes import AgentTransport
 from antiphon.client.client import AsyncClient
 from antiphon.core.errors import UpstreamError
 
 
-def waits(error: UpstreamError, options: AgentOptions) -> list[float | None]:
+def retry_delays(error: UpstreamError, options: AgentOptions) -> list[float | None]:
     """How long each further try is waited for, until there is none."""
 
     async def tell(_: object) -> None:
         pass
 
-    brief = Brief(
+    brief = RunSpec(
         prompt=[],
         model="m",
         tools=[],
@@ -25,17 +25,17 @@ def waits(error: UpstreamError, options: AgentOptions) -> list[float | None]:
         conversation=Conversation(),
         options=options,
     )
-    recovery = Recovery(brief, Routes(AsyncClient("http://127.0.0.1:1/v1"), options), tell)
+    recovery = Recovery(brief, AgentTransport(AsyncClient("http://127.0.0.1:1/v1"), options), tell)
     found: list[float | None] = []
     while not found or found[-1] is not None:
-        found.append(recovery._wait(error))
-        recovery._tried += 1
+        found.append(recovery._retry_delay(error))
+        recovery._attempts += 1
     return found
 
 
 def test_each_wait_doubles_up_to_half_a_minute_with_a_tenth_of_chance():
     busy = UpstreamError("Later.", status=429, retryable=True)
-    *tries, last = waits(busy, AgentOptions(max_retries=7))
+    *tries, last = retry_delays(busy, AgentOptions(max_retries=7))
     assert last is None
     for wait, expected in zip(tries, [1, 2, 4, 8, 16, 30, 30], strict=True):
         assert wait is not None
@@ -43,14 +43,14 @@ def test_each_wait_doubles_up_to_half_a_minute_with_a_tenth_of_chance():
 
 
 def test_three_tries_are_made_unless_told_otherwise():
-    assert len(waits(UpstreamError("Later.", status=503, retryable=True), AgentOptions())) == 4
+    assert len(retry_delays(UpstreamError("Later.", status=503, retryable=True), AgentOptions())) == 4
 
 
 @pytest.mark.parametrize(("asked", "wait"), [("7", 7.0), ("0.5", 0.5), ("30", 30.0), ("31", None)])
 def test_a_server_that_says_how_long_is_obeyed_within_reason(asked: str, wait: float | None):
     busy = UpstreamError("Later.", status=429, retryable=True, headers={"retry-after": asked})
-    assert waits(busy, AgentOptions())[0] == wait
+    assert retry_delays(busy, AgentOptions())[0] == wait
 
 
 def test_what_would_not_pass_is_not_waited_for():
-    assert waits(UpstreamError("No.", status=400), AgentOptions()) == [None]
+    assert retry_delays(UpstreamError("No.", status=400), AgentOptions()) == [None]

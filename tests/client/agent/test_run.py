@@ -16,38 +16,38 @@ from antiphon.client.tools.tool import tool
 from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.core.items import Message
 from tests.client.agent.arena import (
-    CHAINED,
+    STATEFUL_TRANSPORTS,
     CHAT,
-    FORGOTTEN,
+    RESPONSE_NOT_FOUND,
     HTTP,
-    LIMIT,
+    CONNECTION_LIMIT,
     SOCKET,
-    WAYS,
+    ALL_TRANSPORTS,
     Fault,
-    arena,
+    serve_worker,
     outputs_in,
-    told,
-    types_of,
+    run_to_end,
+    event_types,
 )
-from tests.client.scripted import Visitor, scripted, turn
+from tests.client.scripted import ServerSide, serve_websocket, turn_messages
 
 pytestmark = pytest.mark.anyio
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_single_round_says_what_the_model_says(client, options):
-    result, events = await told(client, "hello", options)
+    result, events = await run_to_end(client, "hello", options)
     assert result.message == result.final == "Done: nothing."
     assert result.status == "completed"
-    assert types_of(events)[0] == "conversation_started"
-    assert types_of(events)[-1] == "conversation_completed"
+    assert event_types(events)[0] == "conversation_started"
+    assert event_types(events)[-1] == "conversation_completed"
     assert "".join(event.token for event in events if event.type == "token") == "Done: nothing."
 
 
-@WAYS
+@ALL_TRANSPORTS
 @pytest.mark.parametrize("rounds", [2, 5, 20])
 async def test_tool_rounds_go_on_until_the_model_is_done(client, server, options, rounds):
-    result, _ = await told(client, f"rounds={rounds}", options)
+    result, _ = await run_to_end(client, f"rounds={rounds}", options)
     doubled = ", ".join(str(n * 10 * 2) for n in range(rounds))
     assert result.final == f"Done: {doubled}."
     assert result.message == "\n\n".join([*(f"Round {n}." for n in range(rounds)), result.final])
@@ -59,16 +59,16 @@ async def test_tool_rounds_go_on_until_the_model_is_done(client, server, options
 
 
 async def test_every_way_tells_the_same(client):
-    told_by = [await told(client, "rounds=2 parallel=2 THINK", way) for way in (CHAT, HTTP, SOCKET)]
+    told_by = [await run_to_end(client, "rounds=2 parallel=2 THINK", way) for way in (CHAT, HTTP, SOCKET)]
     messages = [result.message for result, _ in told_by]
     assert messages[0] == messages[1] == messages[2]
-    kinds = [types_of(events) for _, events in told_by]
+    kinds = [event_types(events) for _, events in told_by]
     assert kinds[0] == kinds[1] == kinds[2]
 
 
-@CHAINED
+@STATEFUL_TRANSPORTS
 async def test_a_later_round_sends_only_what_is_new(client, server, options):
-    await told(client, "rounds=3", options, instructions="Be terse.")
+    await run_to_end(client, "rounds=3", options, instructions="Be terse.")
     first, *later = server.bodies
     assert [item["role"] for item in first["input"]] == ["user"]
     assert "previous_response_id" not in first
@@ -84,18 +84,18 @@ async def test_a_later_round_sends_only_what_is_new(client, server, options):
 
 
 async def test_a_chat_sends_everything_every_time(client, server):
-    await told(client, "rounds=2", CHAT)
+    await run_to_end(client, "rounds=2", CHAT)
     assert [len(body["messages"]) for body in server.bodies] == [1, 3, 5]
     assert set(server.paths) == {"/v1/chat/completions"}
 
 
 async def test_a_socket_is_opened_once_for_the_whole_run(client, server):
-    await told(client, "rounds=5", SOCKET)
+    await run_to_end(client, "rounds=5", SOCKET)
     assert server.sockets == 1
     assert set(server.paths) == {"socket"}
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_calls_run_side_by_side_and_their_results_keep_the_order(client, server, options):
     running, most = 0, 0
 
@@ -109,37 +109,37 @@ async def test_calls_run_side_by_side_and_their_results_keep_the_order(client, s
         running -= 1
         return str(value)
 
-    result, events = await told(client, "rounds=1 parallel=6", options, tools=[slow])
+    result, events = await run_to_end(client, "rounds=1 parallel=6", options, tools=[slow])
     assert result.final == "Done: 0, 1, 2, 3, 4, 5."
     assert most == 4
     executing = [e for e in events if e.type == "tool_update" and e.status == "executing"]
     assert len(executing) == 6
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_an_error_of_a_tool_goes_back_to_the_model(client, options):
     @tool
     def broken(value: int) -> str:
         """Break."""
         raise ValueError(f"no {value}")
 
-    result, events = await told(client, "rounds=1", options, tools=[broken])
+    result, events = await run_to_end(client, "rounds=1", options, tools=[broken])
     assert result.final == "Done: Error: no 0."
     failed = [e for e in events if e.type == "tool_update" and e.status == "failed"]
     assert [e.error for e in failed] == ["no 0"]
     assert failed[0].failed_at is not None
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_tool_without_a_handler_goes_back_to_the_model(client, options):
     declared = {"type": "function", "name": "lost", "parameters": None}
-    result, _ = await told(client, "rounds=1", options, tools=[declared])
+    result, _ = await run_to_end(client, "rounds=1", options, tools=[declared])
     assert result.final == "Done: Error: No handler for tool: lost."
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_run_stops_after_so_many_rounds(client, server, options):
-    result, events = await told(client, "rounds=9", replace(options, max_tool_rounds=2))
+    result, events = await run_to_end(client, "rounds=9", replace(options, max_tool_rounds=2))
     assert (result.status, len(server.bodies)) == ("max_tool_rounds", 2)
     assert result.message == "Round 0.\n\nRound 1."
     assert events[-1].type == "conversation_completed"
@@ -148,11 +148,11 @@ async def test_a_run_stops_after_so_many_rounds(client, server, options):
 # --- recovery -------------------------------------------------------------------------------------
 
 
-@CHAINED
+@STATEFUL_TRANSPORTS
 @pytest.mark.parametrize("at", [1, 2, 3])
 async def test_a_forgotten_response_is_made_up_for_with_everything(client, server, options, at):
-    server.faults[at] = FORGOTTEN
-    result, events = await told(client, "rounds=3", options)
+    server.faults[at] = RESPONSE_NOT_FOUND
+    result, events = await run_to_end(client, "rounds=3", options)
     assert result.final == "Done: 0, 20, 40."
     actions = [e.action for e in events if e.type == "context_management"]
     assert [(a.type, a.reason) for a in actions] == [
@@ -167,8 +167,8 @@ async def test_a_forgotten_response_is_made_up_for_with_everything(client, serve
 @pytest.mark.parametrize("cut", [0, 1, 4])
 @pytest.mark.parametrize("at", [0, 1, 2])
 async def test_a_socket_that_closes_is_opened_again(client, server, at, cut):
-    server.faults[at] = Fault(cut=cut)
-    result, events = await told(client, "rounds=2", SOCKET)
+    server.faults[at] = Fault(cut_after=cut)
+    result, events = await run_to_end(client, "rounds=2", SOCKET)
     assert result.message == "Round 0.\n\nRound 1.\n\nDone: 0, 20."
     assert server.sockets == 2
     resent = [e.action.reason for e in events if e.type == "context_management"]
@@ -177,8 +177,8 @@ async def test_a_socket_that_closes_is_opened_again(client, server, at, cut):
 
 
 async def test_the_sixty_minutes_of_a_socket_are_made_up_for(client, server):
-    server.faults[1] = LIMIT
-    result, events = await told(client, "rounds=2", SOCKET)
+    server.faults[1] = CONNECTION_LIMIT
+    result, events = await run_to_end(client, "rounds=2", SOCKET)
     assert result.final == "Done: 0, 20."
     assert server.sockets == 2
     resent = [e.action.reason for e in events if e.type == "context_management"]
@@ -187,7 +187,7 @@ async def test_the_sixty_minutes_of_a_socket_are_made_up_for(client, server):
 
 async def test_a_refused_socket_leads_to_http(client, server):
     server.refuse_sockets = 1
-    result, events = await told(client, "rounds=2", SOCKET)
+    result, events = await run_to_end(client, "rounds=2", SOCKET)
     assert result.final == "Done: 0, 20."
     updates = [e for e in events if e.type == "connection_update"]
     assert [u.transport for u in updates] == ["http"]
@@ -197,32 +197,32 @@ async def test_a_refused_socket_leads_to_http(client, server):
 @pytest.mark.parametrize("options", [CHAT, HTTP], ids=["chat", "http"])
 @pytest.mark.parametrize("cut", [1, 4])
 async def test_a_stream_that_is_cut_is_asked_for_again(client, server, options, cut):
-    server.faults[1] = Fault(cut=cut)
-    result, _ = await told(client, "rounds=2", options)
+    server.faults[1] = Fault(cut_after=cut)
+    result, _ = await run_to_end(client, "rounds=2", options)
     assert result.message == "Round 0.\n\nRound 1.\n\nDone: 0, 20."
     assert len(server.bodies) == 4
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_too_many_requests_are_waited_out(client, server, options):
     server.faults[1] = Fault(429, "rate_limit_exceeded", envelope=True)
-    result, _ = await told(client, "rounds=1", options)
+    result, _ = await run_to_end(client, "rounds=1", options)
     assert result.final == "Done: 0."
     assert len(server.bodies) == 3
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_patience_has_an_end(client, server, options):
     server.faults |= {n: Fault(503, "overloaded", envelope=True) for n in range(9)}
     with pytest.raises(UpstreamError) as caught:
-        await told(client, "rounds=1", options)
+        await run_to_end(client, "rounds=1", options)
     assert (caught.value.status, len(server.bodies)) == (503, 4)
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_another_model_is_asked_when_the_first_cannot_be_had(client, server, options):
     server.faults |= {n: Fault(503, "overloaded", envelope=True) for n in range(4)}
-    result, _ = await told(client, "hi", replace(options, fallbacks=["echo"]))
+    result, _ = await run_to_end(client, "hi", replace(options, fallbacks=["echo"]))
     assert (result.message, result.model) == ("hi", "echo")
     assert [body["model"] for body in server.bodies] == ["worker"] * 4 + ["echo"]
 
@@ -230,11 +230,11 @@ async def test_another_model_is_asked_when_the_first_cannot_be_had(client, serve
 async def test_a_server_without_the_responses_api_is_asked_in_chat(client, server):
     server.faults[0] = Fault(404, "not_found")
     free = AgentOptions(smoothing_delay=0)
-    result, events = await told(client, "rounds=1", free)
+    result, events = await run_to_end(client, "rounds=1", free)
     assert result.final == "Done: 0."
     assert server.paths == ["/v1/responses", *["/v1/chat/completions"] * 2]
     assert [e.transport for e in events if e.type == "connection_update"] == ["chat"]
-    await told(client, "hi", free)
+    await run_to_end(client, "hi", free)
     assert server.paths[-1] == "/v1/chat/completions"
 
 
@@ -252,13 +252,13 @@ async def test_a_socket_needs_the_responses_api():
 # --- conversations --------------------------------------------------------------------------------
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_conversation_is_continued_with_its_calls(client, server, options):
     conversation = Conversation()
-    await told(client, "rounds=1", options, conversation=conversation)
+    await run_to_end(client, "rounds=1", options, conversation=conversation)
     kinds = [item.type for item in conversation.items]
     assert kinds == ["message", "message", "function_call", "function_call_output", "message"]
-    await told(client, "rounds=0", options, conversation=conversation)
+    await run_to_end(client, "rounds=0", options, conversation=conversation)
     sent = server.bodies[-1].get("input") or server.bodies[-1]["messages"]
     assert "0" in str(sent)
     assert len(conversation.items) == 7
@@ -268,8 +268,8 @@ async def test_a_conversation_is_continued_with_its_calls(client, server, option
 
 async def test_a_second_run_of_a_conversation_waits_for_the_first(client):
     conversation = Conversation()
-    first = told(client, "rounds=1 slow=30", HTTP, conversation=conversation)
-    second = told(client, "hello", HTTP, conversation=conversation)
+    first = run_to_end(client, "rounds=1 slow=30", HTTP, conversation=conversation)
+    second = run_to_end(client, "hello", HTTP, conversation=conversation)
     (_, one), (_, two) = await asyncio.gather(first, second)
     assert one[0].type == "conversation_started"
     assert [event.type for event in two[:2]] == ["conversation_queued", "conversation_started"]
@@ -278,10 +278,10 @@ async def test_a_second_run_of_a_conversation_waits_for_the_first(client):
 
 async def test_a_conversation_of_the_server_is_loaded_and_kept(client):
     id = (await client.conversations.create()).id
-    await told(client, "rounds=1", HTTP, conversation=id)
+    await run_to_end(client, "rounds=1", HTTP, conversation=id)
     kept = [item.type async for item in client.conversations.items(id, order="asc")]
     assert kept == ["message", "message", "function_call", "function_call_output", "message"]
-    result, _ = await told(client, "rounds=0", HTTP, conversation=id)
+    result, _ = await run_to_end(client, "rounds=0", HTTP, conversation=id)
     assert result.final == "Done: nothing."
     assert len([item async for item in client.conversations.items(id)]) == 7
 
@@ -289,20 +289,20 @@ async def test_a_conversation_of_the_server_is_loaded_and_kept(client):
 # --- a server that really forgets -----------------------------------------------------------------
 
 
-@CHAINED
+@STATEFUL_TRANSPORTS
 async def test_an_evicted_response_costs_one_round_in_full(options):
-    with arena(memory_bytes=1, socket_memory_bytes=1) as small:
+    with serve_worker(memory_bytes=1, socket_memory_bytes=1) as small:
         async with AsyncClient(small.url) as client:
-            result, events = await told(client, "rounds=3", options)
+            result, events = await run_to_end(client, "rounds=3", options)
     assert result.message == "Round 0.\n\nRound 1.\n\nRound 2.\n\nDone: 0, 20, 40."
     resent = [e.action.reason for e in events if e.type == "context_management"]
     assert resent == ["previous_response_not_found"]
 
 
 async def test_a_socket_that_may_not_stay_open_is_replaced():
-    with arena(socket_seconds=0.3) as brief:
+    with serve_worker(socket_seconds=0.3) as brief:
         async with AsyncClient(brief.url) as client:
-            result, _ = await told(client, "rounds=6 slow=100", SOCKET)
+            result, _ = await run_to_end(client, "rounds=6 slow=100", SOCKET)
     assert result.final == "Done: 0, 20, 40, 60, 80, 100."
     assert brief.sockets > 1
 
@@ -314,21 +314,21 @@ async def test_a_socket_that_cannot_be_opened_yet_is_opened_later():
     async with AsyncClient(f"http://127.0.0.1:{port}/v1") as client:
         with pytest.raises(UpstreamError, match="cannot be reached"):
             await run_agent("hi", model="m", client=client, options=SOCKET, on_event=events.append)
-    assert types_of(events) == ["conversation_started", "error"]
+    assert event_types(events) == ["conversation_started", "error"]
 
 
 async def test_a_socket_that_says_nothing_is_replaced():
-    met: list[Visitor] = []
+    met: list[ServerSide] = []
 
-    async def meet(visitor: Visitor) -> None:
+    async def meet(visitor: ServerSide) -> None:
         met.append(visitor)
-        await visitor.hear()
+        await visitor.receive()
         if len(met) > 1:
-            await visitor.say(*turn("hello"))
-        await visitor.hear()
+            await visitor.send(*turn_messages("hello"))
+        await visitor.receive()
 
     async with (
-        scripted(meet) as url,
+        serve_websocket(meet) as url,
         AsyncClient(url.removesuffix("/responses"), timeout=0.2) as client,
     ):
         result = await run_agent("hi", model="m", client=client, options=SOCKET)
@@ -387,7 +387,7 @@ async def test_a_tool_cannot_wait_for_its_own_conversation(client):
         again = await run_agent("hi", model="worker", client=client, conversation=conversation)
         return again.message
 
-    result, _ = await told(client, "rounds=1", HTTP, tools=[ask_again], conversation=conversation)
+    result, _ = await run_to_end(client, "rounds=1", HTTP, tools=[ask_again], conversation=conversation)
     assert "A tool cannot run an agent" in result.final
     other = await run_agent("hi", model="worker", client=client, conversation=conversation)
     assert other.final == "Done: nothing."

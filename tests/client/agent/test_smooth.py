@@ -12,7 +12,7 @@ from antiphon.client.agent.smooth import Smoother
 Told = list[tuple[float, str]]
 
 
-class Waitless(selectors.DefaultSelector):
+class InstantSelector(selectors.DefaultSelector):
     """A selector that does not wait, but says how long it would have."""
 
     waited = 0.0
@@ -22,11 +22,11 @@ class Waitless(selectors.DefaultSelector):
         return super().select(0)
 
 
-class QuickLoop(asyncio.SelectorEventLoop):
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """A loop whose time passes when everybody waits, and only then."""
 
     def __init__(self) -> None:
-        self.selector = Waitless()
+        self.selector = InstantSelector()
         super().__init__(self.selector)
 
     def time(self) -> float:
@@ -36,7 +36,7 @@ class QuickLoop(asyncio.SelectorEventLoop):
 def run(story: Callable[[Told], Coroutine[None, None, None]]) -> Told:
     """Run a story that writes into a list; return the list, with times in hundredths."""
     told: Told = []
-    with asyncio.Runner(loop_factory=QuickLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(story(told))
     return [(round(time * 100, 1), text) for time, text in told]
 
@@ -123,7 +123,7 @@ def test_without_a_delay_everything_flows(enabled: bool):
 
 def test_together_the_first_words_go_at_once_and_then_whole_sentences():
     async def story(told: Told) -> None:
-        smoother = Smoother(writer(told), "sentence", delay=0.25, together=True)
+        smoother = Smoother(writer(told), "sentence", delay=0.25, coalesce=True)
         for word in ("Let", " me", " see. It", " is. So", " be it. And", " then"):
             await smoother.feed(word)
             await asyncio.sleep(0.1)
@@ -206,7 +206,7 @@ def test_giving_up_waits_until_the_telling_has_stopped():
 # --- when telling fails ---
 
 
-class Deaf(Exception):
+class EmitFailed(Exception):
     """Nobody listens."""
 
 
@@ -216,14 +216,14 @@ def failing(told: Told, times: int) -> Callable[[str], None]:
     def emit(text: str) -> None:
         told.append((0, text))
         if len(told) == times:
-            raise Deaf
+            raise EmitFailed
 
     return emit
 
 
 async def expect(failure: Awaitable[None]) -> None:
     """Await something that has to fail."""
-    with pytest.raises(Deaf):
+    with pytest.raises(EmitFailed):
         await failure
 
 

@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from antiphon.client.agent.options import Aborted, AbortSignal
 from antiphon.client.sync import Client
 from antiphon.client.tools.tool import tool
-from tests.client.agent.arena import HTTP, WAYS, Arena, double
+from tests.client.agent.arena import HTTP, ALL_TRANSPORTS, FaultyServer, double
 
 
 @pytest.fixture
-def client(server: Arena):
+def client(server: FaultyServer):
     with Client(server.url) as made:
         yield made
 
 
-@WAYS
+@ALL_TRANSPORTS
 def test_a_run_is_a_plain_loop(client, options):
     run = client.stream_agent("rounds=2", model="worker", tools=[double], options=options)
     types = [event.type for event in run]
@@ -26,7 +26,7 @@ def test_a_run_is_a_plain_loop(client, options):
     assert run.result.final == "Done: 0, 20."
 
 
-@WAYS
+@ALL_TRANSPORTS
 def test_a_run_returns_its_result(client, options):
     seen = []
     result = client.run_agent(

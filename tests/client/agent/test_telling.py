@@ -22,8 +22,8 @@ from antiphon.core.errors import RequestError, UpstreamError
 from antiphon.core.parts import Part
 from antiphon.core.value import encode
 from antiphon.server.settings import Settings
-from tests.client.agent.arena import CHAT, HTTP, SOCKET, WAYS, Fault, told
-from tests.serving import serving
+from tests.client.agent.arena import CHAT, HTTP, SOCKET, ALL_TRANSPORTS, Fault, run_to_end
+from tests.serving import run_server
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def short(turn: Turn) -> AsyncIterator[Part]:
 
 @pytest.fixture(scope="module")
 def others():
-    with serving(Settings(agents=[talker, refuser, short])) as url:
+    with run_server(Settings(agents=[talker, refuser, short])) as url:
         yield f"{url}/v1"
 
 
@@ -82,7 +82,7 @@ async def test_the_end_does_not_wait_for_the_pace(client):
     options = AgentOptions(smoothing_delay=10_000)
     loop = asyncio.get_running_loop()
     started = loop.time()
-    result, events = await told(client, "rounds=2", options)
+    result, events = await run_to_end(client, "rounds=2", options)
     assert loop.time() - started < 5
     updates = [event.message.message for event in events if event.type == "message_update"]
     assert updates[-1] == result.message == "Round 0.\n\nRound 1.\n\nDone: 0, 20."
@@ -103,7 +103,7 @@ async def test_without_smoothing_updates_are_throttled_by_the_delay(speaker):
 
 @pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
 async def test_thinking_is_told_at_once_and_then_from_time_to_time(speaker, options):
-    result, events = await told(speaker, "hi", options, model="talker")
+    result, events = await run_to_end(speaker, "hi", options, model="talker")
     updates = [e for e in events if e.type == "reasoning_update"]
     assert [(u.content, u.is_complete) for u in (updates[0], updates[-1])] == [
         ("First. ", False),
@@ -115,7 +115,7 @@ async def test_thinking_is_told_at_once_and_then_from_time_to_time(speaker, opti
 
 @pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
 async def test_a_refusal_is_surfaced(speaker, options):
-    result, events = await told(speaker, "hi", options, model="refuser")
+    result, events = await run_to_end(speaker, "hi", options, model="refuser")
     assert result.refusal == "I would rather not."
     assert events[-1].message.refusal == "I would rather not."
     assert [e.message.refusal for e in events if e.type == "message_update"] == [
@@ -135,9 +135,9 @@ async def test_an_incomplete_answer_says_why_and_keeps_its_usage(speaker, option
 # --- calls ----------------------------------------------------------------------------------------
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_call_is_told_step_by_step(client, options):
-    _, events = await told(client, "rounds=1", options)
+    _, events = await run_to_end(client, "rounds=1", options)
     updates = [e for e in events if e.type == "tool_update"]
     statuses = [update.status for update in updates]
     assert statuses[0] == "preparing"
@@ -168,10 +168,10 @@ async def test_a_tool_may_tell_how_far_it_is(client):
         context.progress({"done": 50})
         return "ok"
 
-    _, events = await told(client, "rounds=1", HTTP, tools=[steps])
+    _, events = await run_to_end(client, "rounds=1", HTTP, tools=[steps])
     seen = [e.progress for e in events if e.type == "tool_update" and e.progress]
     assert seen == ["half", "whole"]
-    result, events = await told(client, "rounds=1", HTTP, tools=[reports])
+    result, events = await run_to_end(client, "rounds=1", HTTP, tools=[reports])
     assert [e.progress for e in events if e.type == "tool_update" and e.progress] == [{"done": 50}]
     assert result.final == "Done: ok."
 
@@ -181,8 +181,8 @@ async def test_a_tool_may_tell_how_far_it_is(client):
 
 @pytest.mark.parametrize("options", [CHAT, HTTP], ids=["chat", "http"])
 async def test_what_was_shown_of_a_broken_round_is_set_back(client, server, options):
-    server.faults[1] = Fault(cut=5 if options is HTTP else 2)
-    result, events = await told(client, "rounds=1 slow=20", options)
+    server.faults[1] = Fault(cut_after=5 if options is HTTP else 2)
+    result, events = await run_to_end(client, "rounds=1 slow=20", options)
     updates = [(e.message.message, e.is_streaming) for e in events if e.type == "message_update"]
     assert ("Round 0.", False) in updates
     assert updates[-1][0] == result.message == "Round 0.\n\nDone: 0."
@@ -191,7 +191,7 @@ async def test_what_was_shown_of_a_broken_round_is_set_back(client, server, opti
 # --- context --------------------------------------------------------------------------------------
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_long_result_is_cut_and_said_to_be(client, server, options):
     @tool
     def long(value: int) -> str:
@@ -199,7 +199,7 @@ async def test_a_long_result_is_cut_and_said_to_be(client, server, options):
         return "line of text number\n" * 400
 
     strategy = ContextStrategy(tool_result_token_limit=200)
-    result, events = await told(
+    result, events = await run_to_end(
         client, "rounds=1", replace(options, context_strategy=strategy), tools=[long]
     )
     (managed,) = [e for e in events if e.type == "context_management"]
@@ -211,7 +211,7 @@ async def test_a_long_result_is_cut_and_said_to_be(client, server, options):
     assert result.status == "completed"
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_old_rounds_leave_a_window_that_is_nearly_full(client, server, options):
     @tool
     def wide(value: int) -> str:
@@ -220,7 +220,7 @@ async def test_old_rounds_leave_a_window_that_is_nearly_full(client, server, opt
 
     strategy = ContextStrategy(tool_round_limit=2, rebudget_threshold=0.5)
     windowed = replace(options, context_strategy=strategy, context_window=6000, max_tool_rounds=12)
-    _, events = await told(client, "rounds=50", windowed, tools=[wide])
+    _, events = await run_to_end(client, "rounds=50", windowed, tools=[wide])
     managed = [e.action for e in events if e.type == "context_management"]
     assert {action.type for action in managed} == {"windowed_tool_rounds"}
     assert {action.kept_rounds for action in managed} == {2}
@@ -233,7 +233,7 @@ async def test_old_rounds_leave_a_window_that_is_nearly_full(client, server, opt
 # --- failing --------------------------------------------------------------------------------------
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_a_run_that_fails_says_so_and_keeps_its_finished_rounds(client, server, options):
     server.faults[2] = Fault(401, "invalid_api_key")
     conversation, events = Conversation(), []
@@ -270,7 +270,7 @@ async def test_a_refused_schema_names_the_tool_and_the_place(client, server):
     )
     server.faults[0] = Fault(400, "invalid_function_parameters", message)
     with pytest.raises(UpstreamError, match=r"The tool 'double' was refused at properties\.value"):
-        await told(client, "rounds=1", HTTP)
+        await run_to_end(client, "rounds=1", HTTP)
 
 
 async def test_a_tool_that_has_no_strict_form_is_refused_before_anything_is_sent(client, server):
@@ -280,9 +280,9 @@ async def test_a_tool_that_has_no_strict_form_is_refused_before_anything_is_sent
         return ""
 
     with pytest.raises(RequestError, match="'loose' has no strict form"):
-        await told(client, "rounds=1", HTTP, tools=[loose])
+        await run_to_end(client, "rounds=1", HTTP, tools=[loose])
     assert server.bodies == []
-    await told(client, "rounds=0", replace(HTTP, strict_tools=False), tools=[loose])
+    await run_to_end(client, "rounds=0", replace(HTTP, strict_tools=False), tools=[loose])
     assert server.bodies[0]["tools"][0]["strict"] is False
 
 
@@ -291,7 +291,7 @@ async def test_a_tool_that_has_no_strict_form_is_refused_before_anything_is_sent
 
 async def test_a_request_says_what_the_options_say(client, server):
     request = {"temperature": 0.2, "max_output_tokens": 50, "metadata": {"a": "b"}}
-    await told(client, "rounds=0", replace(HTTP, request=request), instructions="Be terse.")
+    await run_to_end(client, "rounds=0", replace(HTTP, request=request), instructions="Be terse.")
     assert server.bodies[0] == {
         "model": "worker",
         "instructions": "Be terse.",
@@ -328,14 +328,14 @@ async def test_a_request_says_what_the_options_say(client, server):
 @pytest.mark.parametrize("effort", ["high", "none"])
 async def test_a_temperature_goes_only_to_models_that_do_not_think(client, server, effort):
     request = {"temperature": 0.2, "reasoning": {"effort": effort}}
-    await told(client, "rounds=0", replace(HTTP, request=request))
+    await run_to_end(client, "rounds=0", replace(HTTP, request=request))
     assert server.bodies[0]["reasoning"] == {"effort": effort}
     assert ("temperature" in server.bodies[0]) is (effort == "none")
 
 
 async def test_a_forced_call_is_forced_once(client, server):
     request = {"tool_choice": "required"}
-    result, _ = await told(client, "rounds=1", replace(HTTP, request=request))
+    result, _ = await run_to_end(client, "rounds=1", replace(HTTP, request=request))
     assert result.status == "completed"
     assert [body.get("tool_choice") for body in server.bodies] == ["required", None]
 
@@ -345,9 +345,9 @@ async def test_what_the_run_decides_cannot_be_given_as_a_field():
         AgentOptions(request={"previous_response_id": "resp_1"})
 
 
-@WAYS
+@ALL_TRANSPORTS
 async def test_every_event_can_be_written_as_json(client, options):
-    _, events = await told(client, "rounds=1 THINK", options)
+    _, events = await run_to_end(client, "rounds=1 THINK", options)
     for event in events:
         assert json.loads(encode(event))["type"] == event.type
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from antiphon.client.tools.arguments import Arguments, ToolError
-from antiphon.client.tools.nulls import MAX_DEPTH
-from tests.core.test_strict import accepted, expressible
+from antiphon.client.tools.arguments import ArgumentReader, ToolError
+from antiphon.client.tools.nulls import MAX_NULL_DEPTH
+from tests.core.test_strict import accepted_values, expressible
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -34,10 +34,10 @@ SCHEMA: dict[str, Any] = {
 
 
 def read(text: str, schema: dict[str, Any] = SCHEMA) -> dict[str, Any]:
-    return Arguments("weather", schema).read(text)
+    return ArgumentReader("weather", schema).read(text)
 
 
-def refusal(text: str, schema: dict[str, Any] = SCHEMA) -> str:
+def error_message(text: str, schema: dict[str, Any] = SCHEMA) -> str:
     with pytest.raises(ToolError) as caught:
         read(text, schema)
     return str(caught.value)
@@ -58,7 +58,7 @@ def test_a_missing_brace_is_added():
 
 
 def test_what_is_no_json_is_refused_and_quoted():
-    assert refusal('{"city": Oslo}') == (
+    assert error_message('{"city": Oslo}') == (
         "Tool weather failed: Invalid JSON arguments: invalid character (byte 9). Send exactly one "
         'JSON value in UTF-8. You sent: {"city": Oslo}'
     )
@@ -66,7 +66,7 @@ def test_what_is_no_json_is_refused_and_quoted():
 
 def test_what_is_no_object_is_refused():
     expected = "Tool weather failed: Invalid arguments: the arguments must be a JSON object"
-    assert refusal("[1]") == expected
+    assert error_message("[1]") == expected
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_is_no_object_is_refused():
     ],
 )
 def test_a_refusal_says_which_argument_and_what_was_expected_and_what_came(text: str, problem: str):
-    assert refusal(text) == f"Tool weather failed: Invalid arguments: {problem}"
+    assert error_message(text) == f"Tool weather failed: Invalid arguments: {problem}"
 
 
 def test_a_null_for_an_optional_property_means_that_it_was_left_out():
@@ -139,7 +139,7 @@ def test_unions_within_unions_are_asked_once():
 @settings(deadline=None)
 def test_whatever_is_sent_in_strict_form_is_read_as_the_original_allows(data: st.DataObject):
     schema = data.draw(expressible)
-    _, filled = data.draw(accepted(schema, schema))
+    _, filled = data.draw(accepted_values(schema, schema))
     Draft202012Validator(schema).validate(read(json.dumps(filled), schema))
 
 
@@ -157,5 +157,5 @@ def test_a_schema_that_cannot_be_read_demands_nothing(schema: dict[str, Any]):
 
 def test_a_schema_that_goes_round_in_circles_does_not_hang():
     schema = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "properties": {"a": {"$ref": "#/$defs/a"}}}
-    assert MAX_DEPTH < 1000
+    assert MAX_NULL_DEPTH < 1000
     assert read('{"a": {"b": null}}', schema) == {"a": {"b": None}}

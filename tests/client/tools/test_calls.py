@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from antiphon.client.tools.calls import Outcome, Progress, run_calls
+from antiphon.client.tools.calls import CallOutcome, CallProgress, execute_calls
 from antiphon.client.tools.context import ToolContext
 from antiphon.client.tools.tool import Tool, tool
-from antiphon.client.tools.toolbox import resolved
+from antiphon.client.tools.toolbox import resolve_tools
 from antiphon.core.content import InputText
 from antiphon.core.errors import RequestError
 from antiphon.core.items import FunctionCall
@@ -25,8 +25,8 @@ def call(name: str, arguments: str = "{}", call_id: str = "call_1") -> FunctionC
     return FunctionCall(call_id=call_id, name=name, arguments=arguments)
 
 
-def box(*tools: Any, **handlers: Any) -> dict[str, Tool]:
-    return {made.name: made for made in resolved(tools, handlers)}
+def resolve_by_name(*tools: Any, **handlers: Any) -> dict[str, Tool]:
+    return {made.name: made for made in resolve_tools(tools, handlers)}
 
 
 def clock() -> Callable[[], float]:
@@ -35,21 +35,21 @@ def clock() -> Callable[[], float]:
     return lambda: next(ticks) / 2
 
 
-async def answered(function: Any, arguments: str = "{}") -> Outcome:
+async def execute_one(function: Any, arguments: str = "{}") -> CallOutcome:
     """Return how one call of a tool ended."""
-    [outcome] = await run_calls([call(name_of(function), arguments)], box(function))
+    [outcome] = await execute_calls([call(name_of(function), arguments)], resolve_by_name(function))
     return outcome
 
 
 def name_of(function: Any) -> str:
-    [name] = box(function)
+    [name] = resolve_by_name(function)
     return name
 
 
-class Steps(list[str]):
+class ProgressLog(list[str]):
     """Hears of every step, and keeps the statuses."""
 
-    def __call__(self, step: Progress) -> None:
+    def __call__(self, step: CallProgress) -> None:
         self.append(step.status)
 
 
@@ -62,13 +62,13 @@ def add(a: int, b: int = 1) -> int:
 
 
 async def test_a_call_is_answered_and_every_step_told():
-    steps: list[Progress] = []
+    steps: list[CallProgress] = []
     asked = call("add", '{"a": 1}')
-    outcomes = await run_calls([asked], box(add), tell=steps.append, clock=clock())
-    assert outcomes == [Outcome(call=asked, output="2", started_at=0.0, ended_at=0.5)]
+    outcomes = await execute_calls([asked], resolve_by_name(add), on_progress=steps.append, clock=clock())
+    assert outcomes == [CallOutcome(call=asked, output="2", started_at=0.0, ended_at=0.5)]
     assert steps == [
-        Progress(call=asked, status="executing", started_at=0.0),
-        Progress(call=asked, status="completed", started_at=0.0, outcome=outcomes[0]),
+        CallProgress(call=asked, status="executing", started_at=0.0),
+        CallProgress(call=asked, status="completed", started_at=0.0, outcome=outcomes[0]),
     ]
     assert (outcomes[0].failed, outcomes[0].duration_ms) == (False, 500)
 
@@ -78,10 +78,10 @@ async def test_a_failure_is_told_and_is_an_output_for_the_model():
     def broken() -> None:
         raise ValueError("no such city")
 
-    steps: list[Progress] = []
+    steps: list[CallProgress] = []
     asked = call("broken")
-    [outcome] = await run_calls([asked], box(broken), tell=steps.append, clock=clock())
-    assert outcome == Outcome(
+    [outcome] = await execute_calls([asked], resolve_by_name(broken), on_progress=steps.append, clock=clock())
+    assert outcome == CallOutcome(
         call=asked,
         output="Error: no such city",
         error="no such city",
@@ -89,7 +89,7 @@ async def test_a_failure_is_told_and_is_an_output_for_the_model():
         ended_at=0.5,
     )
     assert outcome.failed
-    assert steps[-1] == Progress(call=asked, status="failed", started_at=0.0, outcome=outcome)
+    assert steps[-1] == CallProgress(call=asked, status="failed", started_at=0.0, outcome=outcome)
 
 
 class Strange(Exception):
@@ -136,7 +136,7 @@ async def half_a_character() -> None:
     ],
 )
 async def test_whatever_a_tool_raises_is_told_to_the_model(function: Any, expected: str):
-    outcome = await answered(function)
+    outcome = await execute_one(function)
     assert (outcome.output, outcome.failed) == (expected, True)
 
 
@@ -161,26 +161,26 @@ async def test_whatever_a_tool_raises_is_told_to_the_model(function: Any, expect
 async def test_a_call_that_cannot_be_made_is_told_to_the_model(
     name: str, arguments: str, expected: str
 ):
-    [outcome] = await run_calls([call(name, arguments)], box(add, {"name": "declared"}))
+    [outcome] = await execute_calls([call(name, arguments)], resolve_by_name(add, {"name": "declared"}))
     assert (outcome.output, outcome.failed) == (expected, True)
 
 
 async def test_a_brace_that_is_missing_is_no_failure():
-    assert (await answered(add, '{"a": 1, "b": 2')).output == "3"
+    assert (await execute_one(add, '{"a": 1, "b": 2')).output == "3"
 
 
 async def test_content_is_handed_on_as_content():
-    outcome = await answered(tool(name="look")(lambda: InputText(text="seen")))
+    outcome = await execute_one(tool(name="look")(lambda: InputText(text="seen")))
     assert outcome.output == [InputText(text="seen")]
 
 
 async def test_no_calls_have_no_outcomes():
-    assert await run_calls([], {}) == []
+    assert await execute_calls([], {}) == []
 
 
 async def test_a_failure_leaves_the_other_calls_alone():
     calls = [call("add", '{"a": 1}'), call("nobody"), call("add", '{"a": 2}')]
-    outcomes = await run_calls(calls, box(add))
+    outcomes = await execute_calls(calls, resolve_by_name(add))
     assert [o.output for o in outcomes] == ["2", "Error: No handler for tool: nobody", "3"]
 
 
@@ -193,9 +193,9 @@ def test_the_end_of_the_program_passes_through(error: type[BaseException], in_th
     async def quit_later() -> None:
         raise error
 
-    made = box(tool(name="quit")(quit if in_thread else quit_later))
+    made = resolve_by_name(tool(name="quit")(quit if in_thread else quit_later))
     with pytest.raises(error):
-        asyncio.run(run_calls([call("quit")], made))
+        asyncio.run(execute_calls([call("quit")], made))
 
 
 # --- in parallel -----------------------------------------------------------------------------
@@ -213,7 +213,7 @@ async def test_calls_run_at_the_same_time_and_end_in_their_order():
         return index
 
     calls = [call("turn", f'{{"index": {i}}}') for i in range(4)]
-    outcomes = await asyncio.wait_for(run_calls(calls, box(turn)), 5)
+    outcomes = await asyncio.wait_for(execute_calls(calls, resolve_by_name(turn)), 5)
     assert [outcome.output for outcome in outcomes] == ["0", "1", "2", "3"]
 
 
@@ -229,8 +229,8 @@ async def test_no_more_than_the_limit_run_at_a_time(limit: int):
         await asyncio.sleep(0.01)
         running -= 1
 
-    steps = Steps()
-    await run_calls([call("work")] * 6, box(work), limit=limit, tell=steps)
+    steps = ProgressLog()
+    await execute_calls([call("work")] * 6, resolve_by_name(work), limit=limit, on_progress=steps)
     assert most == limit
     assert steps[:limit] == ["executing"] * limit
     assert steps.count("completed") == 6
@@ -243,13 +243,13 @@ async def test_plain_functions_run_at_the_same_time_too():
     def meet() -> None:
         together.wait()
 
-    outcomes = await run_calls([call("meet")] * 3, box(meet))
+    outcomes = await execute_calls([call("meet")] * 3, resolve_by_name(meet))
     assert [outcome.failed for outcome in outcomes] == [False] * 3
 
 
 async def test_a_limit_below_one_is_refused():
     with pytest.raises(RequestError, match="At least one tool"):
-        await run_calls([], {}, limit=0)
+        await execute_calls([], {}, limit=0)
 
 
 variable: ContextVar[str] = ContextVar("variable", default="unset")
@@ -261,7 +261,7 @@ async def test_context_variables_reach_the_tool(in_thread: bool):
         return variable.get()
 
     token = variable.set("set")
-    outcome = await answered(tool(name="f")((lambda: variable.get()) if in_thread else later))
+    outcome = await execute_one(tool(name="f")((lambda: variable.get()) if in_thread else later))
     variable.reset(token)
     assert outcome.output == "set"
 
@@ -297,10 +297,10 @@ def yielded() -> Iterator[object]:
 async def test_progress_is_told_before_the_end(function: Any):
     steps: list[tuple[str, object]] = []
 
-    def tell(step: Progress) -> None:
+    def tell(step: CallProgress) -> None:
         steps.append((step.status, step.value or (step.outcome and step.outcome.output)))
 
-    [outcome] = await run_calls([call(name_of(function))], box(function), tell=tell)
+    [outcome] = await execute_calls([call(name_of(function))], resolve_by_name(function), on_progress=tell)
     last = [("progress", "end")] if function in (streamed, yielded) else []
     assert steps == [
         ("executing", None),
@@ -321,18 +321,18 @@ async def test_progress_is_told_while_the_tool_goes_on():
         await asyncio.wait_for(heard.wait(), 5)
         yield "last"
 
-    def tell(step: Progress) -> None:
+    def tell(step: CallProgress) -> None:
         if step.value == "first":
             heard.set()
 
-    [outcome] = await run_calls([call("patient")], box(patient), tell=tell)
+    [outcome] = await execute_calls([call("patient")], resolve_by_name(patient), on_progress=tell)
     assert outcome.output == "last"
 
 
 async def test_who_listens_may_be_async_and_hears_all_in_order():
     steps: list[object] = []
 
-    async def tell(step: Progress) -> None:
+    async def tell(step: CallProgress) -> None:
         await asyncio.sleep(0)
         steps.append(step.value or step.status)
 
@@ -341,7 +341,7 @@ async def test_who_listens_may_be_async_and_hears_all_in_order():
         for number in range(1, 50):
             context.progress(number)
 
-    await run_calls([call("busy")], box(busy), tell=tell)
+    await execute_calls([call("busy")], resolve_by_name(busy), on_progress=tell)
     assert steps == ["executing", *range(1, 50), "completed"]
 
 
@@ -360,10 +360,10 @@ async def test_what_comes_after_the_end_goes_unheard():
         await asyncio.sleep(0.01)
         kept[0].progress("late")
 
-    def tell(step: Progress) -> None:
+    def tell(step: CallProgress) -> None:
         steps.append(f"{step.call.name} {step.status}")
 
-    await run_calls([call("quick"), call("slow")], box(quick, slow), tell=tell)
+    await execute_calls([call("quick"), call("slow")], resolve_by_name(quick, slow), on_progress=tell)
     assert steps == ["quick executing", "slow executing", "quick completed", "slow completed"]
 
 
@@ -378,13 +378,13 @@ async def test_a_listener_that_fails_ends_the_round():
         finally:
             stopped.append(context.call_id)
 
-    def tell(step: Progress) -> None:
+    def tell(step: CallProgress) -> None:
         if step.status == "progress":
             raise ValueError(step.value)
 
     calls = [call("endless", call_id="a"), call("endless", call_id="b")]
     with pytest.raises(ValueError, match="begun"):
-        await run_calls(calls, box(endless), tell=tell)
+        await execute_calls(calls, resolve_by_name(endless), on_progress=tell)
     assert sorted(stopped) == ["a", "b"]
 
 
@@ -412,8 +412,8 @@ async def test_cancelling_the_round_cancels_the_tools_and_waits_for_them():
             ended.append("stream")
 
     calls = [call("endless", '{"name": "a"}'), call("endless", '{"name": "b"}'), call("streaming")]
-    steps = Steps()
-    run = asyncio.create_task(run_calls(calls, box(endless, streaming), tell=steps))
+    steps = ProgressLog()
+    run = asyncio.create_task(execute_calls(calls, resolve_by_name(endless, streaming), on_progress=steps))
     await begun.wait()
     await asyncio.sleep(0.01)
     run.cancel()
@@ -432,7 +432,7 @@ async def test_a_call_that_waits_for_its_place_is_never_begun():
         await asyncio.sleep(60)
 
     calls = [call("endless", f'{{"number": {i}}}') for i in range(3)]
-    run = asyncio.create_task(run_calls(calls, box(endless), limit=2))
+    run = asyncio.create_task(execute_calls(calls, resolve_by_name(endless), limit=2))
     await asyncio.sleep(0.01)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -451,8 +451,8 @@ async def test_a_function_in_a_thread_is_told_and_no_longer_waited_for():
             noticed.set()
         return "dropped"
 
-    steps = Steps()
-    run = asyncio.create_task(run_calls([call("blocking")], box(blocking), tell=steps))
+    steps = ProgressLog()
+    run = asyncio.create_task(execute_calls([call("blocking")], resolve_by_name(blocking), on_progress=steps))
     while not begun.is_set():
         await asyncio.sleep(0.001)
     before = time.monotonic()

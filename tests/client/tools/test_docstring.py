@@ -2,9 +2,9 @@
 
 import pytest
 
-from antiphon.client.tools.docstring import Docs, read
+from antiphon.client.tools.docstring import ParsedDocstring, parse_docstring
 
-EXPECTED = Docs(
+EXPECTED = ParsedDocstring(
     "Look up the weather.\n\nFor any city.",
     {"city": "where, in the local spelling", "days": "how many: at most ten"},
 )
@@ -59,24 +59,24 @@ SPHINX = """Look up the weather.
 
 @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
 def test_each_habit_is_read(text: str):
-    assert read(text) == EXPECTED
+    assert parse_docstring(text) == EXPECTED
 
 
 @pytest.mark.parametrize("text", [None, "", "   \n "])
 def test_no_docstring_says_nothing(text: str | None):
-    assert read(text) == Docs("", {})
+    assert parse_docstring(text) == ParsedDocstring("", {})
 
 
 def test_two_names_may_share_a_numpy_entry():
     text = "Add.\n\nParameters\n----------\nx, y : int\n    a summand"
-    assert read(text) == Docs("Add.", {"x": "a summand", "y": "a summand"})
+    assert parse_docstring(text) == ParsedDocstring("Add.", {"x": "a summand", "y": "a summand"})
 
 
 def test_a_google_section_ends_where_the_text_goes_on():
     text = "Add.\n\nArgs:\n    x: first\n\nMore words.\n    y: no parameter"
-    assert read(text) == Docs("Add.", {"x": "first"})
+    assert parse_docstring(text) == ParsedDocstring("Add.", {"x": "first"})
 
 
 def test_a_line_with_a_colon_is_no_section():
     text = "Add numbers:\n    x: one\n\nBeware: it is slow."
-    assert read(text) == Docs(text, {})
+    assert parse_docstring(text) == ParsedDocstring(text, {})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.client.tools.mending import closed
+from antiphon.client.tools.mending import repair_json
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from antiphon.client.tools.mending import closed
     ],
 )
 def test_what_is_missing_is_added(text: str, expected: object):
-    assert json.loads(closed(text)) == expected
+    assert json.loads(repair_json(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_is_missing_is_added(text: str, expected: object):
 )
 def test_nothing_else_is_guessed(text: str):
     with pytest.raises(ValueError):
-        json.loads(closed(text))
+        json.loads(repair_json(text))
 
 
 values = st.recursive(
@@ -53,7 +53,7 @@ values = st.recursive(
 
 @given(values)
 def test_whole_json_keeps_its_meaning(value: Any):
-    assert json.loads(closed(json.dumps(value))) == value
+    assert json.loads(repair_json(json.dumps(value))) == value
 
 
 @given(values, st.data())
@@ -62,10 +62,10 @@ def test_half_a_string_is_not_taken_for_a_whole_one(value: Any, data: st.DataObj
     start = whole.rindex('"text": "') + len('"text": "')
     cut = whole[: data.draw(st.integers(start, len(whole) - 2))]
     with pytest.raises(ValueError):
-        json.loads(closed(cut))
+        json.loads(repair_json(cut))
 
 
 @given(values)
 def test_brackets_that_are_missing_are_added(value: Any):
     whole = json.dumps({"value": [value, "end"]})
-    assert json.loads(closed(whole[:-1])) == json.loads(closed(whole[:-2])) == json.loads(whole)
+    assert json.loads(repair_json(whole[:-1])) == json.loads(repair_json(whole[:-2])) == json.loads(whole)

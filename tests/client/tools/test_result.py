@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET
 from pydantic import BaseModel
 
-from antiphon.client.tools.result import output
+from antiphon.client.tools.result import build_output
 from antiphon.core.content import InputFile, InputImage, InputText
 from antiphon.core.items import ItemReference
 
@@ -66,15 +66,15 @@ FILE = InputFile(filename="a.txt", file_data="QQ==")
     ],
 )
 def test_a_result_is_written_for_the_model(value: object, expected: object):
-    assert output(value) == expected
+    assert build_output(value) == expected
 
 
 def test_content_among_other_values_is_data():
-    assert output([FILE, 1]) == '[{"type":"input_file","filename":"a.txt","file_data":"QQ=="},1]'
+    assert build_output([FILE, 1]) == '[{"type":"input_file","filename":"a.txt","file_data":"QQ=="},1]'
     assert FILE.extra is UNSET
 
 
 def test_a_value_within_itself_is_shown_as_python_does():
     loop: list[object] = []
     loop.append(loop)
-    assert output(loop) == "[[...]]"
+    assert build_output(loop) == "[[...]]"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.client.tools.schema_error import explained
+from antiphon.client.tools.schema_error import explain_schema_error
 from antiphon.core.errors import UpstreamError
 from antiphon.core.tools import FunctionTool
 
@@ -30,30 +30,30 @@ ADD = (
 )
 
 
-def told(message: str, param: str | None = None, **more: Any) -> str:
+def explain(message: str, param: str | None = None, **more: Any) -> str:
     error = UpstreamError(message, status=400, param=param, **more)
-    return str(explained(error, TOOLS))
+    return str(explain_schema_error(error, TOOLS))
 
 
 @pytest.mark.parametrize(
     "param", ["tools[1].parameters", "tools.1.function.parameters", "tools.1.custom.input_schema"]
 )
 def test_a_tool_is_named_by_its_place(param: str):
-    assert told("Invalid schema.", param) == f"Invalid schema. {COUNT}"
+    assert explain("Invalid schema.", param) == f"Invalid schema. {COUNT}"
 
 
 def test_a_tool_is_named_by_its_name_in_the_message():
     message = "Invalid schema for function 'count': 'additionalProperties' must be false."
-    assert told(message) == f"{message} {COUNT}"
+    assert explain(message) == f"{message} {COUNT}"
 
 
 def test_the_place_that_the_server_names_is_told_where_strict_mode_finds_nothing():
     message = "Invalid schema for function 'add': In context=('properties', 'a'), no."
     expected = f"{message} The tool 'add' was refused at properties.a. {ADD}"
-    assert told(message) == expected
-    where = told("Bad.", "tools[0].function.parameters.properties.b")
+    assert explain(message) == expected
+    where = explain("Bad.", "tools[0].function.parameters.properties.b")
     assert where == f"Bad. The tool 'add' was refused at properties.b. {ADD}"
-    assert told("Bad.", "tools[0]") == f"Bad. The tool 'add' was refused. {ADD}"
+    assert explain("Bad.", "tools[0]") == f"Bad. The tool 'add' was refused. {ADD}"
 
 
 def test_everything_else_of_the_error_is_kept():
@@ -65,7 +65,7 @@ def test_everything_else_of_the_error_is_kept():
         param="tools[1].parameters",
         headers={"x-request-id": "1"},
     )
-    made = explained(error, TOOLS)
+    made = explain_schema_error(error, TOOLS)
     assert (made.status, made.retryable, made.headers) == (422, False, {"x-request-id": "1"})
     assert (made.payload.type, made.payload.code, made.payload.param) == (
         "invalid_request_error",
@@ -85,4 +85,4 @@ def test_everything_else_of_the_error_is_kept():
     ],
 )
 def test_any_other_error_stays_as_it_is(error: UpstreamError):
-    assert explained(error, TOOLS) is error
+    assert explain_schema_error(error, TOOLS) is error

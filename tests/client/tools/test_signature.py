@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from antiphon.client.tools.arguments import ToolError
 from antiphon.client.tools.context import ToolContext
-from antiphon.client.tools.tool import Bound, tool
+from antiphon.client.tools.tool import BoundArguments, tool
 from antiphon.core.tools import FunctionTool
 from tests.client.tools.typed import (
     INTEGER,
@@ -48,7 +48,7 @@ def property_of(annotation: Any, **default: Any) -> tuple[Any, Any]:
 
 
 def test_a_function_is_described_by_its_signature_and_docstring():
-    assert weather.declared == FunctionTool(
+    assert weather.declaration == FunctionTool(
         name="weather",
         description="Look up the weather.",
         parameters={
@@ -290,12 +290,12 @@ def test_json_becomes_what_the_annotation_says(annotation: Any, sent: str, expec
 
     function.__annotations__ = {"a": annotation}
     bound = tool(function).validate(f'{{"a": {sent}}}')
-    assert bound == Bound((), {"a": expected})
+    assert bound == BoundArguments((), {"a": expected})
     assert type(bound.named["a"]) is type(expected)
 
 
 def test_a_null_means_the_default():
-    assert weather.validate('{"city": "Oslo", "days": null}') == Bound((), {"city": "Oslo"})
+    assert weather.validate('{"city": "Oslo", "days": null}') == BoundArguments((), {"city": "Oslo"})
 
 
 @pytest.mark.parametrize(

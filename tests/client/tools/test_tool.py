@@ -63,7 +63,7 @@ def test_strict_form_requires_all_and_makes_the_optional_nullable():
 
 
 def test_without_strict_form_the_schema_is_sent_as_it_is():
-    expected = msgspec.structs.replace(weather.declared, strict=False)
+    expected = msgspec.structs.replace(weather.declaration, strict=False)
     assert weather.definition(strict=False) == expected
 
 
@@ -103,7 +103,7 @@ def test_every_class_has_a_strict_form(annotation: Any):
 # --- calls -----------------------------------------------------------------------------------
 
 
-async def called(made: Tool, arguments: str = "{}") -> tuple[object, list[object]]:
+async def call_tool(made: Tool, arguments: str = "{}") -> tuple[object, list[object]]:
     """Return a tool's result, and what it told on the way."""
     told: list[object] = []
     context = ToolContext("call_1", made.name, told.append)
@@ -112,7 +112,7 @@ async def called(made: Tool, arguments: str = "{}") -> tuple[object, list[object
 
 @pytest.mark.anyio
 async def test_a_plain_function_runs_in_a_thread():
-    result, _ = await called(tool(name="f")(get_ident_of_thread))
+    result, _ = await call_tool(tool(name="f")(get_ident_of_thread))
     assert result != get_ident()
 
 
@@ -127,7 +127,7 @@ async def test_an_async_function_runs_in_the_loop():
         return a, get_ident() == loop
 
     loop = get_ident()
-    assert await called(function, '{"a": 1}') == ((1, True), [])
+    assert await call_tool(function, '{"a": 1}') == ((1, True), [])
 
 
 @pytest.mark.anyio
@@ -142,8 +142,8 @@ async def test_a_generators_last_value_is_its_result():
         yield from range(steps)
 
     for function in (slow, blocking):
-        assert await called(function, '{"steps": 3}') == (2, [0, 1, 2])
-        assert await called(function, '{"steps": 0}') == (None, [])
+        assert await call_tool(function, '{"steps": 3}') == (2, [0, 1, 2])
+        assert await call_tool(function, '{"steps": 0}') == (None, [])
 
 
 @pytest.mark.anyio
@@ -153,7 +153,7 @@ async def test_a_function_may_know_of_its_call():
         call.progress("half")
         return call.call_id, call.name, a
 
-    assert await called(function, '{"a": 1}') == (("call_1", "function", 1), ["half"])
+    assert await call_tool(function, '{"a": 1}') == (("call_1", "function", 1), ["half"])
 
 
 @pytest.mark.anyio
@@ -175,10 +175,10 @@ async def test_a_method_belongs_to_its_object():
     counter = Counter(5)
     assert counter.add.parameters["properties"] == {"by": {**INTEGER, "default": 1}}
     assert counter.add.description == "Count on."
-    assert await called(counter.add, '{"by": 2}') == (7, [])
+    assert await call_tool(counter.add, '{"by": 2}') == (7, [])
     assert counter.add(3) == 10
     assert (counter.other.name, counter.other.strict) == ("named", False)
-    assert await called(counter.other) == (10, [])
+    assert await call_tool(counter.other) == (10, [])
 
 
 @pytest.mark.anyio
@@ -187,11 +187,11 @@ async def test_partials_and_callable_objects_are_tools():
         def __call__(self, a: int, b: int) -> int:
             return a + b
 
-    assert await called(tool(name="f")(Adder()), '{"a": 1, "b": 2}') == (3, [])
+    assert await call_tool(tool(name="f")(Adder()), '{"a": 1, "b": 2}') == (3, [])
     add: Callable[..., int] = partial(Adder().__call__, b=2)
     made = tool(name="f")(add)
     assert made.parameters["properties"] == {"a": INTEGER, "b": {**INTEGER, "default": 2}}
-    assert await called(made, '{"a": 1}') == (3, [])
+    assert await call_tool(made, '{"a": 1}') == (3, [])
 
 
 @pytest.mark.anyio
@@ -201,7 +201,7 @@ async def test_a_stop_iteration_comes_out_of_the_thread():
         return next(iter([]))
 
     with pytest.raises(RuntimeError, match="the tool raised StopIteration"):
-        await called(function)
+        await call_tool(function)
 
 
 def test_a_tool_loads_neither_pydantic_nor_the_checker():

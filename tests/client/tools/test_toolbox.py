@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.client.tools.arguments import ToolError
 from antiphon.client.tools.context import ToolContext
-from antiphon.client.tools.tool import Bound, Tool, tool
-from antiphon.client.tools.toolbox import AnyTool, resolved
+from antiphon.client.tools.tool import BoundArguments, Tool, tool
+from antiphon.client.tools.toolbox import AnyTool, resolve_tools
 from antiphon.core.errors import RequestError
 from antiphon.core.tools import FunctionTool
 
@@ -41,7 +41,7 @@ def plain(a: int) -> int:
 def test_every_form_of_tool_may_stand_in_one_list():
     chat = {"type": "function", "function": {"name": "chat", "parameters": None}}
     declared = FunctionTool(name="declared")
-    tools = resolved([typed, plain, ADD, chat, declared], {"add": lambda a, b=0: a + b})
+    tools = resolve_tools([typed, plain, ADD, chat, declared], {"add": lambda a, b=0: a + b})
     assert [t.name for t in tools] == ["typed", "plain", "add", "chat", "declared"]
     assert [t.description for t in tools] == [None, "Return it.", "Add.", None, None]
     assert [t.function is None for t in tools] == [False, False, False, True, True]
@@ -62,7 +62,7 @@ def test_every_form_of_tool_may_stand_in_one_list():
     ],
 )
 def test_a_handler_takes_names_or_one_dict(handler: Any, expected: object):
-    [made] = resolved([ADD], {"add": handler})
+    [made] = resolve_tools([ADD], {"add": handler})
     assert call(made, '{"a": 1, "b": null}') == expected
 
 
@@ -75,13 +75,13 @@ def test_a_handler_may_take_the_context_too():
 
     expected = {by_name: (1, "call_1"), in_one: ({"a": 1}, "call_1")}
     for handler, result in expected.items():
-        [made] = resolved([ADD], {"add": handler})
+        [made] = resolve_tools([ADD], {"add": handler})
         assert call(made, '{"a": 1}') == result
 
 
 def test_a_handlers_arguments_are_checked_against_the_schema():
-    [made] = resolved([ADD], {"add": lambda a: a})
-    assert made.validate('{"a": 1}') == Bound((), {"a": 1})
+    [made] = resolve_tools([ADD], {"add": lambda a: a})
+    assert made.validate('{"a": 1}') == BoundArguments((), {"a": 1})
     with pytest.raises(ToolError) as caught:
         made.validate('{"a": "one"}')
     expected = 'Tool add failed: Invalid arguments: a: "one" is not of type "integer"'
@@ -89,7 +89,7 @@ def test_a_handlers_arguments_are_checked_against_the_schema():
 
 
 def test_a_tool_without_a_handler_says_so_when_it_is_called():
-    [made] = resolved([ADD])
+    [made] = resolve_tools([ADD])
     with pytest.raises(ToolError, match=r"^No handler for tool: add$"):
         call(made, '{"a": 1}')
     with pytest.raises(TypeError, match="the tool 'add' has no function"):
@@ -97,7 +97,7 @@ def test_a_tool_without_a_handler_says_so_when_it_is_called():
 
 
 def test_a_tool_without_parameters_has_both_forms():
-    [made] = resolved([{"name": "now"}])
+    [made] = resolve_tools([{"name": "now"}])
     nothing = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     assert made.definition(True) == FunctionTool(name="now", parameters=nothing, strict=True)
     assert made.definition(False) == FunctionTool(name="now", strict=False)
@@ -131,12 +131,12 @@ class Counter:
 )
 def test_what_makes_no_sense_is_refused(tools: list[AnyTool], handlers: Any, message: str):
     with pytest.raises(RequestError) as caught:
-        resolved(tools, handlers)
+        resolve_tools(tools, handlers)
     assert str(caught.value) == message
 
 
 def test_a_declared_name_is_checked():
     with pytest.raises(RequestError, match=r"tools.name|cannot be a tool's name"):
-        resolved([{"name": "a b"}])
+        resolve_tools([{"name": "a b"}])
     with pytest.raises(RequestError, match="'a b' cannot be a tool's name"):
-        resolved([FunctionTool(name="a b")])
+        resolve_tools([FunctionTool(name="a b")])

@@ -12,60 +12,60 @@ from typing import Literal
 
 from msgspec import Struct
 
-NAME = re.compile(
+CLAUDE_NAME = re.compile(
     r"claude-(?:(?P<family>opus|sonnet|haiku|fable|mythos)-)?"
     r"(?:instant-)?v?(?:(?P<major>\d)(?:[.-](?P<minor>\d{1,2}))?(?!\d)|preview)"
 )
 """A name as Anthropic writes it, wherever it stands: clouds put words around it."""
 
-Off = Literal["disabled", "between_tools"]
+DisabledThinking = Literal["disabled", "between_tools"]
 
 
 class Claude(Struct, frozen=True, kw_only=True):
     """What one model takes."""
 
-    thinks: bool = True
+    supports_thinking: bool = True
     """Whether it can think at all."""
-    budgeted: bool = False
+    uses_thinking_budget: bool = False
     """Whether its thinking has a budget of tokens, and no effort."""
-    eager: bool = False
+    thinks_by_default: bool = False
     """Whether it thinks unless told not to."""
-    off: Off | None = "disabled"
+    disabled_thinking: DisabledThinking | None = "disabled"
     """The thinking that is none; there may be no such thing."""
-    obeys: bool = True
+    supports_forced_tools: bool = True
     """Whether it can be made to call a tool."""
-    sampled: bool = True
+    supports_sampling: bool = True
     """Whether it has a temperature."""
-    structured: bool = True
+    supports_schemas: bool = True
     """Whether its answer, and its calls, can be held to a schema."""
-    directed: bool = False
+    supports_system_messages: bool = False
     """Whether system messages may stand amid the conversation."""
-    lacks: frozenset[str] = frozenset()
+    unsupported_efforts: frozenset[str] = frozenset()
     """The efforts that it does not know."""
 
 
-def known(model: str) -> Claude:
+def lookup_claude(model: str) -> Claude:
     """Return what is known of a model."""
-    found = NAME.search(model.lower())
+    found = CLAUDE_NAME.search(model.lower())
     if found is None:
         return Claude()
     family = found["family"] or ""
     version = (int(found["major"] or 5), int(found["minor"] or 0))
     above = family in ("fable", "mythos")
     return Claude(
-        thinks=version >= (3, 7),
-        budgeted=version < (4, 6),
-        eager=version >= (5, 0),
-        off=_off(family, version),
-        obeys=not (version >= (5, 1) if above else version >= (5, 5) and family != "haiku"),
-        sampled=version < (4, 7),
-        structured=version >= (4, 5),
-        directed=version >= (4, 8),
-        lacks=frozenset({"xhigh"} if version < (4, 7) else ()),
+        supports_thinking=version >= (3, 7),
+        uses_thinking_budget=version < (4, 6),
+        thinks_by_default=version >= (5, 0),
+        disabled_thinking=_disabled_thinking(family, version),
+        supports_forced_tools=not (version >= (5, 1) if above else version >= (5, 5) and family != "haiku"),
+        supports_sampling=version < (4, 7),
+        supports_schemas=version >= (4, 5),
+        supports_system_messages=version >= (4, 8),
+        unsupported_efforts=frozenset({"xhigh"} if version < (4, 7) else ()),
     )
 
 
-def _off(family: str, version: tuple[int, int]) -> Off | None:
+def _disabled_thinking(family: str, version: tuple[int, int]) -> DisabledThinking | None:
     if family in ("fable", "mythos") or (family == "opus" and version >= (5, 5)):
         return None
     return "between_tools" if family == "sonnet" and version >= (5, 5) else "disabled"

@@ -8,17 +8,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.adapters.base import Reader
-from antiphon.core.content import Annotation, ExtensionAnnotation, UrlCitation
+from antiphon.adapters.base import JsonReader
+from antiphon.core.content import TextAnnotation, ExtensionAnnotation, UrlCitation
 from antiphon.core.schema import is_object
 from antiphon.core.value import is_extension_type
 from antiphon.wire import json
 
 SLUG = "anthropic:"
-Raw = dict[str, Any]
+RawBlock = dict[str, Any]
 
 
-class Seal(Struct, omit_defaults=True):
+class SealedThinking(Struct, omit_defaults=True):
     """What has to come back with a thought: its signature and words, or all of it unreadable."""
 
     signature: str = ""
@@ -26,23 +26,23 @@ class Seal(Struct, omit_defaults=True):
     redacted: str = ""
 
 
-class Details(Struct, gc=False):
+class OutputTokensDetails(Struct, gc=False):
     """What the output was spent on."""
 
     thinking_tokens: int | None = None
 
 
-class Counts(Struct, gc=False):
+class Usage(Struct, gc=False):
     """Tokens, as far as they are known."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
-    output_tokens_details: Details | None = None
+    output_tokens_details: OutputTokensDetails | None = None
 
 
-class Block(Struct, gc=False):
+class ContentBlock(Struct, gc=False):
     """A block, of any type that we read."""
 
     type: str = ""
@@ -58,19 +58,19 @@ class Block(Struct, gc=False):
     tool_use_id: str | None = None
 
 
-class Opened:
+class OpenBlock:
     """A block while it grows."""
 
     __slots__ = ("block", "key", "notes", "part", "pieces", "raw", "size")
 
-    def __init__(self, block: Block, key: int) -> None:
+    def __init__(self, block: ContentBlock, key: int) -> None:
         self.block = block
         self.key = key
         self.part = 0
         self.pieces: list[str] = []
         self.size = 0
         self.notes: list[object] = []
-        self.raw: Raw = {}
+        self.raw: RawBlock = {}
 
 
 class StopDetails(Struct, gc=False):
@@ -92,78 +92,78 @@ class Delta(Struct, gc=False):
     stop_details: StopDetails | None = None
 
 
-class Told(Struct, gc=False):
+class ErrorBody(Struct, gc=False):
     """An error."""
 
     type: str | None = None
     message: str | None = None
 
 
-class Answer(Struct, gc=False):
+class MessageBody(Struct, gc=False):
     """A whole message, or the beginning of one."""
 
     type: str | None = None
-    content: list[Block] | None = None
+    content: list[ContentBlock] | None = None
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
-    usage: Counts | None = None
-    error: Told | None = None
+    usage: Usage | None = None
+    error: ErrorBody | None = None
 
 
-class Event(Struct, gc=False):
+class StreamEvent(Struct, gc=False):
     """One event of a stream, of any type that we read."""
 
     type: str = ""
     index: int = 0
     delta: Delta | None = None
-    content_block: Block | None = None
-    message: Answer | None = None
-    usage: Counts | None = None
-    error: Told | None = None
+    content_block: ContentBlock | None = None
+    message: MessageBody | None = None
+    usage: Usage | None = None
+    error: ErrorBody | None = None
 
 
-BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"})
-DELTAS = frozenset(
+KNOWN_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"})
+KNOWN_DELTAS = frozenset(
     {"text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta"}
 )
-EVENTS = frozenset(
+KNOWN_EVENTS = frozenset(
     """message_start content_block_start content_block_delta content_block_stop message_delta
     message_stop error""".split()
 )
-IGNORED = Event()
+IGNORED_EVENT = StreamEvent()
 
-_event = Reader(Event)
-read_answer = Reader(Answer)
+_decode_event = JsonReader(StreamEvent)
+read_message = JsonReader(MessageBody)
 
 
-def read_event(data: bytes) -> Event:
+def read_event(data: bytes) -> StreamEvent:
     """Read an event; one of a type that we do not know may have any shape."""
     try:
-        return _event(data)
+        return _decode_event(data)
     except ValueError:
-        if _is_strange(json.decode_lenient(data)):
-            return IGNORED
+        if _has_unknown_type(json.decode_lenient(data)):
+            return IGNORED_EVENT
         raise
 
 
-def _is_strange(event: object) -> bool:
+def _has_unknown_type(event: object) -> bool:
     """Tell whether an event is of a type that we do not know, or holds something that is."""
     if not is_object(event):
         return False
     block, delta = event.get("content_block"), event.get("delta")
     return (
-        _is_unknown(event, EVENTS)
-        or (is_object(block) and _is_unknown(block, BLOCKS))
-        or (is_object(delta) and _is_unknown(delta, DELTAS))
+        _is_unknown(event, KNOWN_EVENTS)
+        or (is_object(block) and _is_unknown(block, KNOWN_BLOCKS))
+        or (is_object(delta) and _is_unknown(delta, KNOWN_DELTAS))
     )
 
 
-def _is_unknown(value: Raw, known: frozenset[str]) -> bool:
+def _is_unknown(value: RawBlock, known: frozenset[str]) -> bool:
     type = value.get("type")
     return not isinstance(type, str) or type not in known
 
 
-def raw(data: bytes, *path: str | int) -> Raw:
+def read_raw_block(data: bytes, *path: str | int) -> RawBlock:
     """Return a block with all its fields."""
     value: Any = json.decode_lenient(data)
     for step in path:
@@ -171,7 +171,7 @@ def raw(data: bytes, *path: str | int) -> Raw:
     return value if is_object(value) else {}
 
 
-def note_of(citation: object, size: int) -> Annotation | None:
+def decode_citation(citation: object, size: int) -> TextAnnotation | None:
     """Tell a citation, which is about a whole block of text."""
     if not is_object(citation):
         return None

@@ -14,7 +14,7 @@ from antiphon.core.tools import must_call
 DEFAULT_MAX_TOKENS = 8192
 """Room for an answer when neither the client nor the configuration says how much."""
 
-BUDGETS = {
+THINKING_BUDGETS = {
     "minimal": 1024,
     "low": 2048,
     "medium": 8192,
@@ -25,15 +25,15 @@ BUDGETS = {
 """Room for thinking by effort, for models that want a number."""
 
 MIN_BUDGET = 1024
-EFFORTS = {"minimal": "low"}
+EFFORT_NAMES = {"minimal": "low"}
 
 
-class Plan(Struct, frozen=True):
+class ThinkingPlan(Struct, frozen=True):
     """What is decided about thinking."""
 
     thinking: dict[str, object] | None = None
     effort: str | None = None
-    room: int = 0
+    expected_tokens: int = 0
     """The tokens that the model may well think for."""
 
     @property
@@ -42,90 +42,90 @@ class Plan(Struct, frozen=True):
         return bool(self.thinking and self.thinking["type"] in ("enabled", "adaptive"))
 
 
-def plan(prompt: Prompt, claude: Claude, *, bare: bool) -> Plan:
+def plan_thinking(prompt: Prompt, claude: Claude, *, calls_without_thinking: bool) -> ThinkingPlan:
     """Decide how to think; `bare` says that the last turn with calls begins without a thought."""
     request = prompt.request
     reasoning = request.reasoning or ReasoningConfig()
-    if not claude.thinks:
-        return _never(prompt, reasoning)
-    forced = bool(request.tools) and claude.obeys and must_call(request.tool_choice)
-    if claude.off is None:
-        return _always(prompt, claude, reasoning, forced=forced)
-    if forced and _is_wished(reasoning):
+    if not claude.supports_thinking:
+        return _plan_unsupported(prompt, reasoning)
+    forced = bool(request.tools) and claude.supports_forced_tools and must_call(request.tool_choice)
+    if claude.disabled_thinking is None:
+        return _plan_always_on(prompt, claude, reasoning, forced=forced)
+    if forced and _wants_thinking(reasoning):
         _warn(prompt, "it cannot think when it must call a tool; it was told not to")
     elif reasoning.effort == "none" and reasoning.summary:
         _warn(prompt, "what is not thought has no summary; it was told not to think")
     if forced or reasoning.effort == "none":
-        return Plan({"type": claude.off} if claude.eager else None)
+        return ThinkingPlan({"type": claude.disabled_thinking} if claude.thinks_by_default else None)
     if reasoning.effort is None:
-        return _unasked(prompt, claude, reasoning)
-    if claude.budgeted:
-        return _budgeted(prompt, reasoning.effort, bare=bare)
-    effort = _effort(prompt, claude, reasoning.effort)
-    return Plan(_adaptive(reasoning), effort, BUDGETS[reasoning.effort])
+        return _plan_default(prompt, claude, reasoning)
+    if claude.uses_thinking_budget:
+        return _plan_budget(prompt, reasoning.effort, calls_without_thinking=calls_without_thinking)
+    effort = _supported_effort(prompt, claude, reasoning.effort)
+    return ThinkingPlan(_adaptive_thinking(reasoning), effort, THINKING_BUDGETS[reasoning.effort])
 
 
-def max_tokens(prompt: Prompt, plan: Plan) -> int:
+def choose_max_tokens(prompt: Prompt, plan: ThinkingPlan) -> int:
     """Return how much may be written in all."""
     said = prompt.request.max_output_tokens or prompt.capabilities.max_output_tokens
-    return said or DEFAULT_MAX_TOKENS + plan.room
+    return said or DEFAULT_MAX_TOKENS + plan.expected_tokens
 
 
-def _is_wished(reasoning: ReasoningConfig) -> bool:
+def _wants_thinking(reasoning: ReasoningConfig) -> bool:
     return reasoning.effort not in (None, "none") or bool(reasoning.summary)
 
 
-def _never(prompt: Prompt, reasoning: ReasoningConfig) -> Plan:
-    if _is_wished(reasoning):
+def _plan_unsupported(prompt: Prompt, reasoning: ReasoningConfig) -> ThinkingPlan:
+    if _wants_thinking(reasoning):
         _warn(prompt, "it cannot think; it was left out")
-    return Plan()
+    return ThinkingPlan()
 
 
-def _always(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, forced: bool) -> Plan:
+def _plan_always_on(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, forced: bool) -> ThinkingPlan:
     effort = reasoning.effort
     if effort == "none":
         _warn(prompt, "it always thinks; it was told to do so as little as it can")
         effort = "low"
     if forced and reasoning.summary:
         _warn(prompt, "it cannot show its thinking when it must call a tool")
-    thinking = _adaptive(reasoning) if reasoning.summary and not forced else None
-    word = _effort(prompt, claude, effort) if effort else None
-    return Plan(thinking, word, BUDGETS[effort or "high"])
+    thinking = _adaptive_thinking(reasoning) if reasoning.summary and not forced else None
+    word = _supported_effort(prompt, claude, effort) if effort else None
+    return ThinkingPlan(thinking, word, THINKING_BUDGETS[effort or "high"])
 
 
-def _unasked(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig) -> Plan:
-    if not claude.eager:
+def _plan_default(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig) -> ThinkingPlan:
+    if not claude.thinks_by_default:
         if reasoning.summary:
             _warn(prompt, "it thinks only if it is told how hard, in 'reasoning.effort'")
-        return Plan()
-    return Plan(_adaptive(reasoning) if reasoning.summary else None, None, BUDGETS["high"])
+        return ThinkingPlan()
+    return ThinkingPlan(_adaptive_thinking(reasoning) if reasoning.summary else None, None, THINKING_BUDGETS["high"])
 
 
-def _adaptive(reasoning: ReasoningConfig) -> dict[str, object]:
+def _adaptive_thinking(reasoning: ReasoningConfig) -> dict[str, object]:
     shown: dict[str, object] = {"display": "summarized"} if reasoning.summary else {}
     return {"type": "adaptive"} | shown
 
 
-def _effort(prompt: Prompt, claude: Claude, effort: str) -> str:
-    if effort in claude.lacks:
+def _supported_effort(prompt: Prompt, claude: Claude, effort: str) -> str:
+    if effort in claude.unsupported_efforts:
         _warn(prompt, f"it has no effort '{effort}'; 'high' was sent")
         return "high"
-    return EFFORTS.get(effort, effort)
+    return EFFORT_NAMES.get(effort, effort)
 
 
-def _budgeted(prompt: Prompt, effort: str, *, bare: bool) -> Plan:
-    if bare:
+def _plan_budget(prompt: Prompt, effort: str, *, calls_without_thinking: bool) -> ThinkingPlan:
+    if calls_without_thinking:
         _warn(prompt, "it cannot go on thinking where other thoughts are missing; it was left out")
-        return Plan()
-    budget = BUDGETS[effort]
+        return ThinkingPlan()
+    budget = THINKING_BUDGETS[effort]
     limit = prompt.request.max_output_tokens or prompt.capabilities.max_output_tokens
     if limit and limit <= MIN_BUDGET:
         _warn(prompt, f"{limit} output tokens leave no room to think; it was left out")
-        return Plan()
+        return ThinkingPlan()
     if limit and budget >= limit:
         budget = max(MIN_BUDGET, limit // 2)
         _warn(prompt, f"{limit} output tokens leave room for {budget} tokens of thinking")
-    return Plan({"type": "enabled", "budget_tokens": budget}, None, budget)
+    return ThinkingPlan({"type": "enabled", "budget_tokens": budget}, None, budget)
 
 
 def _warn(prompt: Prompt, reason: str) -> None:

@@ -9,29 +9,29 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Prompt, finish
-from antiphon.adapters.bedrock.models import summarises
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt, finish_part
+from antiphon.adapters.bedrock.models import thinking_is_summary
 from antiphon.adapters.bedrock.shapes import (
-    Block,
+    ContentBlock,
     Citation,
-    Event,
+    StreamEvent,
     ReasoningText,
-    Sealed,
-    Thought,
+    SealedThinking,
+    ReasoningContent,
     ToolUse,
     Usage,
-    read_body,
+    read_response,
     read_event,
 )
-from antiphon.adapters.faults import Fault
-from antiphon.adapters.fields import fields_of, filled, json_text
-from antiphon.adapters.recall import dropped, recalled
+from antiphon.adapters.faults import ErrorInfo
+from antiphon.adapters.fields import as_object, drop_empty, to_json_text
+from antiphon.adapters.recall import dropped_call_warning, history_tool_names
 from antiphon.core import parts
-from antiphon.core.content import Annotation, ExtensionAnnotation, UrlCitation
+from antiphon.core.content import TextAnnotation, ExtensionAnnotation, UrlCitation
 from antiphon.core.parts import Part
-from antiphon.core.surrogates import mend
+from antiphon.core.surrogates import repair_surrogates
 from antiphon.wire import eventstream, json
-from antiphon.wire.eventstream import Message
+from antiphon.wire.eventstream import EventStreamMessage
 
 REASONS: Mapping[str, parts.Reason] = {
     "end_turn": "stop",
@@ -42,16 +42,16 @@ REASONS: Mapping[str, parts.Reason] = {
     "content_filtered": "content_filter",
     "guardrail_intervened": "content_filter",
 }
-EVENTS = frozenset(
+KNOWN_EVENTS = frozenset(
     "contentBlockStart contentBlockDelta contentBlockStop messageStop metadata".split()
 )
-MALFORMED = {
+FAILURE_REASONS = {
     "malformed_model_output": "what the model wrote is malformed.",
     "malformed_tool_use": "a call that the model made is malformed.",
 }
 """Stop reasons that are failures."""
 
-STATUSES = {
+EXCEPTION_STATUSES = {
     "validationexception": 400,
     "accessdeniedexception": 403,
     "resourcenotfoundexception": 404,
@@ -70,103 +70,103 @@ class BedrockDecoder(Decoder):
     """Hears one answer of Bedrock's."""
 
     def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
-        super().__init__(adapter, eventstream.Decoder(MAX_EVENT))
-        self._summarised = summarises(prompt)
-        self._counts_all = "openai." in prompt.model
-        self._may_call = not recalled(prompt)
-        self._calls: set[int] = set()
-        self._block = -1
-        self._length = 0
-        self._thought: list[str] = []
+        super().__init__(adapter, eventstream.Decoder(MAX_EVENT_BYTES))
+        self._thinking_is_summary = thinking_is_summary(prompt)
+        self._input_includes_cache = "openai." in prompt.model
+        self._may_call = not history_tool_names(prompt)
+        self._call_indexes: set[int] = set()
+        self._block_index = -1
+        self._text_length = 0
+        self._thinking_pieces: list[str] = []
         self._signature = ""
         self._redacted = b""
-        self._notes: list[Citation] = []
+        self._citations: list[Citation] = []
 
-    def read(self, chunk: object) -> Sequence[Part]:
+    def decode_chunk(self, chunk: object) -> Sequence[Part]:
         """Hear one message."""
-        message = cast("Message", chunk)
+        message = cast("EventStreamMessage", chunk)
         kind = message.headers.get(":event-type")
         if kind is None:
-            return self._excepted(message)
-        if kind not in EVENTS:
+            return self._decode_exception(message)
+        if kind not in KNOWN_EVENTS:
             return ()
         event = read_event(message.payload)
         if event.delta:
-            return self._grown(event.content_block_index, event.delta)
-        return self._marked(str(kind), event)
+            return self._decode_delta(event.content_block_index, event.delta)
+        return self._decode_event(str(kind), event)
 
-    def _marked(self, kind: str, event: Event) -> Sequence[Part]:
+    def _decode_event(self, kind: str, event: StreamEvent) -> Sequence[Part]:
         """Hear an event that says where the answer stands."""
         match kind:
             case "contentBlockStart" if event.start and event.start.tool_use:
-                return self._called(event.content_block_index, event.start.tool_use)
+                return self._start_call(event.content_block_index, event.start.tool_use)
             case "contentBlockStop":
-                return self._stopped(event.content_block_index)
+                return self._stop_block(event.content_block_index)
             case "messageStop":
-                return self._finish(event.stop_reason)
+                return self._finish_parts(event.stop_reason)
             case "metadata" if event.usage:
-                return (self._used(event.usage),)
+                return (self._usage_part(event.usage),)
             case _:
                 return ()
 
-    def read_whole(self, body: bytes) -> Sequence[Part]:
+    def decode_body(self, body: bytes) -> Sequence[Part]:
         """Hear a whole answer."""
-        whole = read_body(body)
+        whole = read_response(body)
         said = whole.output.message and whole.output.message.content
         told: list[Part] = []
         for index, block in enumerate(said or ()):
-            self._whole_block(index, block, told)
+            self._decode_block(index, block, told)
         if whole.usage:
-            told.append(self._used(whole.usage))
-        return [*told, *self._finish(whole.stop_reason)]
+            told.append(self._usage_part(whole.usage))
+        return [*told, *self._finish_parts(whole.stop_reason)]
 
     # --- blocks ---
 
-    def _begun(self, index: int) -> Sequence[Part]:
+    def _start_block(self, index: int) -> Sequence[Part]:
         """Begin another block, which shows that those before it were not cut."""
-        self._block, self._length = index, 0
-        self._thought, self._signature, self._redacted = [], "", b""
-        return self.settled()
+        self._block_index, self._text_length = index, 0
+        self._thinking_pieces, self._signature, self._redacted = [], "", b""
+        return self.complete_calls()
 
-    def _grown(self, index: int, delta: Block) -> Sequence[Part]:
-        if index != self._block:
-            return [*self._begun(index), *self._grown(index, delta)]
+    def _decode_delta(self, index: int, delta: ContentBlock) -> Sequence[Part]:
+        if index != self._block_index:
+            return [*self._start_block(index), *self._decode_delta(index, delta)]
         if delta.text is not None:
-            self._length += len(delta.text)
+            self._text_length += len(delta.text)
             return (parts.Text(delta.text, index),)
         if delta.tool_use:
             more = delta.tool_use.input
-            if index in self._calls and isinstance(more, str) and more:
+            if index in self._call_indexes and isinstance(more, str) and more:
                 return (parts.Call(index, arguments=more),)
             return ()
         if delta.reasoning_content:
-            return self._thinking(index, delta.reasoning_content)
+            return self._reasoning_parts(index, delta.reasoning_content)
         if delta.citation:
-            self._notes.append(delta.citation)
-        return () if delta.image is None else self.left_out()
+            self._citations.append(delta.citation)
+        return () if delta.image is None else self.unsupported_output_parts()
 
-    def _called(self, index: int, call: ToolUse) -> Sequence[Part]:
-        told = self._begun(index)
+    def _start_call(self, index: int, call: ToolUse) -> Sequence[Part]:
+        told = self._start_block(index)
         if call.type == "server_tool_use":  # the provider's own affair
             return told
         if not self._may_call:
-            return [*told, dropped(call.name)]
-        self._calls.add(index)
+            return [*told, dropped_call_warning(call.name)]
+        self._call_indexes.add(index)
         return [*told, parts.Call(index, call.name, call_id=call.tool_use_id)]
 
-    def _stopped(self, index: int) -> Sequence[Part]:
-        if index != self._block:
+    def _stop_block(self, index: int) -> Sequence[Part]:
+        if index != self._block_index:
             return ()
-        if index in self._calls:
+        if index in self._call_indexes:
             self.ended_calls.append(index)
             return ()
-        notes, self._notes = self._notes, []
-        return [noted(note, index, self._length) for note in notes]
+        notes, self._citations = self._citations, []
+        return [decode_citation(note, index, self._text_length) for note in notes]
 
-    def _thinking(self, index: int, thought: Thought) -> Sequence[Part]:
+    def _reasoning_parts(self, index: int, thought: ReasoningContent) -> Sequence[Part]:
         if thought.text:
-            self._thought.append(thought.text)
-            if self._summarised:
+            self._thinking_pieces.append(thought.text)
+            if self._thinking_is_summary:
                 return (parts.Reasoning(key=index, summary=thought.text),)
             return (parts.Reasoning(thought.text, index),)
         if thought.signature:
@@ -176,47 +176,47 @@ class BedrockDecoder(Decoder):
         else:
             return ()
         redacted = base64.b64encode(self._redacted).decode()
-        sealed = json_text(Sealed(mend("".join(self._thought)), self._signature, redacted))
+        sealed = to_json_text(SealedThinking(repair_surrogates("".join(self._thinking_pieces)), self._signature, redacted))
         return (parts.Reasoning(key=index, encrypted_content=sealed),)
 
-    def _whole_block(self, index: int, block: Block, told: list[Part]) -> None:
+    def _decode_block(self, index: int, block: ContentBlock, told: list[Part]) -> None:
         if call := block.tool_use:
-            told += self._called(index, call)
-            if index in self._calls:
-                given = json_text(call.input) if call.input else ""
-                told += [parts.Call(index, arguments=given), *self._stopped(index)]
+            told += self._start_call(index, call)
+            if index in self._call_indexes:
+                given = to_json_text(call.input) if call.input else ""
+                told += [parts.Call(index, arguments=given), *self._stop_block(index)]
         elif thought := block.reasoning_content:
             proven = thought.reasoning_text or ReasoningText()
             for piece in (
-                Block(reasoning_content=Thought(text=proven.text)),
-                Block(reasoning_content=Thought(signature=proven.signature)),
-                Block(reasoning_content=Thought(redacted_content=thought.redacted_content)),
+                ContentBlock(reasoning_content=ReasoningContent(text=proven.text)),
+                ContentBlock(reasoning_content=ReasoningContent(signature=proven.signature)),
+                ContentBlock(reasoning_content=ReasoningContent(redacted_content=thought.redacted_content)),
             ):
-                told += self._grown(index, piece)
+                told += self._decode_delta(index, piece)
         elif cited := block.citations_content:
             for piece in cited.content or ():
-                told += self._grown(index, piece)
-            self._notes += cited.citations or ()
-            told += self._stopped(index)
+                told += self._decode_delta(index, piece)
+            self._citations += cited.citations or ()
+            told += self._stop_block(index)
         else:
-            told += self._grown(index, block)
+            told += self._decode_delta(index, block)
 
     # --- the end ---
 
-    def _finish(self, reason: str | None) -> Sequence[Part]:
-        if reason in MALFORMED:
-            return (self.adapter.failure(Fault(MALFORMED[reason], "model_error", reason)),)
-        return self.ending(finish(reason, REASONS, called=bool(self._calls)))
+    def _finish_parts(self, reason: str | None) -> Sequence[Part]:
+        if reason in FAILURE_REASONS:
+            return (self.adapter.failure_part(ErrorInfo(FAILURE_REASONS[reason], "model_error", reason)),)
+        return self.finish_parts(finish_part(reason, REASONS, has_calls=bool(self._call_indexes)))
 
-    def _used(self, usage: Usage) -> Part:
+    def _usage_part(self, usage: Usage) -> Part:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_write_input_tokens or 0
         given = usage.input_tokens or 0
         # OpenAI's models on Bedrock count the cache twice in streams: inside the input as well.
-        twice = self._counts_all and given >= read + written
+        twice = self._input_includes_cache and given >= read + written
         total = given if twice else given + read + written
         return parts.Usage(total, usage.output_tokens or 0, read)
 
-    def _excepted(self, message: Message) -> Sequence[Part]:
+    def _decode_exception(self, message: EventStreamMessage) -> Sequence[Part]:
         """Tell an exception, or the error of a connection, that takes the place of an event."""
         headers = message.headers
         match headers.get(":message-type"):
@@ -228,20 +228,20 @@ class BedrockDecoder(Decoder):
                 value = {"message": headers.get(":error-message")}
             case _:
                 return ()
-        status = STATUSES.get(name.lower(), 502)
-        fault = self.adapter.fault(status, {"x-amzn-errortype": name[:1].upper() + name[1:]}, value)
-        return (self.adapter.failure(fault, status),)
+        status = EXCEPTION_STATUSES.get(name.lower(), 502)
+        fault = self.adapter.parse_error(status, {"x-amzn-errortype": name[:1].upper() + name[1:]}, value)
+        return (self.adapter.failure_part(fault, status),)
 
 
-def noted(citation: Citation, key: int, length: int) -> Part:
+def decode_citation(citation: Citation, key: int, length: int) -> Part:
     """Write a citation as a note on all the text of its block."""
     location = citation.location or {}
-    url = fields_of(location.get("web")).get("url", citation.source)
-    note: Annotation
+    url = as_object(location.get("web")).get("url", citation.source)
+    note: TextAnnotation
     if isinstance(url, str) and url.startswith(("https://", "http://")):
         title = citation.title or url
         note = UrlCitation(url=url, title=title, start_index=0, end_index=length)
     else:
         fields = {"title": citation.title, "source": citation.source, "location": location}
-        note = ExtensionAnnotation(type="bedrock:citation", extra=filled(fields))
+        note = ExtensionAnnotation(type="bedrock:citation", extra=drop_empty(fields))
     return parts.Annotation(note, key)

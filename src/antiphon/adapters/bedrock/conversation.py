@@ -10,20 +10,20 @@ import re
 from typing import cast
 
 from antiphon.adapters import media
-from antiphon.adapters.anthropic.tools import enforceable
+from antiphon.adapters.anthropic.tools import relax_schema
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.bedrock.models import claude
-from antiphon.adapters.bedrock.shapes import Sealed
-from antiphon.adapters.fields import Fields, arguments_in, filled, json_text, read_as
+from antiphon.adapters.bedrock.models import find_claude
+from antiphon.adapters.bedrock.shapes import SealedThinking
+from antiphon.adapters.fields import JsonObject, parse_arguments, drop_empty, to_json_text, decode_as
 from antiphon.adapters.media import Media
-from antiphon.adapters.recall import EMPTY, recalled
-from antiphon.adapters.story import Speech, directed, legal_id, legal_name, pieces, tell
-from antiphon.core.content import Content, InputFile, InputImage, text_of
+from antiphon.adapters.recall import EMPTY_SCHEMA, history_tool_names
+from antiphon.adapters.story import ConversationTurn, system_text, make_legal_id, make_legal_name, encode_pieces, split_turns
+from antiphon.core.content import Content, InputFile, InputImage, content_text
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.core.request import JsonSchemaFormat
 from antiphon.core.tools import ExtensionTool, ExtensionToolChoice, FunctionToolChoice, Tool
 
-DOCUMENTS = {
+DOCUMENT_FORMATS = {
     "application/pdf": "pdf",
     "text/csv": "csv",
     "application/msword": "doc",
@@ -33,41 +33,41 @@ DOCUMENTS = {
     "text/html": "html",
     "text/markdown": "md",
 }
-FORMATS = frozenset({*DOCUMENTS.values(), "txt"})
-CALL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
-CLAUDE_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-ILLEGAL_TITLE = re.compile(r"[^a-zA-Z0-9\-()\[\]]+")
-MAX_TITLE = 180
-CACHE_POINT: Fields = {"cachePoint": {"type": "default"}}
+FORMAT_NAMES = frozenset({*DOCUMENT_FORMATS.values(), "txt"})
+TOOL_USE_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+CLAUDE_TOOL_USE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+ILLEGAL_NAME_CHARACTERS = re.compile(r"[^a-zA-Z0-9\-()\[\]]+")
+MAX_DOCUMENT_NAME = 180
+CACHE_POINT: JsonObject = {"cachePoint": {"type": "default"}}
 SLUG = "bedrock:"
 """What stands before the names of the service's own tools."""
 
-OPENING = "Continue."
+OPENING_MESSAGE = "Continue."
 NO_OUTPUT = "(no output)"
 
 
-class Script:
+class ConversationEncoder:
     """One conversation, written down."""
 
     def __init__(self, prompt: Prompt) -> None:
         self._prompt = prompt
-        self._claude = claude(prompt.model) is not None
-        self._titles: set[str] = set()
-        self.system: list[Fields] = _text(prompt.request.instructions or "")
-        self.messages: list[Fields] = []
-        for speech in tell(prompt.items):
-            self._tell(speech)
+        self._is_claude = find_claude(prompt.model) is not None
+        self._document_names: set[str] = set()
+        self.system: list[JsonObject] = _text_blocks(prompt.request.instructions or "")
+        self.messages: list[JsonObject] = []
+        for speech in split_turns(prompt.items):
+            self._add_turn(speech)
         if not self.messages or self.messages[0]["role"] != "user":
-            self._open()
+            self._insert_opening_message()
         for message in self.messages:
-            _name_documents(cast("list[Fields]", message["content"]))
-        _trim(self.messages[-1])
+            _add_document_names(cast("list[Fields]", message["content"]))
+        _strip_trailing_space(self.messages[-1])
 
-    def _tell(self, speech: Speech) -> None:
+    def _add_turn(self, speech: ConversationTurn) -> None:
         if speech.role == "system":
-            self.system += [block for item in speech.items for block in self._directions(item)]
+            self.system += [block for item in speech.items for block in self._encode_system(item)]
             return
-        blocks = [block for item in speech.items for block in self._blocks(item)]
+        blocks = [block for item in speech.items for block in self._encode_item(item)]
         role = "assistant" if speech.role == "assistant" else "user"
         while role == "assistant" and blocks and "reasoningContent" in blocks[-1]:
             blocks.pop()  # a thought that led to nothing is refused
@@ -76,13 +76,13 @@ class Script:
         elif blocks:
             self.messages.append({"role": role, "content": blocks})
 
-    def _open(self) -> None:
+    def _insert_opening_message(self) -> None:
         """Let the user begin, as Converse demands."""
-        self.messages.insert(0, {"role": "user", "content": _text(OPENING)})
-        message = f"Bedrock wants the user to begin; '{OPENING}' was put before the conversation."
+        self.messages.insert(0, {"role": "user", "content": _text_blocks(OPENING_MESSAGE)})
+        message = f"Bedrock wants the user to begin; '{OPENING_MESSAGE}' was put before the conversation."
         self._prompt.warn("added_message", message, "input")
 
-    def cache(self) -> None:
+    def add_cache_points(self) -> None:
         """Mark how far the conversation may be remembered."""
         if self.system:
             self.system.append(CACHE_POINT)
@@ -92,94 +92,94 @@ class Script:
 
     # --- items ---
 
-    def _directions(self, item: Item) -> list[Fields]:
+    def _encode_system(self, item: Item) -> list[JsonObject]:
         """Write what the system says."""
         said = isinstance(item, Message)
-        return pieces(self._prompt, item, lambda part: _text(directed(part))) if said else []
+        return encode_pieces(self._prompt, item, lambda part: _text_blocks(system_text(part))) if said else []
 
-    def _blocks(self, item: Item) -> list[Fields]:
+    def _encode_item(self, item: Item) -> list[JsonObject]:
         match item:
             case Message():
-                return pieces(self._prompt, item, self._piece)
+                return encode_pieces(self._prompt, item, self._encode_content)
             case FunctionCall():
-                return [self._call(item)]
+                return [self._encode_call(item)]
             case FunctionCallOutput():
-                return [self._result(item)]
+                return [self._encode_tool_result(item)]
             case Reasoning(encrypted_content=str() as sealed):
-                return _thought(sealed)
+                return _encode_thinking(sealed)
             case _:
                 return []
 
-    def _call(self, call: FunctionCall) -> Fields:
-        name, input = legal_name(call.name), arguments_in(call.arguments)
-        return {"toolUse": {"toolUseId": self._id(call.call_id), "name": name, "input": input}}
+    def _encode_call(self, call: FunctionCall) -> JsonObject:
+        name, input = make_legal_name(call.name), parse_arguments(call.arguments)
+        return {"toolUse": {"toolUseId": self._tool_use_id(call.call_id), "name": name, "input": input}}
 
-    def _result(self, item: FunctionCallOutput) -> Fields:
-        told = pieces(self._prompt, item, self._piece) or _text(NO_OUTPUT)
-        result: Fields = {"toolUseId": self._id(item.call_id), "content": told}
-        if item.status == "incomplete" and (self._claude or "amazon.nova" in self._prompt.model):
+    def _encode_tool_result(self, item: FunctionCallOutput) -> JsonObject:
+        told = encode_pieces(self._prompt, item, self._encode_content) or _text_blocks(NO_OUTPUT)
+        result: JsonObject = {"toolUseId": self._tool_use_id(item.call_id), "content": told}
+        if item.status == "incomplete" and (self._is_claude or "amazon.nova" in self._prompt.model):
             result["status"] = "error"
         return {"toolResult": result}
 
-    def _id(self, id: str) -> str:
-        return legal_id(id, CLAUDE_CALL_ID if self._claude else CALL_ID)
+    def _tool_use_id(self, id: str) -> str:
+        return make_legal_id(id, CLAUDE_TOOL_USE_ID if self._is_claude else TOOL_USE_ID)
 
     # --- content ---
 
-    def _piece(self, part: Content) -> list[Fields]:
+    def _encode_content(self, part: Content) -> list[JsonObject]:
         """Write a piece of content; raises ValueError with what is wrong about it."""
         if not isinstance(part, InputImage | InputFile):
-            return _text(text_of(part))
-        found = media.of(part)
-        if isinstance(part, InputFile) and not found.kind.startswith("image/"):
-            return [self._document(found)]
+            return _text_blocks(content_text(part))
+        found = media.read_media(part)
+        if isinstance(part, InputFile) and not found.media_type.startswith("image/"):
+            return [self._encode_document(found)]
         media.check_image(found)
-        format = found.kind.removeprefix("image/")
+        format = found.media_type.removeprefix("image/")
         return [{"image": {"format": format, "source": {"bytes": found.data}}}]
 
-    def _document(self, found: Media) -> Fields:
-        stem, _, suffix = found.name.rpartition(".")
+    def _encode_document(self, file: Media) -> JsonObject:
+        stem, _, suffix = file.name.rpartition(".")
         suffix = suffix.lower()
-        format = DOCUMENTS.get(found.kind) or (suffix if suffix in FORMATS else "")
-        if not format and not found.is_text:
-            kind = found.kind or "of unknown type"
+        format = DOCUMENT_FORMATS.get(file.media_type) or (suffix if suffix in FORMAT_NAMES else "")
+        if not format and not file.is_text:
+            kind = file.media_type or "of unknown type"
             raise ValueError(f"a file may be a PDF, text, or a Word or Excel file, not {kind}")
-        source = {"bytes": found.data}
-        title = self._title(stem or found.name)
+        source = {"bytes": file.data}
+        title = self._unique_document_name(stem or file.name)
         return {"document": {"format": format or "txt", "name": title, "source": source}}
 
-    def _title(self, name: str) -> str:
+    def _unique_document_name(self, name: str) -> str:
         """Return a name for a document that Bedrock accepts and no other document has."""
-        plain = ILLEGAL_TITLE.sub(" ", name).strip()[:MAX_TITLE].strip() or "document"
+        plain = ILLEGAL_NAME_CHARACTERS.sub(" ", name).strip()[:MAX_DOCUMENT_NAME].strip() or "document"
         title, number = plain, 1
-        while title.lower() in self._titles:
+        while title.lower() in self._document_names:
             number += 1
             title = f"{plain} {number}"
-        self._titles.add(title.lower())
+        self._document_names.add(title.lower())
         return title
 
 
-def _text(text: str) -> list[Fields]:
+def _text_blocks(text: str) -> list[JsonObject]:
     return [{"text": text}] if text.strip() else []
 
 
-def _thought(sealed: str) -> list[Fields]:
+def _encode_thinking(sealed: str) -> list[JsonObject]:
     """Write a thought as it came; what is no seal of ours is left out."""
-    thought = read_as(Sealed, sealed) or Sealed()
+    thought = decode_as(SealedThinking, sealed) or SealedThinking()
     if thought.redacted:
         return [{"reasoningContent": {"redactedContent": thought.redacted}}]
     text = {"text": thought.text, "signature": thought.signature}
     return [{"reasoningContent": {"reasoningText": text}}] if thought.signature else []
 
 
-def _trim(message: Fields) -> None:
+def _strip_trailing_space(message: JsonObject) -> None:
     """Let no white space stand at the end of an answer that has been begun; it is refused."""
     last = cast("list[Fields]", message["content"])[-1]
     if message["role"] == "assistant" and "text" in last:
         last["text"] = str(last["text"]).rstrip()
 
 
-def _name_documents(blocks: list[Fields]) -> None:
+def _add_document_names(blocks: list[JsonObject]) -> None:
     """Put the names of documents beside them where nothing else is said; words there must be."""
     names = [cast("Fields", b["document"])["name"] for b in blocks if "document" in b]
     if names and not any("text" in block for block in blocks):
@@ -189,20 +189,20 @@ def _name_documents(blocks: list[Fields]) -> None:
 # --- tools ----------------------------------------------------------------------------------------
 
 
-def tool_config(prompt: Prompt, *, cached: bool, must: bool) -> Fields | None:
+def encode_tool_config(prompt: Prompt, *, cached: bool, enforce_choice: bool) -> JsonObject | None:
     """Write the tools, and which of them must be called if `must` is said here, not in words."""
     request = prompt.request
     called = any(isinstance(item, FunctionCall) for item in prompt.items)
     if request.tool_choice == "none" and not called:
         return None
-    tools = [_tool(prompt, tool, index) for index, tool in enumerate(request.tools)]
+    tools = [_encode_tool(prompt, tool, index) for index, tool in enumerate(request.tools)]
     tools += [
-        {"toolSpec": {"name": name, "inputSchema": {"json": EMPTY}}} for name in recalled(prompt)
+        {"toolSpec": {"name": name, "inputSchema": {"json": EMPTY_SCHEMA}}} for name in history_tool_names(prompt)
     ]
     if not tools:
         return None
-    config: Fields = {"tools": [*tools, CACHE_POINT] if cached else tools}
-    match request.tool_choice if must else "auto":
+    config: JsonObject = {"tools": [*tools, CACHE_POINT] if cached else tools}
+    match request.tool_choice if enforce_choice else "auto":
         case "required":
             config["toolChoice"] = {"any": {}}
         case FunctionToolChoice(name=name):
@@ -214,22 +214,22 @@ def tool_config(prompt: Prompt, *, cached: bool, must: bool) -> Fields | None:
     return config
 
 
-def _tool(prompt: Prompt, tool: Tool, index: int) -> Fields:
+def _encode_tool(prompt: Prompt, tool: Tool, index: int) -> JsonObject:
     if isinstance(tool, ExtensionTool):
         return {"systemTool": {"name": tool.type.removeprefix(SLUG)}}
-    schema = EMPTY | (tool.parameters or {})
-    spec = filled({"name": tool.name, "description": tool.description})
+    schema = EMPTY_SCHEMA | (tool.parameters or {})
+    spec = drop_empty({"name": tool.name, "description": tool.description})
     if tool.strict:
         spec["strict"] = True
-        schema = enforceable(prompt, schema, f"tools[{index}].parameters")
+        schema = relax_schema(prompt, schema, f"tools[{index}].parameters")
     return {"toolSpec": spec | {"inputSchema": {"json": schema}}}
 
 
-def text_format(prompt: Prompt) -> Fields | None:
+def encode_text_format(prompt: Prompt) -> JsonObject | None:
     """Write the schema that the answer must satisfy, if there is one; it is JSON in a string."""
     format = prompt.request.text.format
     if not (isinstance(format, JsonSchemaFormat) and format.schema):
         return None
-    schema = enforceable(prompt, format.schema, "text.format.schema")
-    told = {"schema": json_text(schema), "name": format.name, "description": format.description}
-    return {"type": "json_schema", "structure": {"jsonSchema": filled(told)}}
+    schema = relax_schema(prompt, format.schema, "text.format.schema")
+    told = {"schema": to_json_text(schema), "name": format.name, "description": format.description}
+    return {"type": "json_schema", "structure": {"jsonSchema": drop_empty(told)}}

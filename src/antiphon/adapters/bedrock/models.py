@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from antiphon.adapters.anthropic.models import NAME, Claude, known
-from antiphon.adapters.anthropic.thinking import max_tokens, plan
+from antiphon.adapters.anthropic.models import CLAUDE_NAME, Claude, lookup_claude
+from antiphon.adapters.anthropic.thinking import choose_max_tokens, plan_thinking
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.options import FIVE, THREE, nearest
+from antiphon.adapters.options import EFFORTS_WITHOUT_MINIMAL, EFFORTS_LOW_TO_HIGH, nearest_effort
 from antiphon.adapters.story import role_of
 from antiphon.core.items import FunctionCallOutput, Item, Message, Reasoning
 
-MAKERS = (
+VENDORS = (
     "ai21",
     "amazon",
     "anthropic",
@@ -26,91 +26,91 @@ MAKERS = (
     "moonshot",
     "openai",
 )
-STRICT_VERSIONS = frozenset({("4", "5"), ("4", "6")})
+STRICT_CLAUDE_VERSIONS = frozenset({("4", "5"), ("4", "6")})
 """The Claudes that take `strict` through Converse; older and newer ones refuse the field."""
 
 
-class Thinking(Struct):
+class ThinkingOptions(Struct):
     """How a model is told to think."""
 
     fields: dict[str, object] = field(default_factory=dict[str, object])
     """What goes into `additionalModelRequestFields`."""
     effort: str | None = None
     """What goes into `outputConfig`."""
-    sampled: bool = True
+    allows_sampling: bool = True
     """Whether temperature and top_p may be said beside it."""
-    room: int | None = None
+    max_tokens: int | None = None
     """How much may be written in all, if more has to be said of it than the client does."""
 
 
-def claude(model: str) -> Claude | None:
+def find_claude(model: str) -> Claude | None:
     """Return what is known of a Claude, or None for any other model."""
-    return known(model) if "anthropic." in model else None
+    return lookup_claude(model) if "anthropic." in model else None
 
 
-def takes_strict(model: str) -> bool:
+def supports_strict_tools(model: str) -> bool:
     """Tell whether a model takes strict tools."""
-    if claude(model) is None:
+    if find_claude(model) is None:
         return True
-    found = NAME.search(model)
-    return found is not None and (found["major"], found["minor"]) in STRICT_VERSIONS
+    found = CLAUDE_NAME.search(model)
+    return found is not None and (found["major"], found["minor"]) in STRICT_CLAUDE_VERSIONS
 
 
-def summarises(prompt: Prompt) -> bool:
+def thinking_is_summary(prompt: Prompt) -> bool:
     """Tell whether the thinking that comes back is a summary of it."""
     wish = prompt.request.reasoning
-    return bool(wish and wish.summary) and claude(prompt.model) is not None
+    return bool(wish and wish.summary) and find_claude(prompt.model) is not None
 
 
-def thinking(prompt: Prompt) -> Thinking:
+def encode_thinking(prompt: Prompt) -> ThinkingOptions:
     """Say how hard to think, in the words of the model's family."""
-    if found := claude(prompt.model):
-        return _of_claude(prompt, found)
+    if found := find_claude(prompt.model):
+        return _encode_claude_thinking(prompt, found)
     wish = prompt.request.reasoning
     if wish is None:
-        return Thinking()
+        return ThinkingOptions()
     if wish.summary:
         message = "This model writes no summaries of its thinking; what it shows is told as it is."
         prompt.warn("unsupported_parameter", message, "reasoning.summary")
-    return Thinking() if wish.effort is None else _of_others(prompt, wish.effort)
+    return ThinkingOptions() if wish.effort is None else _encode_other_thinking(prompt, wish.effort)
 
 
-def _of_claude(prompt: Prompt, claude: Claude) -> Thinking:
-    made = plan(prompt, claude, bare=_is_amid_calls(prompt.items))
+def _encode_claude_thinking(prompt: Prompt, claude: Claude) -> ThinkingOptions:
+    made = plan_thinking(prompt, claude, calls_without_thinking=_calls_without_thinking(prompt.items))
     fields: dict[str, object] = {"thinking": made.thinking} if made.thinking else {}
     # Converse's own limit is less than many a model thinks for.
-    limited = made.room or prompt.capabilities.max_output_tokens
-    room = max_tokens(prompt, made) if limited else None
-    return Thinking(fields, made.effort, sampled=not made.thinks, room=room)
+    limited = made.expected_tokens or prompt.capabilities.max_output_tokens
+    room = choose_max_tokens(prompt, made) if limited else None
+    return ThinkingOptions(fields, made.effort, allows_sampling=not made.thinks, max_tokens=room)
 
 
-def _of_others(prompt: Prompt, effort: str) -> Thinking:
+def _encode_other_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
     model = prompt.model
     if "amazon.nova" in model:
-        return _of_nova(prompt, effort)
+        return _encode_nova_thinking(prompt, effort)
     if "openai.gpt-oss" in model or "moonshot" in model:
-        return Thinking({"reasoning_effort": nearest(prompt, effort, THREE)})
+        return ThinkingOptions({"reasoning_effort": nearest_effort(prompt, effort, EFFORTS_LOW_TO_HIGH)})
     if "openai." in model:
-        return Thinking({"reasoning": {"effort": nearest(prompt, effort, FIVE)}})
-    return Thinking(effort=None if effort == "none" else nearest(prompt, effort, FIVE))
+        return ThinkingOptions({"reasoning": {"effort": nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL)}})
+    return ThinkingOptions(effort=None if effort == "none" else nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL))
 
 
-def _of_nova(prompt: Prompt, effort: str) -> Thinking:
+def _encode_nova_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
     if effort == "none":
-        return Thinking()
+        return ThinkingOptions()
     if "nova-2" not in prompt.model:
         message = "This model cannot think; it was not told to."
         prompt.warn("unsupported_parameter", message, "reasoning.effort")
-        return Thinking()
-    levels = dict(THREE)
+        return ThinkingOptions()
+    levels = dict(EFFORTS_LOW_TO_HIGH)
     if prompt.request.max_output_tokens is not None:  # at the highest level it takes no limit
         levels |= dict.fromkeys(("high", "xhigh", "max"), "medium")
-    level = nearest(prompt, effort, levels)
+    level = nearest_effort(prompt, effort, levels)
     config = {"type": "enabled", "maxReasoningEffort": level}
-    return Thinking({"reasoningConfig": config}, sampled=level != "high")
+    return ThinkingOptions({"reasoningConfig": config}, allows_sampling=level != "high")
 
 
-def _is_amid_calls(items: Sequence[Item]) -> bool:
+def _calls_without_thinking(items: Sequence[Item]) -> bool:
     """Tell whether a model goes on after calls that it made without a thought of its own."""
     # What the system says goes to the front, wherever it stood.
     last = next((item for item in reversed(items) if role_of(item) != "system"), None)

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from antiphon.adapters.base import Reader
+from antiphon.adapters.base import JsonReader
 
 
 class ToolUse(Struct, rename="camel", gc=False):
@@ -21,7 +21,7 @@ class ReasoningText(Struct, gc=False):
     signature: str | None = None
 
 
-class Thought(Struct, rename="camel", gc=False):
+class ReasoningContent(Struct, rename="camel", gc=False):
     """Thinking: more of it in a stream, a whole thought otherwise."""
 
     text: str | None = None
@@ -39,21 +39,21 @@ class Citation(Struct, rename="camel", gc=False):
     location: dict[str, object] | None = None
 
 
-class Cited(Struct, gc=False):
+class CitationsContent(Struct, gc=False):
     """Words with their citations."""
 
-    content: list["Block"] | None = None
+    content: list["ContentBlock"] | None = None
     citations: list[Citation] | None = None
 
 
-class Block(Struct, rename="camel", gc=False):
+class ContentBlock(Struct, rename="camel", gc=False):
     """A piece of the answer, or more of one. What we do not know is not here."""
 
     text: str | None = None
     tool_use: ToolUse | None = None
-    reasoning_content: Thought | None = None
+    reasoning_content: ReasoningContent | None = None
     citation: Citation | None = None
-    citations_content: Cited | None = None
+    citations_content: CitationsContent | None = None
     image: object = None
 
 
@@ -66,41 +66,41 @@ class Usage(Struct, rename="camel", gc=False):
     cache_write_input_tokens: int | None = None
 
 
-class Event(Struct, rename="camel", gc=False):
+class StreamEvent(Struct, rename="camel", gc=False):
     """Any event but `messageStart`."""
 
     content_block_index: int = 0
-    start: Block | None = None
-    delta: Block | None = None
+    start: ContentBlock | None = None
+    delta: ContentBlock | None = None
     stop_reason: str | None = None
     usage: Usage | None = None
 
 
-class Said(Struct, gc=False):
+class MessageBody(Struct, gc=False):
     """The message of a whole answer."""
 
-    content: list[Block] | None = None
+    content: list[ContentBlock] | None = None
 
 
-class Output(Struct, gc=False):
+class ConverseOutput(Struct, gc=False):
     """What holds that message."""
 
-    message: Said | None = None
+    message: MessageBody | None = None
 
 
-class Whole(Struct, rename="camel", gc=False):
+class ConverseResponse(Struct, rename="camel", gc=False):
     """A whole answer."""
 
-    output: Output
+    output: ConverseOutput
     stop_reason: str | None = None
     usage: Usage | None = None
 
 
-read_event = Reader(Event)
-read_body = Reader(Whole)
+read_event = JsonReader(StreamEvent)
+read_response = JsonReader(ConverseResponse)
 
 
-class Sealed(Struct, omit_defaults=True):
+class SealedThinking(Struct, omit_defaults=True):
     """A thought as it must go back."""
 
     text: str = ""

@@ -12,16 +12,16 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Decoder, Prompt
-from antiphon.adapters.carry import ALL
+from antiphon.adapters.carry import ALL_FEATURES
 from antiphon.adapters.chat import refusals
 from antiphon.adapters.chat.answer import ChatDecoder
-from antiphon.adapters.chat.conversation import Habits, Messages
-from antiphon.adapters.fields import Fields, fields_of, given, without
+from antiphon.adapters.chat.conversation import ChatQuirks, MessagesEncoder
+from antiphon.adapters.fields import JsonObject, as_object, drop_none, omit
 from antiphon.adapters.options import wants_logprobs
-from antiphon.adapters.responses import Responses
-from antiphon.core.custom import tool_of
+from antiphon.adapters.responses import OpenResponses
+from antiphon.core.custom import decode_custom_tool
 from antiphon.core.errors import UpstreamError
-from antiphon.core.items import CUSTOM_CALL, CUSTOM_OUTPUT
+from antiphon.core.items import CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request
 from antiphon.core.tools import (
     AllowedTools,
@@ -34,7 +34,7 @@ from antiphon.core.tools import (
 )
 from antiphon.wire.upstream import Upstream
 
-SAME = (
+SHARED_FIELDS = (
     "temperature",
     "top_p",
     "presence_penalty",
@@ -46,30 +46,30 @@ SAME = (
 )
 """The fields that have the same name and meaning on both sides."""
 
-NATIVE = frozenset(ALL - {"file_urls", "max_tool_calls", "videos"})
+OPENAI_FEATURES = frozenset(ALL_FEATURES - {"file_urls", "max_tool_calls", "videos"})
 """What OpenAI's own implementation carries."""
 
 
-class Chat(Adapter):
+class ChatCompletions(Adapter):
     """A server that speaks Chat Completions."""
 
-    carries = NATIVE
-    item_types = frozenset({CUSTOM_CALL, CUSTOM_OUTPUT})
+    features = OPENAI_FEATURES
+    extension_items = frozenset({CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT})
     path: ClassVar[str] = "/chat/completions"
-    habits = Habits()
-    learns = refusals.FEATURES
+    quirks = ChatQuirks()
+    learnable_features = refusals.LEARNABLE_FEATURES
     """What a server may be found to lack, by its refusing it."""
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as a chat request."""
-        messages = Messages(prompt, self.habits).write()
-        body: Fields = {"model": prompt.model, "messages": messages}
-        body |= self.options(prompt)
+        messages = MessagesEncoder(prompt, self.quirks).encode()
+        body: JsonObject = {"model": prompt.model, "messages": messages}
+        body |= self.encode_options(prompt)
         if prompt.request.tools:
-            body |= self.tools(prompt)
+            body |= self.encode_tools(prompt)
         if prompt.stream:
             body["stream"] = True
-            if self.habits.counts:
+            if self.quirks.requests_stream_usage:
                 body["stream_options"] = {"include_usage": True}
         return Upstream(url=self.url(prompt), body=body)
 
@@ -78,17 +78,17 @@ class Chat(Adapter):
         del prompt
         return ChatDecoder(self)
 
-    def instead(self, error: UpstreamError) -> Adapter | None:
+    def fallback_adapter(self, error: UpstreamError) -> Adapter | None:
         """Return Responses for a model that chat does not have, or this one asking for less."""
         said = error.payload.message.removeprefix(f"{self.provider.name}: ")
-        if refusals.wants_responses(error.status, said):
+        if refusals.requires_responses(error.status, said):
             url = self.responses_url()
-            return Responses(replace(self.provider, base_url=url), chats=False) if url else None
-        found = refusals.lacked(error.status, said)
-        if found is None or found not in self.learns - self.lacking:
+            return OpenResponses(replace(self.provider, base_url=url), chat_fallback=False) if url else None
+        found = refusals.unsupported_feature(error.status, said)
+        if found is None or found not in self.learnable_features - self.rejected_features:
             return None
         other = copy(self)
-        other.lacking = self.lacking | {found}
+        other.rejected_features = self.rejected_features | {found}
         return other
 
     def responses_url(self) -> str | None:
@@ -102,21 +102,21 @@ class Chat(Adapter):
 
     # --- options ---
 
-    def options(self, prompt: Prompt) -> Fields:
+    def encode_options(self, prompt: Prompt) -> JsonObject:
         """Write what is asked for beside messages and tools."""
         request = prompt.request
-        said: Fields = {name: getattr(request, name) for name in SAME}
-        said[self.habits.seed] = request.seed
-        said[self.habits.limit] = request.max_output_tokens
+        said: JsonObject = {name: getattr(request, name) for name in SHARED_FIELDS}
+        said[self.quirks.seed_field] = request.seed
+        said[self.quirks.max_tokens_field] = request.max_output_tokens
         if wants_logprobs(request):
             said |= {"logprobs": True, "top_logprobs": request.top_logprobs}
         if request.service_tier not in ("auto", "default"):
             said["service_tier"] = request.service_tier
         said["verbosity"] = request.text.verbosity or None
-        said["response_format"] = response_format(request)
-        return given(said) | self.reasoning(prompt)
+        said["response_format"] = encode_response_format(request)
+        return drop_none(said) | self.encode_reasoning(prompt)
 
-    def reasoning(self, prompt: Prompt) -> Fields:
+    def encode_reasoning(self, prompt: Prompt) -> JsonObject:
         """Write how hard to think; there are no summaries in this dialect."""
         wanted = prompt.request.reasoning
         if wanted and wanted.summary:
@@ -126,62 +126,62 @@ class Chat(Adapter):
 
     # --- tools ---
 
-    def tools(self, prompt: Prompt) -> Fields:
+    def encode_tools(self, prompt: Prompt) -> JsonObject:
         """Write the tools, and which of them must be called."""
         request = prompt.request
-        tools, choice, has = request.tools, request.tool_choice, self.has(prompt)
-        if isinstance(choice, FunctionToolChoice) and refusals.NAMED_CHOICE in self.lacking:
+        tools, choice, has = request.tools, request.tool_choice, self.available_features(prompt)
+        if isinstance(choice, FunctionToolChoice) and refusals.NAMED_CHOICE in self.rejected_features:
             tools, choice = [tool for tool in tools if may_call(tool, choice)], "required"
-        body: Fields = {"tools": [self.tool(tool) for tool in tools]}
+        body: JsonObject = {"tools": [self.encode_tool(tool) for tool in tools]}
         if choice != "auto":
-            body["tool_choice"] = self.choice(choice)
+            body["tool_choice"] = self.encode_tool_choice(choice)
         if not request.parallel_tool_calls and "parallel_tool_calls" in has:
             body["parallel_tool_calls"] = False
         return body
 
-    def tool(self, tool: Tool) -> Fields:
+    def encode_tool(self, tool: Tool) -> JsonObject:
         """Write one tool."""
         if isinstance(tool, ExtensionTool):
-            description, form = tool.get("description"), grammar(tool.get("format"))
-            return named("custom", tool_of(tool).name, description=description, format=form)
+            description, form = tool.get("description"), encode_grammar(tool.get("format"))
+            return tagged_object("custom", decode_custom_tool(tool).name, description=description, format=form)
         shape = {"description": tool.description, "parameters": tool.parameters}
-        return named("function", tool.name, **shape, strict=tool.strict)
+        return tagged_object("function", tool.name, **shape, strict=tool.strict)
 
-    def choice(self, choice: ToolChoice) -> object:
+    def encode_tool_choice(self, choice: ToolChoice) -> object:
         """Write which tool must be called."""
         match choice:
             case FunctionToolChoice(name=name):
-                return named("function", name)
+                return tagged_object("function", name)
             case ExtensionToolChoice():
-                return named("custom", str(choice.get("name")))
+                return tagged_object("custom", str(choice.get("name")))
             case AllowedTools(mode="none"):
                 return "none"
             case AllowedTools(mode=mode, tools=allowed):
-                tools = [self.choice(tool) for tool in allowed]
+                tools = [self.encode_tool_choice(tool) for tool in allowed]
                 return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
             case _:
                 return choice
 
 
-def named(kind: str, name: str, **more: object) -> Fields:
+def tagged_object(kind: str, name: str, **more: object) -> JsonObject:
     """Write something of a kind that has a name, and what is known of it."""
-    return {"type": kind, kind: {"name": name, **given(more)}}
+    return {"type": kind, kind: {"name": name, **drop_none(more)}}
 
 
-def grammar(format: object) -> object:
+def encode_grammar(format: object) -> object:
     """Write the format of a custom tool, whose grammar stands one level deeper in chat."""
-    fields = fields_of(format)
+    fields = as_object(format)
     if "definition" not in fields:
         return fields or None
-    return {"type": "grammar", "grammar": without(fields, ["type"])}
+    return {"type": "grammar", "grammar": omit(fields, ["type"])}
 
 
-def response_format(request: Request) -> Fields | None:
+def encode_response_format(request: Request) -> JsonObject | None:
     """Write the shape that the text must have, if it is not free."""
     match request.text.format:
         case JsonSchemaFormat(schema=schema) as format if schema:
             more = {"description": format.description, "schema": schema}
-            return named("json_schema", format.name, **more, strict=format.strict or None)
+            return tagged_object("json_schema", format.name, **more, strict=format.strict or None)
         case JsonSchemaFormat() | JsonObjectFormat():
             return {"type": "json_object"}
         case _:

@@ -10,24 +10,24 @@ said why.
 
 from collections.abc import Iterable, Mapping
 
-from antiphon.adapters.base import CUTS, MAX_EVENT, Adapter, Decoder, Reader, finish
-from antiphon.adapters.chat.calls import Calls
-from antiphon.adapters.chat.refrain import Refrain
+from antiphon.adapters.base import TRUNCATION_REASONS, MAX_EVENT_BYTES, Adapter, Decoder, JsonReader, finish_part
+from antiphon.adapters.chat.calls import ToolCalls
+from antiphon.adapters.chat.refrain import ChatTextFastPath
 from antiphon.adapters.chat.shapes import (
     Choice,
     Chunk,
-    Fragment,
-    Groq,
+    ToolCallFragment,
+    GroqExtras,
     Logprobs,
-    Note,
-    Piece,
-    Said,
+    AnnotationBody,
+    ContentPiece,
+    MessageDelta,
     Usage,
 )
-from antiphon.adapters.chat.thinking import Thinking
-from antiphon.adapters.chat.tidy import tidied
-from antiphon.adapters.faults import Fault, fault_in
-from antiphon.adapters.logprobs import weighed
+from antiphon.adapters.chat.thinking import ReasoningState
+from antiphon.adapters.chat.tidy import normalize_chunk
+from antiphon.adapters.faults import ErrorInfo, parse_error
+from antiphon.adapters.logprobs import convert_logprobs
 from antiphon.core import content, parts
 from antiphon.core.parts import Part
 from antiphon.wire import json, sse
@@ -44,18 +44,18 @@ REASONS: Mapping[str, parts.Reason] = {
 }
 """Why a model stops; `model_length` is Mistral's word for a window that is full."""
 
-BROKEN = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
+FAILURE_REASONS = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
 """Reasons that are failures: OpenRouter's and Mistral's, DeepSeek's, vLLM's, and Zhipu's."""
 
-PLAIN = frozenset({"text", "thinking", "refusal"})
+TEXT_PIECES = frozenset({"text", "thinking", "refusal"})
 """The pieces of content that are words, if they hold anything."""
 
-READ = Reader(Chunk, tidied)
+read_chunk = JsonReader(Chunk, normalize_chunk)
 
 
-def words_in(data: bytes) -> object:
+def text_in_chunk(data: bytes) -> object:
     """Return the words of a chunk that has a choice."""
-    said = (READ(data).choices or [Choice()])[0].delta
+    said = (read_chunk(data).choices or [Choice()])[0].delta
     return said and said.content
 
 
@@ -63,36 +63,36 @@ class ChatDecoder(Decoder):
     """Hears one answer."""
 
     def __init__(self, adapter: Adapter) -> None:
-        self._events = sse.Decoder(MAX_EVENT)
-        super().__init__(adapter, self._events)
-        self._refrain = Refrain()
-        self._calls = Calls()
-        self._thinking = Thinking()
+        self._sse = sse.Decoder(MAX_EVENT_BYTES)
+        super().__init__(adapter, self._sse)
+        self._fast_text = ChatTextFastPath()
+        self._tool_calls = ToolCalls()
+        self._reasoning = ReasoningState()
 
     def feed(self, data: bytes | None) -> list[Part]:
         """Return the parts that some bytes complete; words that come as before, without ado."""
-        if data and self.words and (said := self.words(data)):
-            self._thinking.last = "words"
+        if data and self.text_fast_path and (said := self.text_fast_path(data)):
+            self._reasoning.last = "words"
             return [parts.Text(words) for words in said]
         told = super().feed(data)
-        between = not (self._events.inside or self.done or self._thinking.is_due)
-        self.words = self._refrain.words if between and self._refrain.is_known else None
+        between = not (self._sse.is_mid_event or self.done or self._reasoning.has_details_due)
+        self.text_fast_path = self._fast_text.extract_texts if between and self._fast_text.is_learned else None
         return told
 
-    def read(self, chunk: object) -> Iterable[Part]:
+    def decode_chunk(self, chunk: object) -> Iterable[Part]:
         """Read one event."""
-        if not isinstance(chunk, sse.Event):
+        if not isinstance(chunk, sse.SseEvent):
             return ()
         data = chunk.data
         if chunk.event == "error":
-            return (self._broken(error_in(data)),)
+            return (self._failure(parse_error_data(data)),)
         if data.startswith(sse.DONE):
-            told = self._finish(None)
+            told = self._finish_parts(None)
             self.done = True
             return told
         if not data:
             return ()
-        heard = READ(data)
+        heard = read_chunk(data)
         choices = heard.choices
         if choices and len(choices) == 1 and not (heard.usage or heard.error or heard.x_groq):
             # Words and nothing else, as nearly every chunk is.
@@ -106,112 +106,112 @@ class ChatDecoder(Decoder):
                 and not (said.reasoning_content or said.reasoning or said.tool_calls)
                 and not (said.refusal or said.function_call or said.annotations)
                 and not (said.images or said.audio or said.reasoning_details)
-                and not (self._thinking.details and self._thinking.is_due)
+                and not (self._reasoning.details and self._reasoning.has_details_due)
             ):
-                self._thinking.last = "words"
-                if self._refrain.trials:
-                    self._refrain.learn(data, words, words_in)
+                self._reasoning.last = "words"
+                if self._fast_text.trials:
+                    self._fast_text.learn(data, words, text_in_chunk)
                 return (parts.Text(words),)
-        return self._heard(heard, data)
+        return self._decode(heard, data)
 
-    def read_whole(self, body: bytes) -> Iterable[Part]:
+    def decode_body(self, body: bytes) -> Iterable[Part]:
         """Read a whole answer, which must hold one."""
-        told = self._heard(READ(body), body)
+        told = self._decode(read_chunk(body), body)
         if told and isinstance(told[-1], parts.Failure):
             return told
         if all(isinstance(part, parts.Usage) for part in told):
-            fault = Fault("answered without a choice.", "model_error", "upstream_invalid")
-            told.append(self.adapter.failure(fault))
+            fault = ErrorInfo("answered without a choice.", "model_error", "upstream_invalid")
+            told.append(self.adapter.failure_part(fault))
         elif not any(isinstance(part, parts.Finish) for part in told):
-            told += self._finish(None)
+            told += self._finish_parts(None)
         return told
 
     # --- what a chunk says ---
 
-    def _heard(self, chunk: Chunk, data: bytes) -> list[Part]:
+    def _decode(self, chunk: Chunk, data: bytes) -> list[Part]:
         if chunk.error or chunk.object == "error":
-            return [self._broken(error_in(data))]
-        aside = chunk.x_groq or Groq()
+            return [self._failure(parse_error_data(data))]
+        aside = chunk.x_groq or GroqExtras()
         if aside.error:
-            return [self._broken({"error": aside.error})]
+            return [self._failure({"error": aside.error})]
         told: list[Part] = []
         for choice in chunk.choices or ():
             if not choice.index:
-                self._choice(choice, told)
+                self._decode_choice(choice, told)
         if usage := chunk.usage or aside.usage:
-            told.append(usage_of(usage))
+            told.append(usage_part(usage))
         return told
 
-    def _choice(self, choice: Choice, told: list[Part]) -> None:
+    def _decode_choice(self, choice: Choice, told: list[Part]) -> None:
         if choice.error:
-            told.append(self._broken({"error": choice.error}))
+            told.append(self._failure({"error": choice.error}))
             return
         if choice.delta is not None:
-            self._said(choice.delta, choice.logprobs, told)
+            self._decode_message(choice.delta, choice.logprobs, told)
         elif choice.message is not None:
-            self._calls.by_position = True
-            self._said(choice.message, choice.logprobs, told)
+            self._tool_calls.by_position = True
+            self._decode_message(choice.message, choice.logprobs, told)
         if choice.finish_reason and not self.finished:
-            told += self._finish(choice.finish_reason)
+            told += self._finish_parts(choice.finish_reason)
 
-    def _said(self, said: Said, logprobs: Logprobs | None, told: list[Part]) -> None:
-        called = said.tool_calls or (said.function_call and [Fragment(function=said.function_call)])
-        thinking = said.reasoning_content or said.reasoning
+    def _decode_message(self, message: MessageDelta, logprobs: Logprobs | None, told: list[Part]) -> None:
+        called = message.tool_calls or (message.function_call and [ToolCallFragment(function=message.function_call)])
+        thinking = message.reasoning_content or message.reasoning
         if thinking and isinstance(thinking, str):
-            field = "reasoning_content" if said.reasoning_content else "reasoning"
-            told.append(self._thinking.think(thinking, field))
-        if said.reasoning_details:
-            self._thinking.detail(said.reasoning_details)
-        words = said.content or said.refusal
-        if called or (words and self._thinking.is_due):
-            told += self._thinking.rest()
-        if isinstance(said.content, list):
-            self._pieces(said.content, told)
-        elif said.content or not (told or called or said.refusal or said.reasoning_details):
-            tokens = weighed(logprobs.content) if logprobs else None
-            told.append(parts.Text(said.content or "", logprobs=tokens))
-        if said.refusal:
-            told.append(parts.Refusal(said.refusal))
-        if said.annotations:
-            told.extend(notes_of(said.annotations))
+            field = "reasoning_content" if message.reasoning_content else "reasoning"
+            told.append(self._reasoning.add_text(thinking, field))
+        if message.reasoning_details:
+            self._reasoning.add_details(message.reasoning_details)
+        words = message.content or message.refusal
+        if called or (words and self._reasoning.has_details_due):
+            told += self._reasoning.flush()
+        if isinstance(message.content, list):
+            self._decode_pieces(message.content, told)
+        elif message.content or not (told or called or message.refusal or message.reasoning_details):
+            tokens = convert_logprobs(logprobs.content) if logprobs else None
+            told.append(parts.Text(message.content or "", logprobs=tokens))
+        if message.refusal:
+            told.append(parts.Refusal(message.refusal))
+        if message.annotations:
+            told.extend(citation_parts(message.annotations))
         if called:
-            told.extend(self._calls.heard(called))
+            told.extend(self._tool_calls.feed(called))
         if called:
-            self._thinking.last = ""
+            self._reasoning.last = ""
         elif told and type(told[-1]) is not parts.Reasoning:
-            self._thinking.last = "words" if words or self._thinking.last == "words" else ""
-        if said.images or said.audio or has_more_than_words(said.content):
-            told += self.left_out()
+            self._reasoning.last = "words" if words or self._reasoning.last == "words" else ""
+        if message.images or message.audio or has_unsupported_pieces(message.content):
+            told += self.unsupported_output_parts()
 
-    def _pieces(self, pieces: list[Piece], told: list[Part]) -> None:
+    def _decode_pieces(self, pieces: list[ContentPiece], told: list[Part]) -> None:
         before = len(told)
         for piece in pieces:
-            if thinking := words_of(piece.thinking):
-                told.append(self._thinking.think(thinking, "content"))
+            if thinking := thinking_text(piece.thinking):
+                told.append(self._reasoning.add_text(thinking, "content"))
             elif piece.refusal:
                 told.append(parts.Refusal(piece.refusal))
             elif piece.text:
-                self._thinking.last = "words"
+                self._reasoning.last = "words"
                 told.append(parts.Text(piece.text))
         if len(told) == before:
             told.append(parts.Text(""))
 
     # --- how it ends ---
 
-    def _finish(self, raw: str | None) -> list[Part]:
+    def _finish_parts(self, raw: str | None) -> list[Part]:
         if self.finished:
             return []
-        if raw in BROKEN:
-            fault = Fault(f"stopped with '{raw}'.", "model_error", raw)
-            return [self.adapter.failure(fault)]
-        told = self._calls.rest(cut=REASONS.get(raw or "") in CUTS)
-        return [*self._thinking.rest(), *told, finish(raw, REASONS, called=self._calls.made)]
+        if raw in FAILURE_REASONS:
+            fault = ErrorInfo(f"stopped with '{raw}'.", "model_error", raw)
+            return [self.adapter.failure_part(fault)]
+        told = self._tool_calls.flush(truncated=REASONS.get(raw or "") in TRUNCATION_REASONS)
+        return [*self._reasoning.flush(), *told, finish_part(raw, REASONS, has_calls=self._tool_calls.has_calls)]
 
-    def _broken(self, value: object) -> parts.Failure:
-        return self.adapter.failure(fault_in(value))
+    def _failure(self, value: object) -> parts.Failure:
+        return self.adapter.failure_part(parse_error(value))
 
 
-def error_in(data: bytes) -> object:
+def parse_error_data(data: bytes) -> object:
     """Read an error, which may be mere words."""
     try:
         return json.decode_lenient(data)
@@ -219,7 +219,7 @@ def error_in(data: bytes) -> object:
         return {"error": data.decode(errors="replace")}
 
 
-def usage_of(usage: Usage) -> parts.Usage:
+def usage_part(usage: Usage) -> parts.Usage:
     """Read token counts; those of the prompt include what was cached.
 
     Some servers, xAI's for one, count thinking in nothing but the total.
@@ -238,9 +238,9 @@ def usage_of(usage: Usage) -> parts.Usage:
     )
 
 
-def notes_of(notes: list[Note]) -> Iterable[Part]:
+def citation_parts(annotations: list[AnnotationBody]) -> Iterable[Part]:
     """Read the annotations that are citations."""
-    for note in notes:
+    for note in annotations:
         if cited := note.url_citation:
             yield parts.Annotation(
                 content.UrlCitation(
@@ -252,17 +252,17 @@ def notes_of(notes: list[Note]) -> Iterable[Part]:
             )
 
 
-def words_of(thinking: list[Piece] | str | None) -> str:
+def thinking_text(thinking: list[ContentPiece] | str | None) -> str:
     """Return the words of a thinking piece."""
     if isinstance(thinking, list):
         return "".join(piece.text or "" for piece in thinking)
     return thinking or ""
 
 
-def has_more_than_words(content: list[Piece] | str | None) -> bool:
+def has_unsupported_pieces(content: list[ContentPiece] | str | None) -> bool:
     """Tell whether any piece of content, or of a thought in it, is none: an image, say."""
     return isinstance(content, list) and any(
-        has_more_than_words(piece.thinking)
-        or not (piece.type in PLAIN or piece.text or piece.thinking or piece.refusal)
+        has_unsupported_pieces(piece.thinking)
+        or not (piece.type in TEXT_PIECES or piece.text or piece.thinking or piece.refusal)
         for piece in content
     )

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from antiphon.adapters.chat.shapes import Fragment
-from antiphon.adapters.chat.thinking import Seal, sealed
-from antiphon.adapters.fields import Fields, fields_of, json_text
+from antiphon.adapters.chat.shapes import ToolCallFragment
+from antiphon.adapters.chat.thinking import ChatSeal, seal_part
+from antiphon.adapters.fields import JsonObject, as_object, to_json_text
 from antiphon.core import parts
-from antiphon.core.items import CALL_ID_LIMIT, CUSTOM_CALL, ExtensionItem, Status
+from antiphon.core.items import MAX_CALL_ID_LENGTH, CUSTOM_TOOL_CALL, ExtensionItem, ItemStatus
 from antiphon.core.parts import Part
-from antiphon.core.surrogates import mend
+from antiphon.core.surrogates import repair_surrogates
 
 
-class Known:
+class ToolCallState:
     """A call that was heard of."""
 
     __slots__ = (
@@ -46,14 +46,14 @@ class Known:
         self.name = ""
         self.said: list[str] = []
         self.custom = custom
-        self.extra: Fields = {}
+        self.extra: JsonObject = {}
         """What stands beside it and has to go back."""
         self.begun = False
         """Whether it has been told; a call waits for its id as long as it says nothing."""
         self.waiting = ""
         """An id that came alone: the next name's, or a server's whim."""
 
-    def is_other(self, id: str, name: str, arguments: str) -> bool:
+    def starts_new_call(self, id: str, name: str, arguments: str) -> bool:
         """Tell whether a bit at this call's index begins another call."""
         if not name:
             return False
@@ -61,10 +61,10 @@ class Known:
             return id != self.id
         if not self.name:
             return False
-        after = bool(arguments.strip()) and self._is_whole()
+        after = bool(arguments.strip()) and self._has_whole_arguments()
         return bool(self.waiting) or name != self.name or after
 
-    def hear(self, id: str, name: str, arguments: str, extra: Fields) -> list[Part]:
+    def feed(self, id: str, name: str, arguments: str, extra: JsonObject) -> list[Part]:
         """Add a bit, and tell it if it can be told."""
         if id and self.id and self.name and not arguments and id != self.id:
             self.waiting = id
@@ -76,34 +76,34 @@ class Known:
         if self.begun:
             told: list[Part] = [parts.Call(self.key, arguments=arguments)] if arguments else []
             # Where a call has no id, what comes after it would be taken for the next one's.
-            return told if is_signed or not self.call_id else [*told, *self._seal()]
+            return told if is_signed or not self.call_id else [*told, *self._extra_parts()]
         if self.custom or not (self.name and (self.id or arguments)):
             return []
-        return self.tell()
+        return self.emit()
 
-    def tell(self, status: Status = "completed") -> list[Part]:
+    def emit(self, status: ItemStatus = "completed") -> list[Part]:
         """Tell the call as far as it was heard; only a custom one is told with its status."""
         self.begun = True
-        id = mend(self.id)
-        if len(id) <= CALL_ID_LIMIT and id not in self.taken:
+        id = repair_surrogates(self.id)
+        if len(id) <= MAX_CALL_ID_LENGTH and id not in self.taken:
             self.call_id = id
             self.taken.add(id)
         said = "".join(self.said)
-        seal = self._seal()
+        seal = self._extra_parts()
         if not self.custom:
             return [*seal, parts.Call(self.key, self.name, said, self.call_id)]
-        fields: Fields = {"call_id": self.call_id, "name": self.name, "input": said}
-        item = ExtensionItem(type=CUSTOM_CALL, status=status, extra=fields)
+        fields: JsonObject = {"call_id": self.call_id, "name": self.name, "input": said}
+        item = ExtensionItem(type=CUSTOM_TOOL_CALL, status=status, extra=fields)
         return [*seal, parts.Whole(item)]
 
-    def _seal(self) -> list[Part]:
+    def _extra_parts(self) -> list[Part]:
         """Tell what stands beside the call, as an item of its own."""
         if not self.extra:
             return []
-        seal = Seal(field="", extra=self.extra, call=self.call_id)
-        return [sealed(seal, f"call {self.key}")]
+        seal = ChatSeal(field="", extra=self.extra, call=self.call_id)
+        return [seal_part(seal, f"call {self.key}")]
 
-    def _is_whole(self) -> bool:
+    def _has_whole_arguments(self) -> bool:
         if not (self.said and self.said[-1].rstrip().endswith("}")):
             return False
         try:
@@ -112,56 +112,56 @@ class Known:
             return False
 
 
-class Calls:
+class ToolCalls:
     """The calls of one answer."""
 
     def __init__(self) -> None:
         self.by_position = False
         """Whether a call's place in the list is its index, as in a whole answer."""
-        self._at: dict[int, Known] = {}
-        self._all: list[Known] = []
-        self._taken: set[str] = set()
+        self._by_index: dict[int, ToolCallState] = {}
+        self._all: list[ToolCallState] = []
+        self._used_ids: set[str] = set()
 
     @property
-    def made(self) -> bool:
+    def has_calls(self) -> bool:
         """Whether there was a call."""
         return any(call.begun and call.name for call in self._all)
 
-    def heard(self, fragments: Sequence[Fragment]) -> Iterable[Part]:
+    def feed(self, fragments: Sequence[ToolCallFragment]) -> Iterable[Part]:
         """Return what some bits of calls tell."""
         for position, fragment in enumerate(fragments):
-            yield from self._heard(position, fragment)
+            yield from self._feed_fragment(position, fragment)
 
-    def rest(self, *, cut: bool) -> list[Part]:
+    def flush(self, *, truncated: bool) -> list[Part]:
         """Return what could not be told before the end, be it arguments of no call.
 
         What was cut is the last call, if it is any.
         """
         left = [call for call in self._all if not call.begun and (call.name or call.said)]
-        unsure = self._all[-1:] if cut else []
+        unsure = self._all[-1:] if truncated else []
         told: list[Part] = []
         for call in left:
-            told += call.tell("incomplete" if call in unsure else "completed")
+            told += call.emit("incomplete" if call in unsure else "completed")
         return told
 
-    def _heard(self, position: int, fragment: Fragment) -> list[Part]:
+    def _feed_fragment(self, position: int, fragment: ToolCallFragment) -> list[Part]:
         index = fragment.index
         if index is None or self.by_position:
             index = position
-        id, (name, arguments) = fragment.id or "", _words(fragment)
-        known = self._at.get(index)
-        if known is None or known.is_other(id, name, arguments):
+        id, (name, arguments) = fragment.id or "", _name_and_arguments(fragment)
+        known = self._by_index.get(index)
+        if known is None or known.starts_new_call(id, name, arguments):
             id = id or (known.waiting if known else "")
-            known = Known(len(self._all), id, self._taken, custom=fragment.custom is not None)
-            self._at[index] = known
+            known = ToolCallState(len(self._all), id, self._used_ids, custom=fragment.custom is not None)
+            self._by_index[index] = known
             self._all.append(known)
-        return known.hear(id, name, arguments, fields_of(fragment.extra_content))
+        return known.feed(id, name, arguments, as_object(fragment.extra_content))
 
 
-def _words(fragment: Fragment) -> tuple[str, str]:
+def _name_and_arguments(fragment: ToolCallFragment) -> tuple[str, str]:
     """Return a bit's name, and its arguments as a string."""
     if fragment.custom:
         return fragment.custom.name or "", fragment.custom.input or ""
     if fragment.function is None:
         return "", ""
-    return fragment.function.name or "", json_text(fragment.function.arguments or "")
+    return fragment.function.name or "", to_json_text(fragment.function.arguments or "")

@@ -16,23 +16,23 @@ from itertools import accumulate, repeat
 from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.chat.thinking import Seal
-from antiphon.adapters.chat.turn import Turn, collapsed, text_part
-from antiphon.adapters.fields import Fields, arguments_of, json_text, read_as
-from antiphon.adapters.media import of_file, of_image
-from antiphon.adapters.story import SILENCE, Speech, directed, legal_id, legal_name, pieces, tell
+from antiphon.adapters.chat.thinking import ChatSeal
+from antiphon.adapters.chat.turn import AssistantMessage, collapse_content, text_part
+from antiphon.adapters.fields import JsonObject, normalize_arguments, to_json_text, decode_as
+from antiphon.adapters.media import read_file, read_image
+from antiphon.adapters.story import EMPTY_CONVERSATION, ConversationTurn, system_text, make_legal_id, make_legal_name, encode_pieces, split_turns
 from antiphon.core.content import (
     Content,
     ExtensionContent,
     InputFile,
     InputImage,
     InputVideo,
-    Refusal,
-    text_of,
+    RefusalContent,
+    content_text,
 )
-from antiphon.core.custom import CustomCall, call_of
+from antiphon.core.custom import CustomCallFields, decode_custom_call
 from antiphon.core.items import (
-    CUSTOM_CALL,
+    CUSTOM_TOOL_CALL,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
@@ -41,180 +41,180 @@ from antiphon.core.items import (
     Reasoning,
 )
 
-CALL_ID = re.compile("(?s).{0,40}")
+LEGAL_CALL_ID = re.compile("(?s).{0,40}")
 """How long OpenAI lets the id of a call be."""
 
-SHORT_ID = re.compile("[a-zA-Z0-9]{9}")
+SHORT_CALL_ID = re.compile("[a-zA-Z0-9]{9}")
 
 
-class Habits(Struct, frozen=True, kw_only=True):
+class ChatQuirks(Struct, frozen=True, kw_only=True):
     """What servers that speak this dialect differ in."""
 
-    system: str = "system"
+    system_role: str = "system"
     """The role of instructions."""
-    limit: str = "max_tokens"
+    max_tokens_field: str = "max_tokens"
     """The name of the limit on what is written."""
-    native: bool = False
+    has_openai_extensions: bool = False
     """Whether it is OpenAI's own implementation, with custom tools, refusals and allowed tools."""
-    seed: str = "seed"
+    seed_field: str = "seed"
     """The name of the seed."""
-    counts: bool = True
+    requests_stream_usage: bool = True
     """Whether a stream has to be asked for its usage."""
-    short_ids: bool = False
+    has_short_call_ids: bool = False
     """Whether the id of a call is nine letters and digits, neither more nor less."""
-    thinking: str = ""
+    reasoning_field: str = ""
     """The field in which thinking goes back that is not sealed; mostly it does not."""
 
 
-class Messages:
+class MessagesEncoder:
     """Writes one conversation."""
 
-    def __init__(self, prompt: Prompt, habits: Habits) -> None:
+    def __init__(self, prompt: Prompt, quirks: ChatQuirks) -> None:
         self._prompt = prompt
-        self._habits = habits
-        self._written: list[Fields] = []
+        self._quirks = quirks
+        self._messages: list[JsonObject] = []
 
-    def write(self) -> list[Fields]:
+    def encode(self) -> list[JsonObject]:
         """Return the messages, instructions first; raises RequestError."""
         if self._prompt.request.instructions:
-            self._say(self._habits.system, self._prompt.request.instructions)
-        story = tell(self._prompt.items)
+            self._add_message(self._quirks.system_role, self._prompt.request.instructions)
+        story = split_turns(self._prompt.items)
         thinks = Reasoning in map(type, self._prompt.items)
-        replays = replayed(story) if thinks else repeat(False)
+        replays = turns_with_reasoning(story) if thinks else repeat(False)
         for speech, is_replayed in zip(story, replays, strict=False):
             match speech.role:
                 case "assistant":
-                    self._assistant(speech.items, thinking=is_replayed)
+                    self._add_assistant(speech.items, with_reasoning=is_replayed)
                 case "tool":
-                    self._outputs(speech.outputs)
+                    self._add_outputs(speech.outputs)
                 case "system":
-                    self._prompted(speech.items, self._habits.system, direction)
+                    self._add_messages(speech.items, self._quirks.system_role, encode_system_text)
                 case "user":
-                    self._prompted(speech.items, "user", self._part)
-        if not self._written:
-            raise self._prompt.refuse(SILENCE, "input")
-        return self._written
+                    self._add_messages(speech.items, "user", self._encode_part)
+        if not self._messages:
+            raise self._prompt.unsupported_error(EMPTY_CONVERSATION, "input")
+        return self._messages
 
-    def _say(self, role: str, content: object, **more: object) -> None:
-        self._written.append({"role": role, "content": content, **more})
+    def _add_message(self, role: str, content: object, **more: object) -> None:
+        self._messages.append({"role": role, "content": content, **more})
 
-    def _prompted(
-        self, items: Sequence[Item], role: str, write: Callable[[Content], list[Fields]]
+    def _add_messages(
+        self, items: Sequence[Item], role: str, write: Callable[[Content], list[JsonObject]]
     ) -> None:
         for item in items:
             if isinstance(item, Message):
-                self._say(role, collapsed(pieces(self._prompt, item, write)))
+                self._add_message(role, collapse_content(encode_pieces(self._prompt, item, write)))
 
     # --- the assistant ---
 
-    def _assistant(self, items: Sequence[Item], *, thinking: bool) -> None:
-        turn = Turn()
+    def _add_assistant(self, items: Sequence[Item], *, with_reasoning: bool) -> None:
+        turn = AssistantMessage()
         for item in items:
             match item:
                 case Message():
-                    turn.say(self._parts(item))
+                    turn.add_content(self._encode_parts(item))
                 case FunctionCall():
-                    call = self._call(item.call_id, item.name, item.arguments)
-                    turn.call(item.call_id, call)
-                case Reasoning() if thinking:
-                    turn.think(item, self._seal(item))
-                case ExtensionItem(type=t) if t == CUSTOM_CALL:
-                    custom = call_of(item)
-                    turn.call(custom.call_id, self._custom_call(custom))
+                    call = self._encode_call(item.call_id, item.name, item.arguments)
+                    turn.add_call(item.call_id, call)
+                case Reasoning() if with_reasoning:
+                    turn.add_reasoning(item, self._read_seal(item))
+                case ExtensionItem(type=t) if t == CUSTOM_TOOL_CALL:
+                    custom = decode_custom_call(item)
+                    turn.add_call(custom.call_id, self._encode_custom_call(custom))
                 case _:
                     pass
-        self._written += turn.message()
+        self._messages += turn.encode()
 
-    def _seal(self, item: Reasoning) -> Seal:
-        return read_as(Seal, item.encrypted_content) or Seal(field=self._habits.thinking)
+    def _read_seal(self, item: Reasoning) -> ChatSeal:
+        return decode_as(ChatSeal, item.encrypted_content) or ChatSeal(field=self._quirks.reasoning_field)
 
-    def _call(self, call_id: str, name: str, arguments: str) -> Fields:
-        given = arguments or "{}" if self._habits.native else arguments_of(arguments)
-        function = {"name": legal_name(name), "arguments": given}
-        return {"id": self._id(call_id), "type": "function", "function": function}
+    def _encode_call(self, call_id: str, name: str, arguments: str) -> JsonObject:
+        given = arguments or "{}" if self._quirks.has_openai_extensions else normalize_arguments(arguments)
+        function = {"name": make_legal_name(name), "arguments": given}
+        return {"id": self._legal_call_id(call_id), "type": "function", "function": function}
 
-    def _custom_call(self, call: CustomCall) -> Fields:
-        if not self._habits.native:
-            return self._call(call.call_id, call.name, json_text({"input": call.input}))
-        custom = {"name": legal_name(call.name), "input": call.input}
-        return {"id": self._id(call.call_id), "type": "custom", "custom": custom}
+    def _encode_custom_call(self, call: CustomCallFields) -> JsonObject:
+        if not self._quirks.has_openai_extensions:
+            return self._encode_call(call.call_id, call.name, to_json_text({"input": call.input}))
+        custom = {"name": make_legal_name(call.name), "input": call.input}
+        return {"id": self._legal_call_id(call.call_id), "type": "custom", "custom": custom}
 
-    def _id(self, call_id: str) -> str:
-        if self._habits.short_ids:
-            return legal_id(call_id, SHORT_ID, "", 9)
-        return legal_id(call_id, CALL_ID)
+    def _legal_call_id(self, call_id: str) -> str:
+        if self._quirks.has_short_call_ids:
+            return make_legal_id(call_id, SHORT_CALL_ID, "", 9)
+        return make_legal_id(call_id, LEGAL_CALL_ID)
 
     # --- the tools ---
 
-    def _outputs(self, outputs: Iterable[FunctionCallOutput]) -> None:
-        shown: list[Fields] = []
+    def _add_outputs(self, outputs: Iterable[FunctionCallOutput]) -> None:
+        shown: list[JsonObject] = []
         for item in outputs:
             content = item.output
             if not isinstance(content, str):
-                written = self._parts(item)
+                written = self._encode_parts(item)
                 others = [part for part in written if part["type"] != "text"]
                 written = [part for part in written if part["type"] == "text"]
                 if others:
                     shown += [text_part(f"Attached to the output of {item.call_id}:"), *others]
                     written.append(text_part("[The next user message holds what is attached.]"))
-                content = collapsed(written)
-            self._say("tool", content, tool_call_id=self._id(item.call_id))
+                content = collapse_content(written)
+            self._add_message("tool", content, tool_call_id=self._legal_call_id(item.call_id))
         if shown:
-            self._say("user", shown)
+            self._add_message("user", shown)
 
     # --- content ---
 
-    def _parts(self, item: Message | FunctionCallOutput) -> list[Fields]:
-        return pieces(self._prompt, item, self._part)
+    def _encode_parts(self, item: Message | FunctionCallOutput) -> list[JsonObject]:
+        return encode_pieces(self._prompt, item, self._encode_part)
 
-    def _part(self, part: Content) -> list[Fields]:
+    def _encode_part(self, part: Content) -> list[JsonObject]:
         match part:
             case InputImage():
-                return [self._image(part)]
+                return [self._encode_image(part)]
             case InputFile():
-                return [{"type": "file", "file": file_of(part)}]
+                return [{"type": "file", "file": encode_file(part)}]
             case InputVideo():
                 return [{"type": "video_url", "video_url": {"url": part.video_url}}]
             case ExtensionContent():
                 return [{"type": "input_audio", "input_audio": part.get("input_audio")}]
-            case Refusal() if self._habits.native:
+            case RefusalContent() if self._quirks.has_openai_extensions:
                 return [{"type": "refusal", "refusal": part.refusal}]
             case _:
-                return [text_part(text_of(part))]
+                return [text_part(content_text(part))]
 
-    def _image(self, part: InputImage) -> Fields:
-        image = of_image(part)
+    def _encode_image(self, part: InputImage) -> JsonObject:
+        image = read_image(part)
         if image.id:
             raise ValueError("images have no ids in this dialect; send a data URL or an address")
-        fields: Fields = {"url": part.image_url if image.url else image.data_url}
+        fields: JsonObject = {"url": part.image_url if image.url else image.data_url}
         if part.detail != "auto":
             fields["detail"] = part.detail
         return {"type": "image_url", "image_url": fields}
 
 
-def replayed(story: Sequence[Speech]) -> list[bool]:
+def turns_with_reasoning(turns: Sequence[ConversationTurn]) -> list[bool]:
     """Tell of each speech whether its thinking goes back."""
-    turns = list(accumulate(speech.role == "user" for speech in story))
+    turns = list(accumulate(speech.role == "user" for speech in turns))
     kept = {
-        turn for turn, speech in zip(turns, story, strict=True) if any(map(is_call, speech.items))
+        turn for turn, speech in zip(turns, turns, strict=True) if any(map(is_call, speech.items))
     }
     return [turn in kept or turn == turns[-1] for turn in turns]
 
 
 def is_call(item: Item) -> bool:
     """Tell whether an item is a call of a function or of a custom tool."""
-    return isinstance(item, FunctionCall) or item.type == CUSTOM_CALL
+    return isinstance(item, FunctionCall) or item.type == CUSTOM_TOOL_CALL
 
 
-def direction(part: Content) -> list[Fields]:
+def encode_system_text(part: Content) -> list[JsonObject]:
     """Write a piece of what the system says; raises ValueError."""
-    return [text_part(directed(part))]
+    return [text_part(system_text(part))]
 
 
-def file_of(part: InputFile) -> Fields:
+def encode_file(part: InputFile) -> JsonObject:
     """Write a file; raises ValueError."""
-    file = of_file(part)
+    file = read_file(part)
     if file.id:
         return {"file_id": file.id}
-    name = file.name or f"file{mimetypes.guess_extension(file.kind) or ''}"
+    name = file.name or f"file{mimetypes.guess_extension(file.media_type) or ''}"
     return {"filename": name, "file_data": file.data_url}

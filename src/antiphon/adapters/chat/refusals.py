@@ -10,13 +10,13 @@ import re
 NAMED_CHOICE = "named_choice"
 """That a tool which must be called can be called by its name."""
 
-FEATURES = frozenset(
+LEARNABLE_FEATURES = frozenset(
     {"reasoning", "json_object", "json_schema", "tools_with_format", "tool_choice", NAMED_CHOICE}
 )
 """What a server may be found to lack."""
 
-REFUSED = frozenset({400, 422})
-ABSENT = frozenset({400, 404})
+REJECTED_STATUSES = frozenset({400, 422})
+MISSING_MODEL_STATUSES = frozenset({400, 404})
 
 RESPONSES_ONLY = re.compile(
     # OpenAI, of models that think
@@ -30,8 +30,8 @@ RESPONSES_ONLY = re.compile(
 """How a model that is asked in chat says that it is to be asked in Responses."""
 
 FORMAT = "(json_object|json_schema)"
-MISREAD = "Failed to deserialize the JSON body into the target type"
-LACKS = [
+DESERIALIZE_ERROR = "Failed to deserialize the JSON body into the target type"
+UNSUPPORTED_PATTERNS = [
     (re.compile(words), feature)
     for words, feature in [
         # OpenAI and Azure
@@ -50,7 +50,7 @@ LACKS = [
         ("json mode cannot be combined with tool/function calling", "tools_with_format"),
         # DeepSeek, which has the other format
         ("This response_format type is unavailable now", "json_schema"),
-        (f"{MISREAD}: response_format: response_format.type `{FORMAT}` is unavailable now", r"\1"),
+        (f"{DESERIALIZE_ERROR}: response_format: response_format.type `{FORMAT}` is unavailable now", r"\1"),
         ("Thinking mode does not support this tool_choice", "tool_choice"),
         # LM Studio
         (r"'response_format\.type' must be 'json_schema'", "json_object"),
@@ -60,14 +60,14 @@ LACKS = [
 """What servers say of what they lack, and the feature that it is."""
 
 
-def wants_responses(status: int, said: str) -> bool:
+def requires_responses(status: int, message: str) -> bool:
     """Tell whether a model has to be asked in Responses."""
-    return status in ABSENT and RESPONSES_ONLY.match(said) is not None
+    return status in MISSING_MODEL_STATUSES and RESPONSES_ONLY.match(message) is not None
 
 
-def lacked(status: int, said: str) -> str | None:
+def unsupported_feature(status: int, message: str) -> str | None:
     """Return the feature that a server says it lacks, if that is why it refuses."""
-    if status not in REFUSED:
+    if status not in REJECTED_STATUSES:
         return None
-    matches = ((words.match(said), feature) for words, feature in LACKS)
+    matches = ((words.match(message), feature) for words, feature in UNSUPPORTED_PATTERNS)
     return next((match.expand(feature) for match, feature in matches if match), None)

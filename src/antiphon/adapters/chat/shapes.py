@@ -5,15 +5,15 @@ Everything may be missing, and most of it null: servers differ. What is not name
 
 from msgspec import Struct
 
-from antiphon.adapters.logprobs import Token
+from antiphon.adapters.logprobs import TokenLogprob
 
 
-class Piece(Struct, gc=False):
+class ContentPiece(Struct, gc=False):
     """A piece of content that is a list; Mistral's thinking holds pieces of its own."""
 
     type: str | None = None
     text: str | None = None
-    thinking: "list[Piece] | str | None" = None
+    thinking: "list[ContentPiece] | str | None" = None
     refusal: str | None = None
 
 
@@ -26,7 +26,7 @@ class UrlCitation(Struct, gc=False):
     end_index: int | None = None
 
 
-class Note(Struct, gc=False):
+class AnnotationBody(Struct, gc=False):
     """An annotation."""
 
     type: str | None = None
@@ -36,7 +36,7 @@ class Note(Struct, gc=False):
 class Logprobs(Struct, gc=False):
     """The tokens of a delta or message."""
 
-    content: list[Token] | None = None
+    content: list[TokenLogprob] | None = None
 
 
 class Function(Struct, gc=False):
@@ -53,7 +53,7 @@ class Custom(Struct, gc=False):
     input: str | None = None
 
 
-class Fragment(Struct, gc=False):
+class ToolCallFragment(Struct, gc=False):
     """A call, or a bit of one."""
 
     index: int | None = None
@@ -63,17 +63,17 @@ class Fragment(Struct, gc=False):
     extra_content: object = None
 
 
-class Said(Struct, gc=False):
+class MessageDelta(Struct, gc=False):
     """A delta, or a whole message."""
 
-    content: str | list[Piece] | None = None
+    content: str | list[ContentPiece] | None = None
     reasoning_content: str | None = None
     reasoning: object = None
     reasoning_details: object = None
     refusal: str | None = None
-    tool_calls: list[Fragment] | None = None
+    tool_calls: list[ToolCallFragment] | None = None
     function_call: Function | None = None
-    annotations: list[Note] | None = None
+    annotations: list[AnnotationBody] | None = None
     images: object = None
     audio: object = None
 
@@ -82,8 +82,8 @@ class Choice(Struct, gc=False):
     """One of the answers; only the first is ours."""
 
     index: int | None = 0
-    delta: Said | None = None
-    message: Said | None = None
+    delta: MessageDelta | None = None
+    message: MessageDelta | None = None
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     error: object = None
@@ -112,7 +112,7 @@ class Usage(Struct, gc=False):
     completion_tokens_details: OutputDetails | None = None
 
 
-class Groq(Struct, gc=False):
+class GroqExtras(Struct, gc=False):
     """What Groq says beside the dialect: that it broke, and in streams its counts."""
 
     error: object = None
@@ -126,4 +126,4 @@ class Chunk(Struct, gc=False):
     usage: Usage | None = None
     error: object = None
     object: str | None = None
-    x_groq: Groq | None = None
+    x_groq: GroqExtras | None = None

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from antiphon.adapters.chat.shapes import Note, Usage
-from antiphon.adapters.fields import fields_of, json_text, list_of
-from antiphon.adapters.logprobs import Token
+from antiphon.adapters.chat.shapes import AnnotationBody, Usage
+from antiphon.adapters.fields import as_object, to_json_text, as_array
+from antiphon.adapters.logprobs import TokenLogprob
 
-Change = Callable[[object], object]
+FieldChange = Callable[[object], object]
 
 
-def tidied(chunk: object) -> object:
+def normalize_chunk(chunk: object) -> object:
     """Return a chunk, or a whole answer, whose side data has the right shape."""
-    return _changed(chunk, CHUNK)
+    return _apply_changes(chunk, CHUNK_CHANGES)
 
 
 def fits(kind: object, value: object) -> bool:
@@ -30,61 +30,61 @@ def fits(kind: object, value: object) -> bool:
     return True
 
 
-def _changed(value: object, changes: Mapping[str, Change]) -> object:
+def _apply_changes(value: object, changes: Mapping[str, FieldChange]) -> object:
     """Return an object with some of its members changed, if it has them."""
-    fields = fields_of(value)
+    fields = as_object(value)
     new = {name: change(fields[name]) for name, change in changes.items() if name in fields}
     return fields | new if new else value
 
 
-def _each(changes: Mapping[str, Change]) -> Change:
-    return lambda value: [_changed(entry, changes) for entry in list_of(value)] or value
+def _change_each(changes: Mapping[str, FieldChange]) -> FieldChange:
+    return lambda value: [_apply_changes(entry, changes) for entry in as_array(value)] or value
 
 
-def _inside(changes: Mapping[str, Change]) -> Change:
-    return lambda value: _changed(value, changes)
+def _change_object(changes: Mapping[str, FieldChange]) -> FieldChange:
+    return lambda value: _apply_changes(value, changes)
 
 
-def _usage(value: object) -> object:
-    counts = fields_of(value).items()
+def _normalize_usage(value: object) -> object:
+    counts = as_object(value).items()
     return {name: count for name, count in counts if fits(Usage, {name: count})} or None
 
 
-def _groq(value: object) -> object:
-    return _changed(fields_of(value), {"usage": _usage})
+def _normalize_groq(value: object) -> object:
+    return _apply_changes(as_object(value), {"usage": _normalize_usage})
 
 
-def _logprobs(value: object) -> object:
-    return {"content": [t for t in list_of(fields_of(value).get("content")) if fits(Token, t)]}
+def _normalize_logprobs(value: object) -> object:
+    return {"content": [t for t in as_array(as_object(value).get("content")) if fits(TokenLogprob, t)]}
 
 
-def _annotations(value: object) -> object:
-    return [note for note in list_of(value) if fits(Note, note)]
+def _normalize_annotations(value: object) -> object:
+    return [note for note in as_array(value) if fits(AnnotationBody, note)]
 
 
-def _id(value: object) -> object:
+def _normalize_id(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
-def _index(value: object) -> object:
+def _normalize_index(value: object) -> object:
     return value if fits(int, value) else None
 
 
-def _arguments(value: object) -> object:
-    return json_text(value) if value else ""  # PHP writes an empty object as a list
+def _normalize_arguments(value: object) -> object:
+    return to_json_text(value) if value else ""  # PHP writes an empty object as a list
 
 
-FUNCTION = _inside({"arguments": _arguments})
-SAID = _inside(
+FUNCTION_CHANGE = _change_object({"arguments": _normalize_arguments})
+MESSAGE_CHANGE = _change_object(
     {
-        "tool_calls": _each({"id": _id, "index": _index, "function": FUNCTION}),
-        "function_call": FUNCTION,
-        "annotations": _annotations,
+        "tool_calls": _change_each({"id": _normalize_id, "index": _normalize_index, "function": FUNCTION_CHANGE}),
+        "function_call": FUNCTION_CHANGE,
+        "annotations": _normalize_annotations,
     }
 )
-CHUNK: Mapping[str, Change] = {
-    "choices": _each({"delta": SAID, "message": SAID, "logprobs": _logprobs}),
-    "usage": _usage,
-    "x_groq": _groq,
+CHUNK_CHANGES: Mapping[str, FieldChange] = {
+    "choices": _change_each({"delta": MESSAGE_CHANGE, "message": MESSAGE_CHANGE, "logprobs": _normalize_logprobs}),
+    "usage": _normalize_usage,
+    "x_groq": _normalize_groq,
 }
 """What is changed of a chunk, and how."""

@@ -10,21 +10,21 @@ error may stand in the stream as bare JSON, without `data:`.
 import re
 from collections.abc import Iterator, Mapping
 
-from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, finish
-from antiphon.adapters.faults import CUT, Fault
-from antiphon.adapters.fields import json_text
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, finish_part
+from antiphon.adapters.faults import TRUNCATED, ErrorInfo
+from antiphon.adapters.fields import to_json_text
 from antiphon.adapters.google.shapes import (
-    Answer,
+    GenerateContentResponse,
     Candidate,
-    Citations,
+    CitationMetadata,
     FunctionCall,
-    Grounding,
-    Page,
-    Piece,
+    GroundingMetadata,
+    CitedPage,
+    ContentPart,
     Segment,
-    answers_in,
+    decode_responses,
 )
-from antiphon.adapters.google.thinking import Seal
+from antiphon.adapters.google.thinking import ThoughtSignature
 from antiphon.core.content import LogProb, UrlCitation
 from antiphon.core.parts import (
     Annotation,
@@ -55,7 +55,7 @@ REASONS: Mapping[str, Reason] = {
     "IMAGE_PROHIBITED_CONTENT": "content_filter",
     "IMAGE_RECITATION": "content_filter",
 }
-BROKEN: Mapping[str, str] = {
+FAILURE_REASONS: Mapping[str, str] = {
     "MALFORMED_FUNCTION_CALL": "the model made a call that cannot be read.",
     "UNEXPECTED_TOOL_CALL": "the model called a tool that it was not given.",
     "TOO_MANY_TOOL_CALLS": "the model called too many tools in a row.",
@@ -67,38 +67,38 @@ BROKEN: Mapping[str, str] = {
 }
 """The reasons after which there is no answer: failures, in words for when Google has none."""
 
-BARE = re.compile(rb"\n[{\[]")
+BARE_JSON_LINE = re.compile(rb"\n[{\[]")
 """A line that is no field of an event, but JSON."""
 
 
-class Events:
+class GoogleSseDecoder:
     """Cuts a stream into events, up to where bare JSON begins, which is one more at the end."""
 
     def __init__(self) -> None:
-        self._events = sse.Decoder(MAX_EVENT)
-        self._bare = bytearray()
-        self._new_line = True
+        self._sse = sse.Decoder(MAX_EVENT_BYTES)
+        self._bare_json = bytearray()
+        self._at_line_start = True
 
-    def feed(self, data: bytes) -> list[sse.Event]:
+    def feed(self, data: bytes) -> list[sse.SseEvent]:
         """Return the events that some bytes complete."""
-        start = 0 if self._bare else self._bare_at(data)
-        self._new_line = data.endswith(b"\n") if data else self._new_line
+        start = 0 if self._bare_json else self._find_bare_json(data)
+        self._at_line_start = data.endswith(b"\n") if data else self._at_line_start
         if start < 0:
-            return self._events.feed(data)
-        self._bare += data[start:]
-        if len(self._bare) > MAX_EVENT:
-            raise ValueError(f"JSON of more than {MAX_EVENT} bytes")
-        return self._events.feed(data[:start])
+            return self._sse.feed(data)
+        self._bare_json += data[start:]
+        if len(self._bare_json) > MAX_EVENT_BYTES:
+            raise ValueError(f"JSON of more than {MAX_EVENT_BYTES} bytes")
+        return self._sse.feed(data[:start])
 
-    def close(self) -> list[sse.Event]:
+    def close(self) -> list[sse.SseEvent]:
         """Return the event whose blank line never came, and the bare JSON."""
-        bare = [sse.Event("message", bytes(self._bare))] if self._bare else []
-        return self._events.close() + bare
+        bare = [sse.SseEvent("message", bytes(self._bare_json))] if self._bare_json else []
+        return self._sse.close() + bare
 
-    def _bare_at(self, data: bytes) -> int:
-        if self._new_line and data[:1] in (b"{", b"["):
+    def _find_bare_json(self, data: bytes) -> int:
+        if self._at_line_start and data[:1] in (b"{", b"["):
             return 0
-        found = BARE.search(data)
+        found = BARE_JSON_LINE.search(data)
         return found.start() + 1 if found else -1
 
 
@@ -106,140 +106,140 @@ class GoogleDecoder(Decoder):
     """Hears one answer of Gemini's."""
 
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter, Events())
-        self._calls = 0
-        self._thought = 0
-        self._said: list[str] = []
-        self._seal: Reasoning | None = None
-        self._end: Finish | None = None
-        self._cited: set[tuple[str, int, int]] = set()
+        super().__init__(adapter, GoogleSseDecoder())
+        self._call_count = 0
+        self._reasoning_key = 0
+        self._text_pieces: list[str] = []
+        self._pending_signature: Reasoning | None = None
+        self._last_finish: Finish | None = None
+        self._seen_citations: set[tuple[str, int, int]] = set()
 
-    def read(self, chunk: object) -> list[Part]:
+    def decode_chunk(self, chunk: object) -> list[Part]:
         """Return the parts that a chunk means."""
         told: list[Part] = []
-        if isinstance(chunk, sse.Event):
+        if isinstance(chunk, sse.SseEvent):
             self.done = chunk.data == sse.DONE
-            for answer in () if self.done else answers_in(chunk.data):
-                self._hear(answer, told)
+            for answer in () if self.done else decode_responses(chunk.data):
+                self._decode_response(answer, told)
         return told
 
-    def read_whole(self, body: bytes) -> list[Part]:
+    def decode_body(self, body: bytes) -> list[Part]:
         """Return the parts that an answer means, or an array of chunks."""
-        answers = answers_in(body.strip())
+        answers = decode_responses(body.strip())
         told: list[Part] = []
         for answer in answers:
-            self._hear(answer, told)
-        if not (told or self._end):
+            self._decode_response(answer, told)
+        if not (told or self._last_finish):
             raise ValueError("it is no answer")
-        if self._end is None and not any(isinstance(part, Failure) for part in told):
+        if self._last_finish is None and not any(isinstance(part, Failure) for part in told):
             spoke = len(answers) == 1 and answers[0].candidates
-            told.append(Finish("stop") if spoke else self.adapter.failure(CUT))
+            told.append(Finish("stop") if spoke else self.adapter.failure_part(TRUNCATED))
         return told
 
-    def _hear(self, answer: Answer, told: list[Part]) -> None:
+    def _decode_response(self, answer: GenerateContentResponse, parts: list[Part]) -> None:
         if answer.usage_metadata:
-            told.append(answer.usage_metadata.told)
+            parts.append(answer.usage_metadata.usage)
         if error := answer.error:
             status = error.code if error.code and 400 <= error.code < 600 else 502
-            told.append(self.adapter.failure(error.fault, status))
+            parts.append(self.adapter.failure_part(error.fault, status))
         for candidate in answer.candidates or ():
             if not candidate.index:
-                self._candidate(candidate, told)
+                self._decode_candidate(candidate, parts)
         if (feedback := answer.prompt_feedback) and feedback.block_reason:
             if feedback.block_reason_message:
-                told.append(Refusal(feedback.block_reason_message))
-            self._finish(Finish("content_filter", feedback.block_reason), told)
+                parts.append(Refusal(feedback.block_reason_message))
+            self._add_finish(Finish("content_filter", feedback.block_reason), parts)
 
-    def _candidate(self, candidate: Candidate, told: list[Part]) -> None:
-        before = len(told)
+    def _decode_candidate(self, candidate: Candidate, parts: list[Part]) -> None:
+        before = len(parts)
         if candidate.content and candidate.content.parts:
-            scores = candidate.logprobs_result.told if candidate.logprobs_result else None
+            scores = candidate.logprobs_result.logprobs if candidate.logprobs_result else None
             for piece in candidate.content.parts:
-                scores = self._piece(piece, scores, told)
-        if len(told) == before:
-            told.append(Text(""))  # for those who want a delta of every chunk
-        if self._said and (candidate.grounding_metadata or candidate.citation_metadata):
-            self._notes(candidate, told)
+                scores = self._decode_part(piece, scores, parts)
+        if len(parts) == before:
+            parts.append(Text(""))  # for those who want a delta of every chunk
+        if self._text_pieces and (candidate.grounding_metadata or candidate.citation_metadata):
+            self._add_citations(candidate, parts)
         if raw := candidate.finish_reason:
-            if raw in BROKEN:
-                words = candidate.finish_message or BROKEN[raw]
-                told.append(self.adapter.failure(Fault(words, "model_error", raw)))
+            if raw in FAILURE_REASONS:
+                words = candidate.finish_message or FAILURE_REASONS[raw]
+                parts.append(self.adapter.failure_part(ErrorInfo(words, "model_error", raw)))
             else:
-                self._finish(finish(raw, REASONS, called=bool(self._calls)), told)
+                self._add_finish(finish_part(raw, REASONS, has_calls=bool(self._call_count)), parts)
 
-    def _finish(self, end: Finish, told: list[Part]) -> None:
-        self._release(told)
-        if end != self._end:  # old models say STOP in every chunk
-            self._end = end
-            told.append(end)
+    def _add_finish(self, end: Finish, parts: list[Part]) -> None:
+        self._flush_signature(parts)
+        if end != self._last_finish:  # old models say STOP in every chunk
+            self._last_finish = end
+            parts.append(end)
 
-    def _piece(
-        self, piece: Piece, scores: list[LogProb] | None, told: list[Part]
+    def _decode_part(
+        self, piece: ContentPart, scores: list[LogProb] | None, parts: list[Part]
     ) -> list[LogProb] | None:
         """Tell a part of the content; return the logprobs that are still to be told."""
         signature = piece.thought_signature
         if piece.function_call:
-            self._call(piece.function_call, signature, told)
+            self._decode_call(piece.function_call, signature, parts)
         elif piece.thought:
-            self._release(told)
-            self._said.clear()
+            self._flush_signature(parts)
+            self._text_pieces.clear()
             if piece.text:
-                told.append(Reasoning(key=self._thought, summary=piece.text))
+                parts.append(Reasoning(key=self._reasoning_key, summary=piece.text))
             if signature:
-                told.append(self._sealed(Seal("thought", signature)))
+                parts.append(self._signature_part(ThoughtSignature("thought", signature)))
         elif piece.text or signature:
-            self._release(told)
+            self._flush_signature(parts)
             text = piece.text or ""
             if text:
-                self._said.append(text)
-                told.append(Text(text, logprobs=scores))
+                self._text_pieces.append(text)
+                parts.append(Text(text, logprobs=scores))
                 scores = None
             if signature:  # told when it is clear that no note on the text will come any more
-                self._seal = self._sealed(Seal("text", signature, len(text)))
+                self._pending_signature = self._signature_part(ThoughtSignature("text", signature, len(text)))
         elif piece.inline_data or piece.executable_code or piece.code_execution_result:
-            told += self.left_out()
+            parts += self.unsupported_output_parts()
         return scores
 
-    def _call(self, call: FunctionCall, signature: str | None, told: list[Part]) -> None:
+    def _decode_call(self, call: FunctionCall, signature: str | None, parts: list[Part]) -> None:
         if not call.name:
             return
-        self._release(told)
-        self._said.clear()
+        self._flush_signature(parts)
+        self._text_pieces.clear()
         if signature:
-            told.append(self._sealed(Seal("call", signature, id=bool(call.id))))
-        arguments = json_text(call.args)
-        told.append(Call(self._calls, call.name, arguments, call.id or "", complete=True))
-        self._calls += 1
+            parts.append(self._signature_part(ThoughtSignature("call", signature, id=bool(call.id))))
+        arguments = to_json_text(call.args)
+        parts.append(Call(self._call_count, call.name, arguments, call.id or "", complete=True))
+        self._call_count += 1
 
-    def _sealed(self, seal: Seal) -> Reasoning:
+    def _signature_part(self, seal: ThoughtSignature) -> Reasoning:
         """Make a seal for the thoughts just told, if any; those that follow are others."""
-        self._thought += 1
-        return Reasoning(key=self._thought - 1, encrypted_content=json_text(seal))
+        self._reasoning_key += 1
+        return Reasoning(key=self._reasoning_key - 1, encrypted_content=to_json_text(seal))
 
-    def _release(self, told: list[Part]) -> None:
-        if self._seal:
-            told.append(self._seal)
-            self._seal = None
-            self._said.clear()
+    def _flush_signature(self, parts: list[Part]) -> None:
+        if self._pending_signature:
+            parts.append(self._pending_signature)
+            self._pending_signature = None
+            self._text_pieces.clear()
 
     # --- notes on the text ---
 
-    def _notes(self, candidate: Candidate, told: list[Part]) -> None:
-        text = "".join(self._said)
-        for segment, page in cited(candidate):
-            start, end = span(text, segment)
+    def _add_citations(self, candidate: Candidate, parts: list[Part]) -> None:
+        text = "".join(self._text_pieces)
+        for segment, page in find_citations(candidate):
+            start, end = find_span(text, segment)
             place = (page.uri or "", start, end)
-            if page.uri and place not in self._cited:
-                self._cited.add(place)
+            if page.uri and place not in self._seen_citations:
+                self._seen_citations.add(place)
                 note = UrlCitation(
                     url=page.uri, title=page.title or "", start_index=start, end_index=end
                 )
-                told.append(Annotation(note))
+                parts.append(Annotation(note))
 
 
-def cited(candidate: Candidate) -> Iterator[tuple[Segment, Page]]:
+def find_citations(candidate: Candidate) -> Iterator[tuple[Segment, CitedPage]]:
     """Pair every span of the text with each of its sources."""
-    grounding = candidate.grounding_metadata or Grounding()
+    grounding = candidate.grounding_metadata or GroundingMetadata()
     sources = grounding.grounding_chunks or []
     for support in grounding.grounding_supports or ():
         for index in support.grounding_chunk_indices or ():
@@ -247,14 +247,14 @@ def cited(candidate: Candidate) -> Iterator[tuple[Segment, Page]]:
                 source = sources[index]
                 yield (
                     support.segment,
-                    source.web or source.retrieved_context or source.maps or Page(),
+                    source.web or source.retrieved_context or source.maps or CitedPage(),
                 )
-    citations = candidate.citation_metadata or Citations()
+    citations = candidate.citation_metadata or CitationMetadata()
     for citation in citations.citations or citations.citation_sources or ():
-        yield citation, Page(citation.uri, citation.title)
+        yield citation, CitedPage(citation.uri, citation.title)
 
 
-def span(text: str, segment: Segment) -> tuple[int, int]:
+def find_span(text: str, segment: Segment) -> tuple[int, int]:
     """Return where a segment begins and ends, in characters; its own words have the last say."""
     data = text.encode(errors="surrogatepass")
     first = max(0, segment.start_index or 0)

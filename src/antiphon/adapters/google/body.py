@@ -3,40 +3,40 @@
 from msgspec import UNSET
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.fields import Fields, filled, given
-from antiphon.adapters.google.conversation import Conversation
-from antiphon.adapters.google.thinking import thinking
-from antiphon.adapters.options import tier, wants_logprobs
+from antiphon.adapters.fields import JsonObject, drop_empty, drop_none
+from antiphon.adapters.google.conversation import ConversationEncoder
+from antiphon.adapters.google.thinking import encode_thinking
+from antiphon.adapters.options import service_tier_name, wants_logprobs
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat
 from antiphon.core.tools import (
-    WEB_SEARCH,
+    WEB_SEARCH_TYPES,
     ExtensionTool,
     ExtensionToolChoice,
     FunctionTool,
     FunctionToolChoice,
 )
 
-TIERS = {"flex": "flex", "priority": "priority"}
+SERVICE_TIERS = {"flex": "flex", "priority": "priority"}
 
 
-def body_of(prompt: Prompt) -> Fields:
+def encode_body(prompt: Prompt) -> JsonObject:
     """Write a prompt as a body."""
-    system, contents = Conversation(prompt).write()
-    fields: Fields = {
+    system, contents = ConversationEncoder(prompt).encode()
+    fields: JsonObject = {
         "contents": contents,
         "systemInstruction": {"parts": system} if system else None,
-        "tools": tools(prompt),
-        "toolConfig": tool_config(prompt),
-        "generationConfig": generation_config(prompt),
-        "serviceTier": tier(prompt, TIERS),
+        "tools": encode_tools(prompt),
+        "toolConfig": encode_tool_config(prompt),
+        "generationConfig": encode_generation_config(prompt),
+        "serviceTier": service_tier_name(prompt, SERVICE_TIERS),
     }
-    return filled(fields)
+    return drop_empty(fields)
 
 
-def generation_config(prompt: Prompt) -> Fields:
+def encode_generation_config(prompt: Prompt) -> JsonObject:
     """Write how the answer is to be made."""
     request = prompt.request
-    config: Fields = {
+    config: JsonObject = {
         "temperature": request.temperature,
         "topP": request.top_p,
         "presencePenalty": request.presence_penalty,
@@ -46,7 +46,7 @@ def generation_config(prompt: Prompt) -> Fields:
         "maxOutputTokens": request.max_output_tokens,
         "responseLogprobs": wants_logprobs(request) or None,
         "logprobs": request.top_logprobs or None,
-        "thinkingConfig": thinking(prompt),
+        "thinkingConfig": encode_thinking(prompt),
     }
     match request.text.format:
         case JsonSchemaFormat(schema=schema) if schema:
@@ -55,31 +55,31 @@ def generation_config(prompt: Prompt) -> Fields:
             config["responseMimeType"] = "application/json"
         case _:
             pass
-    return given(config)
+    return drop_none(config)
 
 
-def tools(prompt: Prompt) -> list[Fields]:
+def encode_tools(prompt: Prompt) -> list[JsonObject]:
     """Write the functions as one tool, and each hosted tool as another."""
     offered = prompt.request.tools
-    functions = [declaration(tool) for tool in offered if isinstance(tool, FunctionTool)]
-    written: list[Fields] = [{"functionDeclarations": functions}] if functions else []
+    functions = [encode_function(tool) for tool in offered if isinstance(tool, FunctionTool)]
+    written: list[JsonObject] = [{"functionDeclarations": functions}] if functions else []
     if prompt.request.tool_choice != "none":  # which reaches functions only
         for index, tool in enumerate(offered):
             if isinstance(tool, ExtensionTool):
-                written.append(hosted(prompt, tool, index))
+                written.append(encode_hosted_tool(prompt, tool, index))
     return written
 
 
-def declaration(tool: FunctionTool) -> Fields:
+def encode_function(tool: FunctionTool) -> JsonObject:
     """Write one function."""
     described = {"description": tool.description or None, "parametersJsonSchema": tool.parameters}
-    return {"name": tool.name, **given(described)}
+    return {"name": tool.name, **drop_none(described)}
 
 
-def hosted(prompt: Prompt, tool: ExtensionTool, index: int) -> Fields:
+def encode_hosted_tool(prompt: Prompt, tool: ExtensionTool, index: int) -> JsonObject:
     """Write a tool of Google's: `google:codeExecution` is `codeExecution`, with the same fields."""
     extra = {} if tool.extra is UNSET else tool.extra
-    if tool.type not in WEB_SEARCH:
+    if tool.type not in WEB_SEARCH_TYPES:
         return {tool.type.partition(":")[2]: extra}
     if extra:
         names = ", ".join(f"'{name}'" for name in extra)
@@ -88,16 +88,16 @@ def hosted(prompt: Prompt, tool: ExtensionTool, index: int) -> Fields:
     return {"googleSearch": {}}
 
 
-def tool_config(prompt: Prompt) -> Fields | None:
+def encode_tool_config(prompt: Prompt) -> JsonObject | None:
     """Write what must be called."""
     choice = prompt.request.tool_choice
     functions = any(isinstance(tool, FunctionTool) for tool in prompt.request.tools)
     if isinstance(choice, ExtensionToolChoice) or (choice == "required" and not functions):
         message = "Google decides itself when to use a tool of its own. Use 'auto'."
-        raise prompt.refuse(message, "tool_choice")
+        raise prompt.unsupported_error(message, "tool_choice")
     if choice == "auto" or not functions:
         return None
-    config: Fields = {"mode": "NONE" if choice == "none" else "ANY"}
+    config: JsonObject = {"mode": "NONE" if choice == "none" else "ANY"}
     if isinstance(choice, FunctionToolChoice):
         config["allowedFunctionNames"] = [choice.name]
     return {"functionCallingConfig": config}

@@ -11,177 +11,177 @@ from typing import cast
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.fields import Fields, arguments_in, filled, read_as
-from antiphon.adapters.google.thinking import SKIP, Seal, demands_signatures, is_old
-from antiphon.adapters.media import Media, of_file, of_image, of_sound
-from antiphon.adapters.story import SILENCE, Speech, pieces, tell
+from antiphon.adapters.fields import JsonObject, parse_arguments, drop_empty, decode_as
+from antiphon.adapters.google.thinking import SKIP_SIGNATURE_CHECK, ThoughtSignature, requires_signatures, is_before_gemini_3
+from antiphon.adapters.media import Media, read_file, read_image, read_audio
+from antiphon.adapters.story import EMPTY_CONVERSATION, ConversationTurn, encode_pieces, split_turns
 from antiphon.core.content import (
     Content,
     ExtensionContent,
     InputFile,
     InputImage,
     InputVideo,
-    text_of,
+    content_text,
 )
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.wire import json
 
-IN_RESPONSE = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+RESPONSE_MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """The media that may stand inside a function's response, for Gemini 3 and later."""
 
-OPENING = "Go on."
+OPENING_MESSAGE = "Go on."
 """What the user has said before a conversation that begins with a call, which Google refuses."""
 
 
-class Conversation:
+class ConversationEncoder:
     """One conversation, being written."""
 
     def __init__(self, prompt: Prompt) -> None:
         self._prompt = prompt
-        self._old = is_old(prompt.model)
-        self._names: dict[str, str] = {}
-        self._nameless: set[str] = set()
+        self._is_old_model = is_before_gemini_3(prompt.model)
+        self._call_names: dict[str, str] = {}
+        self._calls_without_id: set[str] = set()
         """The calls to which Google gave no id."""
 
-    def write(self) -> tuple[list[Fields], list[Fields]]:
+    def encode(self) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return the parts of the instruction, and the contents; raises RequestError."""
         instructions = self._prompt.request.instructions
-        system: list[Fields] = [{"text": instructions}] if instructions else []
-        speeches = tell(self._prompt.items)
-        if speeches and speeches[0].role == "system" and all(map(_is_text, speeches[0].items)):
-            system += self._asked(speeches.pop(0).items)
-        contents: list[Fields] = []
+        system: list[JsonObject] = [{"text": instructions}] if instructions else []
+        speeches = split_turns(self._prompt.items)
+        if speeches and speeches[0].role == "system" and all(map(_is_text_only, speeches[0].items)):
+            system += self._encode_user(speeches.pop(0).items)
+        contents: list[JsonObject] = []
         turn = max(
             (i for i, said in enumerate(speeches) if said.role in ("user", "system")), default=-1
         )
         for index, speech in enumerate(speeches):
-            if parts := self._parts(speech, current=index > turn):
+            if parts := self._encode_turn(speech, current=index > turn):
                 role = "model" if speech.role == "assistant" else "user"
                 contents.append({"role": role, "parts": parts})
         if not (contents or system):
-            raise self._prompt.refuse(SILENCE, "input")
+            raise self._prompt.unsupported_error(EMPTY_CONVERSATION, "input")
         if not contents:  # the instructions are all there is, and something must be asked
             return [], [{"role": "user", "parts": system}]
         if speeches[0].calls and contents[0]["role"] == "model":
-            contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
+            contents.insert(0, {"role": "user", "parts": [{"text": OPENING_MESSAGE}]})
         return system, contents
 
-    def _parts(self, speech: Speech, *, current: bool) -> list[Fields]:
+    def _encode_turn(self, speech: ConversationTurn, *, current: bool) -> list[JsonObject]:
         match speech.role:
             case "assistant":
-                parts = self._said(speech.items)
-                if current and demands_signatures(self._prompt.model):
+                parts = self._encode_assistant(speech.items)
+                if current and requires_signatures(self._prompt.model):
                     _sign_first_call(parts)
                 return parts
             case "tool":
-                return self._given_back(speech.outputs)
+                return self._encode_tool_outputs(speech.outputs)
             case _:
-                return self._asked(speech.items)
+                return self._encode_user(speech.items)
 
     # --- the model's side ---
 
-    def _said(self, items: Iterable[Item]) -> list[Fields]:
-        parts: list[Fields] = []
-        seal: Seal | None = None
+    def _encode_assistant(self, items: Iterable[Item]) -> list[JsonObject]:
+        parts: list[JsonObject] = []
+        seal: ThoughtSignature | None = None
         has_id = True
         for item in items:
             match item:
                 case Reasoning():
-                    seal = self._thought(item, parts)
+                    seal = self._encode_reasoning(item, parts)
                     has_id = seal.id if seal else has_id
                 case Message():
-                    parts += pieces(self._prompt, item, _piece)
+                    parts += encode_pieces(self._prompt, item, _encode_content)
                     seal = None
                 case FunctionCall():
                     if not has_id:
-                        self._nameless.add(item.call_id)
-                    parts.append(self._called(item, seal))
+                        self._calls_without_id.add(item.call_id)
+                    parts.append(self._encode_call(item, seal))
                     seal = None
                 case _:
                     pass
         return parts
 
-    def _thought(self, item: Reasoning, parts: list[Fields]) -> Seal | None:
+    def _encode_reasoning(self, item: Reasoning, parts: list[JsonObject]) -> ThoughtSignature | None:
         """Write what a reasoning item holds; return the seal that is meant for the next call."""
-        seal = read_as(Seal, item.encrypted_content)
+        seal = decode_as(ThoughtSignature, item.encrypted_content)
         if seal is None:
             return None
-        summary = "".join(map(text_of, item.summary))
+        summary = "".join(map(content_text, item.summary))
         if summary or seal.on == "thought":
-            thought: Fields = {"text": summary, "thought": True}
+            thought: JsonObject = {"text": summary, "thought": True}
             parts.append(thought | seal.fields if seal.on == "thought" else thought)
         if seal.on == "text":
             _sign_text(parts, seal)
         return seal if seal.on == "call" else None
 
-    def _called(self, call: FunctionCall, seal: Seal | None) -> Fields:
-        self._names[call.call_id] = call.name
-        arguments = arguments_in(call.arguments)
-        part: Fields = {
-            "functionCall": self._id(call.call_id) | {"name": call.name, "args": arguments}
+    def _encode_call(self, call: FunctionCall, seal: ThoughtSignature | None) -> JsonObject:
+        self._call_names[call.call_id] = call.name
+        arguments = parse_arguments(call.arguments)
+        part: JsonObject = {
+            "functionCall": self._id_fields(call.call_id) | {"name": call.name, "args": arguments}
         }
         return part | seal.fields if seal else part
 
-    def _id(self, call_id: str) -> Fields:
-        return {} if call_id in self._nameless else {"id": call_id}
+    def _id_fields(self, call_id: str) -> JsonObject:
+        return {} if call_id in self._calls_without_id else {"id": call_id}
 
     # --- the user's side ---
 
-    def _given_back(self, outputs: Iterable[FunctionCallOutput]) -> list[Fields]:
-        parts: list[Fields] = []
-        beside: list[Fields] = []
+    def _encode_tool_outputs(self, outputs: Iterable[FunctionCallOutput]) -> list[JsonObject]:
+        parts: list[JsonObject] = []
+        beside: list[JsonObject] = []
         for item in outputs:
-            inside: list[Fields] = []
-            for media in pieces(self._prompt, item, _medium):
-                where = beside if self._old or media.kind not in IN_RESPONSE else inside
-                where.append(_data(media))
-            name = self._names.get(item.call_id, item.call_id)
-            given: Fields = {"name": name, "response": _response(item.text)}
-            given |= self._id(item.call_id) | filled({"parts": inside})
+            inside: list[JsonObject] = []
+            for media in encode_pieces(self._prompt, item, _read_media):
+                where = beside if self._is_old_model or media.media_type not in RESPONSE_MEDIA_TYPES else inside
+                where.append(_encode_media(media))
+            name = self._call_names.get(item.call_id, item.call_id)
+            given: JsonObject = {"name": name, "response": _encode_response(item.text)}
+            given |= self._id_fields(item.call_id) | drop_empty({"parts": inside})
             parts.append({"functionResponse": given})
         return parts + beside
 
-    def _asked(self, items: Iterable[Item]) -> list[Fields]:
+    def _encode_user(self, items: Iterable[Item]) -> list[JsonObject]:
         said = (item for item in items if isinstance(item, Message))
-        return [part for item in said for part in pieces(self._prompt, item, _piece)]
+        return [part for item in said for part in encode_pieces(self._prompt, item, _encode_content)]
 
 
-def _is_text(item: Item) -> bool:
+def _is_text_only(item: Item) -> bool:
     media = (InputImage, InputFile, InputVideo, ExtensionContent)
     return isinstance(item, Message) and not any(isinstance(part, media) for part in item.content)
 
 
-def _piece(part: Content) -> list[Fields]:
+def _encode_content(part: Content) -> list[JsonObject]:
     """Write a piece of content; raises ValueError with what is wrong about it."""
-    text = text_of(part)
-    return [{"text": text}] if text else list(map(_data, _medium(part)))
+    text = content_text(part)
+    return [{"text": text}] if text else list(map(_encode_media, _read_media(part)))
 
 
-def _medium(part: Content) -> list[Media]:
+def _read_media(part: Content) -> list[Media]:
     """Read what is not text, with a guess at its type; raises ValueError."""
     match part:
         case InputImage():
-            found, guess = of_image(part), "image/jpeg"
+            found, guess = read_image(part), "image/jpeg"
         case InputFile():
-            found, guess = of_file(part), "application/pdf"
+            found, guess = read_file(part), "application/pdf"
         case InputVideo():
-            found, guess = of_file(InputFile(file_url=part.video_url)), "video/mp4"
+            found, guess = read_file(InputFile(file_url=part.video_url)), "video/mp4"
         case ExtensionContent(type="openai:input_audio"):
-            found, guess = of_sound(part), ""
+            found, guess = read_audio(part), ""
         case _:
             return []
     if found.url.startswith("s3://"):
         raise ValueError("Google does not read from S3")
-    return [found if found.kind else replace(found, kind=guess)]
+    return [found if found.media_type else replace(found, kind=guess)]
 
 
-def _data(media: Media) -> Fields:
+def _encode_media(media: Media) -> JsonObject:
     if media.data:
-        return {"inlineData": {"mimeType": media.kind, "data": media.data}}
-    return {"fileData": {"mimeType": media.kind, "fileUri": media.url}}
+        return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
+    return {"fileData": {"mimeType": media.media_type, "fileUri": media.url}}
 
 
-def _response(text: str) -> Fields:
+def _encode_response(text: str) -> JsonObject:
     """Read an output as a JSON object; any other text is wrapped in one, as it is."""
     try:
         value = json.decode(text.encode())
@@ -190,7 +190,7 @@ def _response(text: str) -> Fields:
     return cast("Fields", value) if isinstance(value, dict) else {"output": text}
 
 
-def _sign_text(parts: list[Fields], seal: Seal) -> None:
+def _sign_text(parts: list[JsonObject], seal: ThoughtSignature) -> None:
     """Put a signature on the end of the last text, as long as the part it came on."""
     last = parts[-1] if parts else {}
     text = last["text"] if last.keys() == {"text"} else ""
@@ -204,8 +204,8 @@ def _sign_text(parts: list[Fields], seal: Seal) -> None:
     parts.append({"text": text[cut:]} | seal.fields)
 
 
-def _sign_first_call(parts: list[Fields]) -> None:
+def _sign_first_call(parts: list[JsonObject]) -> None:
     """Ask Google to take a call that none of its models has made."""
     first = next((part for part in parts if "functionCall" in part), None)
     if first is not None:
-        first.setdefault("thoughtSignature", SKIP)
+        first.setdefault("thoughtSignature", SKIP_SIGNATURE_CHECK)

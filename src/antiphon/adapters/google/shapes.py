@@ -4,18 +4,18 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
-from antiphon.adapters.base import Reader
-from antiphon.adapters.faults import Fault
-from antiphon.adapters.logprobs import Token, weighed
+from antiphon.adapters.base import JsonReader
+from antiphon.adapters.faults import ErrorInfo
+from antiphon.adapters.logprobs import TokenLogprob, convert_logprobs
 from antiphon.core.content import LogProb
 from antiphon.core.parts import Usage
 
 
-class Wire(Struct, rename="camel", gc=False):
+class GoogleStruct(Struct, rename="camel", gc=False):
     """Something in an answer. Everything may be missing."""
 
 
-class FunctionCall(Wire):
+class FunctionCall(GoogleStruct):
     """A call; one without a name is the rest of another, which Vertex sends if asked to."""
 
     id: str | None = None
@@ -23,7 +23,7 @@ class FunctionCall(Wire):
     args: dict[str, object] | None = None
 
 
-class Piece(Wire):
+class ContentPart(GoogleStruct):
     """A part of the content; the last three are what we cannot tell."""
 
     text: str | None = None
@@ -35,13 +35,13 @@ class Piece(Wire):
     code_execution_result: object = None
 
 
-class Content(Wire):
+class Content(GoogleStruct):
     """What the model said."""
 
-    parts: list[Piece] | None = None
+    parts: list[ContentPart] | None = None
 
 
-class Segment(Wire):
+class Segment(GoogleStruct):
     """A span of the text, in bytes."""
 
     start_index: int | None = None
@@ -49,33 +49,33 @@ class Segment(Wire):
     text: str | None = None
 
 
-class Page(Wire):
+class CitedPage(GoogleStruct):
     """A source."""
 
     uri: str | None = None
     title: str | None = None
 
 
-class Source(Wire):
+class GroundingChunk(GoogleStruct):
     """A source, by where it was found."""
 
-    web: Page | None = None
-    retrieved_context: Page | None = None
-    maps: Page | None = None
+    web: CitedPage | None = None
+    retrieved_context: CitedPage | None = None
+    maps: CitedPage | None = None
 
 
-class Support(Wire):
+class GroundingSupport(GoogleStruct):
     """A span of the text, and the sources it rests on."""
 
     segment: Segment | None = None
     grounding_chunk_indices: list[int] | None = None
 
 
-class Grounding(Wire):
+class GroundingMetadata(GoogleStruct):
     """What the text rests on."""
 
-    grounding_chunks: list[Source] | None = None
-    grounding_supports: list[Support] | None = None
+    grounding_chunks: list[GroundingChunk] | None = None
+    grounding_supports: list[GroundingSupport] | None = None
 
 
 class Citation(Segment):
@@ -85,64 +85,64 @@ class Citation(Segment):
     title: str | None = None
 
 
-class Citations(Wire):
+class CitationMetadata(GoogleStruct):
     """Citations, which the two APIs name differently."""
 
     citations: list[Citation] | None = None
     citation_sources: list[Citation] | None = None
 
 
-class Weight(Wire):
+class LogprobCandidate(GoogleStruct):
     """A token, and how likely it was."""
 
     token: str | None = None
     log_probability: float | None = None
 
-    def among(self, others: "list[Weight]") -> Token:
+    def to_token(self, others: "list[LogprobCandidate]") -> TokenLogprob:
         """Return the token beside those that might have stood in its place."""
-        tops = [other.among([]) for other in others]
-        return Token(self.token or "", self.log_probability or 0.0, top_logprobs=tops)
+        tops = [other.to_token([]) for other in others]
+        return TokenLogprob(self.token or "", self.log_probability or 0.0, top_logprobs=tops)
 
 
-class Weights(Wire):
+class TopCandidates(GoogleStruct):
     """The tokens that were weighed at one place."""
 
-    candidates: list[Weight] | None = None
+    candidates: list[LogprobCandidate] | None = None
 
 
-class LogprobsResult(Wire):
+class LogprobsResult(GoogleStruct):
     """The tokens of a chunk."""
 
-    chosen_candidates: list[Weight] | None = None
-    top_candidates: list[Weights] | None = None
+    chosen_candidates: list[LogprobCandidate] | None = None
+    top_candidates: list[TopCandidates] | None = None
 
     @property
-    def told(self) -> list[LogProb] | None:
+    def logprobs(self) -> list[LogProb] | None:
         """The same in our words."""
         pairs = zip_longest(self.chosen_candidates or (), self.top_candidates or ())
-        return weighed([one.among((top and top.candidates) or []) for one, top in pairs if one])
+        return convert_logprobs([one.to_token((top and top.candidates) or []) for one, top in pairs if one])
 
 
-class Candidate(Wire):
+class Candidate(GoogleStruct):
     """An answer; we ask for one."""
 
     index: int | None = None
     content: Content | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
-    citation_metadata: Citations | None = None
-    grounding_metadata: Grounding | None = None
+    citation_metadata: CitationMetadata | None = None
+    grounding_metadata: GroundingMetadata | None = None
     logprobs_result: LogprobsResult | None = None
 
 
-class Feedback(Wire):
+class PromptFeedback(GoogleStruct):
     """Why the question was not let through."""
 
     block_reason: str | None = None
     block_reason_message: str | None = None
 
 
-class UsageMetadata(Wire):
+class UsageMetadata(GoogleStruct):
     """Tokens, so far."""
 
     prompt_token_count: int | None = None
@@ -152,7 +152,7 @@ class UsageMetadata(Wire):
     cached_content_token_count: int | None = None
 
     @property
-    def told(self) -> Usage:
+    def usage(self) -> Usage:
         """The same in our words: what was thought is output too, what tools found is input."""
         given, thought = self.candidates_token_count, self.thoughts_token_count
         asked = self.prompt_token_count
@@ -164,45 +164,45 @@ class UsageMetadata(Wire):
         )
 
 
-class Detail(Wire):
+class ErrorDetail(GoogleStruct):
     """More about an error."""
 
     reason: str | None = None
     retry_delay: str | None = None
 
 
-class Error(Wire):
+class ErrorBody(GoogleStruct):
     """An error."""
 
     code: int | None = None
     message: str | None = None
     status: str | None = None
-    details: list[Detail] | None = None
+    details: list[ErrorDetail] | None = None
 
     @property
-    def fault(self) -> Fault:
+    def fault(self) -> ErrorInfo:
         """The error in our words; the status word is its code."""
         reasons = [detail.reason for detail in self.details or ()]
         if "API_KEY_INVALID" in reasons:  # Google says 400 to a wrong key
-            return Fault(self.message or "", "authentication_error", "API_KEY_INVALID")
-        return Fault(
+            return ErrorInfo(self.message or "", "authentication_error", "API_KEY_INVALID")
+        return ErrorInfo(
             self.message or "", code=self.status or (str(self.code) if self.code else None)
         )
 
 
-class Answer(Wire):
+class GenerateContentResponse(GoogleStruct):
     """A chunk, or all of it."""
 
     candidates: list[Candidate] | None = None
-    prompt_feedback: Feedback | None = None
+    prompt_feedback: PromptFeedback | None = None
     usage_metadata: UsageMetadata | None = None
-    error: Error | None = None
+    error: ErrorBody | None = None
 
 
-ONE = Reader(Answer)
-MANY = Reader(list[Answer])
+_read_one = JsonReader(GenerateContentResponse)
+_read_many = JsonReader(list[GenerateContentResponse])
 
 
-def answers_in(data: bytes) -> list[Answer]:
+def decode_responses(data: bytes) -> list[GenerateContentResponse]:
     """Read a chunk, or an array of chunks; raises ValueError."""
-    return MANY(data) if data[:1] == b"[" else [ONE(data)]
+    return _read_many(data) if data[:1] == b"[" else [_read_one(data)]

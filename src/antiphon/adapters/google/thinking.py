@@ -11,15 +11,15 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.fields import Fields
-from antiphon.adapters.options import FOUR, THREE, nearest
+from antiphon.adapters.fields import JsonObject
+from antiphon.adapters.options import EFFORTS_MINIMAL_TO_HIGH, EFFORTS_LOW_TO_HIGH, nearest_effort
 
-OLD = re.compile(r"gemini-[12]\b")
-BUDGETED = re.compile(r"gemini-2\.5\b")
-MINIMAL = re.compile(r"gemini-3(?:\.[0-6])?-flash")
+BEFORE_GEMINI_3 = re.compile(r"gemini-[12]\b")
+BUDGET_MODELS = re.compile(r"gemini-2\.5\b")
+MINIMAL_LEVEL_MODELS = re.compile(r"gemini-3(?:\.[0-6])?-flash")
 """The models that know the level MINIMAL; others refuse it."""
 
-BUDGETS = {
+THINKING_BUDGETS = {
     "none": 0,
     "minimal": 512,
     "low": 1024,
@@ -28,13 +28,13 @@ BUDGETS = {
     "xhigh": 24_576,
     "max": 24_576,
 }
-PRO_BUDGETS = BUDGETS | {"none": 128, "xhigh": 32_768, "max": 32_768}
+PRO_THINKING_BUDGETS = THINKING_BUDGETS | {"none": 128, "xhigh": 32_768, "max": 32_768}
 
-SKIP = "skip_thought_signature_validator"
+SKIP_SIGNATURE_CHECK = "skip_thought_signature_validator"
 """What Google wants instead of a signature on a call that none of its models has made."""
 
 
-class Seal(Struct, frozen=True, omit_defaults=True):
+class ThoughtSignature(Struct, frozen=True, omit_defaults=True):
     """A signature, and which part of the answer it stands on."""
 
     on: Literal["call", "text", "thought"]
@@ -45,53 +45,53 @@ class Seal(Struct, frozen=True, omit_defaults=True):
     """Whether the signed call has an id of Google's."""
 
     @property
-    def fields(self) -> Fields:
+    def fields(self) -> JsonObject:
         """What the signed part has beside its own fields."""
         return {"thoughtSignature": self.signature}
 
 
-def short(model: str) -> str:
+def strip_path(model: str) -> str:
     """Return a model's name without its path."""
     return model.rpartition("/")[2]
 
 
-def is_old(model: str) -> bool:
+def is_before_gemini_3(model: str) -> bool:
     """Tell whether a model came before Gemini 3."""
-    return OLD.match(short(model)) is not None
+    return BEFORE_GEMINI_3.match(strip_path(model)) is not None
 
 
-def demands_signatures(model: str) -> bool:
+def requires_signatures(model: str) -> bool:
     """Tell whether a model refuses calls without a signature."""
-    return short(model).startswith("gemini-") and not is_old(model)
+    return strip_path(model).startswith("gemini-") and not is_before_gemini_3(model)
 
 
-def thinking(prompt: Prompt) -> Fields | None:
+def encode_thinking(prompt: Prompt) -> JsonObject | None:
     """Write how much to think, and whether to tell of it."""
     asked = prompt.request.reasoning
     if asked is None or (asked.effort is None and asked.summary is None):
         return None
-    model = short(prompt.model)
-    if is_old(model) and not BUDGETED.match(model):
+    model = strip_path(prompt.model)
+    if is_before_gemini_3(model) and not BUDGET_MODELS.match(model):
         if asked.effort != "none" or asked.summary:
             message = f"'{model}' does not think; 'reasoning' was not sent."
             prompt.warn("unsupported_parameter", message, "reasoning")
         return None
-    config: Fields = {}
+    config: JsonObject = {}
     if asked.summary or asked.effort != "none":
         config["includeThoughts"] = True
     if asked.effort is not None:
-        config |= _budget(prompt, asked.effort) if is_old(model) else _level(prompt, asked.effort)
+        config |= _encode_budget(prompt, asked.effort) if is_before_gemini_3(model) else _encode_level(prompt, asked.effort)
     return config
 
 
-def _level(prompt: Prompt, effort: str) -> Fields:
-    levels = FOUR if MINIMAL.match(short(prompt.model)) else THREE
-    return {"thinkingLevel": nearest(prompt, effort, levels).upper()}
+def _encode_level(prompt: Prompt, effort: str) -> JsonObject:
+    levels = EFFORTS_MINIMAL_TO_HIGH if MINIMAL_LEVEL_MODELS.match(strip_path(prompt.model)) else EFFORTS_LOW_TO_HIGH
+    return {"thinkingLevel": nearest_effort(prompt, effort, levels).upper()}
 
 
-def _budget(prompt: Prompt, effort: str) -> Fields:
-    pro = "-pro" in short(prompt.model)
-    budget = PRO_BUDGETS[effort] if pro else BUDGETS[effort]
+def _encode_budget(prompt: Prompt, effort: str) -> JsonObject:
+    pro = "-pro" in strip_path(prompt.model)
+    budget = PRO_THINKING_BUDGETS[effort] if pro else THINKING_BUDGETS[effort]
     if pro and effort == "none":
         message = f"This model always thinks; it was given a budget of {budget} tokens."
         prompt.warn("approximated_parameter", message, "reasoning.effort")

@@ -8,21 +8,21 @@ the mark in its seal tells.
 from collections.abc import Mapping
 
 from antiphon.adapters import media
-from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, names_in
-from antiphon.adapters.faults import Fault
-from antiphon.adapters.fields import Fields, arguments_in, filled, given
+from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, collect_names
+from antiphon.adapters.faults import ErrorInfo
+from antiphon.adapters.fields import JsonObject, parse_arguments, drop_empty, drop_none
 from antiphon.adapters.ollama.answer import REASONS as REASONS
-from antiphon.adapters.ollama.answer import OllamaDecoder, fault_of
-from antiphon.adapters.options import THREE, nearest, wants_logprobs
-from antiphon.adapters.story import SILENCE, Speech, pieces, tell
-from antiphon.core.content import Content, InputImage, text_of
+from antiphon.adapters.ollama.answer import OllamaDecoder, parse_ollama_error
+from antiphon.adapters.options import EFFORTS_LOW_TO_HIGH, nearest_effort, wants_logprobs
+from antiphon.adapters.story import EMPTY_CONVERSATION, ConversationTurn, encode_pieces, split_turns
+from antiphon.core.content import Content, InputImage, content_text
 from antiphon.core.errors import UpstreamError
 from antiphon.core.items import FunctionCallOutput, Message, Reasoning
 from antiphon.core.request import JsonObjectFormat, JsonSchemaFormat, Request
 from antiphon.core.tools import FunctionTool
 from antiphon.wire.upstream import Upstream
 
-THOUGHTLESS = "does not support thinking"
+THINKING_UNSUPPORTED = "does not support thinking"
 """What the server says of a model that cannot think."""
 
 
@@ -32,99 +32,99 @@ class Ollama(Adapter):
     name = "ollama"
     default_url = "http://127.0.0.1:11434"
     key_env = ("OLLAMA_API_KEY",)
-    carries = frozenset(
+    features = frozenset(
         """temperature top_p presence_penalty frequency_penalty seed stop max_output_tokens logprobs
         reasoning tools json_object json_schema images""".split()
     )
 
-    def __init__(self, provider: Provider, *, thinks: bool = True) -> None:
+    def __init__(self, provider: Provider, *, reasoning: bool = True) -> None:
         super().__init__(provider)
         # Its makers write its address with the path of its own dialect, or of OpenAI's.
         self.base_url = self.base_url.removesuffix("/api").removesuffix("/v1")
-        if not thinks:
-            self.carries -= {"reasoning"}
+        if not reasoning:
+            self.features -= {"reasoning"}
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as Ollama's request."""
         request = prompt.request
-        body: Fields = {
+        body: JsonObject = {
             "model": prompt.model,
-            "messages": messages(prompt),
+            "messages": encode_messages(prompt),
             "stream": prompt.stream,
-            "options": options(request),
-            "format": format_of(request),
-            "think": think(prompt),
-            "tools": [tool(t) for t in request.tools if isinstance(t, FunctionTool)],
+            "options": encode_options(request),
+            "format": encode_format(request),
+            "think": encode_think(prompt),
+            "tools": [encode_tool(t) for t in request.tools if isinstance(t, FunctionTool)],
             "logprobs": wants_logprobs(request) or None,
             "top_logprobs": request.top_logprobs or None,
             # Left to itself the server cuts a long history and says nothing.
             "truncate": False if request.truncation == "disabled" else None,
         }
-        return Upstream(url=f"{self.base_url}/api/chat", body=filled(body))
+        return Upstream(url=f"{self.base_url}/api/chat", body=drop_empty(body))
 
     def decoder(self, prompt: Prompt) -> Decoder:
         """Return what hears the answer."""
         del prompt
         return OllamaDecoder(self)
 
-    def instead(self, error: UpstreamError) -> Adapter | None:
+    def fallback_adapter(self, error: UpstreamError) -> Adapter | None:
         """Return this one without thinking, for a model that refuses to be told to think."""
-        is_thoughtless = error.status == 400 and THOUGHTLESS in error.payload.message
-        if is_thoughtless and "reasoning" in self.carries:
-            return Ollama(self.provider, thinks=False)
+        is_thoughtless = error.status == 400 and THINKING_UNSUPPORTED in error.payload.message
+        if is_thoughtless and "reasoning" in self.features:
+            return Ollama(self.provider, reasoning=False)
         return None
 
-    def listing(self) -> Upstream | None:
+    def models_request(self) -> Upstream | None:
         """Describe the request that lists the models on the server."""
         return Upstream(method="GET", url=f"{self.base_url}/api/tags")
 
-    def listed(self, body: object) -> list[str]:
+    def decode_models(self, body: object) -> list[str]:
         """Read the names out of that list."""
-        return names_in(body, "models", "name")
+        return collect_names(body, "models", "name")
 
-    def fault(self, status: int, headers: Mapping[str, str], value: object) -> Fault:
+    def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
         """Find the error in a body."""
         del status, headers
-        return fault_of(value)
+        return parse_ollama_error(body)
 
 
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-def messages(prompt: Prompt) -> list[Fields]:
+def encode_messages(prompt: Prompt) -> list[JsonObject]:
     """Write a conversation as messages; raises RequestError."""
-    told: list[Fields] = []
+    told: list[JsonObject] = []
     if prompt.request.instructions:
         told.append({"role": "system", "content": prompt.request.instructions})
     names: dict[str, str] = {}
-    for speech in tell(prompt.items):
+    for speech in split_turns(prompt.items):
         if speech.role == "assistant":
             names |= {call.call_id: call.name for call in speech.calls}
-            told += assistant(speech)
+            told += encode_assistant(speech)
         elif speech.role == "tool":
-            told += [result(prompt, output, names) for output in speech.outputs]
+            told += [encode_tool_result(prompt, output, names) for output in speech.outputs]
         else:
             for item in speech.items:
                 if isinstance(item, Message):
-                    told.append({"role": speech.role, **content(prompt, item)})
+                    told.append({"role": speech.role, **encode_content(prompt, item)})
     if not told:  # of a request without messages the server thinks that it shall load the model
-        raise prompt.refuse(SILENCE, "input")
+        raise prompt.unsupported_error(EMPTY_CONVERSATION, "input")
     return told
 
 
-def assistant(speech: Speech) -> list[Fields]:
+def encode_assistant(turn: ConversationTurn) -> list[JsonObject]:
     """Write what the model said, if it did; its own thinking goes with its calls alone."""
-    said = [item.text for item in speech.items if isinstance(item, Message)]
+    said = [item.text for item in turn.items if isinstance(item, Message)]
     words = "\n".join(filter(None, said))
-    if not (words or speech.calls):
+    if not (words or turn.calls):
         return []
-    message: Fields = {"role": "assistant"}
+    message: JsonObject = {"role": "assistant"}
     if words:
         message["content"] = words
-    if calls := speech.calls:
+    if calls := turn.calls:
         thoughts = [
-            text_of(part)
-            for item in speech.items
+            content_text(part)
+            for item in turn.items
             if isinstance(item, Reasoning) and item.encrypted_content
             for part in item.content or []
         ]
@@ -133,41 +133,41 @@ def assistant(speech: Speech) -> list[Fields]:
         message["tool_calls"] = [
             {
                 "id": call.call_id,
-                "function": {"name": call.name, "arguments": arguments_in(call.arguments)},
+                "function": {"name": call.name, "arguments": parse_arguments(call.arguments)},
             }
             for call in calls
         ]
     return [message]
 
 
-def result(prompt: Prompt, item: FunctionCallOutput, names: Mapping[str, str]) -> Fields:
+def encode_tool_result(prompt: Prompt, item: FunctionCallOutput, names: Mapping[str, str]) -> JsonObject:
     """Write what a tool gave back."""
-    told: Fields = {"role": "tool", "tool_name": names.get(item.call_id, "")}
-    return told | {"tool_call_id": item.call_id, **content(prompt, item)}
+    told: JsonObject = {"role": "tool", "tool_name": names.get(item.call_id, "")}
+    return told | {"tool_call_id": item.call_id, **encode_content(prompt, item)}
 
 
-def content(prompt: Prompt, item: Message | FunctionCallOutput) -> Fields:
+def encode_content(prompt: Prompt, item: Message | FunctionCallOutput) -> JsonObject:
     """Write the words in one string, and the images beside them."""
     images: list[str] = []
 
     def words(piece: Content) -> list[str]:
         if isinstance(piece, InputImage):
-            images.append(media.of_image(piece).data)
-        text = text_of(piece)
+            images.append(media.read_image(piece).data)
+        text = content_text(piece)
         return [text] if text else []
 
-    text = "\n".join(pieces(prompt, item, words))
-    return {"content": text, **filled({"images": images})}
+    text = "\n".join(encode_pieces(prompt, item, words))
+    return {"content": text, **drop_empty({"images": images})}
 
 
-def tool(tool: FunctionTool) -> Fields:
+def encode_tool(tool: FunctionTool) -> JsonObject:
     """Write a tool."""
-    function = filled({"name": tool.name, "description": tool.description})
+    function = drop_empty({"name": tool.name, "description": tool.description})
     function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
     return {"type": "function", "function": function}
 
 
-def options(request: Request) -> Fields:
+def encode_options(request: Request) -> JsonObject:
     """Write how the model samples, as far as the client said."""
     named = {
         "num_predict": request.max_output_tokens,
@@ -178,10 +178,10 @@ def options(request: Request) -> Fields:
         "seed": request.seed,
         "stop": request.stop,
     }
-    return given(named)
+    return drop_none(named)
 
 
-def format_of(request: Request) -> object:
+def encode_format(request: Request) -> object:
     """Write the shape of the answer: a schema, any JSON, or nothing."""
     match request.text.format:
         case JsonSchemaFormat(schema=schema):
@@ -192,7 +192,7 @@ def format_of(request: Request) -> object:
             return None
 
 
-def think(prompt: Prompt) -> bool | str | None:
+def encode_think(prompt: Prompt) -> bool | str | None:
     """Write how hard to think: three levels for gpt-oss, on or off for all others."""
     reasoning = prompt.request.reasoning
     if reasoning is None:
@@ -204,8 +204,8 @@ def think(prompt: Prompt) -> bool | str | None:
     if effort is None:
         return None
     if prompt.model.rpartition("/")[2].startswith("gpt-oss"):  # which always thinks
-        return nearest(prompt, effort, THREE)
+        return nearest_effort(prompt, effort, EFFORTS_LOW_TO_HIGH)
     if effort == "none":
         return False
-    nearest(prompt, effort, {effort: "on"})
+    nearest_effort(prompt, effort, {effort: "on"})
     return True

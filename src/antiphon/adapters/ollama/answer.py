@@ -10,10 +10,10 @@ from typing import cast
 
 from msgspec import Struct
 
-from antiphon.adapters.base import MAX_EVENT, Adapter, Decoder, Reader, finish
-from antiphon.adapters.faults import Fault, fault_in
-from antiphon.adapters.fields import json_text
-from antiphon.adapters.logprobs import Token, weighed
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, JsonReader, finish_part
+from antiphon.adapters.faults import ErrorInfo, parse_error
+from antiphon.adapters.fields import to_json_text
+from antiphon.adapters.logprobs import TokenLogprob, convert_logprobs
 from antiphon.core import parts
 from antiphon.core.parts import Part
 from antiphon.wire import json, ndjson
@@ -24,110 +24,110 @@ REASONS: Mapping[str, parts.Reason] = {
     "load": "stop",
     "unload": "stop",
 }
-MARK = '{"thinking":true}'
+SEAL_MARK = '{"thinking":true}'
 """What is sealed with thinking, so that we know it again as this server's own."""
 
 
-class Function(Struct, gc=False):
+class OllamaFunction(Struct, gc=False):
     """What is called, and with what."""
 
     name: str = ""
     arguments: object = None
 
 
-class ToolCall(Struct, gc=False):
+class OllamaToolCall(Struct, gc=False):
     """A call, whole."""
 
-    function: Function
+    function: OllamaFunction
     id: str | None = None
 
 
-class Said(Struct, gc=False):
+class OllamaMessage(Struct, gc=False):
     """What one line adds to the answer."""
 
     content: str | None = None
     thinking: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[OllamaToolCall] | None = None
 
 
-class Line(Struct, gc=False):
+class OllamaLine(Struct, gc=False):
     """One line of the stream, or the whole answer."""
 
-    message: Said | None = None
+    message: OllamaMessage | None = None
     done: bool = False
     done_reason: str | None = None
     prompt_eval_count: int | None = None
     eval_count: int | None = None
-    logprobs: list[Token] | None = None
+    logprobs: list[TokenLogprob] | None = None
     error: object = None
 
 
-read_line = Reader(Line)
+read_line = JsonReader(OllamaLine)
 
 
 class OllamaDecoder(Decoder):
     """Hears one answer of Ollama's."""
 
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter, ndjson.Decoder(MAX_EVENT))
-        self._calls = 0
-        self._thinking = False
+        super().__init__(adapter, ndjson.Decoder(MAX_EVENT_BYTES))
+        self._call_count = 0
+        self._in_reasoning = False
 
-    def hears(self, content_type: str) -> bool:
+    def is_stream(self, content_type: str) -> bool:
         """Take every body for lines: a whole answer is one line."""
         del content_type
         return True
 
-    def read(self, chunk: object) -> Iterable[Part]:
+    def decode_chunk(self, chunk: object) -> Iterable[Part]:
         """Hear one line."""
         line = read_line(cast("bytes", chunk))
         if line.error is not None:
-            return (self.adapter.failure(fault_of({"error": line.error})),)
+            return (self.adapter.failure_part(parse_ollama_error({"error": line.error})),)
         told: list[Part] = []
         if line.message is not None:
-            self._said(line.message, line.logprobs, told)
+            self._decode_message(line.message, line.logprobs, told)
         if line.done:
             told.append(parts.Usage(line.prompt_eval_count or 0, line.eval_count or 0))
-            told.append(finish(line.done_reason or "", REASONS, called=self._calls > 0))
+            told.append(finish_part(line.done_reason or "", REASONS, has_calls=self._call_count > 0))
         return told
 
-    def read_whole(self, body: bytes) -> Iterable[Part]:
+    def decode_body(self, body: bytes) -> Iterable[Part]:
         """Hear a whole answer, which is the last line with everything in it."""
-        told = self.read(body)
+        told = self.decode_chunk(body)
         if not told:
             raise ValueError("it is no answer")
         return told
 
-    def _said(self, said: Said, tokens: list[Token] | None, told: list[Part]) -> None:
+    def _decode_message(self, said: OllamaMessage, tokens: list[TokenLogprob] | None, told: list[Part]) -> None:
         if said.thinking:
-            mark = None if self._thinking else MARK
+            mark = None if self._in_reasoning else SEAL_MARK
             told.append(parts.Reasoning(said.thinking, encrypted_content=mark))
-            self._thinking = True
+            self._in_reasoning = True
         if said.content:
-            self._thinking = False
-            told.append(parts.Text(said.content, logprobs=weighed(tokens)))
+            self._in_reasoning = False
+            told.append(parts.Text(said.content, logprobs=convert_logprobs(tokens)))
         if said.tool_calls:
-            self._thinking = False
-            told += [self._call(call) for call in said.tool_calls]
+            self._in_reasoning = False
+            told += [self._call_part(call) for call in said.tool_calls]
         if not told:
             told.append(parts.Text(""))  # for those who want a delta of every line
 
-    def _call(self, call: ToolCall) -> Part:
-        self._calls += 1
-        text = json_text(call.function.arguments)
-        return parts.Call(self._calls, call.function.name, text, call.id or "", complete=True)
+    def _call_part(self, call: OllamaToolCall) -> Part:
+        self._call_count += 1
+        text = to_json_text(call.function.arguments)
+        return parts.Call(self._call_count, call.function.name, text, call.id or "", complete=True)
 
 
-def fault_of(value: object) -> Fault:
+def parse_ollama_error(value: object) -> ErrorInfo:
     """Find the error in a body or a line.
 
     What a runner says arrives as JSON inside the string.
     """
-    fault = fault_in(value)
+    fault = parse_error(value)
     if fault.message.startswith("{"):
         with suppress(json.JSONError):
-            fault = fault_in(json.decode_lenient(fault.message.encode(errors="replace")))
+            fault = parse_error(json.decode_lenient(fault.message.encode(errors="replace")))
     words = fault.message.lower()
     if "model" in words and "not found" in words:
-        return Fault(fault.message, "not_found", "model_not_found", "model")
+        return ErrorInfo(fault.message, "not_found", "model_not_found", "model")
     return fault

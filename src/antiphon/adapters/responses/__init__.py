@@ -15,38 +15,38 @@ from msgspec.structs import replace
 from antiphon.adapters import carry
 from antiphon.adapters.address import is_openai
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
-from antiphon.adapters.faults import Fault, fault_in
-from antiphon.adapters.fields import Fields, arguments_of, fields_of, given, list_of, without
-from antiphon.adapters.registry import adapter_for
-from antiphon.adapters.responses.answer import REASONS as REASONS
-from antiphon.adapters.responses.answer import ResponsesDecoder
-from antiphon.adapters.responses.items import RAW_MARK, bare
-from antiphon.adapters.story import legal_name
+from antiphon.adapters.faults import ErrorInfo, parse_error
+from antiphon.adapters.fields import JsonObject, normalize_arguments, as_object, drop_none, as_array, omit
+from antiphon.adapters.registry import make_adapter
+from antiphon.adapters.responses.answer import FINISH_REASONS as FINISH_REASONS
+from antiphon.adapters.responses.answer import OpenResponsesDecoder
+from antiphon.adapters.responses.items import UNSEALED_REASONING, strip_slug
+from antiphon.adapters.story import make_legal_name
 from antiphon.core.errors import UpstreamError
 from antiphon.core.items import Compaction, ExtensionItem, FunctionCall, Item, Message, Reasoning
-from antiphon.core.request import ENCRYPTED_REASONING, Request
-from antiphon.core.value import is_extension_type, plain
+from antiphon.core.request import INCLUDE_ENCRYPTED_REASONING, Request
+from antiphon.core.value import is_extension_type, to_builtins
 from antiphon.wire.upstream import Upstream
 
-OURS = frozenset(
+OWN_FIELDS = frozenset(
     """model input previous_response_id conversation include stream stream_options background
     store""".split()
 )
 """What is decided here, whatever the client asked of us."""
 
-PASSED = [name for name in Request.__struct_fields__ if name not in OURS | {"extra"}]
+PASSED_FIELDS = [name for name in Request.__struct_fields__ if name not in OWN_FIELDS | {"extra"}]
 DEFAULTS = Request()
-ABSENT = frozenset({404, 405, 501})
-THOUGHTLESS = (
+MISSING_ENDPOINT_STATUSES = frozenset({404, 405, 501})
+REASONING_UNSUPPORTED_PHRASES = (
     "encrypted content is not supported",
     "reasoning input items can only be provided to a reasoning",
 )
 """What OpenAI says of its models that do not think."""
 
-UNKNOWN_TO_OPENAI = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
+UNSUPPORTED_BY_OPENAI = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
 """What OpenAI itself refuses in a Responses request."""
 
-IDENTIFIED = frozenset(
+ITEMS_WITH_ID = frozenset(
     f"openai:{type}"
     for type in """code_interpreter_call computer_call file_search_call image_generation_call
     local_shell_call local_shell_call_output mcp_approval_request mcp_call mcp_list_tools program
@@ -54,7 +54,7 @@ IDENTIFIED = frozenset(
 )
 """The items that OpenAI takes only with an id; ours will do, for nothing is stored there."""
 
-TIMELESS = frozenset(
+ITEMS_WITHOUT_STATUS = frozenset(
     f"openai:{type}"
     for type in """additional_tools compaction_trigger configuration_update custom_tool_call
     custom_tool_call_output mcp_approval_request mcp_approval_response mcp_list_tools
@@ -62,56 +62,56 @@ TIMELESS = frozenset(
 )
 """The items that have no status there."""
 
-CHAT_MARK = '{"field":'
+CHAT_SEAL_PREFIX = '{"field":'
 """How the seal of thinking begins that came in chat."""
 
-OTHERS = frozenset({"anthropic", "antiphon", "bedrock", "google", "ollama", "writer"})
+OTHER_SLUGS = frozenset({"anthropic", "antiphon", "bedrock", "google", "ollama", "writer"})
 """The slugs of what only another adapter of ours knows."""
 
 
-class Responses(Adapter):
+class OpenResponses(Adapter):
     """A server that speaks Open Responses, or OpenAI's variant of it."""
 
     name = "responses"
-    passes_unknown = True
+    passes_unknown_fields = True
     default_url = "https://api.openresponses.com/v1"
     key_env = ("OPENRESPONSES_API_KEY",)
-    carries = frozenset(carry.ALL)
+    features = frozenset(carry.ALL_FEATURES)
 
-    def __init__(self, provider: Provider, *, eager: bool = True, chats: bool = True) -> None:
+    def __init__(self, provider: Provider, *, always_reasoning: bool = True, chat_fallback: bool = True) -> None:
         super().__init__(provider)
         # Only OpenAI's models send one here from chat.
-        self._own = is_openai(self.base_url) or not chats
+        self._is_openai = is_openai(self.base_url) or not chat_fallback
         """Whether it is OpenAI's own implementation."""
-        if self._own:
-            self.carries -= UNKNOWN_TO_OPENAI
-        self._eager = eager
+        if self._is_openai:
+            self.features -= UNSUPPORTED_BY_OPENAI
+        self._always_reasoning = always_reasoning
         """Whether thoughts are sent, and sealed ones asked for, when nobody has asked to think."""
-        self._chats = chats
+        self._chat_fallback = chat_fallback
         """Whether a server without `/responses` is asked in chat; not if chat has sent us."""
 
-    def hosts(self, type: str) -> bool:
+    def supports_tool(self, type: str) -> bool:
         """Take every tool for theirs that is not another adapter's."""
-        return self.reads(type)
+        return self.supports_item(type)
 
-    def reads(self, type: str) -> bool:
+    def supports_item(self, type: str) -> bool:
         """Take every `slug:name` for theirs that is not another adapter's."""
-        return is_extension_type(type) and type.partition(":")[0] not in OTHERS
+        return is_extension_type(type) and type.partition(":")[0] not in OTHER_SLUGS
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt in the protocol's own words."""
         request = prompt.request
-        thinks = self._eager or bool(request.reasoning)
-        told = written(prompt.items, thinks=thinks, own=self._own)
-        body: Fields = {"model": prompt.model, "input": told}
-        for name in PASSED:
+        thinks = self._always_reasoning or bool(request.reasoning)
+        told = encode_items(prompt.items, reasoning=thinks, is_openai=self._is_openai)
+        body: JsonObject = {"model": prompt.model, "input": told}
+        for name in PASSED_FIELDS:
             value = getattr(request, name)
             if value != getattr(DEFAULTS, name):
-                body[name] = WRITERS.get(name, plainly)(value)
-        body |= {} if request.extra is UNSET else passed_on(request.extra)
-        include = [name for name in request.include if name != ENCRYPTED_REASONING]
+                body[name] = WRITERS.get(name, encode_value)(value)
+        body |= {} if request.extra is UNSET else unknown_fields(request.extra)
+        include = [name for name in request.include if name != INCLUDE_ENCRYPTED_REASONING]
         if thinks:
-            include.append(ENCRYPTED_REASONING)
+            include.append(INCLUDE_ENCRYPTED_REASONING)
         if include:
             body["include"] = include
         body |= {"stream": prompt.stream, "store": False}
@@ -120,89 +120,89 @@ class Responses(Adapter):
     def decoder(self, prompt: Prompt) -> Decoder:
         """Return what hears the answer."""
         del prompt
-        return ResponsesDecoder(self)
+        return OpenResponsesDecoder(self)
 
-    def instead(self, error: UpstreamError) -> Adapter | None:
+    def fallback_adapter(self, error: UpstreamError) -> Adapter | None:
         """Return chat for a server without `/responses`, or this one asking for less.
 
         OpenAI's models that do not think refuse thoughts, and to be asked for sealed ones.
         """
-        if self._chats and is_absent(error):
+        if self._chat_fallback and is_missing_endpoint(error):
             key = self.provider.api_key_env or self.key_env[0]
             there = {"adapter": "openai", "base_url": self.base_url, "api_key_env": key}
-            return adapter_for(replace(self.provider, **there))
-        if self._eager and is_thoughtless(error):
-            return Responses(self.provider, eager=False, chats=self._chats)
+            return make_adapter(replace(self.provider, **there))
+        if self._always_reasoning and is_reasoning_unsupported(error):
+            return OpenResponses(self.provider, always_reasoning=False, chat_fallback=self._chat_fallback)
         return None
 
-    def fault(self, status: int, headers: Mapping[str, str], value: object) -> Fault:
+    def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
         """Find the error in a body, which may be an event."""
         del status, headers
-        fault = fault_in(value)
+        fault = parse_error(body)
         return replace(fault, type=None) if fault.type == "error" else fault
 
 
-def is_absent(error: UpstreamError) -> bool:
+def is_missing_endpoint(error: UpstreamError) -> bool:
     """Tell whether a server has no `/responses`, going by how it refused a request."""
-    return error.status in ABSENT and error.payload.code != "model_not_found"
+    return error.status in MISSING_ENDPOINT_STATUSES and error.payload.code != "model_not_found"
 
 
-def is_thoughtless(error: UpstreamError) -> bool:
+def is_reasoning_unsupported(error: UpstreamError) -> bool:
     """Tell whether a request was refused because its model does not think."""
     said = error.payload.message.lower()
-    return error.status == 400 and any(words in said for words in THOUGHTLESS)
+    return error.status == 400 and any(words in said for words in REASONING_UNSUPPORTED_PHRASES)
 
 
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-def plainly(value: object) -> object:
+def encode_value(value: object) -> object:
     """Write a value with OpenAI's types as OpenAI writes them."""
-    return plain(value, bare)
+    return to_builtins(value, strip_slug)
 
 
-def short(value: object) -> Fields:
+def encode_without_nulls(value: object) -> JsonObject:
     """Write a value without the fields that the client left open."""
-    return given(fields_of(plainly(value)))
+    return drop_none(as_object(encode_value(value)))
 
 
-def text(value: object) -> object:
+def encode_text(value: object) -> object:
     """Write what the text should look like."""
-    fields = fields_of(plainly(value))
-    format = given(fields_of(fields["format"]))
+    fields = as_object(encode_value(value))
+    format = drop_none(as_object(fields["format"]))
     if format["type"] == "json_schema" and not format.get("schema"):
         format = {"type": "json_object"}
     return fields | {"format": format}
 
 
-def tools(value: object) -> object:
+def encode_tools(value: object) -> object:
     """Write the tools."""
-    return [short(tool) for tool in list_of(value)]
+    return [encode_without_nulls(tool) for tool in as_array(value)]
 
 
-WRITERS = {"text": text, "tools": tools, "reasoning": short}
+WRITERS = {"text": encode_text, "tools": encode_tools, "reasoning": encode_without_nulls}
 
 
-def passed_on(extra: Fields) -> Fields:
+def unknown_fields(extra: JsonObject) -> JsonObject:
     """Return the fields of a request that neither the specification nor we know."""
     return {name: extra[name] for name in extra if not name.startswith("antiphon:")}
 
 
-def written(items: Sequence[Item], *, thinks: bool, own: bool) -> list[Fields]:
+def encode_items(items: Sequence[Item], *, reasoning: bool, is_openai: bool) -> list[JsonObject]:
     """Write a conversation. Thinking that leads to nothing is left out: OpenAI refuses it."""
-    told: list[Fields] = []
+    told: list[JsonObject] = []
     leads = False
     for item in reversed(items):
-        if isinstance(item, Reasoning) and not (thinks and leads and is_readable(item)):
+        if isinstance(item, Reasoning) and not (reasoning and leads and is_readable(item)):
             continue
-        told.append(item_of(item, own=own))
+        told.append(encode_item(item, is_openai=is_openai))
         leads = is_output(item)
     return told[::-1]
 
 
 def is_readable(item: Reasoning) -> bool:
     """Tell whether thinking is sealed for this dialect; a server may have told it in chat."""
-    return bool(item.encrypted_content) and not item.encrypted_content.startswith(CHAT_MARK)
+    return bool(item.encrypted_content) and not item.encrypted_content.startswith(CHAT_SEAL_PREFIX)
 
 
 def is_output(item: Item) -> bool:
@@ -213,23 +213,23 @@ def is_output(item: Item) -> bool:
     return made and not item.type.endswith("_output")
 
 
-def item_of(item: Item, *, own: bool) -> Fields:
+def encode_item(item: Item, *, is_openai: bool) -> JsonObject:
     """Write an item, without what only we know of it; only OpenAI's own reads any arguments."""
-    fields = cast("Fields", plainly(item))
-    if not isinstance(item, ExtensionItem) or item.type in TIMELESS:
+    fields = cast("Fields", encode_value(item))
+    if not isinstance(item, ExtensionItem) or item.type in ITEMS_WITHOUT_STATUS:
         fields.pop("status", None)
-    if isinstance(item, Reasoning) and item.encrypted_content == RAW_MARK:
+    if isinstance(item, Reasoning) and item.encrypted_content == UNSEALED_REASONING:
         del fields["encrypted_content"]  # it is not theirs; and these servers want an id
         return fields
-    if item.type not in IDENTIFIED:
+    if item.type not in ITEMS_WITH_ID:
         fields.pop("id", None)
     match item:
         case Message():
-            fields["content"] = [piece(part) for part in list_of(fields["content"])]
+            fields["content"] = [encode_content(part) for part in as_array(fields["content"])]
         case FunctionCall():
-            fields["name"] = legal_name(item.name)
-            if not own:
-                fields["arguments"] = arguments_of(item.arguments)
+            fields["name"] = make_legal_name(item.name)
+            if not is_openai:
+                fields["arguments"] = normalize_arguments(item.arguments)
         case Compaction():
             fields.pop("created_by", None)
         case Reasoning():
@@ -239,6 +239,6 @@ def item_of(item: Item, *, own: bool) -> Fields:
     return fields
 
 
-def piece(part: object) -> Fields:
+def encode_content(part: object) -> JsonObject:
     """Write a piece of a message."""
-    return without(given(fields_of(part)), ["logprobs"])
+    return omit(drop_none(as_object(part)), ["logprobs"])

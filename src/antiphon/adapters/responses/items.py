@@ -10,30 +10,30 @@ from typing import cast, get_args
 
 from msgspec import UNSET
 
-from antiphon.adapters.fields import Fields, fields_of, list_of, string, without
-from antiphon.adapters.logprobs import Token, weighed
+from antiphon.adapters.fields import JsonObject, as_object, as_array, as_string, omit
+from antiphon.adapters.logprobs import TokenLogprob, convert_logprobs
 from antiphon.core.content import (
-    Annotation,
+    TextAnnotation,
     Content,
     ExtensionAnnotation,
     LogProb,
     OutputText,
-    Refusal,
+    RefusalContent,
     SummaryText,
-    text_of,
+    content_text,
 )
 from antiphon.core.content import ReasoningText as RawText
 from antiphon.core.items import ExtensionItem, Item, Message, Phase, Reasoning
-from antiphon.core.surrogates import mended
-from antiphon.core.value import ShapeError, is_extension_type, read, type_names
+from antiphon.core.surrogates import repair_value
+from antiphon.core.value import InvalidValueError, is_extension_type, decode_as, type_names
 from antiphon.wire import json
-from antiphon.wire.dialects import canonical_item
+from antiphon.wire.dialects import add_item_slugs
 
 SLUG = "responses:"
-OURS = ("openai:", SLUG)
+OWN_SLUGS = ("openai:", SLUG)
 """The slugs that are written here, and taken off again on the way out."""
 
-RAW_MARK = '{"raw":true}'
+UNSEALED_REASONING = '{"raw":true}'
 """What is sealed with raw thinking that its server did not seal, so that we know it again."""
 
 
@@ -46,97 +46,97 @@ ITEM_TYPES = types_in(Item)
 CONTENT_TYPES = types_in(Content)
 
 
-def bare(type: str) -> str:
+def strip_slug(type: str) -> str:
     """Take off the slug that we wrote."""
-    return next((type.removeprefix(slug) for slug in OURS if type.startswith(slug)), type)
+    return next((type.removeprefix(slug) for slug in OWN_SLUGS if type.startswith(slug)), type)
 
 
-def slugged(type: str, known: frozenset[str]) -> str:
+def add_slug(type: str, known: frozenset[str]) -> str:
     """Give a type a slug, unless it is the specification's or has one."""
     if type in known or is_extension_type(type):
         return type
     return SLUG + (re.sub(r"\W", "_", type, flags=re.ASCII) or "unknown")
 
 
-def decoded(data: bytes) -> Fields:
+def parse_object(data: bytes) -> JsonObject:
     """Read an object in which every string can be written."""
     value = json.decode_lenient(data)
-    return fields_of(mended(value) if b"\\ud" in data or b"\\uD" in data else value)
+    return as_object(repair_value(value) if b"\\ud" in data or b"\\uD" in data else value)
 
 
 # --- what items hold ------------------------------------------------------------------------------
 
 
-def logprobs_of(value: object) -> list[LogProb] | None:
+def read_logprobs(value: object) -> list[LogProb] | None:
     """Read log probabilities, of which OpenAI's deltas hold only a part."""
-    return weighed(_tokens(value))
+    return convert_logprobs(_tokens(value))
 
 
-def _tokens(value: object) -> list[Token]:
-    read: list[Token] = []
-    for raw in map(fields_of, list_of(value)):
+def _tokens(value: object) -> list[TokenLogprob]:
+    read: list[TokenLogprob] = []
+    for raw in map(as_object, as_array(value)):
         token, logprob = raw.get("token"), raw.get("logprob")
         if isinstance(token, str) and isinstance(logprob, int | float):
-            spelled = [byte for byte in list_of(raw.get("bytes")) if isinstance(byte, int)]
+            spelled = [byte for byte in as_array(raw.get("bytes")) if isinstance(byte, int)]
             others = _tokens(raw.get("top_logprobs"))
-            read.append(Token(token, logprob, spelled or None, others))
+            read.append(TokenLogprob(token, logprob, spelled or None, others))
     return read
 
 
-def annotation_of(value: object) -> Annotation | None:
+def read_annotation(value: object) -> TextAnnotation | None:
     """Read an annotation; one that is not as it should be keeps its fields under another name."""
-    raw = fields_of(value)
-    type = string(raw.get("type"))
+    raw = as_object(value)
+    type = as_string(raw.get("type"))
     if not type:
         return None
-    held = canonical_item({"type": "message", "content": [{"annotations": [raw]}]})
-    (part,) = list_of(fields_of(held).get("content"))
-    (known,) = list_of(fields_of(part).get("annotations"))
-    named = fields_of(known)
-    named = named | {"type": slugged(string(named["type"]), frozenset({"url_citation"}))}
+    held = add_item_slugs({"type": "message", "content": [{"annotations": [raw]}]})
+    (part,) = as_array(as_object(held).get("content"))
+    (known,) = as_array(as_object(part).get("annotations"))
+    named = as_object(known)
+    named = named | {"type": add_slug(as_string(named["type"]), frozenset({"url_citation"}))}
     try:
-        return cast("Annotation", read(Annotation, named))
-    except ShapeError:
-        extra = without(raw, ["type"]) or UNSET
-        return ExtensionAnnotation(type=slugged(type, frozenset()), extra=extra)
+        return cast("TextAnnotation", decode_as(TextAnnotation, named))
+    except InvalidValueError:
+        extra = omit(raw, ["type"]) or UNSET
+        return ExtensionAnnotation(type=add_slug(type, frozenset()), extra=extra)
 
 
-def content_of(value: object) -> Content | None:
+def read_content(value: object) -> Content | None:
     """Read a piece of a message: words, or a refusal."""
-    raw = fields_of(value)
+    raw = as_object(value)
     if "refusal" in raw:
-        return Refusal(refusal=string(raw["refusal"]))
+        return RefusalContent(refusal=as_string(raw["refusal"]))
     if "text" not in raw:
         return None
-    notes = [note for n in list_of(raw.get("annotations")) if (note := annotation_of(n))]
-    logprobs = logprobs_of(raw.get("logprobs")) or UNSET
-    return OutputText(text=string(raw["text"]), annotations=notes, logprobs=logprobs)
+    notes = [note for n in as_array(raw.get("annotations")) if (note := read_annotation(n))]
+    logprobs = read_logprobs(raw.get("logprobs")) or UNSET
+    return OutputText(text=as_string(raw["text"]), annotations=notes, logprobs=logprobs)
 
 
-def pieces_of(message: Fields) -> Sequence[object]:
+def message_content(message: JsonObject) -> Sequence[object]:
     """Return the pieces of a message; some servers write one that has only words as a string."""
     content = message.get("content")
     if isinstance(content, str) and content:
         return [{"type": "output_text", "text": content}]
-    return list_of(content)
+    return as_array(content)
 
 
-def wordless(message: Fields) -> list[str]:
+def unsupported_content(message: JsonObject) -> list[str]:
     """Return the types of the pieces of a message that are neither words nor a refusal."""
-    pieces = [fields_of(piece) for piece in pieces_of(message)]
-    return [string(piece.get("type")) for piece in pieces if not {"text", "refusal"} & piece.keys()]
+    pieces = [as_object(piece) for piece in message_content(message)]
+    return [as_string(piece.get("type")) for piece in pieces if not {"text", "refusal"} & piece.keys()]
 
 
-def texts_of(value: object) -> list[str]:
+def read_texts(value: object) -> list[str]:
     """Return the words of a reasoning item's content or summary."""
-    pieces = [fields_of(piece).get("text") for piece in list_of(value)]
+    pieces = [as_object(piece).get("text") for piece in as_array(value)]
     return [piece for piece in pieces if isinstance(piece, str)]
 
 
 # --- items ----------------------------------------------------------------------------------------
 
 
-def phase_of(raw: Fields) -> Phase | None:
+def read_phase(raw: JsonObject) -> Phase | None:
     """Read the phase of a message."""
     match raw.get("phase"):
         case "commentary":
@@ -147,38 +147,38 @@ def phase_of(raw: Fields) -> Phase | None:
             return None
 
 
-def message_of(raw: Fields) -> Message:
+def read_message(raw: JsonObject) -> Message:
     """Read a message of the model's."""
     return Message(
         role="assistant",
         status="incomplete" if raw.get("status") == "incomplete" else "completed",
-        content=[piece for c in pieces_of(raw) if (piece := content_of(c))],
-        phase=phase_of(raw) or UNSET,
+        content=[piece for c in message_content(raw) if (piece := read_content(c))],
+        phase=read_phase(raw) or UNSET,
     )
 
 
-def reasoning_of(raw: Fields) -> Reasoning:
+def read_reasoning(raw: JsonObject) -> Reasoning:
     """Read a reasoning item."""
-    content = [RawText(text=text) for text in texts_of(raw.get("content"))]
+    content = [RawText(text=text) for text in read_texts(raw.get("content"))]
     return Reasoning(
-        summary=[SummaryText(text=text) for text in texts_of(raw.get("summary"))],
+        summary=[SummaryText(text=text) for text in read_texts(raw.get("summary"))],
         content=cast("list[Content]", content) or UNSET,
-        encrypted_content=seal_of(raw, raw=any(map(text_of, content))) or UNSET,
+        encrypted_content=encrypted_content_of(raw, raw=any(map(content_text, content))) or UNSET,
     )
 
 
-def seal_of(item: Fields, *, raw: bool) -> str:
+def encrypted_content_of(item: JsonObject, *, raw: bool) -> str:
     """Return what a reasoning item has to be sent back with: its seal, or our mark."""
-    return string(item.get("encrypted_content")) or (RAW_MARK if raw else "")
+    return as_string(item.get("encrypted_content")) or (UNSEALED_REASONING if raw else "")
 
 
-def other_of(raw: Fields) -> Item:
+def read_other_item(raw: JsonObject) -> Item:
     """Read an item that is neither a message nor reasoning nor a call."""
-    named = fields_of(canonical_item(raw))
-    type = slugged(string(named.get("type")), ITEM_TYPES)
+    named = as_object(add_item_slugs(raw))
+    type = add_slug(as_string(named.get("type")), ITEM_TYPES)
     try:
-        return cast("Item", read(Item, named | {"type": type}))
-    except ShapeError:
-        extra = without(raw, ["type", "id", "status"]) or UNSET
-        status = string(raw.get("status")) or UNSET
-        return ExtensionItem(type=slugged(type, frozenset()), status=status, extra=extra)
+        return cast("Item", decode_as(Item, named | {"type": type}))
+    except InvalidValueError:
+        extra = omit(raw, ["type", "id", "status"]) or UNSET
+        status = as_string(raw.get("status")) or UNSET
+        return ExtensionItem(type=add_slug(type, frozenset()), status=status, extra=extra)

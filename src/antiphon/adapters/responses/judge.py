@@ -10,23 +10,23 @@ from typing import cast
 
 from msgspec import Struct
 
-from antiphon.adapters.fields import Fields, fields_of, list_of, string, without
-from antiphon.adapters.responses.items import CONTENT_TYPES, ITEM_TYPES, slugged, types_in
+from antiphon.adapters.fields import JsonObject, as_object, as_array, as_string, omit
+from antiphon.adapters.responses.items import CONTENT_TYPES, ITEM_TYPES, add_slug, types_in
 from antiphon.core.events import Event, decode_event
-from antiphon.core.judge import Rulebook
-from antiphon.core.response import Response, Usage
+from antiphon.core.judge import StreamChecker
+from antiphon.core.response import Response, ResponseUsage
 from antiphon.core.rules import RULES
-from antiphon.core.surrogates import mend
-from antiphon.core.value import ShapeError, read
-from antiphon.wire.dialects import canonical_item
+from antiphon.core.surrogates import repair_surrogates
+from antiphon.core.value import InvalidValueError, decode_as
+from antiphon.wire.dialects import add_item_slugs
 
-KNOWN = types_in(Event)
-RAW = ("response.reasoning_text.", "response.reasoning_content.")
-TOLD = 3
+EVENT_TYPES = types_in(Event)
+REASONING_PREFIXES = ("response.reasoning_text.", "response.reasoning_content.")
+MAX_PROBLEMS_SHOWN = 3
 """How many broken rules a warning names."""
 
 
-class Delta(Struct, gc=False):
+class DeltaFields(Struct, gc=False):
     """What every event may have, and all that a delta needs; nothing is taken for granted."""
 
     type: str = ""
@@ -39,25 +39,25 @@ class Delta(Struct, gc=False):
     sequence_number: object = None
 
 
-class Judge:
+class StreamChecker:
     """Judges one stream as it comes, or one response in one piece."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        self._book = Rulebook()
+        self._checker = StreamChecker()
         self._rules: set[str] = set()
-        self._reading = True
-        self._fed = 0
+        self._is_checking = True
+        self._count_checked = 0
         self._position = -1
         self._number = -1
-        self._run: Delta | None = None
+        self._run_start: DeltaFields | None = None
         self._run_position = 0
         self._pieces: list[str] = []
 
-    def delta(self, delta: Delta) -> None:
+    def delta(self, delta: DeltaFields) -> None:
         """Judge more of a text."""
         self._count(delta.sequence_number)
-        run = self._run
+        run = self._run_start
         if (
             run is not None
             and run.type == delta.type
@@ -69,30 +69,30 @@ class Judge:
             self._pieces.append(cast("str", delta.delta))
             return
         self._flush()
-        self._run, self._run_position = delta, self._position
+        self._run_start, self._run_position = delta, self._position
         self._pieces = [cast("str", delta.delta)]
 
-    def event(self, type: str, raw: Fields) -> None:
+    def event(self, type: str, raw: JsonObject) -> None:
         """Judge anything else."""
         self._count(raw.get("sequence_number"))
         self._flush()
-        if type := specified(type):
+        if type := canonical_event_type(type):
             self._feed(raw | {"type": type}, self._position)
 
-    def whole(self, raw: Fields) -> None:
+    def whole(self, raw: JsonObject) -> None:
         """Judge a response in one piece, which no event has led up to."""
         try:
-            response = cast("Response", read(Response, _response(raw)))
-        except ShapeError as error:
+            response = cast("Response", decode_as(Response, _normalize_response(raw)))
+        except InvalidValueError as error:
             self._problem("shape", f"The response has the wrong shape: {error}.")
             return
-        for rule, detail, _ in self._book.whole(response):
+        for rule, detail, _ in self._checker.check_response(response):
             self._problem(rule, f"{RULES[rule]} {detail} [{rule}]")
 
-    def verdict(self) -> str:
+    def summary(self) -> str:
         """Say what was wrong, the first of it in full; nothing if nothing was."""
-        more = len(self.problems) - TOLD
-        return " ".join(self.problems[:TOLD]) + (f" And {more} more." if more > 0 else "")
+        more = len(self.problems) - MAX_PROBLEMS_SHOWN
+        return " ".join(self.problems[:MAX_PROBLEMS_SHOWN]) + (f" And {more} more." if more > 0 else "")
 
     def _count(self, number: object) -> None:
         self._position += 1
@@ -106,27 +106,27 @@ class Judge:
             self._number = max(number, self._number)
 
     def _flush(self) -> None:
-        if (run := self._run) is None:
+        if (run := self._run_start) is None:
             return
-        self._run = None
+        self._run_start = None
         names = ("item_id", "output_index", "content_index", "summary_index")
         place = {name: value for name in names if (value := getattr(run, name)) is not None}
-        raw: Fields = {"type": specified(run.type), "delta": mend("".join(self._pieces)), **place}
+        raw: JsonObject = {"type": canonical_event_type(run.type), "delta": repair_surrogates("".join(self._pieces)), **place}
         self._feed(raw, self._run_position)
 
-    def _feed(self, raw: Fields, position: int) -> None:
-        if not self._reading:
+    def _feed(self, raw: JsonObject, position: int) -> None:
+        if not self._is_checking:
             return
         try:
-            event = decode_event(evened(raw) | {"sequence_number": self._fed})
-        except ShapeError as error:
+            event = decode_event(normalize_event(raw) | {"sequence_number": self._count_checked})
+        except InvalidValueError as error:
             self._problem(
                 "shape", f"Event {position} ({raw['type']}) has the wrong shape: {error}."
             )
-            self._reading = False
+            self._is_checking = False
             return
-        self._fed += 1
-        for violation in self._book.feed(event):
+        self._count_checked += 1
+        for violation in self._checker.feed(event):
             self._problem(violation.rule, str(violation._replace(position=position)))
 
     def _problem(self, rule: str, detail: str) -> None:
@@ -135,61 +135,61 @@ class Judge:
             self.problems.append(detail)
 
 
-def specified(type: str) -> str:
+def canonical_event_type(type: str) -> str:
     """Return the specification's name of an event, if it has one."""
-    for other in RAW:
+    for other in REASONING_PREFIXES:
         if type.startswith(other):
             type = type.replace(other, "response.reasoning.", 1)
-    return type if type in KNOWN else ""
+    return type if type in EVENT_TYPES else ""
 
 
 # --- what may differ ------------------------------------------------------------------------------
 
 
-def evened(raw: Fields) -> Fields:
+def normalize_event(raw: JsonObject) -> JsonObject:
     """Return an event without what is no matter of order."""
-    changes: Fields = {}
+    changes: JsonObject = {}
     if "response" in raw:
-        changes["response"] = _response(fields_of(raw["response"]))
+        changes["response"] = _normalize_response(as_object(raw["response"]))
     if "item" in raw:
-        changes["item"] = _item(fields_of(raw["item"]))
+        changes["item"] = _normalize_item(as_object(raw["item"]))
     if "part" in raw:
-        changes["part"] = _part(fields_of(raw["part"]))
+        changes["part"] = _normalize_part(as_object(raw["part"]))
     if "annotation" in raw:
         changes["annotation"] = {"type": "responses:note"}
     if raw["type"] == "error":
         changes["error"] = {"type": "error", "message": ""}
-    return without(raw, ["logprobs", "obfuscation"]) | changes
+    return omit(raw, ["logprobs", "obfuscation"]) | changes
 
 
-def _response(raw: Fields) -> Fields:
+def _normalize_response(raw: JsonObject) -> JsonObject:
     names = ("id", "status", "error", "incomplete_details")
     kept = {name: raw[name] for name in names if name in raw}
-    output = [_item(fields_of(item)) for item in list_of(raw.get("output"))]
+    output = [_normalize_item(as_object(item)) for item in as_array(raw.get("output"))]
     kept |= {"created_at": 0, "model": "", "output": output}
     try:
-        kept["usage"] = read(Usage, raw.get("usage"))
-    except ShapeError:
+        kept["usage"] = decode_as(ResponseUsage, raw.get("usage"))
+    except InvalidValueError:
         kept["usage"] = None
     return kept
 
 
-def _item(raw: Fields) -> Fields:
-    named = fields_of(canonical_item(raw))
-    named = named | {"type": slugged(string(named.get("type")), ITEM_TYPES)}
+def _normalize_item(raw: JsonObject) -> JsonObject:
+    named = as_object(add_item_slugs(raw))
+    named = named | {"type": add_slug(as_string(named.get("type")), ITEM_TYPES)}
     for name in ("content", "summary"):
         if isinstance(named.get(name), list):
-            named[name] = [_part(fields_of(part)) for part in list_of(named[name])]
+            named[name] = [_normalize_part(as_object(part)) for part in as_array(named[name])]
     if named["type"] == "reasoning":
-        named = without(named, ["encrypted_content", "status"])
+        named = omit(named, ["encrypted_content", "status"])
         named = {n: named[n] for n in named if named[n] or n != "content"}
     return named
 
 
-def _part(raw: Fields) -> Fields:
-    notes = len(list_of(raw.get("annotations")))
-    kept = without(raw, ["logprobs", "annotations"])
-    kept |= {"type": slugged(string(raw.get("type")), CONTENT_TYPES)}
+def _normalize_part(raw: JsonObject) -> JsonObject:
+    notes = len(as_array(raw.get("annotations")))
+    kept = omit(raw, ["logprobs", "annotations"])
+    kept |= {"type": add_slug(as_string(raw.get("type")), CONTENT_TYPES)}
     if kept["type"] == "output_text":
         kept["annotations"] = [{"type": "responses:note"}] * notes
     return kept

@@ -18,15 +18,15 @@ FENCES = ("```", "~~~")
 
 _LINE_ENDS = frozenset({"\n", "\r\n", "\r"})
 _BEFORE_A_FENCE = frozenset(" \t>-*+.)0123456789")  # indentation, quotes and lists
-_INFO = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+#.-")
+_INFO_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+#.-")
 
-_PLAIN = re.compile(
+_SINGLE_CHARACTERS = re.compile(
     "[\0-\u02ff\u0370-\u0482\u048a-\u058f\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2190-\u22ff"
     "\u3001-\u3029\u3041-\u3096\u30a0-\u30ff\u3400-\u9fff\uff01-\uff60]*"
 )
 """Characters that stand alone: Latin, Greek, Cyrillic, Han, kana and their punctuation."""
 
-_SIMPLE = re.compile(r"\r\n|`+|~+|.", re.DOTALL)
+_SIMPLE_PIECE = re.compile(r"\r\n|`+|~+|.", re.DOTALL)
 
 # Before the library's \X: halves of a surrogate pair, which a str may hold; flags, which it reads
 # in quadratic time; and rule GB9c, which keeps Indic conjuncts whole and is not known to it yet.
@@ -39,7 +39,7 @@ _GRAPHEME = r"""
 """
 
 
-class Kept:
+class TailBuffer:
     """Text that is kept back and read again as it grows.
 
     It is ready when it has grown by a share of itself: so, however long it becomes and however
@@ -49,13 +49,13 @@ class Kept:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._size = 0
-        self._due = 1
+        self._next_size = 1
 
     def add(self, text: str) -> bool:
         """Add text; tell whether it is time to read it all."""
         self._texts.append(text)
         self._size += len(text)
-        return self._size >= self._due
+        return self._size >= self._next_size
 
     def take(self) -> str:
         """Return the text, and keep none of it."""
@@ -66,39 +66,39 @@ class Kept:
     def keep(self, text: str) -> None:
         """Keep this of what was taken."""
         self._texts, self._size = [text], len(text)
-        self._due = self._size + self._size // 16 + 1
+        self._next_size = self._size + self._size // 16 + 1
 
 
-class Atoms:
+class GraphemeSplitter:
     """Cuts one stream of text into what has to stay whole."""
 
     def __init__(self) -> None:
-        self._kept = Kept()
+        self._tail = TailBuffer()
         self._marker: list[str] = []
         self._begins_line = True
         self._marks_line = False
 
     def feed(self, text: str) -> list[str]:
         """Return the atoms that this text completes; its last grapheme may still grow."""
-        if not self._kept.add(text):
+        if not self._tail.add(text):
             return []
-        found = _pieces(self._kept.take())
-        self._kept.keep(found.pop())
-        return list(self._joined(found))
+        found = _split_graphemes(self._tail.take())
+        self._tail.keep(found.pop())
+        return list(self._join_markers(found))
 
     def flush(self) -> list[str]:
         """Return what was kept back."""
-        return [*self._joined(_pieces(self._kept.take())), *self._closed()]
+        return [*self._join_markers(_split_graphemes(self._tail.take())), *self._close_marker()]
 
-    def _joined(self, found: Iterable[str]) -> Iterator[str]:
-        for piece in found:
-            if self._marker and self._belongs(piece):
+    def _join_markers(self, pieces: Iterable[str]) -> Iterator[str]:
+        for piece in pieces:
+            if self._marker and self._continues_marker(piece):
                 self._marker.append(piece)
                 if piece in _LINE_ENDS:
                     self._begins_line = True
-                    yield from self._closed()
+                    yield from self._close_marker()
                 continue
-            yield from self._closed()
+            yield from self._close_marker()
             if piece.startswith(FENCES):
                 self._marker, self._marks_line = [piece], self._begins_line
             else:
@@ -107,39 +107,39 @@ class Atoms:
                 self._begins_line and piece in _BEFORE_A_FENCE
             )
 
-    def _belongs(self, piece: str) -> bool:
+    def _continues_marker(self, piece: str) -> bool:
         """Tell whether a piece goes on with the marker that is open."""
         if self._marks_line:
             # CommonMark: "Info strings for backtick code blocks cannot contain backticks."
             return not piece[0] == self._marker[0][0] == "`"
-        return piece in _INFO
+        return piece in _INFO_CHARACTERS
 
-    def _closed(self) -> Iterator[str]:
+    def _close_marker(self) -> Iterator[str]:
         if self._marker:
             marker, self._marker = "".join(self._marker), []
             yield marker
 
 
-def boundary(text: str, at: int) -> int:
+def grapheme_boundary(text: str, at: int) -> int:
     """Return the last place, not after `at`, where no grapheme is taken apart."""
     around = text[max(0, at - 1) : at + 1]
     if at <= 0 or at >= len(text) or (around.isascii() and around != "\r\n"):
         return max(0, min(at, len(text)))
     place = text.rfind("\n", 0, at) + 1  # nothing is joined to a line's end
-    for piece in _pieces(text[place : at + 1]):
+    for piece in _split_graphemes(text[place : at + 1]):
         if place + len(piece) > at:
             break
         place += len(piece)
     return place
 
 
-def _pieces(text: str) -> list[str]:
+def _split_graphemes(text: str) -> list[str]:
     """Cut a text into graphemes and runs of fence marks."""
-    return _SIMPLE.findall(text) if _PLAIN.fullmatch(text) else _full().findall(text)
+    return _SIMPLE_PIECE.findall(text) if _SINGLE_CHARACTERS.fullmatch(text) else _grapheme_pattern().findall(text)
 
 
 @cache
-def _full() -> "regex.Pattern[str]":
+def _grapheme_pattern() -> "regex.Pattern[str]":
     import regex  # it takes longer to import than all of the client
 
     return regex.compile(_GRAPHEME, regex.VERBOSE | regex.DOTALL)

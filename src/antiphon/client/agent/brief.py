@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from antiphon.adapters.fields import fields_of
+from antiphon.adapters.fields import as_object
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.options import AgentOptions
-from antiphon.client.fields import written
+from antiphon.client.fields import to_json_value
 from antiphon.client.tools.tool import Tool
 from antiphon.core.items import Item
 from antiphon.core.tools import FunctionTool
 
 
-class Brief(Struct, frozen=True, kw_only=True):
+class RunSpec(Struct, frozen=True, kw_only=True):
     """What a run is to do."""
 
     prompt: list[Item]
@@ -23,22 +23,22 @@ class Brief(Struct, frozen=True, kw_only=True):
     conversation: Conversation
     options: AgentOptions
 
-    def fields(self, model: str, offered: Sequence[FunctionTool], rounds: int) -> dict[str, object]:
+    def request_fields(self, model: str, definitions: Sequence[FunctionTool], rounds: int) -> dict[str, object]:
         """Write the fields that every round sends; so many rounds have gone before."""
-        fields: dict[str, object] = {"model": model, **fields_of(written(self.options.request))}
+        fields: dict[str, object] = {"model": model, **as_object(to_json_value(self.options.request))}
         instructions = filter(None, (self.conversation.instructions, self.instructions))
         if text := "\n\n".join(instructions):
             fields["instructions"] = text
-        if offered:
-            fields["tools"] = list(offered)
-        if rounds and _forces(fields.get("tool_choice")):
+        if definitions:
+            fields["tools"] = list(definitions)
+        if rounds and _forces_tool(fields.get("tool_choice")):
             del fields["tool_choice"]  # it was obeyed; forced again, it would never end
-        if fields_of(fields.get("reasoning")).get("effort") not in (None, "none"):
+        if as_object(fields.get("reasoning")).get("effort") not in (None, "none"):
             fields.pop("temperature", None)  # models that think refuse it
         return fields
 
 
-def _forces(choice: object) -> bool:
-    if named := fields_of(choice):  # a function by name, or a choice of allowed tools
+def _forces_tool(choice: object) -> bool:
+    if named := as_object(choice):  # a function by name, or a choice of allowed tools
         return named.get("mode", "required") == "required"
     return choice == "required"

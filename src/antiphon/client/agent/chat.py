@@ -10,71 +10,71 @@ from collections.abc import Sequence
 
 from antiphon.adapters.base import Provider
 from antiphon.agents.turn import Turn
-from antiphon.client.channel import Channel
-from antiphon.client.peer import Peer
+from antiphon.client.channel import EventBuffer
+from antiphon.client.peer import HttpApi
 from antiphon.core.events import Event
 from antiphon.core.items import Item
 from antiphon.core.request import Request
 from antiphon.core.response import Response
 from antiphon.core.synth import Synth
 from antiphon.engine.ids import new_id
-from antiphon.engine.outlet import Outlet
+from antiphon.engine.outlet import EventSink
 from antiphon.engine.run import Run
-from antiphon.engine.upstream import Link, UpstreamModel
-from antiphon.transport.retry import Patience
+from antiphon.engine.upstream import ProviderClient, ProviderModel
+from antiphon.transport.retry import RetryPolicy
 
-ENOUGH = 1024
+MAX_BUFFERED_EVENTS = 1024
 """How many events may wait for their reader before the server is held back."""
 
 
-async def ask_in_chat(peer: Peer, request: Request, items: Sequence[Item]) -> "ChatSource":
+async def open_chat_source(http: HttpApi, request: Request, items: Sequence[Item]) -> "ChatEventSource":
     """Ask for a completion; returns when the answer begins. Raises UpstreamError."""
     id = new_id("resp")
     made = Response.new(request, id=id, created_at=int(time.time()))
     provider = Provider(
-        name=peer.who, adapter="openai", base_url=peer.base_url, headers=peer.headers
+        name=http.server_name, adapter="openai", base_url=http.base_url, headers=http.headers
     )
-    link = Link(provider, peer.key, peer.transport(), Patience(retries=0))
-    model = UpstreamModel(link, request.model or "")
+    link = ProviderClient(provider, http.api_key, http.transport(), RetryPolicy(retries=0))
+    model = ProviderModel(link, request.model or "")
     turn = Turn(request=request, input=items, response_id=id)
-    channel = Told(ENOUGH)
+    channel = ChatEventBuffer(MAX_BUFFERED_EVENTS)
     synth = Synth(made, ids=new_id, clock=time.time)
-    source = ChatSource(Run(model.answer, turn, synth, channel), channel)
-    await source.begun()
+    source = ChatEventSource(Run(model.answer, turn, synth, channel), channel)
+    await source.wait_started()
     return source
 
 
-class Told(Channel[Event], Outlet):
+class ChatEventBuffer(EventBuffer[Event], EventSink):
     """What has been told of a completion."""
 
 
-class ChatSource:
+class ChatEventSource:
     """One completion, as the events of a response."""
 
-    def __init__(self, run: Run, channel: Told) -> None:
+    def __init__(self, run: Run, buffer: ChatEventBuffer) -> None:
         self._run = run
-        self._channel = channel
-        self._task = asyncio.create_task(run.drive())
-        self._task.add_done_callback(lambda _: channel.close())
+        self._buffer = buffer
+        self._task = asyncio.create_task(run.execute())
+        self._task.add_done_callback(lambda _: buffer.close())
 
     @property
     def response(self) -> Response:
         """The response as far as it is known."""
         return self._run.response
 
-    async def begun(self) -> None:
+    async def wait_started(self) -> None:
         """Wait until the model begins to answer; raises UpstreamError."""
         try:
-            await self._run.begun.wait()
+            await self._run.started.wait()
             if not self._run.answering:
                 await self._task
         except BaseException:
             await self.close()
             raise
 
-    async def batch(self) -> list[Event]:
+    async def next_batch(self) -> list[Event]:
         """Return what has come; nothing at the end."""
-        return await self._channel.batch()
+        return await self._buffer.next_batch()
 
     async def close(self) -> None:
         """Stop listening; the connection is closed if the answer is not over."""

@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal
 
-from antiphon.client.agent.atoms import FENCES, Atoms, Kept
+from antiphon.client.agent.atoms import FENCES, GraphemeSplitter, TailBuffer
 from antiphon.core.errors import RequestError
 
-Strategy = Literal["character", "word", "sentence"]
-Custom = Callable[[str], list[str]]
+ChunkStrategy = Literal["character", "word", "sentence"]
+ChunkFunction = Callable[[str], list[str]]
 """Cuts a text into chunks; the last of them is kept, and given again with what follows."""
 
 MAX_WORD = 50
@@ -37,30 +37,30 @@ class Chunker(ABC):
     """Cuts one stream of text; what it returns, joined, is what it was fed."""
 
     def __init__(self) -> None:
-        self._atoms = Atoms()
+        self._splitter = GraphemeSplitter()
 
     def feed(self, text: str) -> list[str]:
         """Return the chunks that this text completes."""
-        return self._gathered(self._atoms.feed(text))
+        return self._group(self._splitter.feed(text))
 
     def flush(self) -> list[str]:
         """Return everything that was kept back."""
-        return self._gathered(self._atoms.flush()) + self._rest()
+        return self._group(self._splitter.flush()) + self._take_rest()
 
     @abstractmethod
-    def _gathered(self, atoms: list[str]) -> list[str]:
+    def _group(self, pieces: list[str]) -> list[str]:
         """Return the chunks that these atoms complete."""
 
     @abstractmethod
-    def _rest(self) -> list[str]:
+    def _take_rest(self) -> list[str]:
         """Return the chunk that is not complete, if there is one."""
 
 
-def chunker(strategy: Strategy | Custom) -> Chunker:
+def create_chunker(strategy: ChunkStrategy | ChunkFunction) -> Chunker:
     """Make the chunker of a strategy; raises RequestError if there is none."""
     if callable(strategy):
-        return Customs(strategy)
-    kinds = {"character": Characters, "word": Words, "sentence": Sentences}
+        return CustomChunker(strategy)
+    kinds = {"character": CharacterChunker, "word": WordChunker, "sentence": SentenceChunker}
     if kind := kinds.get(strategy):
         return kind()
     known = ", ".join(f"'{name}'" for name in kinds)
@@ -68,17 +68,17 @@ def chunker(strategy: Strategy | Custom) -> Chunker:
     raise RequestError(message, param="chunking_strategy", code="invalid_value")
 
 
-class Characters(Chunker):
+class CharacterChunker(Chunker):
     """Every atom is a chunk."""
 
-    def _gathered(self, atoms: list[str]) -> list[str]:
-        return atoms
+    def _group(self, pieces: list[str]) -> list[str]:
+        return pieces
 
-    def _rest(self) -> list[str]:
+    def _take_rest(self) -> list[str]:
         return []
 
 
-class Gathering(Chunker):
+class GroupingChunker(Chunker):
     """Chunks of several atoms, each complete when the next one begins."""
 
     def __init__(self) -> None:
@@ -86,33 +86,33 @@ class Gathering(Chunker):
         self._chunk: list[str] = []
         self._size = 0
 
-    def _gathered(self, atoms: list[str]) -> list[str]:
+    def _group(self, pieces: list[str]) -> list[str]:
         chunks: list[str] = []
-        for atom in atoms:
-            if self._begins(atom):
-                chunks += self._rest()
+        for atom in pieces:
+            if self._starts_chunk(atom):
+                chunks += self._take_rest()
             self._chunk.append(atom)
             self._size += len(atom)
-            if self._ends(atom):
-                chunks += self._rest()
+            if self._ends_chunk(atom):
+                chunks += self._take_rest()
         return chunks
 
-    def _rest(self) -> list[str]:
+    def _take_rest(self) -> list[str]:
         chunk = "".join(self._chunk)
         self._chunk.clear()
         self._size = 0
         return [chunk] if chunk else []
 
     @abstractmethod
-    def _begins(self, atom: str) -> bool:
+    def _starts_chunk(self, piece: str) -> bool:
         """Take note of the next atom; tell whether a chunk begins with it."""
 
     @abstractmethod
-    def _ends(self, atom: str) -> bool:
+    def _ends_chunk(self, piece: str) -> bool:
         """Tell whether a chunk ends with this atom, whatever may come."""
 
 
-class Words(Gathering):
+class WordChunker(GroupingChunker):
     """A word and what follows it up to the next; each letter, where words are not spaced."""
 
     def __init__(self) -> None:
@@ -121,21 +121,21 @@ class Words(Gathering):
         self._after_infix = False
         self._unspaced = False
 
-    def _begins(self, atom: str) -> bool:
-        fence = atom.startswith(FENCES)
-        word = fence or atom[0].isalnum() or atom[0] == "_"
-        unspaced = atom[0] > "\u0e00" and _UNSPACED.match(atom) is not None
+    def _starts_chunk(self, piece: str) -> bool:
+        fence = piece.startswith(FENCES)
+        word = fence or piece[0].isalnum() or piece[0] == "_"
+        unspaced = piece[0] > "\u0e00" and _UNSPACED.match(piece) is not None
         goes_on = (self._in_word or self._after_infix) and not (unspaced or self._unspaced)
-        too_long = self._size + len(atom) > MAX_WORD
-        self._after_infix = self._in_word and atom in _INFIXES
+        too_long = self._size + len(piece) > MAX_WORD
+        self._after_infix = self._in_word and piece in _INFIXES
         self._in_word, self._unspaced = word, word and unspaced
         return fence or too_long or (word and not goes_on)
 
-    def _ends(self, atom: str) -> bool:
-        return len(atom) > 2 and atom[-1] in "\r\n"  # the line of a fence
+    def _ends_chunk(self, piece: str) -> bool:
+        return len(piece) > 2 and piece[-1] in "\r\n"  # the line of a fence
 
 
-class Sentences(Gathering):
+class SentenceChunker(GroupingChunker):
     """A sentence and the spaces after it, or a line; what is too long ends at the next gap."""
 
     def __init__(self) -> None:
@@ -144,51 +144,51 @@ class Sentences(Gathering):
         self._gap = False
         self._solid = 0
 
-    def _begins(self, atom: str) -> bool:
-        if atom.isspace():
+    def _starts_chunk(self, piece: str) -> bool:
+        if piece.isspace():
             self._gap, self._solid = True, 0
             return False
-        wide = self._mark in _WIDE_MARKS and atom not in _MARKS and atom not in _CLOSERS
+        wide = self._mark in _WIDE_MARKS and piece not in _MARKS and piece not in _CLOSERS
         over = self._mark != "" and (self._gap or wide)
         too_long = self._size > MAX_SENTENCE if self._gap else self._solid >= MAX_SENTENCE
-        begins = over or too_long or atom.startswith(FENCES)
-        if atom in _MARKS:
-            self._mark = atom
-        elif begins or atom not in _CLOSERS:
+        begins = over or too_long or piece.startswith(FENCES)
+        if piece in _MARKS:
+            self._mark = piece
+        elif begins or piece not in _CLOSERS:
             self._mark = ""
-        self._gap, self._solid = False, len(atom) if begins else self._solid + len(atom)
+        self._gap, self._solid = False, len(piece) if begins else self._solid + len(piece)
         return begins
 
-    def _ends(self, atom: str) -> bool:
-        return atom[-1] in "\r\n"
+    def _ends_chunk(self, piece: str) -> bool:
+        return piece[-1] in "\r\n"
 
 
-class Customs(Chunker):
+class CustomChunker(Chunker):
     """Chunks as the caller's function cuts them; as they come, where it fails or loses text."""
 
-    def __init__(self, cut: Custom) -> None:
+    def __init__(self, split: ChunkFunction) -> None:
         super().__init__()
-        self._cut = cut
-        self._kept = Kept()
+        self._split = split
+        self._tail = TailBuffer()
 
-    def _gathered(self, atoms: list[str]) -> list[str]:
-        if not self._kept.add("".join(atoms)):
+    def _group(self, pieces: list[str]) -> list[str]:
+        if not self._tail.add("".join(pieces)):
             return []
-        text = self._kept.take()
-        chunks = self._chunks(text)
+        text = self._tail.take()
+        chunks = self._split_text(text)
         if chunks is None:
             return [text]
-        self._kept.keep(chunks.pop())
+        self._tail.keep(chunks.pop())
         return chunks
 
-    def _rest(self) -> list[str]:
-        text = self._kept.take()
-        return (self._chunks(text) or [text]) if text else []
+    def _take_rest(self) -> list[str]:
+        text = self._tail.take()
+        return (self._split_text(text) or [text]) if text else []
 
-    def _chunks(self, text: str) -> list[str] | None:
+    def _split_text(self, text: str) -> list[str] | None:
         """Ask for the chunks of a text; None if they are of no use."""
         try:
-            chunks = [chunk for chunk in self._cut(text) if chunk]
+            chunks = [chunk for chunk in self._split(text) if chunk]
             return chunks if "".join(chunks) == text else None
         except Exception:  # noqa: BLE001 - the caller's function may raise anything
             return None

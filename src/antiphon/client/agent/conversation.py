@@ -7,12 +7,12 @@ A `Conversation` lives in this process; the id of one that the server keeps is e
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from antiphon.client.agent.floor import Floor
+from antiphon.client.agent.floor import ConversationLock
 from antiphon.core.errors import RequestError
 from antiphon.core.items import Item, Message
-from antiphon.core.value import ShapeError, read
+from antiphon.core.value import InvalidValueError, decode_as
 from antiphon.engine.ids import new_id
-from antiphon.wire.dialects import read_request
+from antiphon.wire.dialects import decode_request
 
 if TYPE_CHECKING:
     from antiphon.client.client import AsyncClient
@@ -29,9 +29,9 @@ class Conversation:
         instructions: str | None = None,
     ) -> None:
         self.id = id or new_id("conv")
-        self.items: list[Item] = items_of(list(items))
+        self.items: list[Item] = parse_items(list(items))
         self.instructions = instructions
-        self.floor = Floor()
+        self.lock = ConversationLock()
         """Held by the run that speaks."""
 
     def __repr__(self) -> str:
@@ -46,10 +46,10 @@ class Conversation:
         'Be terse.'
         """
         from antiphon.wire import chat_body  # few need it
-        from antiphon.wire.chat_messages import Transcript
+        from antiphon.wire.chat_messages import ChatTranscript
 
-        said = read(list[chat_body.Message], [dict(message) for message in messages], "messages")
-        items = Transcript(said).items  # pyright: ignore[reportArgumentType]
+        said = decode_as(list[chat_body.Message], [dict(message) for message in messages], "messages")
+        items = ChatTranscript(said).items  # pyright: ignore[reportArgumentType]
         system = [item for item in items if isinstance(item, Message) and item.role == "system"]
         rest = [item for item in items if item not in system]
         return cls(rest, instructions="\n\n".join(item.text for item in system) or None)
@@ -63,40 +63,40 @@ class Conversation:
         self.items += items
 
 
-class ServedConversation(Conversation):
+class RemoteConversation(Conversation):
     """A conversation that the server keeps."""
 
     def __init__(self, client: "AsyncClient", id: str) -> None:
         super().__init__()
         self.id = id
-        self.floor = client.floors.setdefault(id, self.floor)
-        self._served = client.conversations
+        self.lock = client.conversation_locks.setdefault(id, self.lock)
+        self._conversations = client.conversations
 
     async def load(self) -> list[Item]:
         """Return what was said so far, all its pages."""
-        return [item async for item in self._served.items(self.id)]
+        return [item async for item in self._conversations.items(self.id)]
 
     async def add(self, items: Sequence[Item]) -> None:
         """Keep what a run has said."""
-        for start in range(0, len(items), MOST_AT_ONCE):
-            await self._served.add(self.id, items[start : start + MOST_AT_ONCE])
+        for start in range(0, len(items), MAX_ITEMS_PER_REQUEST):
+            await self._conversations.add(self.id, items[start : start + MAX_ITEMS_PER_REQUEST])
 
 
-MOST_AT_ONCE = 20
+MAX_ITEMS_PER_REQUEST = 20
 """How many items a conversation takes in one request."""
 
 
-def conversation_of(client: "AsyncClient", conversation: Conversation | str | None) -> Conversation:
+def resolve_conversation(client: "AsyncClient", conversation: Conversation | str | None) -> Conversation:
     """Return what a run continues: a new conversation if none was given."""
     if isinstance(conversation, str):
-        return ServedConversation(client, conversation)
+        return RemoteConversation(client, conversation)
     return conversation or Conversation()
 
 
-def items_of(given: object) -> list[Item]:
+def parse_items(given: object) -> list[Item]:
     """Read a prompt: words, an item, a message, or a list of such; raises RequestError."""
     try:
         whole = cast("object", given) if isinstance(given, str | list) else [given]
-        return read_request({"input": whole}).input
-    except ShapeError as error:
-        raise RequestError.of_shape(error) from None
+        return decode_request({"input": whole}).input
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None

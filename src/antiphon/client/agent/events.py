@@ -10,13 +10,13 @@ from typing import Literal
 from msgspec import field
 
 from antiphon.client.agent.window import ContextUsage
-from antiphon.core.value import Value
+from antiphon.core.value import ProtocolStruct
 
 ToolStatus = Literal["preparing", "ready", "executing", "completed", "failed"]
-Ending = Literal["completed", "incomplete", "max_tool_rounds"]
+RunStatus = Literal["completed", "incomplete", "max_tool_rounds"]
 
 
-class Metrics(Value):
+class Metrics(ProtocolStruct):
     """How fast it goes: tokens are the pieces that came, throughput is characters a second.
 
     `total_time` and `llm_tokens`, those that the server counted, come with the end.
@@ -32,7 +32,7 @@ class Metrics(Value):
     streaming_throughput: float | None = None
 
 
-class Thinking(Value):
+class AgentReasoning(ProtocolStruct):
     """What the model thought, and the seal it goes back under."""
 
     content: str
@@ -40,7 +40,7 @@ class Thinking(Value):
     signature: str | None = None
 
 
-class ToolCall(Value):
+class AgentToolCall(ProtocolStruct):
     """One call of a tool, and how far it is."""
 
     id: str
@@ -54,7 +54,7 @@ class ToolCall(Value):
     duration_ms: float | None = None
 
 
-class AgentMessage(Value):
+class AgentMessage(ProtocolStruct):
     """What the agent has said: the words of all its rounds, and any refusal."""
 
     message: str
@@ -63,12 +63,12 @@ class AgentMessage(Value):
     model: str = ""
     refusal: str | None = None
     tokens: int | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[AgentToolCall] | None = None
     throughput: float | None = None
     completion_time: float | None = None
 
 
-class Tokens(Value):
+class TokenCounts(ProtocolStruct):
     """How many tokens something took."""
 
     prompt_tokens: int = 0
@@ -78,20 +78,20 @@ class Tokens(Value):
     reasoning_tokens: int = 0
 
 
-class RoundUsage(Tokens):
+class RoundUsage(TokenCounts):
     """The tokens of one round."""
 
     round: int
 
 
-class AgentUsage(Tokens):
+class AgentUsage(TokenCounts):
     """The tokens of a run, in total and round by round."""
 
     model: str
     rounds: list[RoundUsage]
 
 
-class ContextAction(Value):
+class ContextAction(ProtocolStruct):
     """What was done to the context, and why."""
 
     type: Literal["truncated_tool_result", "windowed_tool_rounds", "resent_context"]
@@ -103,7 +103,7 @@ class ContextAction(Value):
     reason: str | None = None
 
 
-class AgentFault(Value):
+class AgentErrorDetails(ProtocolStruct):
     """What went wrong; `recoverable` if the same run may succeed another time."""
 
     message: str
@@ -111,18 +111,18 @@ class AgentFault(Value):
     recoverable: bool = False
 
 
-def now() -> datetime:
+def utc_now() -> datetime:
     """Return the time of day."""
     return datetime.now(UTC)
 
 
-class Timed(Value):
+class TimestampedEvent(ProtocolStruct):
     """An event that says when it happens."""
 
-    timestamp: datetime = field(default_factory=now)
+    timestamp: datetime = field(default_factory=utc_now)
 
 
-class OfRun(Timed):
+class RunEvent(TimestampedEvent):
     """An event in the life of a run."""
 
     conversation_id: str
@@ -131,47 +131,47 @@ class OfRun(Timed):
 # --- the run ---------------------------------------------------------------------------------
 
 
-class ConversationStarted(OfRun):
+class ConversationStarted(RunEvent):
     """The run has begun."""
 
     type: Literal["conversation_started"] = "conversation_started"
     model: str
 
 
-class ConversationQueued(OfRun):
+class ConversationQueued(RunEvent):
     """Another run of the same conversation is still at work; this one waits for it."""
 
     type: Literal["conversation_queued"] = "conversation_queued"
 
 
-class ConversationCancelled(OfRun):
+class ConversationCancelled(RunEvent):
     """The run was aborted."""
 
     type: Literal["conversation_cancelled"] = "conversation_cancelled"
 
 
-class ConversationCompleted(Value):
+class ConversationCompleted(ProtocolStruct):
     """The run is over. `status` says how; an incomplete answer says why."""
 
     type: Literal["conversation_completed"] = "conversation_completed"
     conversation_id: str
     message: AgentMessage
-    status: Ending
+    status: RunStatus
     reason: str | None = None
-    reasoning: Thinking | None = None
+    reasoning: AgentReasoning | None = None
     metrics: Metrics
     context_window: ContextUsage | None = None
     usage: AgentUsage
 
 
-class AgentFailed(OfRun):
+class AgentFailed(RunEvent):
     """The run broke; the exception follows."""
 
     type: Literal["error"] = "error"
-    error: AgentFault
+    error: AgentErrorDetails
 
 
-class ConnectionUpdate(OfRun):
+class ConnectionUpdate(RunEvent):
     """The server is asked in another way from now on: a socket was refused, or lost."""
 
     type: Literal["connection_update"] = "connection_update"
@@ -182,14 +182,14 @@ class ConnectionUpdate(OfRun):
 # --- its context -----------------------------------------------------------------------------
 
 
-class ContextWindow(Timed):
+class ContextWindow(TimestampedEvent):
     """How full the model's window is; told where its size is known."""
 
     type: Literal["context_window"] = "context_window"
     usage: ContextUsage
 
 
-class ContextManagement(Timed):
+class ContextManagement(TimestampedEvent):
     """The context was changed: cut, windowed, or sent again as a whole."""
 
     type: Literal["context_management"] = "context_management"
@@ -200,21 +200,21 @@ class ContextManagement(Timed):
 # --- what the model does ---------------------------------------------------------------------
 
 
-class MessageUpdate(Value):
+class MessageUpdate(ProtocolStruct):
     """The message so far; not streaming means that it was set back to what it was."""
 
     type: Literal["message_update"] = "message_update"
     message: AgentMessage
     is_streaming: bool
-    reasoning: Thinking | None = None
+    reasoning: AgentReasoning | None = None
     metrics: Metrics | None = None
 
 
-class ToolUpdate(Timed):
+class ToolUpdate(TimestampedEvent):
     """A step in the life of a call. `progress` is what its function reports as it runs."""
 
     type: Literal["tool_update"] = "tool_update"
-    tool_call: ToolCall
+    tool_call: AgentToolCall
     status: ToolStatus
     started_at: datetime | None = None
     completed_at: datetime | None = None
@@ -225,7 +225,7 @@ class ToolUpdate(Timed):
     progress: object = None
 
 
-class ReasoningUpdate(Value):
+class ReasoningUpdate(ProtocolStruct):
     """The thinking so far."""
 
     type: Literal["reasoning_update"] = "reasoning_update"
@@ -234,14 +234,14 @@ class ReasoningUpdate(Value):
     format: Literal["thinking_tag", "markdown", "custom"] = "markdown"
 
 
-class Token(Value):
+class TokenReceived(ProtocolStruct):
     """A piece of text."""
 
     type: Literal["token"] = "token"
     token: str
 
 
-class ToolCallStart(Value):
+class ToolCallStart(ProtocolStruct):
     """A call has begun."""
 
     type: Literal["tool_call_start"] = "tool_call_start"
@@ -249,7 +249,7 @@ class ToolCallStart(Value):
     name: str
 
 
-class ToolCallDelta(Value):
+class ToolCallDelta(ProtocolStruct):
     """A piece of a call's arguments."""
 
     type: Literal["tool_call_delta"] = "tool_call_delta"
@@ -257,7 +257,7 @@ class ToolCallDelta(Value):
     argument_delta: str
 
 
-class ToolCallParsed(Value):
+class ToolCallParsed(ProtocolStruct):
     """A call is whole."""
 
     type: Literal["tool_call_parsed"] = "tool_call_parsed"
@@ -278,7 +278,7 @@ AgentEvent = (
     | MessageUpdate
     | ToolUpdate
     | ReasoningUpdate
-    | Token
+    | TokenReceived
     | ToolCallStart
     | ToolCallDelta
     | ToolCallParsed

@@ -14,57 +14,57 @@ from contextvars import ContextVar
 
 from antiphon.core.errors import RequestError
 
-KEPT: ContextVar[frozenset["Floor"]] = ContextVar("KEPT", default=frozenset())
+HELD_LOCKS: ContextVar[frozenset["ConversationLock"]] = ContextVar("KEPT", default=frozenset())
 """The floors of the runs that wait for this code."""
 
 
-class Floor:
+class ConversationLock:
     """What the run that speaks holds: `async with floor`, in whatever loop."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._waiting: deque[Future[None]] = deque()
-        self.taken = False
+        self._waiters: deque[Future[None]] = deque()
+        self.locked = False
         """Whether a run speaks."""
 
     async def __aenter__(self) -> None:
-        if self in KEPT.get():
+        if self in HELD_LOCKS.get():
             message = "A tool cannot run an agent in its own conversation: both would wait."
             raise RequestError(message, param="conversation")
-        await self._taken()
+        await self._acquire()
 
     async def __aexit__(self, *_: object) -> None:
-        self._pass_on()
+        self._release()
 
     @contextmanager
-    def kept(self) -> Generator[None]:
+    def forbid_reentry(self) -> Generator[None]:
         """Let what is called meanwhile not wait for a floor that is kept until it is done."""
-        before = KEPT.set(KEPT.get() | {self})
+        before = HELD_LOCKS.set(HELD_LOCKS.get() | {self})
         try:
             yield
         finally:
-            KEPT.reset(before)
+            HELD_LOCKS.reset(before)
 
-    async def _taken(self) -> None:
+    async def _acquire(self) -> None:
         with self._mutex:
-            if not self.taken:
-                self.taken = True
+            if not self.locked:
+                self.locked = True
                 return
             turn = Future[None]()
-            self._waiting.append(turn)
+            self._waiters.append(turn)
         try:
             await asyncio.wrap_future(turn)
         except asyncio.CancelledError:
             if not turn.cancel():  # it had just come
-                self._pass_on()
+                self._release()
             raise
 
-    def _pass_on(self) -> None:
+    def _release(self) -> None:
         """Give the floor to the first who still waits for it."""
         with self._mutex:
-            while self._waiting:
-                turn = self._waiting.popleft()
+            while self._waiters:
+                turn = self._waiters.popleft()
                 if turn.set_running_or_notify_cancel():
                     turn.set_result(None)
                     return
-            self.taken = False
+            self.locked = False

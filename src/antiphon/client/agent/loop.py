@@ -10,11 +10,11 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from antiphon.client.agent.brief import Brief
-from antiphon.client.agent.calling import Tell
+from antiphon.client.agent.brief import RunSpec
+from antiphon.client.agent.calling import EmitEvent
 from antiphon.client.agent.events import (
     AgentFailed,
-    AgentFault,
+    AgentErrorDetails,
     AgentUsage,
     ContextAction,
     ContextManagement,
@@ -22,26 +22,26 @@ from antiphon.client.agent.events import (
     ConversationCompleted,
     ConversationQueued,
     ConversationStarted,
-    Ending,
+    RunStatus,
     RoundUsage,
-    Thinking,
-    ToolCall,
+    AgentReasoning,
+    AgentToolCall,
 )
 from antiphon.client.agent.recovery import Recovery
-from antiphon.client.agent.rounds import Rounds
-from antiphon.client.agent.routes import Routes
-from antiphon.client.agent.teller import Teller
-from antiphon.client.agent.window import COMPLETION_TOKENS, ContextUsage, Window, truncated
-from antiphon.client.errors import broken
-from antiphon.client.tools.calls import Outcome, Progress, run_calls
-from antiphon.client.tools.schema_error import explained
+from antiphon.client.agent.rounds import RunHistory
+from antiphon.client.agent.routes import AgentTransport
+from antiphon.client.agent.teller import EventMapper
+from antiphon.client.agent.window import COMPLETION_TOKENS, ContextUsage, ContextBudget, truncate_result
+from antiphon.client.errors import stream_error
+from antiphon.client.tools.calls import CallOutcome, CallProgress, execute_calls
+from antiphon.client.tools.schema_error import explain_schema_error
 from antiphon.core import tokens
 from antiphon.core.errors import AntiphonError, UpstreamError
-from antiphon.core.events import Lifecycle
+from antiphon.core.events import LifecycleEvent
 from antiphon.core.items import FunctionCall, FunctionCallOutput, Item
 from antiphon.core.response import Response
 from antiphon.engine.run import is_cancelled
-from antiphon.wire.dialects import failure_of
+from antiphon.wire.dialects import failure_payload
 
 
 class AgentResult(Struct, frozen=True, kw_only=True):
@@ -53,138 +53,138 @@ class AgentResult(Struct, frozen=True, kw_only=True):
 
     message: str
     final: str
-    status: Ending
+    status: RunStatus
     reason: str | None
     refusal: str | None
-    reasoning: Thinking | None
+    reasoning: AgentReasoning | None
     response: Response
     usage: AgentUsage
-    tool_calls: list[ToolCall]
+    tool_calls: list[AgentToolCall]
     items: list[Item]
     conversation_id: str
     model: str
 
 
-class Loop:
+class AgentLoop:
     """One run."""
 
-    def __init__(self, brief: Brief, routes: Routes, tell: Tell) -> None:
-        self._brief = brief
-        self._options = brief.options
-        self._routes = routes
-        self._tell = tell
-        self._teller = Teller(tell, brief.options, brief.model)
-        self._tools = {tool.name: tool for tool in brief.tools}
-        self._offered = [tool.definition(brief.options.strict_tools) for tool in brief.tools]
-        self._rounds = Rounds([], brief.prompt)
-        self._recovery = Recovery(brief, routes, tell)
+    def __init__(self, spec: RunSpec, transport: AgentTransport, emit: EmitEvent) -> None:
+        self._spec = spec
+        self._options = spec.options
+        self._transport = transport
+        self._emit = emit
+        self._mapper = EventMapper(emit, spec.options, spec.model)
+        self._tools = {tool.name: tool for tool in spec.tools}
+        self._definitions = [tool.definition(spec.options.strict_tools) for tool in spec.tools]
+        self._history = RunHistory([], spec.prompt)
+        self._recovery = Recovery(spec, transport, emit)
         self._usage: list[RoundUsage] = []
-        self._calls: list[ToolCall] = []
+        self._tool_calls: list[AgentToolCall] = []
         self._response: Response | None = None
-        self._kept = False
+        self._saved = False
         self.result: AgentResult | None = None
         """What came of it, once that is kept; from then on it is too late to stop."""
-        size, room = brief.options.context_window, brief.options.request.get("max_output_tokens")
+        size, room = spec.options.context_window, spec.options.request.get("max_output_tokens")
         answer = room if isinstance(room, int) else COMPLETION_TOKENS
-        self._window = Window(size, answer) if size else None
+        self._budget = ContextBudget(size, answer) if size else None
 
     async def run(self) -> AgentResult:
         """Run to the end; raises AntiphonError, once everything has been told."""
-        conversation = self._brief.conversation
-        if conversation.floor.taken:
-            await self._tell(ConversationQueued(conversation_id=conversation.id))
-        async with conversation.floor:
-            model = self._brief.model
-            await self._tell(ConversationStarted(conversation_id=conversation.id, model=model))
+        conversation = self._spec.conversation
+        if conversation.lock.locked:
+            await self._emit(ConversationQueued(conversation_id=conversation.id))
+        async with conversation.lock:
+            model = self._spec.model
+            await self._emit(ConversationStarted(conversation_id=conversation.id, model=model))
             try:
-                return await self._speak()
+                return await self._run_locked()
             except AntiphonError as error:
-                await self._teller.close()
-                await self._fail(error)
+                await self._mapper.close()
+                await self._emit_failure(error)
                 raise
             finally:
                 try:
-                    await self._teller.close()
+                    await self._mapper.close()
                 finally:
-                    await self._routes.disconnect()
+                    await self._transport.disconnect()
 
-    async def _speak(self) -> AgentResult:
-        conversation = self._brief.conversation
-        self._rounds = Rounds(await conversation.load(), self._brief.prompt)
-        status, reason = await self._converse()
-        items = self._rounds.said()
-        check()
-        await self._keep(items)
+    async def _run_locked(self) -> AgentResult:
+        conversation = self._spec.conversation
+        self._history = RunHistory(await conversation.load(), self._spec.prompt)
+        status, reason = await self._run_rounds()
+        items = self._history.finished_items()
+        raise_if_cancelled()
+        await self._save(items)
         return await self._complete(status, reason, items)
 
-    async def _converse(self) -> tuple[Ending, str | None]:
+    async def _run_rounds(self) -> tuple[RunStatus, str | None]:
         """Ask and call, round after round."""
         for _ in range(self._options.max_tool_rounds):
-            check()
-            await self._fit()
-            response = self._response = await self._round()
-            self._count(response)
-            calls = self._rounds.heard(response)
+            raise_if_cancelled()
+            await self._fit_context()
+            response = self._response = await self._request_round()
+            self._add_usage(response)
+            calls = self._history.add_response(response)
             if response.status != "completed":
                 details = response.incomplete_details
                 return "incomplete", details.reason if details else response.status
             if not calls:
                 return "completed", None
-            self._rounds.answer(await self._run(calls))
+            self._history.add_outputs(await self._call_tools(calls))
         return "max_tool_rounds", "max_tool_rounds"
 
     # --- asking ---
 
-    async def _round(self) -> Response:
+    async def _request_round(self) -> Response:
         """Ask the model, as often as there is hope."""
         while True:
-            self._teller.begin()
+            self._mapper.start_round()
             try:
-                response = await self._ask()
+                response = await self._request_once()
             except UpstreamError as error:
-                await self._teller.rewind()
-                await self._recovery.after(explained(error, self._offered), self._rounds)
-                self._teller.model = self._recovery.model
+                await self._mapper.reset_round()
+                await self._recovery.recover(explain_schema_error(error, self._definitions), self._history)
+                self._mapper.model = self._recovery.model
             else:
-                self._recovery.succeeded()
+                self._recovery.record_success()
                 return response
 
-    async def _ask(self) -> Response:
-        fields = self._brief.fields(self._recovery.model, self._offered, self._rounds.count)
+    async def _request_once(self) -> Response:
+        fields = self._spec.request_fields(self._recovery.model, self._definitions, self._history.count)
         checked = False
-        async with self._routes.stream(fields, self._rounds) as stream:
+        async with self._transport.stream(fields, self._history) as stream:
             async for events in stream.batches():
                 for event in events:
-                    check()
-                    if not checked and isinstance(event, Lifecycle):
-                        self._routes.check(event.response, self._rounds)
+                    raise_if_cancelled()
+                    if not checked and isinstance(event, LifecycleEvent):
+                        self._transport.check_continuation(event.response, self._history)
                         checked = True
-                    await self._teller.hear(event)
+                    await self._mapper.feed(event)
             response = await stream.final()
         if response.status == "failed":
             if response.usage:
-                self._count(response)  # it is paid for
-            raise broken(failure_of(response))
-        await self._teller.end(response)
+                self._add_usage(response)  # it is paid for
+            raise stream_error(failure_payload(response))
+        await self._mapper.finish_round(response)
         return response
 
     # --- calling ---
 
-    async def _run(self, calls: Sequence[FunctionCall]) -> list[FunctionCallOutput]:
-        async def tell(progress: Progress) -> None:
-            await self._tell(self._teller.calls.progress(progress))
+    async def _call_tools(self, calls: Sequence[FunctionCall]) -> list[FunctionCallOutput]:
+        async def tell(progress: CallProgress) -> None:
+            await self._emit(self._mapper.calls.map_progress(progress))
 
         limit = self._options.parallel_tools
-        with self._brief.conversation.floor.kept():
-            outcomes = await run_calls(calls, self._tools, limit=limit, tell=tell)
-        self._calls += self._teller.calls.told
-        return [await self._output(outcome) for outcome in outcomes]
+        with self._spec.conversation.lock.forbid_reentry():
+            outcomes = await execute_calls(calls, self._tools, limit=limit, on_progress=tell)
+        self._tool_calls += self._mapper.calls.finished_calls
+        return [await self._build_output(outcome) for outcome in outcomes]
 
-    async def _output(self, outcome: Outcome) -> FunctionCallOutput:
+    async def _build_output(self, outcome: CallOutcome) -> FunctionCallOutput:
         """Write a result for the model, cut if it is too long."""
         call, output = outcome.call, outcome.output
         limit = self._options.context_strategy.tool_result_token_limit
-        cut = truncated(call.name, output, limit) if isinstance(output, str) else None
+        cut = truncate_result(call.name, output, limit) if isinstance(output, str) else None
         if cut is not None:
             output = cut.text
             action = ContextAction(
@@ -193,38 +193,38 @@ class Loop:
                 original_tokens=cut.original_tokens,
                 truncated_tokens=cut.truncated_tokens,
             )
-            await self._manage(action)
+            await self._emit_context_action(action)
         return FunctionCallOutput(call_id=call.call_id, output=output)
 
     # --- the window ---
 
-    def _used(self) -> ContextUsage | None:
-        if self._window is None:
+    def _context_usage(self) -> ContextUsage | None:
+        if self._budget is None:
             return None
-        prompt = self._brief.instructions, self._offered, self._rounds.items
-        return self._window.usage(tokens.of_prompt(*prompt))
+        prompt = self._spec.instructions, self._definitions, self._history.items
+        return self._budget.usage(tokens.estimate_prompt(*prompt))
 
-    async def _fit(self) -> None:
+    async def _fit_context(self) -> None:
         """Tell how full the window is, and drop the oldest rounds if it is too full."""
-        if (usage := self._used()) is None:
+        if (usage := self._context_usage()) is None:
             return
         strategy = self._options.context_strategy
-        if usage.over(strategy.rebudget_threshold):
+        if usage.exceeds(strategy.rebudget_threshold):
             kept = strategy.tool_round_limit
-            if dropped := self._rounds.window(kept):
+            if dropped := self._history.drop_oldest(kept):
                 action = ContextAction(
                     type="windowed_tool_rounds", dropped_rounds=dropped, kept_rounds=kept
                 )
-                await self._manage(action)
-        await self._tell(ContextWindow(usage=self._used() or usage))
+                await self._emit_context_action(action)
+        await self._emit(ContextWindow(usage=self._context_usage() or usage))
 
-    async def _manage(self, action: ContextAction) -> None:
-        await self._tell(ContextManagement(action=action, usage=self._used()))
+    async def _emit_context_action(self, action: ContextAction) -> None:
+        await self._emit(ContextManagement(action=action, usage=self._context_usage()))
 
     # --- the end ---
 
-    def _count(self, response: Response) -> None:
-        usage, round = response.usage, self._rounds.count
+    def _add_usage(self, response: Response) -> None:
+        usage, round = response.usage, self._history.count
         if usage is None:
             self._usage.append(RoundUsage(round=round))
             return
@@ -239,17 +239,17 @@ class Loop:
             )
         )
 
-    async def _complete(self, status: Ending, reason: str | None, items: list[Item]) -> AgentResult:
-        teller, usage = self._teller, total(self._usage, self._recovery.model)
-        message = teller.final(usage.completion_tokens, self._calls)
+    async def _complete(self, status: RunStatus, reason: str | None, items: list[Item]) -> AgentResult:
+        teller, usage = self._mapper, sum_usage(self._usage, self._recovery.model)
+        message = teller.build_final_message(usage.completion_tokens, self._tool_calls)
         completed = ConversationCompleted(
-            conversation_id=self._brief.conversation.id,
+            conversation_id=self._spec.conversation.id,
             message=message,
             status=status,
             reason=reason,
-            reasoning=teller.thinking(),
-            metrics=teller.pacing.metrics(usage.completion_tokens),
-            context_window=self._used(),
+            reasoning=teller.build_reasoning(),
+            metrics=teller.metrics.snapshot(usage.completion_tokens),
+            context_window=self._context_usage(),
             usage=usage,
         )
         if self._response is None:
@@ -263,35 +263,35 @@ class Loop:
             reasoning=completed.reasoning,
             response=self._response,
             usage=usage,
-            tool_calls=self._calls,
+            tool_calls=self._tool_calls,
             items=items,
             conversation_id=completed.conversation_id,
             model=usage.model,
         )
-        await self._tell(completed)
+        await self._emit(completed)
         return self.result
 
-    async def _fail(self, error: AntiphonError) -> None:
+    async def _emit_failure(self, error: AntiphonError) -> None:
         """Tell what went wrong, and keep the rounds that were finished before it."""
         upstream = error if isinstance(error, UpstreamError) else None
-        fault = AgentFault(
+        fault = AgentErrorDetails(
             message=str(error),
             code=upstream.payload.code if upstream else None,
             recoverable=upstream.retryable if upstream else False,
         )
-        id = self._brief.conversation.id
-        await self._tell(AgentFailed(conversation_id=id, error=fault))
+        id = self._spec.conversation.id
+        await self._emit(AgentFailed(conversation_id=id, error=fault))
         with suppress(AntiphonError):  # what went wrong first is what is raised
-            await self._keep(self._rounds.said())
+            await self._save(self._history.finished_items())
 
-    async def _keep(self, items: list[Item]) -> None:
+    async def _save(self, items: list[Item]) -> None:
         """Give the conversation what was said; once, for a failure may come in the middle of it."""
-        if not self._kept:
-            self._kept = True
-            await self._brief.conversation.add(items)
+        if not self._saved:
+            self._saved = True
+            await self._spec.conversation.add(items)
 
 
-def check() -> None:
+def raise_if_cancelled() -> None:
     """Stop here if the run is to stop.
 
     Where everything has come already it would not wait for anything; and a function of the caller's
@@ -301,7 +301,7 @@ def check() -> None:
         raise asyncio.CancelledError
 
 
-def total(rounds: list[RoundUsage], model: str) -> AgentUsage:
+def sum_usage(rounds: list[RoundUsage], model: str) -> AgentUsage:
     """Add up the tokens of a run."""
     return AgentUsage(
         model=model,

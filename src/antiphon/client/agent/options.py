@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from antiphon.client.agent.chunks import Custom, Strategy
+from antiphon.client.agent.chunks import ChunkFunction, ChunkStrategy
 from antiphon.client.agent.window import ContextStrategy
 from antiphon.core.errors import AntiphonError, RequestError
 
@@ -29,7 +29,7 @@ class AbortSignal:
         for listener in tuple(self._listeners):
             listener()
 
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have a function called when the signal is given; returns what takes that back."""
         self._listeners.append(listener)
         if self.aborted:
@@ -49,7 +49,7 @@ class AgentOptions(Struct, frozen=True, kw_only=True):
     smoothing_enabled: bool = True
     """Whether text is told in even chunks; otherwise as it comes, throttled by the delay."""
 
-    chunking_strategy: Strategy | Custom = "word"
+    chunking_strategy: ChunkStrategy | ChunkFunction = "word"
     """What a chunk is; a function cuts text into chunks of its own."""
 
     smoothing_delay: float = 30
@@ -98,12 +98,12 @@ class AgentOptions(Struct, frozen=True, kw_only=True):
         for name in ("smoothing_delay", "max_retries", "retry_delay"):
             if getattr(self, name) < 0:
                 raise RequestError(f"{name} must not be negative.", param=name)
-        if ours := sorted(OURS & self.request.keys()):
+        if ours := sorted(RESERVED_FIELDS & self.request.keys()):
             message = f"options.request cannot hold '{ours[0]}': the run decides it."
             raise RequestError(message, param=f"request.{ours[0]}")
 
 
-OURS = frozenset(
+RESERVED_FIELDS = frozenset(
     """model input instructions tools stream store previous_response_id conversation
     background""".split()
 )

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from antiphon.client.agent.events import Metrics
 
 
-def moment(seconds: float | None) -> datetime | None:
+def to_datetime(seconds: float | None) -> datetime | None:
     """Return a time of day."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-class Pacing:
+class MetricsRecorder:
     """How fast the words of one run come."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Pacing:
         self._pieces = 0
         self._characters = 0
 
-    def count(self, text: str) -> None:
+    def record(self, text: str) -> None:
         """Take note of a piece."""
         self._last = time.monotonic()
         self._first = self._first or self._last
@@ -28,13 +28,13 @@ class Pacing:
         self._characters += len(text)
 
     @property
-    def elapsed(self) -> float:
+    def elapsed_ms(self) -> float:
         """Milliseconds since the run began."""
         return round((time.monotonic() - self.start) * 1000, 3)
 
-    def metrics(self, llm_tokens: int | None = None) -> Metrics:
+    def snapshot(self, llm_tokens: int | None = None) -> Metrics:
         """Tell how it goes; at the end with the tokens that the server counted."""
-        elapsed = self.elapsed
+        elapsed = self.elapsed_ms
         took = self._last - self._first
         gaps = self._pieces - 1
         return Metrics(

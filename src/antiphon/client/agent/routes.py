@@ -6,95 +6,95 @@ told everything, every time.
 
 from typing import Literal
 
-from antiphon.adapters.fields import list_of
+from antiphon.adapters.fields import as_array
 from antiphon.adapters.openai import is_openai
-from antiphon.adapters.responses import is_absent, is_thoughtless, written
+from antiphon.adapters.responses import is_missing_endpoint, is_reasoning_unsupported, encode_items
 from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.rounds import Rounds
+from antiphon.client.agent.rounds import RunHistory
 from antiphon.client.client import AsyncClient
 from antiphon.client.socket import Session
-from antiphon.client.stream import Source, Stream
+from antiphon.client.stream import EventSource, Stream
 from antiphon.core.errors import RequestError, UpstreamError
-from antiphon.core.request import ENCRYPTED_REASONING, Request
+from antiphon.core.request import INCLUDE_ENCRYPTED_REASONING, Request
 from antiphon.core.response import Response
-from antiphon.core.value import ShapeError
-from antiphon.wire.dialects import read_request
+from antiphon.core.value import InvalidValueError
+from antiphon.wire.dialects import decode_request
 
-Way = Literal["websocket", "http", "chat"]
+TransportKind = Literal["websocket", "http", "chat"]
 
-REFUSED = "websocket_refused"
-FORGOTTEN = "previous_response_not_found"
+WEBSOCKET_REFUSED = "websocket_refused"
+RESPONSE_NOT_FOUND = "previous_response_not_found"
 
 
-class Routes:
+class AgentTransport:
     """The way that one run asks its server, and the ones it may take instead."""
 
     def __init__(self, client: AsyncClient, options: AgentOptions) -> None:
         self._client = client
-        self._free = options.use_responses_api is None
+        self._is_undecided = options.use_responses_api is None
         """Whether the way is still to be found."""
-        self._sealed = True
+        self._wants_encrypted_reasoning = True
         """Whether thinking is asked for under seal, so that it can be sent back."""
-        self._own = is_openai(client.base_url)
+        self._is_openai = is_openai(client.base_url)
         """Whether it is OpenAI's own server."""
         self._session: Session | None = None
-        self.way: Way = "http"
+        self.kind: TransportKind = "http"
         if options.use_responses_websocket:
-            self.way = "websocket"
-        elif options.use_responses_api is False or (self._free and client.speaks_chat):
-            self.way = "chat"
+            self.kind = "websocket"
+        elif options.use_responses_api is False or (self._is_undecided and client.is_chat_only):
+            self.kind = "chat"
 
-    def stream(self, fields: dict[str, object], rounds: Rounds) -> Stream:
+    def stream(self, fields: dict[str, object], history: RunHistory) -> Stream:
         """Ask for the next round."""
-        if self.way == "chat":
-            return self._client.in_chat(self._request(fields), rounds.items)
-        round = rounds.ask()
-        told = written(round.items, thinks=self._sealed, own=self._own)
+        if self.kind == "chat":
+            return self._client.stream_chat_completion(self._build_request(fields), history.items)
+        round = history.next_input()
+        told = encode_items(round.items, reasoning=self._wants_encrypted_reasoning, is_openai=self._is_openai)
         body = fields | {"input": told, "store": False}
-        if self._sealed:
-            asked = [name for name in list_of(fields.get("include")) if name != ENCRYPTED_REASONING]
-            body["include"] = [*asked, ENCRYPTED_REASONING]
+        if self._wants_encrypted_reasoning:
+            asked = [name for name in as_array(fields.get("include")) if name != INCLUDE_ENCRYPTED_REASONING]
+            body["include"] = [*asked, INCLUDE_ENCRYPTED_REASONING]
         if round.previous is not None:
             body["previous_response_id"] = round.previous
-        if self.way == "websocket":
-            return Stream(lambda: self._socket(body))
-        return self._client.once(body)
+        if self.kind == "websocket":
+            return Stream(lambda: self._open_websocket_source(body))
+        return self._client.stream_without_retries(body)
 
     @property
-    def remembers(self) -> bool:
+    def is_stateful(self) -> bool:
         """Whether the server is asked in a way that lets it remember."""
-        return self.way != "chat"
+        return self.kind != "chat"
 
-    def check(self, response: Response, rounds: Rounds) -> None:
+    def check_continuation(self, response: Response, history: RunHistory) -> None:
         """Raise UpstreamError for an answer that has begun as if nothing had been said before.
 
         A server that keeps nothing may not say so; but what a response continues, it names.
         """
-        if self.remembers and rounds.continues and response.previous_response_id is None:
+        if self.is_stateful and history.continues and response.previous_response_id is None:
             message = "The server does not continue the response that it was asked to."
-            raise UpstreamError(message, status=400, code=FORGOTTEN)
+            raise UpstreamError(message, status=400, code=RESPONSE_NOT_FOUND)
 
-    def answered(self) -> None:
+    def record_success(self) -> None:
         """Take note that the server can be asked in this way: the run keeps to it."""
-        if self._free and self.way == "chat":
-            self._client.speaks_chat = True
-        self._free = False
+        if self._is_undecided and self.kind == "chat":
+            self._client.is_chat_only = True
+        self._is_undecided = False
 
-    def unsealed(self, error: UpstreamError) -> bool:
+    def drop_encrypted_reasoning(self, error: UpstreamError) -> bool:
         """Ask for no sealed thinking any more if that is what was refused; tell whether it was."""
-        refused = self._sealed and is_thoughtless(error)
-        self._sealed = self._sealed and not refused
+        refused = self._wants_encrypted_reasoning and is_reasoning_unsupported(error)
+        self._wants_encrypted_reasoning = self._wants_encrypted_reasoning and not refused
         return refused
 
-    def instead(self, error: UpstreamError) -> Way | None:
+    def fall_back(self, error: UpstreamError) -> TransportKind | None:
         """Take another way if this one is closed for good; return its name."""
-        if self.way == "websocket" and error.payload.code == REFUSED:
-            self.way = "http"
-        elif self.way == "http" and self._free and is_absent(error):
-            self.way = "chat"
+        if self.kind == "websocket" and error.payload.code == WEBSOCKET_REFUSED:
+            self.kind = "http"
+        elif self.kind == "http" and self._is_undecided and is_missing_endpoint(error):
+            self.kind = "chat"
         else:
             return None
-        return self.way
+        return self.kind
 
     async def disconnect(self) -> None:
         """Leave the socket, if there is one; another round would open another."""
@@ -102,15 +102,15 @@ class Routes:
             session, self._session = self._session, None
             await session.close()
 
-    async def _socket(self, body: dict[str, object]) -> Source:
+    async def _open_websocket_source(self, body: dict[str, object]) -> EventSource:
         if self._session is None or self._session.closed:
             session = self._client.connect()
             await session.open()
             self._session = session
-        return await self._session.lane("").source(body)
+        return await self._session.lane("").open_source(body)
 
-    def _request(self, fields: dict[str, object]) -> Request:
+    def _build_request(self, fields: dict[str, object]) -> Request:
         try:
-            return read_request({**fields, "stream": True, "store": False})
-        except ShapeError as error:
-            raise RequestError.of_shape(error) from None
+            return decode_request({**fields, "stream": True, "store": False})
+        except InvalidValueError as error:
+            raise RequestError.from_invalid_value(error) from None

@@ -23,15 +23,15 @@ from collections.abc import (
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
-from antiphon.client.agent.brief import Brief
-from antiphon.client.agent.calling import Tell
-from antiphon.client.agent.conversation import Conversation, conversation_of, items_of
+from antiphon.client.agent.brief import RunSpec
+from antiphon.client.agent.calling import EmitEvent
+from antiphon.client.agent.conversation import Conversation, resolve_conversation, parse_items
 from antiphon.client.agent.events import AgentEvent, ConversationCancelled
 from antiphon.client.agent.options import Aborted, AgentOptions
-from antiphon.client.channel import Channel
+from antiphon.client.channel import EventBuffer
 from antiphon.client.client import AsyncClient
-from antiphon.client.tools.signature import Function
-from antiphon.client.tools.toolbox import AnyTool, resolved
+from antiphon.client.tools.signature import ToolFunction
+from antiphon.client.tools.toolbox import AnyTool, resolve_tools
 from antiphon.core.errors import AntiphonError
 from antiphon.engine.run import is_cancelled
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 OnEvent = Callable[[AgentEvent], Awaitable[None] | None]
 
-ENOUGH = 256
+MAX_BUFFERED_EVENTS = 256
 """How many events may wait for their reader before the run waits for it."""
 
 
-class Wanted(TypedDict, total=False):
+class AgentParams(TypedDict, total=False):
     """What a run may be given beside its prompt; `stream_agent` says what each is."""
 
     model: Required[str]
     tools: Iterable[AnyTool]
-    tool_handlers: Mapping[str, Function] | None
+    tool_handlers: Mapping[str, ToolFunction] | None
     on_event: OnEvent | None
     conversation: Conversation | str | None
     instructions: str | None
@@ -60,23 +60,23 @@ class AgentRun:
     """One run of an agent. Iterate it for its events, or await it for its result; once."""
 
     def __init__(
-        self, client: AsyncClient, brief: Brief, on_event: OnEvent | None, *, owned: bool = False
+        self, client: AsyncClient, spec: RunSpec, on_event: OnEvent | None, *, owns_client: bool = False
     ) -> None:
         self.result: AgentResult | None = None
         """What came of it, when it is over."""
         self._client = client
-        self._brief = brief
+        self._spec = spec
         self._on_event = on_event
-        self._owned = owned
+        self._owns_client = owns_client
         """Whether the client is this run's own, and to be closed with it."""
-        self._begun = False
+        self._started = False
 
     def __repr__(self) -> str:
-        state = "over" if self.result else "begun" if self._begun else "not begun"
-        return f"<AgentRun of {self._brief.model}, {state}>"
+        state = "over" if self.result else "begun" if self._started else "not begun"
+        return f"<AgentRun of {self._spec.model}, {state}>"
 
     def __await__(self) -> "Generator[object, None, AgentResult]":
-        return self._run(self._called).__await__()
+        return self._run(self._notify).__await__()
 
     async def __aiter__(self) -> AsyncGenerator[AgentEvent, None]:
         """Give the events as they happen; leaving the loop early stops the run."""
@@ -87,17 +87,17 @@ class AgentRun:
 
     async def batches(self) -> AsyncGenerator[list[AgentEvent], None]:
         """Give the events in lists, as many at a time as have happened."""
-        channel = Channel[AgentEvent](ENOUGH)
+        channel = EventBuffer[AgentEvent](MAX_BUFFERED_EVENTS)
 
         async def tell(event: AgentEvent) -> None:
-            await self._called(event)
+            await self._notify(event)
             channel.write([event])
-            await channel.drained()
+            await channel.drain()
 
         task = asyncio.create_task(self._run(tell))
         task.add_done_callback(lambda _: channel.close())
         try:
-            while batch := await channel.batch():
+            while batch := await channel.next_batch():
                 yield batch
             await task
         finally:
@@ -107,25 +107,25 @@ class AgentRun:
             if not task.cancelled():
                 task.exception()  # whoever left early does not hear of it
 
-    async def _called(self, event: AgentEvent) -> None:
+    async def _notify(self, event: AgentEvent) -> None:
         if self._on_event is not None:
             called = self._on_event(event)
             if inspect.isawaitable(called):
                 await called
 
-    async def _run(self, tell: Tell) -> "AgentResult":
-        from antiphon.client.agent.loop import Loop  # start-up time
-        from antiphon.client.agent.routes import Routes
+    async def _run(self, emit: EmitEvent) -> "AgentResult":
+        from antiphon.client.agent.loop import AgentLoop  # start-up time
+        from antiphon.client.agent.routes import AgentTransport
 
-        if self._begun:
+        if self._started:
             raise AntiphonError("A run happens once. Ask for another.")
-        self._begun = True
-        signal = self._brief.options.abort_signal
+        self._started = True
+        signal = self._spec.options.abort_signal
         if signal is not None and signal.aborted:
             raise Aborted("The run was aborted before it began.")
         loop, here = asyncio.get_running_loop(), threading.get_ident()
-        routes = Routes(self._client, self._brief.options)
-        work = Loop(self._brief, routes, tell)
+        routes = AgentTransport(self._client, self._spec.options)
+        work = AgentLoop(self._spec, routes, emit)
         task = asyncio.create_task(work.run())
 
         def stop() -> None:
@@ -134,14 +134,14 @@ class AgentRun:
             else:
                 loop.call_soon_threadsafe(task.cancel)
 
-        silence = signal.listen(stop) if signal else None
+        silence = signal.subscribe(stop) if signal else None
         try:
             self.result = await task
         except asyncio.CancelledError:
             self.result = work.result
             if self.result is None:
-                id = self._brief.conversation.id
-                await tell(ConversationCancelled(conversation_id=id))
+                id = self._spec.conversation.id
+                await emit(ConversationCancelled(conversation_id=id))
             if is_cancelled():
                 raise
             if self.result is None:
@@ -149,7 +149,7 @@ class AgentRun:
         finally:
             if silence:
                 silence()
-            if self._owned:
+            if self._owns_client:
                 await self._client.close()
         return self.result
 
@@ -159,7 +159,7 @@ def stream_agent(  # noqa: PLR0913 - what an agent is made of
     *,
     model: str,
     tools: Iterable[AnyTool] = (),
-    tool_handlers: Mapping[str, Function] | None = None,
+    tool_handlers: Mapping[str, ToolFunction] | None = None,
     on_event: OnEvent | None = None,
     conversation: Conversation | str | None = None,
     instructions: str | None = None,
@@ -175,19 +175,19 @@ def stream_agent(  # noqa: PLR0913 - what an agent is made of
     """
     owned = client is None
     client = client or AsyncClient()
-    brief = Brief(
-        prompt=items_of(prompt),
+    brief = RunSpec(
+        prompt=parse_items(prompt),
         model=model,
-        tools=resolved(tools, tool_handlers),
+        tools=resolve_tools(tools, tool_handlers),
         instructions=instructions,
-        conversation=conversation_of(client, conversation),
+        conversation=resolve_conversation(client, conversation),
         options=options or AgentOptions(),
     )
-    return AgentRun(client, brief, on_event, owned=owned)
+    return AgentRun(client, brief, on_event, owns_client=owned)
 
 
 async def run_agent(
-    prompt: object, *, client: AsyncClient | None = None, **wanted: Unpack[Wanted]
+    prompt: object, *, client: AsyncClient | None = None, **params: Unpack[AgentParams]
 ) -> "AgentResult":
     """Run an agent to its end, and return what came of it; see `stream_agent`."""
-    return await stream_agent(prompt, client=client, **wanted)
+    return await stream_agent(prompt, client=client, **params)

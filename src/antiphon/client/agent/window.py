@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from antiphon.client.agent.atoms import boundary
+from antiphon.client.agent.atoms import grapheme_boundary
 from antiphon.core import tokens
 from antiphon.core.content import InputText
 from antiphon.core.errors import RequestError
@@ -34,13 +34,13 @@ class ContextStrategy(Struct, frozen=True, kw_only=True):
         }
         for name, limit in limits.items():
             if limit < 1:
-                raise _refusal(name, f"must be at least 1, not {limit}")
+                raise _invalid_option_error(name, f"must be at least 1, not {limit}")
         if not 0 < self.rebudget_threshold <= 1:
             reason = f"must be over 0 and at most 1, not {self.rebudget_threshold}"
-            raise _refusal("rebudget_threshold", reason)
+            raise _invalid_option_error("rebudget_threshold", reason)
 
 
-def _refusal(name: str, reason: str) -> RequestError:
+def _invalid_option_error(name: str, reason: str) -> RequestError:
     param = f"context_strategy.{name}"
     return RequestError(f"Invalid '{param}': it {reason}.", param=param, code="invalid_value")
 
@@ -53,12 +53,12 @@ class ContextUsage(Struct, frozen=True, kw_only=True):
     percentage: float
     remaining_tokens: int
 
-    def over(self, threshold: float) -> bool:
+    def exceeds(self, threshold: float) -> bool:
         """Tell whether so large a share is used, or more."""
         return self.used_tokens >= self.max_tokens * threshold
 
 
-class Window:
+class ContextBudget:
     """What a run may give its model to read: the window, less the answer and a reserve."""
 
     def __init__(self, size: int, completion: int = COMPLETION_TOKENS) -> None:
@@ -79,7 +79,7 @@ class Window:
         )
 
 
-class Truncation(Struct, frozen=True, kw_only=True):
+class TruncatedResult(Struct, frozen=True, kw_only=True):
     """A tool's result that was cut, and how much of it is left."""
 
     tool_name: str
@@ -88,51 +88,51 @@ class Truncation(Struct, frozen=True, kw_only=True):
     truncated_tokens: int
 
 
-def truncated(tool_name: str, text: str, limit: int) -> Truncation | None:
+def truncate_result(tool_name: str, text: str, limit: int) -> TruncatedResult | None:
     """Cut a tool's result to a limit of tokens, marker included; None if it fits as it is."""
-    original = tokens.of_text(text)
+    original = tokens.estimate_text(text)
     if original <= limit:
         return None
-    room = limit - tokens.of_text(_marker(tool_name, original, limit))
-    shown = _until_break(_first(text, room))
-    left = tokens.of_text(shown)
-    return Truncation(
+    room = limit - tokens.estimate_text(_truncation_marker(tool_name, original, limit))
+    shown = _cut_at_break(_take_tokens(text, room))
+    left = tokens.estimate_text(shown)
+    return TruncatedResult(
         tool_name=tool_name,
-        text=_first(shown + _marker(tool_name, original, left), limit),
+        text=_take_tokens(shown + _truncation_marker(tool_name, original, left), limit),
         original_tokens=original,
         truncated_tokens=left,
     )
 
 
-def _marker(tool_name: str, original: int, shown: int) -> str:
+def _truncation_marker(tool_name: str, original: int, shown: int) -> str:
     return (
         f"\n\n[truncated by {tool_name}: original ~{original} tokens, "
         f"showing first ~{shown} tokens]"
     )
 
 
-def _first(text: str, limit: int) -> str:
+def _take_tokens(text: str, limit: int) -> str:
     """Return as much of a text's beginning as a limit of tokens holds, graphemes whole."""
-    if tokens.of_text(text) <= limit:
+    if tokens.estimate_text(text) <= limit:
         return text
     end, left = 0, limit
     while left > 0:  # no character is more than one token, so as many as are left always fit
         piece = text[end : end + left]
-        left -= tokens.of_text(piece)
+        left -= tokens.estimate_text(piece)
         end += len(piece)
-    return text[: boundary(text, end)]
+    return text[: grapheme_boundary(text, end)]
 
 
-def _until_break(text: str) -> str:
+def _cut_at_break(text: str) -> str:
     """Return a text up to its last line end or end of a JSON value, if that is in its second half.
 
     A number that is cut in two would still be a number, and wrong.
     """
     end = max(text.rfind(mark) for mark in _BREAKS) + 1
-    return text[: boundary(text, end)] if end > len(text) // 2 else text
+    return text[: grapheme_boundary(text, end)] if end > len(text) // 2 else text
 
 
-def windowed(
+def drop_oldest_rounds(
     header: Sequence[Item], rounds: Sequence[Sequence[Item]], keep: int
 ) -> tuple[list[Item], int]:
     """Return what to send if only the latest rounds are kept, and how many are dropped.
@@ -140,14 +140,14 @@ def windowed(
     A call and its output stay together: the round of a call that is answered later is kept too.
     """
     dropped = max(0, len(rounds) - max(0, keep))
-    while dropped and _parts_a_pair(rounds, dropped):
+    while dropped and _separates_call_from_output(rounds, dropped):
         dropped -= 1
     kept = [item for round in rounds[dropped:] for item in round]
-    note = [_note(dropped, len(rounds) - dropped)] if dropped else []
+    note = [_dropped_rounds_note(dropped, len(rounds) - dropped)] if dropped else []
     return [*header, *note, *kept], dropped
 
 
-def _parts_a_pair(rounds: Sequence[Sequence[Item]], at: int) -> bool:
+def _separates_call_from_output(rounds: Sequence[Sequence[Item]], at: int) -> bool:
     """Tell whether an output would be kept without its call; ids may come again in every round."""
     called: set[str] = set()
     for item in (item for round in rounds[at:] for item in round):
@@ -158,7 +158,7 @@ def _parts_a_pair(rounds: Sequence[Sequence[Item]], at: int) -> bool:
     return False
 
 
-def _note(dropped: int, kept: int) -> Message:
+def _dropped_rounds_note(dropped: int, kept: int) -> Message:
     text = (
         f"[Context management: {dropped} earlier tool calling round(s) were removed to stay within "
         f"token limits. The most recent {kept} round(s) are preserved below.]"

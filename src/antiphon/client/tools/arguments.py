@@ -6,15 +6,15 @@ was expected, what came.
 
 from collections.abc import Iterable, Mapping
 
-from antiphon.adapters.validity import Validity
-from antiphon.client.tools.mending import closed
-from antiphon.client.tools.nulls import without_nulls
+from antiphon.adapters.validity import SchemaValidator
+from antiphon.client.tools.mending import repair_json
+from antiphon.client.tools.nulls import drop_optional_nulls
 from antiphon.core.errors import AntiphonError
 from antiphon.core.schema import Schema, is_object
-from antiphon.core.surrogates import mend
+from antiphon.core.surrogates import repair_surrogates
 from antiphon.wire import json
 
-MAX_WORDS = 200
+MAX_PROBLEM_LENGTH = 200
 """How much is told of one problem."""
 
 
@@ -22,37 +22,37 @@ class ToolError(AntiphonError):
     """A call that cannot be answered; the message is made for the model."""
 
 
-class Arguments:
+class ArgumentReader:
     """Reads what a model sends to one tool."""
 
     def __init__(self, name: str, schema: Mapping[str, object]) -> None:
         self.name = name
         self.schema = dict(schema)
-        self._validity = Validity(schema)
+        self._validator = SchemaValidator(schema)
 
     def read(self, text: str) -> Schema:
         """Return the arguments as JSON, or raise ToolError."""
-        given = without_nulls(self._parsed(mend(text)), self.schema)
+        given = drop_optional_nulls(self._parse(repair_surrogates(text)), self.schema)
         if not is_object(given):
-            raise self.refused(["the arguments must be a JSON object"])
-        if problems := self._validity.problems(given):
-            raise self.refused(problems)
+            raise self.invalid_arguments_error(["the arguments must be a JSON object"])
+        if problems := self._validator.problems(given):
+            raise self.invalid_arguments_error(problems)
         return given
 
-    def refused(self, problems: Iterable[str]) -> ToolError:
+    def invalid_arguments_error(self, problems: Iterable[str]) -> ToolError:
         """Make the error that tells the model what is wrong."""
-        told = "; ".join(problem[:MAX_WORDS] for problem in problems)
+        told = "; ".join(problem[:MAX_PROBLEM_LENGTH] for problem in problems)
         return ToolError(f"Tool {self.name} failed: Invalid arguments: {told}")
 
-    def _parsed(self, text: str) -> object:
+    def _parse(self, text: str) -> object:
         if text.strip() in ("", "null"):
             return {}  # what some models send to a tool that takes nothing
         try:
             return json.decode(text.encode())
         except json.JSONError as error:
             try:
-                return json.decode(closed(text).encode())
+                return json.decode(repair_json(text).encode())
             except json.JSONError:
                 reason = str(error).removeprefix("Invalid JSON: ")
                 message = f"Tool {self.name} failed: Invalid JSON arguments: {reason}"
-                raise ToolError(f"{message} You sent: {text[:MAX_WORDS]}") from None
+                raise ToolError(f"{message} You sent: {text[:MAX_PROBLEM_LENGTH]}") from None

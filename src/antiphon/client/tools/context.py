@@ -12,17 +12,17 @@ class ToolContext:
     """
 
     def __init__(
-        self, call_id: str = "", name: str = "", tell: Callable[[object], None] | None = None
+        self, call_id: str = "", name: str = "", report: Callable[[object], None] | None = None
     ) -> None:
         self.call_id = call_id
         self.name = name
         self.cancelled = Event()
-        self._tell = tell
+        self._report = report
 
     def __repr__(self) -> str:
         return f"<ToolContext {self.name} {self.call_id}>"
 
     def progress(self, value: object) -> None:
         """Tell how far it is, from any thread; after the end it goes unheard."""
-        if self._tell is not None:
-            self._tell(value)
+        if self._report is not None:
+            self._report(value)

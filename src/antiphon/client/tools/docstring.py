@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from inspect import cleandoc
 from typing import NamedTuple
 
-_PARAMETERS = ("args", "arguments", "parameters", "params", "other parameters")
-_OTHERS = """returns return yields yield raises receives warns warnings example examples note notes
+_PARAMETER_SECTIONS = ("args", "arguments", "parameters", "params", "other parameters")
+_OTHER_SECTIONS = """returns return yields yield raises receives warns warnings example examples note notes
 attributes references todo""".split()
-_SECTIONS = {*_PARAMETERS, *_OTHERS, "see also", "keyword args", "keyword arguments"}
+_SECTIONS = {*_PARAMETER_SECTIONS, *_OTHER_SECTIONS, "see also", "keyword args", "keyword arguments"}
 
 _GOOGLE = re.compile(r"(?P<names>\w+)(?:\s*\(.*?\))?\s*:\s*(?P<text>.*)")
 _NUMPY = re.compile(r"(?P<names>\w+(?:\s*,\s*\w+)*)\s*(?::.*)?$(?P<text>)")
@@ -20,14 +20,14 @@ _SPHINX = re.compile(r":(?:param|parameter|arg|argument)\s(?:[^:]*\s)?(?P<names>
 _FIELD = re.compile(r":\w[^:]*:")
 
 
-class Docs(NamedTuple):
+class ParsedDocstring(NamedTuple):
     """What a docstring says."""
 
     description: str
     parameters: dict[str, str]
 
 
-def read(text: str | None) -> Docs:
+def parse_docstring(text: str | None) -> ParsedDocstring:
     """Read a docstring of any of the three habits.
 
     >>> read("Add two numbers.\\n\\nArgs:\\n    a (int): the first\\n    b: the second")
@@ -38,9 +38,9 @@ def read(text: str | None) -> Docs:
     said = body[: fields[0]] if fields else body
     parameters = _entries(body[len(said) :], _SPHINX)
     for title, lines in sections:
-        if title in _PARAMETERS:
+        if title in _PARAMETER_SECTIONS:
             parameters |= _entries(lines, _GOOGLE if _first_indent(lines) else _NUMPY)
-    return Docs("\n".join(said).strip(), parameters)
+    return ParsedDocstring("\n".join(said).strip(), parameters)
 
 
 def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:

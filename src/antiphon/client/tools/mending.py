@@ -3,10 +3,10 @@
 Small models forget these, and nothing else is guessed at: half a string may be half a path.
 """
 
-_PAIRS = {"{": "}", "[": "]"}
+_CLOSING_BRACKETS = {"{": "}", "[": "]"}
 
 
-def closed(text: str) -> str:
+def repair_json(text: str) -> str:
     """Close what a text left open; whether it is JSON then is for a parser to say.
 
     >>> closed('{"city": "Oslo", "days": [1, 2,')
@@ -22,21 +22,21 @@ def closed(text: str) -> str:
             escaped = True
         elif sign == '"':
             inside = not inside
-        elif not inside and sign in _PAIRS:
-            waiting.append(_PAIRS[sign])
+        elif not inside and sign in _CLOSING_BRACKETS:
+            waiting.append(_CLOSING_BRACKETS[sign])
         elif not inside and waiting and sign == waiting[-1]:
-            _drop_comma(told)
+            _drop_trailing_comma(told)
             waiting.pop()
         told.append(sign)
     if inside:
         return text
-    _drop_comma(told)
+    _drop_trailing_comma(told)
     return "".join([*told, *reversed(waiting)])
 
 
-def _drop_comma(told: list[str]) -> None:
+def _drop_trailing_comma(characters: list[str]) -> None:
     """Take back a comma that nothing follows."""
-    while told and told[-1].isspace():
-        told.pop()
-    if told and told[-1] == ",":
-        told.pop()
+    while characters and characters[-1].isspace():
+        characters.pop()
+    if characters and characters[-1] == ",":
+        characters.pop()

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from antiphon.client.tools.tool import LOOSER
+from antiphon.client.tools.tool import NON_STRICT_ADVICE
 from antiphon.core import strict
 from antiphon.core.errors import UpstreamError
 from antiphon.core.tools import FunctionTool
@@ -11,18 +11,18 @@ from antiphon.core.tools import FunctionTool
 _PARAM = re.compile(r"tools(?:\[(\d{1,6})\]|\.(\d{1,6}))(?:.*?parameters\.(?P<path>.+))?")
 _CONTEXT = re.compile(r"context=\(([^()]*)\)")
 _QUOTED = re.compile(r"['\"`]([^'\"`]{1,64})['\"`]")
-_REFUSED = (400, 422)
+_REJECTED_STATUSES = (400, 422)
 
 
-def explained(error: UpstreamError, tools: Sequence[FunctionTool]) -> UpstreamError:
+def explain_schema_error(error: UpstreamError, tools: Sequence[FunctionTool]) -> UpstreamError:
     """Name the tool that a server refused, if it is about one; any other error stays as it is."""
-    tool = _blamed(error, tools) if error.status in _REFUSED else None
+    tool = _find_tool(error, tools) if error.status in _REJECTED_STATUSES else None
     if tool is None:
         return error
     told = error.payload
-    advice = f", or be content with less: {LOOSER}" if tool.strict else " or its schema"
+    advice = f", or be content with less: {NON_STRICT_ADVICE}" if tool.strict else " or its schema"
     return UpstreamError(
-        f"{told.message.rstrip('. ')}. The tool '{tool.name}' was refused{_where(error, tool)}. "
+        f"{told.message.rstrip('. ')}. The tool '{tool.name}' was refused{_locate_problem(error, tool)}. "
         f"Change its annotations{advice}.",
         status=error.status,
         type=told.type,
@@ -33,7 +33,7 @@ def explained(error: UpstreamError, tools: Sequence[FunctionTool]) -> UpstreamEr
     )
 
 
-def _blamed(error: UpstreamError, tools: Sequence[FunctionTool]) -> FunctionTool | None:
+def _find_tool(error: UpstreamError, tools: Sequence[FunctionTool]) -> FunctionTool | None:
     """Find the tool that an error speaks of, by its place or by its name."""
     told = error.payload
     if found := _PARAM.match(told.param or ""):
@@ -46,11 +46,11 @@ def _blamed(error: UpstreamError, tools: Sequence[FunctionTool]) -> FunctionTool
     return next((tool for tool in tools if tool.name in quoted), None)
 
 
-def _where(error: UpstreamError, tool: FunctionTool) -> str:
+def _locate_problem(error: UpstreamError, tool: FunctionTool) -> str:
     """Say where in the schema: what strict mode cannot express, or else what the server names."""
-    problems = strict.strict(tool.parameters or {"type": "object"}).problems
+    problems = strict.make_strict(tool.parameters or {"type": "object"}).problems
     if problems:
-        return f"; strict mode rejects {strict.StrictError(problems)}"
+        return f"; strict mode rejects {strict.StrictSchemaError(problems)}"
     param = _PARAM.match(error.payload.param or "")
     context = _CONTEXT.search(error.payload.message)
     steps = _QUOTED.findall(context[1]) if context else []

@@ -12,31 +12,31 @@ from functools import partial
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from antiphon.client.tools import docstring
-from antiphon.client.tools.annotations import converter, plain, schemas
+from antiphon.client.tools.annotations import build_converter, to_builtins, build_schemas
 from antiphon.client.tools.context import ToolContext
-from antiphon.client.tools.pydantic_types import is_field
+from antiphon.client.tools.pydantic_types import is_pydantic_field
 from antiphon.core.schema import Schema
-from antiphon.core.value import ShapeError, join
+from antiphon.core.value import InvalidValueError, join_path
 
-Function = Callable[..., Any]
+ToolFunction = Callable[..., Any]
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class Signature:
+class ToolSignature:
     """What a function takes, as a model is told it."""
 
-    def __init__(self, function: Function) -> None:
-        docs = docstring.read(inspect.getdoc(function))
-        found = _parameters(function)
+    def __init__(self, function: ToolFunction) -> None:
+        docs = docstring.parse_docstring(inspect.getdoc(function))
+        found = _model_parameters(function)
         self.description = docs.description or None
-        self.context = context_of(found)
-        self._parameters = {n: p for n, p in found.items() if n != self.context}
+        self.context_parameter = find_context_parameter(found)
+        self._parameters = {n: p for n, p in found.items() if n != self.context_parameter}
         annotations = {n: p.annotation for n, p in self._parameters.items()}
-        members, definitions = schemas(annotations)
-        self._converters = {name: converter(a) for name, a in annotations.items()}
+        members, definitions = build_schemas(annotations)
+        self._converters = {name: build_converter(a) for name, a in annotations.items()}
         for name, parameter in self._parameters.items():
-            members[name] = _described(members[name], parameter, docs.parameters.get(name))
+            members[name] = _describe_parameter(members[name], parameter, docs.parameters.get(name))
         self.schema: Schema = {
             "type": "object",
             "properties": members,
@@ -52,16 +52,16 @@ class Signature:
         for name, raw in given.items():
             try:
                 values[name] = self._converters[name](raw)
-            except ShapeError as error:
-                raise ShapeError(_below(name, error.path), error.reason) from None
+            except InvalidValueError as error:
+                raise InvalidValueError(_join_path(name, error.path), error.reason) from None
         return values
 
 
-def _below(name: str, path: str) -> str:
-    return f"{name}{path}" if path.startswith("[") or not path else join(name, path)
+def _join_path(name: str, path: str) -> str:
+    return f"{name}{path}" if path.startswith("[") or not path else join_path(name, path)
 
 
-def parameters(function: Function) -> dict[str, inspect.Parameter]:
+def inspect_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
     """Return a function's parameters, their annotations evaluated.
 
     Raises NameError or TypeError for annotations, ValueError for a builtin without a signature.
@@ -76,53 +76,53 @@ def parameters(function: Function) -> dict[str, inspect.Parameter]:
     return {n: p.replace(annotation=hints.get(n, p.annotation)) for n, p in found.items()}
 
 
-def context_of(found: dict[str, inspect.Parameter]) -> str | None:
+def find_context_parameter(found: dict[str, inspect.Parameter]) -> str | None:
     """Return the name of the parameter that takes the ToolContext, if one does."""
-    return next((name for name, p in found.items() if ToolContext in _members(p.annotation)), None)
+    return next((name for name, p in found.items() if ToolContext in _annotation_members(p.annotation)), None)
 
 
-def _members(annotation: object) -> tuple[object, ...]:
+def _annotation_members(annotation: object) -> tuple[object, ...]:
     return (annotation, *get_args(annotation))
 
 
-def _parameters(function: Function) -> dict[str, inspect.Parameter]:
+def _model_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
     """Return the parameters, each fit to be filled by a model; raises TypeError."""
     try:
-        found = parameters(function)
+        found = inspect_parameters(function)
     except NameError as error:
         raise TypeError(f"an annotation cannot be evaluated: {error}; define it before") from error
     except ValueError as error:
         raise TypeError(f"no signature is known: {error}; wrap it in a function") from error
     for name, parameter in found.items():
-        if parameter.kind not in _NAMED:
+        if parameter.kind not in _NAMED_KINDS:
             raise TypeError(
                 f"'{name}' is {parameter.kind.description}; a model names every argument, "
                 "so give each one a parameter with a name"
             )
-    return {name: _explicit(parameter) for name, parameter in found.items()}
+    return {name: _normalize_parameter(parameter) for name, parameter in found.items()}
 
 
-def _explicit(parameter: inspect.Parameter) -> inspect.Parameter:
+def _normalize_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     """Say in full what a parameter leaves to convention: any JSON, pydantic's `= Field(...)`."""
     annotation, default = parameter.annotation, parameter.default
     if annotation in (parameter.empty, object):
         annotation = Any
-    if is_field(default):
+    if is_pydantic_field(default):
         annotation = Annotated[annotation, default]
         default = default.get_default(call_default_factory=True)
         default = parameter.empty if parameter.default.is_required() else default
     return parameter.replace(annotation=annotation, default=default)
 
 
-def _described(schema: Schema, parameter: inspect.Parameter, told: str | None) -> Schema:
+def _describe_parameter(schema: Schema, parameter: inspect.Parameter, documented: str | None) -> Schema:
     """Add what the annotation and the docstring say, and the default."""
     more: Schema = {}
     texts = [m for m in get_args(parameter.annotation)[1:] if isinstance(m, str)]
     if get_origin(parameter.annotation) is not Annotated:
         texts = []
-    if description := schema.get("description") or next(iter(texts), told):
+    if description := schema.get("description") or next(iter(texts), documented):
         more["description"] = description
     if parameter.default is not parameter.empty:
         with suppress(TypeError):  # JSON may have no word for it; the parameter stays optional
-            more["default"] = plain(parameter.default)
+            more["default"] = to_builtins(parameter.default)
     return {**schema, **more}
