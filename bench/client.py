@@ -18,13 +18,18 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
-from antiphon.core.parts import Finish, Text, Usage
-from antiphon.core.request import Request
-from antiphon.core.response import Response
-from antiphon.core.synth import Synth
+from antiphon.protocol.parts import Finish, Text, Usage
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import Response
+from antiphon.protocol.synth import Synth
 from antiphon.wire import sse
-from antiphon.wire.dialects import OpenAIDialect
-from bench.compare import ROOT, compare, extract, import_path
+from antiphon.wire.openresponses import OpenAIDialect
+from bench.compare import (
+    ROOT,
+    compare,
+    extract,
+    import_path,
+)
 from bench.serve import free_port
 from bench.stream_readers import CLIENTS, cost
 from bench.table import show

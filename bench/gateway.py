@@ -5,9 +5,9 @@ its own, and counts them. `saturated` is as fast as the gateway goes; `paced` is
 events a second each, or as many as take half a core, spread so evenly that nearly every event
 arrives and leaves alone. Every stream that is begun is heard to its end, so that what was played
 was delivered. CPU time is what the kernel charges the gateway's processes (/proc), so that the
-upstream's and wrk's do not count. nginx passes the very same bytes through, and `bench.bare` is
+upstream's and wrk's do not count. nginx passes the very same bytes through, and `bench.baseline` is
 Python with nothing that need not be: both are measured in turns with ours, and every figure is the
-middle of three. `bench.rivals` tells who else is measured.
+middle of three. `bench.programs` tells who else is measured.
 """
 
 import asyncio
@@ -30,8 +30,21 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from bench.compare import ROOT, compare, extract, import_path
-from bench.rivals import Program, MeasurementFailed, baseline, litellm, nginx, ogx, run_process
+from bench.compare import (
+    ROOT,
+    compare,
+    extract,
+    import_path,
+)
+from bench.programs import (
+    MeasurementFailed,
+    Program,
+    baseline,
+    litellm,
+    nginx,
+    ogx,
+    run_process,
+)
 from bench.serve import cpu_seconds, free_port
 from bench.table import show, unit
 
@@ -65,7 +78,9 @@ def encode_chunk(choices: list[dict[str, object]], **more: object) -> bytes:
         "system_fingerprint": "fp_0123456789",
         "choices": choices,
     }
-    return http_chunk(b"data: " + json.dumps(value | more, separators=(",", ":")).encode() + b"\n\n")
+    return http_chunk(
+        b"data: " + json.dumps(value | more, separators=(",", ":")).encode() + b"\n\n"
+    )
 
 
 def http_chunk(data: bytes) -> bytes:

@@ -4,7 +4,7 @@ The same agent, through the same gateway, to the same upstream: a scripted chat 
 tool in twenty rounds, gets 16 kB back each time, and then answers. A chat sends everything in every
 round; a response that continues another sends what is new. Each loop has a client of its own, so it
 pays for opening its connection, and the WebSocket's for closing it too. It runs on bare loopback,
-and over the link that `bench/link.py` models.
+and over the link that `bench/slow_network.py` models.
 """
 
 import asyncio
@@ -22,12 +22,17 @@ from dataclasses import dataclass
 
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.run import stream_agent
-from antiphon.client.client import AsyncClient
+from antiphon.client.async_client import AsyncClient
 from antiphon.client.tools.tool import tool
-from bench.gateway import DONE, HEAD, chunk, http_chunk
-from bench.link import DELAY, UPLINK
-from bench.rivals import run_process
+from bench.gateway import (
+    DONE,
+    HEAD,
+    chunk,
+    http_chunk,
+)
+from bench.programs import run_process
 from bench.serve import free_port
+from bench.slow_network import DELAY, UPLINK
 from bench.table import show
 
 ROUNDS = 20
@@ -126,7 +131,7 @@ class NetworkUsage:
 def over_link(gateway: int, options: AgentOptions) -> tuple[float, NetworkUsage]:
     """Run the agent over a link; return its seconds, and what went up."""
     port = free_port()
-    command = [sys.executable, "-m", "bench.link", str(port), str(gateway)]
+    command = [sys.executable, "-m", "bench.slow_network", str(port), str(gateway)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as link:
         assert link.stdout is not None
         link.stdout.readline()

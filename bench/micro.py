@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.core.events import OutputTextDelta
-from antiphon.core.parts import Text
-from antiphon.core.request import Request
-from antiphon.core.response import Response
-from antiphon.core.synth import Synth
+from antiphon.protocol.events import OutputTextDelta
+from antiphon.protocol.parts import Text
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import Response
+from antiphon.protocol.synth import Synth
 from antiphon.wire import sse
-from antiphon.wire.chat import ChatDialect
-from antiphon.wire.dialects import Dialect, OpenAIDialect
+from antiphon.wire.chat.dialect import ChatDialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 from bench.table import show
 
 CHUNK = (

@@ -23,7 +23,12 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.cli.serve import uvicorn_config
 from antiphon.server.app import create_app
-from antiphon.server.http import Message, Receive, Scope, Send
+from antiphon.server.asgi import (
+    Message,
+    Receive,
+    Scope,
+    Send,
+)
 from antiphon.server.settings import Settings
 from bench.table import show
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.core.parts import Part, Text, Usage
+from antiphon.protocol.parts import Part, Text, Usage
 from bench.serve import cpu_seconds, free_port
 from bench.table import show
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from msgspec.structs import replace
 
-from antiphon.core.content import InputText, OutputText
-from antiphon.core.items import Message
-from antiphon.core.response import Response
+from antiphon.protocol.content import InputText, OutputText
+from antiphon.protocol.items import Message
+from antiphon.protocol.response import Response
 from antiphon.store.base import PageCursor
-from antiphon.store.sqlite import SqliteStore
+from antiphon.store.sqlite.store import SqliteStore
 from bench.table import show
 
 EVENT = (

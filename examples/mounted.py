@@ -5,7 +5,12 @@ Serve it, from this folder, with `uvicorn mounted:app`.
 
 from fastapi import FastAPI
 
-from antiphon import Settings, Turn, agent, create_app
+from antiphon import (
+    Settings,
+    Turn,
+    agent,
+    create_app,
+)
 
 
 @agent("parrot")

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-LIMIT = 600
+LIMIT = 650
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -7,8 +7,8 @@ from itertools import chain
 
 import pytest
 
-from tests.server.gating import GatedModel
-from tests.serving import run_server
+from tests.run_server import run_server
+from tests.server.gated_model import GatedModel
 
 STARTERS = frozenset({"multiprocessing", "socket", "subprocess", "uvicorn"})
 """What a test module imports, itself or through its helpers, if it starts servers or processes."""

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from openai import OpenAI
 from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall, ResponseInputParam
 
-from tests.clients.saying import output_as_input
-from tests.serving import ROOT, run_command, run_server
+from tests.clients.openai_events import output_as_input
+from tests.run_server import ROOT, run_command, run_server
 
 EXAMPLES = ROOT / "examples"
 

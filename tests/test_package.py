@@ -7,10 +7,18 @@ import pytest
 
 import antiphon
 from antiphon.agents import agent as agents
-from antiphon.core import parts
+from antiphon.protocol import parts
 from antiphon.server import app
 
-HEAVY = {"msgspec", "starlette", "uvicorn", "typer", "asyncio", "antiphon.core", "antiphon.server"}
+HEAVY = {
+    "msgspec",
+    "starlette",
+    "uvicorn",
+    "typer",
+    "asyncio",
+    "antiphon.protocol",
+    "antiphon.server",
+}
 
 
 @pytest.mark.parametrize("name", antiphon.__all__)

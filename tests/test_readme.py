@@ -13,11 +13,11 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.adapters.scripts import anthropic
-from tests.adapters.scripts import openai as chat
-from tests.asking import post_response
-from tests.serving import ROOT, run_command
-from tests.upstream import ScriptedAnswer, scripted_upstream, json_answer
+from tests.adapters.scenes import anthropic
+from tests.adapters.scenes import openai as chat
+from tests.http_client import post_response
+from tests.run_server import ROOT, run_command
+from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream
 
 README = (ROOT / "README.md").read_text()
 
@@ -108,7 +108,9 @@ def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
     variable = export.removeprefix("export ").removesuffix("=...")
     env = {variable: "secret"}
     text = anthropic.SCENES["text"]
-    with scripted_upstream(json_answer({"data": [{"id": "claude-9"}]}), in_one_piece(text.whole)) as provider:
+    with scripted_upstream(
+        json_answer({"data": [{"id": "claude-9"}]}), in_one_piece(text.whole)
+    ) as provider:
         # The example's only difference: the provider is here, and not where it really is.
         place = f'[providers.anthropic]\nbase_url = "{provider.url}"\napi_key_env = "{variable}"\n'
         (tmp_path / "antiphon.toml").write_text(place)

@@ -17,7 +17,7 @@ from re import _parser as parser  # pyright: ignore
 import pytest
 
 import antiphon
-from antiphon.adapters.faults import ErrorInfo, redact, infer_code
+from antiphon.adapters.errors import ErrorInfo, infer_code, redact
 
 SEARCHED = re.compile(r"(\w+)\.(?:search|sub|split|findall|finditer)\(")
 REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from antiphon.client.agent.conversation import Conversation
     from antiphon.client.agent.options import AbortSignal, AgentOptions
     from antiphon.client.agent.run import run_agent, stream_agent
-    from antiphon.client.client import AsyncClient
-    from antiphon.client.sync import Client
+    from antiphon.client.async_client import AsyncClient
+    from antiphon.client.sync_client import Client
     from antiphon.client.tools.tool import tool
-    from antiphon.core.errors import AntiphonError, RequestError, UpstreamError
-    from antiphon.core.parts import (
+    from antiphon.protocol.errors import AntiphonError, RequestError, UpstreamError
+    from antiphon.protocol.parts import (
         Annotation,
         Call,
         Extension,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
         Warn,
         Whole,
     )
-    from antiphon.core.request import Request
-    from antiphon.core.response import Response
+    from antiphon.protocol.request import Request
+    from antiphon.protocol.response import Response
     from antiphon.server.app import create_app
     from antiphon.server.settings import Settings
 
@@ -88,17 +88,17 @@ _MODULES = {
     "Turn": "antiphon.agents.turn",
     "run_agent": "antiphon.client.agent.run",
     "stream_agent": "antiphon.client.agent.run",
-    "AsyncClient": "antiphon.client.client",
+    "AsyncClient": "antiphon.client.async_client",
     "Conversation": "antiphon.client.agent.conversation",
     "AbortSignal": "antiphon.client.agent.options",
     "AgentOptions": "antiphon.client.agent.options",
-    "Client": "antiphon.client.sync",
+    "Client": "antiphon.client.sync_client",
     "tool": "antiphon.client.tools.tool",
-    "AntiphonError": "antiphon.core.errors",
-    "RequestError": "antiphon.core.errors",
-    "UpstreamError": "antiphon.core.errors",
-    "Request": "antiphon.core.request",
-    "Response": "antiphon.core.response",
+    "AntiphonError": "antiphon.protocol.errors",
+    "RequestError": "antiphon.protocol.errors",
+    "UpstreamError": "antiphon.protocol.errors",
+    "Request": "antiphon.protocol.request",
+    "Response": "antiphon.protocol.response",
     "create_app": "antiphon.server.app",
     "Settings": "antiphon.server.settings",
 }
@@ -107,7 +107,7 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'antiphon' has no attribute '{name}'")
-    value: object = getattr(import_module(_MODULES.get(name, "antiphon.core.parts")), name)
+    value: object = getattr(import_module(_MODULES.get(name, "antiphon.protocol.parts")), name)
     globals()[name] = value
     return value
 

@@ -14,11 +14,18 @@ import pytest
 
 from antiphon.adapters.base import Provider
 from antiphon.server.settings import Settings
-from tests.adapters.everywhere import configure_provider
-from tests.adapters.meaning import ErrorSummary, ResponseSummary, call_summary, message_summary, post_and_summarize, reasoning_summary
+from tests.adapters.provider_servers import configure_provider
+from tests.adapters.response_summary import (
+    ErrorSummary,
+    ResponseSummary,
+    call_summary,
+    message_summary,
+    post_and_summarize,
+    reasoning_summary,
+)
 from tests.aimock import KEY, aimock
-from tests.asking import WAIT, post_response
-from tests.serving import run_server
+from tests.http_client import WAIT, post_response
+from tests.run_server import run_server
 
 MODELS = {
     "openai": "gpt-4o",
@@ -132,7 +139,10 @@ def providers(url: str) -> list[Provider]:
     versioned = Provider(
         name="azure-versioned", adapter="azure", endpoint=url, api_version="2024-10-21"
     )
-    return [versioned, *(configure_provider(name, url) for name in DIALECTS if name != versioned.name)]
+    return [
+        versioned,
+        *(configure_provider(name, url) for name in DIALECTS if name != versioned.name),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +168,9 @@ both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 @both_ways
 @every_dialect
 def test_words_come_through(home: AimockServer, dialect: str, stream: bool) -> None:
-    assert home.summarize(dialect, input="Say it", stream=stream) == ResponseSummary([message_summary(TEXT)])
+    assert home.summarize(dialect, input="Say it", stream=stream) == ResponseSummary(
+        [message_summary(TEXT)]
+    )
 
 
 @every_dialect
@@ -170,7 +182,9 @@ def test_each_dialect_has_its_own_address(home: AimockServer, dialect: str) -> N
 @pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ollama"])
 def test_tokens_are_counted(home: AimockServer, dialect: str) -> None:
     """All but Ollama's, which aimock always counts as none."""
-    usage = post_response(home.address, model=f"{dialect}/{MODELS[dialect]}", input="Say it").json()["usage"]
+    usage = post_response(
+        home.address, model=f"{dialect}/{MODELS[dialect]}", input="Say it"
+    ).json()["usage"]
     assert (usage["input_tokens"], usage["output_tokens"]) == (11, 5)
 
 
@@ -178,7 +192,9 @@ def test_tokens_are_counted(home: AimockServer, dialect: str) -> None:
 @every_dialect
 def test_instructions_and_settings_arrive(home: AimockServer, dialect: str, stream: bool) -> None:
     options = {"instructions": "You are a pirate.", "temperature": 0.5, "max_output_tokens": 100}
-    assert home.summarize(dialect, input="Who?", stream=stream, **options) == ResponseSummary([message_summary("Arr.")])
+    assert home.summarize(dialect, input="Who?", stream=stream, **options) == ResponseSummary(
+        [message_summary("Arr.")]
+    )
     heard = home.last_request()["body"]
     assert [(m["role"], m["content"]) for m in heard["messages"]] == [
         ("system", "You are a pirate."),
@@ -193,7 +209,9 @@ def test_instructions_and_settings_arrive(home: AimockServer, dialect: str, stre
 def test_thoughts_come_through(home: AimockServer, dialect: str, stream: bool) -> None:
     """aimock's Ollama does not think."""
     thoughts = [] if dialect == "ollama" else [reasoning_summary("Two and two.")]
-    assert home.summarize(dialect, input="Think", stream=stream) == ResponseSummary([*thoughts, message_summary("Four.")])
+    assert home.summarize(dialect, input="Think", stream=stream) == ResponseSummary(
+        [*thoughts, message_summary("Four.")]
+    )
 
 
 # --- tools ----------------------------------------------------------------------------------------
@@ -201,7 +219,9 @@ def test_thoughts_come_through(home: AimockServer, dialect: str, stream: bool) -
 
 @both_ways
 @every_dialect
-def test_a_call_is_made_and_its_output_is_answered(home: AimockServer, dialect: str, stream: bool) -> None:
+def test_a_call_is_made_and_its_output_is_answered(
+    home: AimockServer, dialect: str, stream: bool
+) -> None:
     """aimock's Gemini ends with FUNCTION_CALL, a word that Google's own client does not know."""
     model = f"{dialect}/{MODELS[dialect]}"
     asked = {"role": "user", "content": "Weather?"}
@@ -227,9 +247,9 @@ def test_a_call_is_made_and_its_output_is_answered(home: AimockServer, dialect: 
 @both_ways
 @every_dialect
 def test_two_calls_at_once_stay_two(home: AimockServer, dialect: str, stream: bool) -> None:
-    assert home.summarize(dialect, input="Two calls", tools=TOOLS, stream=stream) == ResponseSummary(
-        [call_summary("get_weather", PARIS), call_summary("get_time", {})]
-    )
+    assert home.summarize(
+        dialect, input="Two calls", tools=TOOLS, stream=stream
+    ) == ResponseSummary([call_summary("get_weather", PARIS), call_summary("get_time", {})])
     assert [t["function"]["name"] for t in home.last_request()["body"]["tools"]] == [
         "get_weather",
         "get_time",
@@ -239,9 +259,9 @@ def test_two_calls_at_once_stay_two(home: AimockServer, dialect: str, stream: bo
 @both_ways
 @every_dialect
 def test_words_before_a_call_are_kept(home: AimockServer, dialect: str, stream: bool) -> None:
-    assert home.summarize(dialect, input="Words and a call", tools=TOOLS, stream=stream) == ResponseSummary(
-        [message_summary("Let me look."), call_summary("get_weather", PARIS)]
-    )
+    assert home.summarize(
+        dialect, input="Words and a call", tools=TOOLS, stream=stream
+    ) == ResponseSummary([message_summary("Let me look."), call_summary("get_weather", PARIS)])
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -249,7 +269,9 @@ def test_words_before_a_call_are_kept(home: AimockServer, dialect: str, stream: 
 
 @both_ways
 @pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ollama"])
-def test_an_answer_that_is_too_long_is_incomplete(home: AimockServer, dialect: str, stream: bool) -> None:
+def test_an_answer_that_is_too_long_is_incomplete(
+    home: AimockServer, dialect: str, stream: bool
+) -> None:
     """All but Ollama's, to which aimock always says `stop`."""
     assert home.summarize(dialect, input="Go on", stream=stream) == ResponseSummary(
         [message_summary("And so it", "incomplete")], "incomplete", "max_output_tokens"
@@ -258,7 +280,9 @@ def test_an_answer_that_is_too_long_is_incomplete(home: AimockServer, dialect: s
 
 @both_ways
 @pytest.mark.parametrize("dialect", ["openai", "azure", "azure-versioned", "google"])
-def test_an_answer_that_was_filtered_is_incomplete(home: AimockServer, dialect: str, stream: bool) -> None:
+def test_an_answer_that_was_filtered_is_incomplete(
+    home: AimockServer, dialect: str, stream: bool
+) -> None:
     assert home.summarize(dialect, input="Be bad", stream=stream) == ResponseSummary(
         [message_summary("And so it", "incomplete")], "incomplete", "content_filter"
     )
@@ -280,7 +304,9 @@ def test_a_response_that_failed_without_an_error_fails(home: AimockServer) -> No
     whole = home.summarize("responses", input="Be bad")
     assert whole == ErrorSummary(502, "model_error", told)
     streamed = home.summarize("responses", input="Be bad", stream=True)
-    assert streamed == ResponseSummary([message_summary("And so it", "incomplete")], "failed", error="model_error")
+    assert streamed == ResponseSummary(
+        [message_summary("And so it", "incomplete")], "failed", error="model_error"
+    )
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -297,7 +323,13 @@ def test_a_response_that_failed_without_an_error_fails(home: AimockServer) -> No
 )
 @every_dialect
 def test_a_refusal_keeps_its_status_its_words_and_its_advice(
-    home: AimockServer, dialect: str, asked: str, status: int, words: str, after: str | None, stream: bool
+    home: AimockServer,
+    dialect: str,
+    asked: str,
+    status: int,
+    words: str,
+    after: str | None,
+    stream: bool,
 ) -> None:
     answered = home.summarize(dialect, input=asked, stream=stream)
     assert isinstance(answered, ErrorSummary)
@@ -312,7 +344,9 @@ def test_a_key_that_is_wrong_is_told_in_every_dialect(home: AimockServer) -> Non
     keys = dict.fromkeys(DIALECTS, "wrong")
     with run_server(Settings(providers=providers(home.upstream), keys=keys)) as address:
         for dialect in DIALECTS:
-            answered = post_and_summarize(address, model=f"{dialect}/{MODELS[dialect]}", input="Say it")
+            answered = post_and_summarize(
+                address, model=f"{dialect}/{MODELS[dialect]}", input="Say it"
+            )
             assert isinstance(answered, ErrorSummary)
             assert (answered.status, answered.type) == (401, "authentication_error")
 

@@ -7,13 +7,24 @@ import openai
 import pytest
 
 from antiphon.adapters.azure import Azure
-from antiphon.core import parts
-from antiphon.wire.upstream import EntraToken, Key
-from tests.adapters.chatting import HELLO, items_without_ids, whole_answer, summarize_sdk, summarize_bytes
-from tests.adapters.hearing import decode_response, encode_request, decode_parts, make_adapter
-from tests.adapters.scripts import FORMAT, NAMES, TOOL
-from tests.adapters.scripts.azure import SCENES
-from tests.upstream import ScriptedUpstream, sse_answer, scripted_upstream
+from antiphon.protocol import parts
+from antiphon.transport.request import EntraToken, Key
+from tests.adapters.chat_summary import (
+    HELLO,
+    items_without_ids,
+    summarize_bytes,
+    summarize_sdk,
+    whole_answer,
+)
+from tests.adapters.run_adapter import (
+    decode_parts,
+    decode_response,
+    encode_request,
+    make_adapter,
+)
+from tests.adapters.scenes import FORMAT, NAMES, TOOL
+from tests.adapters.scenes.azure import SCENES
+from tests.scripted_upstream import ScriptedUpstream, scripted_upstream, sse_answer
 
 ENDPOINT = "https://acme.openai.azure.com"
 VERSION = "2025-04-01-preview"
@@ -46,7 +57,10 @@ def test_a_stream_means_what_it_should(name: str, pieces: int):
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    assert summarize_bytes(encode_request(AZURE, **scene.request), scene.whole, stream=False) == scene.expected
+    assert (
+        summarize_bytes(encode_request(AZURE, **scene.request), scene.whole, stream=False)
+        == scene.expected
+    )
     answer = decode_response(encode_request(AZURE, **scene.request), scene.whole, stream=False)
     streamed = decode_response(encode_request(AZURE, stream=True, **scene.request), scene.stream)
     assert items_without_ids(answer) == items_without_ids(streamed)
@@ -93,7 +107,10 @@ def test_the_request_goes_where_the_sdk_sends_it_and_says_the_same():
         tool_choice={"type": "function", "name": "weather"},
         text=FORMAT,
     )
-    with scripted_upstream(sse_answer(SCENES["text"].stream)) as provider, azure_client(provider) as client:
+    with (
+        scripted_upstream(sse_answer(SCENES["text"].stream)) as provider,
+        azure_client(provider) as client,
+    ):
         create: Any = client.chat.completions.create
         list(
             create(
@@ -124,7 +141,10 @@ def _without_type(value: dict) -> dict:
 
 
 def test_a_deployment_stands_in_the_path_as_the_sdk_writes_it():
-    with scripted_upstream(whole_answer(SCENES["text"].whole)) as provider, azure_client(provider) as client:
+    with (
+        scripted_upstream(whole_answer(SCENES["text"].whole)) as provider,
+        azure_client(provider) as client,
+    ):
         client.chat.completions.create(model="gpt-5-mini", messages=[HELLO])  # type: ignore[list-item]
     asking = encode_request(AZURE, upstream_model="gpt-5-mini")
     assert asking.sent.url == ENDPOINT + provider.requests[0].path

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from antiphon.core.events import (
+from antiphon.protocol.events import (
     TERMINAL_EVENTS,
     Event,
     FunctionCallArgumentsDelta,
@@ -16,12 +16,12 @@ from antiphon.core.events import (
     OutputTextDone,
     ResponseCreated,
 )
-from antiphon.core.items import FunctionCall, Message
-from antiphon.core.manner import SynthOptions
-from antiphon.core.response import Response
-from antiphon.core.synth import Synth
-from tests.adapters.everywhere import NAMES, SCENE_MODULES, configure_provider
-from tests.adapters.hearing import encode_request, decode_parts, synthesize
+from antiphon.protocol.items import FunctionCall, Message
+from antiphon.protocol.response import Response
+from antiphon.protocol.synth import Synth
+from antiphon.protocol.synth_items import SynthOptions
+from tests.adapters.provider_servers import NAMES, SCENE_MODULES, configure_provider
+from tests.adapters.run_adapter import decode_parts, encode_request, synthesize
 
 
 def events_of(name: str, scene: str) -> list[Event]:
@@ -51,7 +51,7 @@ def test_a_text_begins_grows_ends_and_has_one_last_event(name: str) -> None:
 def test_a_call_is_added_grows_and_is_done_under_one_id(name: str, scene: str) -> None:
     events = events_of(name, scene)
     added = [e for e in events if isinstance(e, OutputItemAdded) and _is_call(e.item)]
-    assert len(added) == len(SCENE_MODULES[name].SCENES[scene].seen.calls)
+    assert len(added) == len(SCENE_MODULES[name].SCENES[scene].expected.calls)
     for begun in added:
         own = [e for e in events if getattr(e, "output_index", None) == begun.output_index]
         deltas = [e for e in own if isinstance(e, FunctionCallArgumentsDelta)]

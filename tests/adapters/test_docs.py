@@ -7,27 +7,27 @@ from typing import get_args
 
 import pytest
 
-from antiphon.adapters import carry
+from antiphon.adapters import features
 from antiphon.adapters.base import Adapter, Provider
-from antiphon.core import parts
-from antiphon.core.content import Content
-from antiphon.core.errors import RequestError
-from antiphon.core.items import Item, ItemStatus
-from antiphon.core.request import (
-    OutputFormat,
+from antiphon.engine.tool_choice import ToolChoiceFilter
+from antiphon.protocol import parts
+from antiphon.protocol.content import Content
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.items import Item, ItemStatus
+from antiphon.protocol.request import (
     JsonSchemaFormat,
+    OutputFormat,
     ReasoningConfig,
     Request,
     ServiceTier,
     TextConfig,
 )
-from antiphon.core.tools import FunctionTool, ToolChoiceMode
-from antiphon.core.value import type_names
-from antiphon.engine.guard import ToolChoiceFilter
-from tests.adapters.everywhere import NAMES, SCENE_MODULES
-from tests.adapters.hearing import encode_request, decode_parts, synthesize
-from tests.adapters.scripts import FORMAT, TIME, TOOL
-from tests.serving import ROOT
+from antiphon.protocol.struct import type_names
+from antiphon.protocol.tools import FunctionTool, ToolChoiceMode
+from tests.adapters.provider_servers import NAMES, SCENE_MODULES
+from tests.adapters.run_adapter import decode_parts, encode_request, synthesize
+from tests.adapters.scenes import FORMAT, TIME, TOOL
+from tests.run_server import ROOT
 
 PAGES = ROOT / "docs" / "adapters"
 HEADINGS = [
@@ -125,10 +125,10 @@ def test_a_page_says_where_every_option_that_is_carried_goes(name: str) -> None:
     ours = {word for cell, _ in rows for word in backticked_names(cell)}
     whole = {word.partition(".")[0] for word in ours} | ours
     carried = adapter(name).features
-    told = {feature for feature, row in carry.FEATURES.items() if row.param in whole}
+    told = {feature for feature, row in features.FEATURES.items() if row.param in whole}
     assert told <= carried
     if not any(cell.startswith(("all else", "every other field")) for cell, _ in rows):
-        assert carry.FEATURES.keys() & carried == told
+        assert features.FEATURES.keys() & carried == told
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -217,21 +217,25 @@ PROBES: dict[str, dict] = {
     "file_urls": user_content({"type": "input_file", "file_url": LINK}),
     "file_ids": user_content({"type": "input_file", "file_id": "file_1"}),
     "videos": user_content({"type": "input_video", "video_url": LINK}),
-    "audio": user_content({"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}),
+    "audio": user_content(
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    ),
 }
 """A request that asks for each feature."""
 
 
 def test_every_feature_can_be_asked_for() -> None:
-    assert PROBES.keys() == carry.ALL_FEATURES
-    for feature, row in carry.FEATURES.items():
-        assert row.is_requested(encode_request(adapter("responses"), **PROBES[feature]).prompt.request)
+    assert PROBES.keys() == features.ALL_FEATURES
+    for feature, row in features.FEATURES.items():
+        assert row.is_requested(
+            encode_request(adapter("responses"), **PROBES[feature]).prompt.request
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_says_what_happens_to_everything_that_is_not_carried(name: str) -> None:
     shown = by_name(table(page(name)["Not carried"], "feature", "what happens"))
-    missing = carry.ALL_FEATURES - adapter(name).features
+    missing = features.ALL_FEATURES - adapter(name).features
     assert {feature: cells[0] for feature, cells in shown.items()} == {
         feature: observed_support(name, feature) for feature in missing
     }
@@ -246,7 +250,7 @@ def observed_support(name: str, feature: str) -> str:
     codes = {warning.code for warning in asking.warnings}
     if codes & {"unsupported_parameter", "unsupported_tool"}:
         return "a warning"
-    if feature in carry.FORMAT_FEATURES:
+    if feature in features.FORMAT_FEATURES:
         assert "final_answer" in str(asking.body)
     if feature in ("allowed_tools", "parallel_tool_calls"):
         assert ToolChoiceFilter.for_request(asking.prompt.request)

@@ -10,26 +10,37 @@ from msgspec.structs import replace
 
 from antiphon.adapters.base import Capabilities
 from antiphon.server.settings import Settings
-from tests.adapters.everywhere import (
+from tests.adapters.frame_checks import generation_frames, summarize_frames
+from tests.adapters.frame_checks import post_frames as hear_frames
+from tests.adapters.frame_checks import types as frame_types
+from tests.adapters.provider_servers import (
     NAMES,
     SCENE_MODULES,
     ProviderServers,
-    serve_providers,
-    whole_answer,
     configure_provider,
+    serve_providers,
     stream_answer,
+    whole_answer,
 )
-from tests.adapters.framing import generation_frames, summarize_frames
-from tests.adapters.framing import post_frames as hear_frames
-from tests.adapters.framing import types as frame_types
-from tests.adapters.scripts import TOOL, responses
-from tests.asking import post_response, http_client, parse_stream, stream_events, event_types
-from tests.serving import run_server
-from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream, json_answer
+from tests.adapters.scenes import TOOL, responses
+from tests.http_client import (
+    event_types,
+    http_client,
+    parse_stream,
+    post_response,
+    stream_events,
+)
+from tests.run_server import run_server
+from tests.scripted_upstream import (
+    ScriptedAnswer,
+    json_answer,
+    scripted_upstream,
+    sse_answer,
+)
 
 CRAMPED = Capabilities(window=10)
 TEXT = SCENE_MODULES["openai"].SCENES["text"]
-SAID = TEXT.seen.text
+SAID = TEXT.expected.text
 TEXT_JSON = {"format": {"type": "json_object"}}
 BROKE = {"error": {"message": "Bad.", "type": "server_error", "code": "broke"}}
 
@@ -152,7 +163,7 @@ def test_a_provider_whose_400_is_its_own_trouble_is_passed_over(
     patient.upstreams["writer"].play(stream_answer(scene) if stream else whole_answer(scene))
     answer = post_response(patient.address, model=f"{name} or writer", stream=stream)
     response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
-    assert response["output"][0]["content"][0]["text"] == scene.seen.text
+    assert response["output"][0]["content"][0]["text"] == scene.expected.text
     assert [w["code"] for w in response["antiphon:warnings"]] == ["fallback"]
 
 
@@ -215,7 +226,9 @@ def test_a_stream_that_breaks_after_its_first_word_does_not(patient: ProviderSer
     assert patient.upstreams["openai"].requests == []
 
 
-def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: ProviderServers) -> None:
+def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(
+    patient: ProviderServers,
+) -> None:
     patient.upstreams["google"].play(error(500))
     patient.upstreams["openai"].play(whole_answer(TEXT))
     answer = post_response(patient.address, model="all", tools=[TOOL], tool_choice="required")
@@ -225,7 +238,9 @@ def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(patient: 
     assert codes == ["fallback", "fallback", "tool_not_called"]
 
 
-def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patient: ProviderServers) -> None:
+def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(
+    patient: ProviderServers,
+) -> None:
     patient.upstreams["anthropic"].play(error(401))
     patient.upstreams["openai"].play(whole_answer(TEXT))
     body = {"model": "best", "input": "Hi!"}
@@ -266,7 +281,9 @@ WORDLESS = {
 
 
 @pytest.mark.parametrize("before", WORDLESS)
-def test_an_answer_that_breaks_without_a_word_has_failed(patient: ProviderServers, before: str) -> None:
+def test_an_answer_that_breaks_without_a_word_has_failed(
+    patient: ProviderServers, before: str
+) -> None:
     patient.upstreams["openai"].play(chunks(*WORDLESS[before]))
     last = stream_events(patient.address, model="openai/m")[-1]
     assert last["type"] == "response.failed"
@@ -288,7 +305,7 @@ def test_frames_go_on_in_the_message_that_was_begun(patient: ProviderServers, be
     patient.upstreams["openai"].play(stream_answer(TEXT))
     frames = generation_frames(hear_frames(patient.address, model="same"))
     assert frame_types(frames)[-1] == "response.completed"
-    assert summarize_frames(frames, TEXT.seen)["text"] == SAID
+    assert summarize_frames(frames, TEXT.expected)["text"] == SAID
     assert len({frame["itemId"] for frame in frames if "itemId" in frame}) == 1
 
 
@@ -310,7 +327,9 @@ def test_json_that_does_not_come_has_failed(patient: ProviderServers, stream: bo
     assert told["error"]["code"] == "invalid_structured_output"
 
 
-def test_a_whole_answer_that_broke_on_its_way_has_the_status_of_its_error(patient: ProviderServers) -> None:
+def test_a_whole_answer_that_broke_on_its_way_has_the_status_of_its_error(
+    patient: ProviderServers,
+) -> None:
     broke = {"code": "rate_limit_exceeded", "message": "Slow down."}
     said = responses.message("So")
     told = responses.response(said, status="failed", error=broke)
@@ -345,7 +364,9 @@ def test_what_it_reads_is_not(patient: ProviderServers) -> None:
 def test_a_server_that_is_asked_in_chat_reads_no_more_than_a_chat(patient: ProviderServers) -> None:
     there = patient.upstreams["responses"]
     there.play(error(404), whole_answer(TEXT))
-    assert unused_warnings(post_response(patient.address, model="responses/r", odd=1).json()) == ["odd"]
+    assert unused_warnings(post_response(patient.address, model="responses/r", odd=1).json()) == [
+        "odd"
+    ]
     assert there.requests[-1].path.endswith("/chat/completions")
 
 
@@ -421,7 +442,7 @@ def test_an_answer_that_stops_coming_is_late_whoever_asks_again(
 ) -> None:
     with serve_providers(["openai"], idle_seconds=0.2, retries=0) as served:
         begun = chunks(chunk(content="So"), chunk(content=" far"))
-        served.upstreams["openai"].play(dataclasses.replace(begun, pieces=90, pause=1.0))
+        served.upstreams["openai"].play(dataclasses.replace(begun, chunk_size=90, pause=1.0))
         body, keyed = {"model": "openai/m", "input": "Hi"}, {"idempotency-key": "the same"}
         with http_client(served.address) as http:
             answers = [http.post("/v1/responses", json=body, headers=keyed) for _ in range(2)]

@@ -14,9 +14,15 @@ from llmock.testing import LLMockServer
 
 from antiphon.adapters.base import Provider
 from antiphon.server.settings import Settings
-from tests.adapters.meaning import ErrorSummary, ResponseSummary, call_summary, message_summary, post_and_summarize
-from tests.asking import post_response
-from tests.serving import run_server
+from tests.adapters.response_summary import (
+    ErrorSummary,
+    ResponseSummary,
+    call_summary,
+    message_summary,
+    post_and_summarize,
+)
+from tests.http_client import post_response
+from tests.run_server import run_server
 
 PLACES = {"openai": "openai", "responses": "openai", "anthropic": "anthropic", "google": "gemini"}
 """Each dialect, and what llmock calls the place where it speaks it."""
@@ -77,7 +83,9 @@ def find_problems(llmock: LLMock) -> list[str]:
 @every_dialect
 def test_words_come_through(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     llmock.reply(TEXT)
-    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary([message_summary(TEXT)])
+    assert post_and_summarize(
+        home, model=f"{dialect}/some-model", stream=stream
+    ) == ResponseSummary([message_summary(TEXT)])
     assert llmock.last_request.model == "some-model"
     llmock.assert_resilient(strict=True)
 
@@ -114,14 +122,18 @@ def test_words_and_calls_come_together(
 ) -> None:
     llmock.call_tool("get_weather", PARIS, text="Let me look.")
     answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
-    assert answered == ResponseSummary([message_summary("Let me look."), call_summary("get_weather", PARIS)])
+    assert answered == ResponseSummary(
+        [message_summary("Let me look."), call_summary("get_weather", PARIS)]
+    )
 
 
 @every_dialect
 def test_the_choice_of_a_tool_is_obeyed(home: str, llmock: LLMock, dialect: str) -> None:
     model = f"{dialect}/some-model"
     one = {"type": "function", "name": "get_time"}
-    assert post_and_summarize(home, model=model, tools=TOOLS, tool_choice=one) == ResponseSummary([call_summary("get_time", {})])
+    assert post_and_summarize(home, model=model, tools=TOOLS, tool_choice=one) == ResponseSummary(
+        [call_summary("get_time", {})]
+    )
     llmock.reply("No tool.")
     none = post_and_summarize(home, model=model, tools=TOOLS, tool_choice="none")
     assert none == ResponseSummary([message_summary("No tool.")])
@@ -153,7 +165,9 @@ def test_a_call_that_nobody_can_read_is_passed_on_as_it_is(
     llmock.break_tool_call("malformed_arguments")
     answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
     object_ = dialect == "google" or (dialect == "anthropic" and not stream)
-    assert answered == ResponseSummary([call_summary("get_weather", {} if object_ else '{"city": "')])
+    assert answered == ResponseSummary(
+        [call_summary("get_weather", {} if object_ else '{"city": "')]
+    )
 
 
 @both_ways
@@ -176,7 +190,9 @@ def test_an_answer_that_is_too_long_is_incomplete(
 ) -> None:
     """llmock's Responses say `completed` of the message, and in the name of the last event."""
     llmock.add(Reply(text="And so it", finish_reason="length"))
-    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary(
+    assert post_and_summarize(
+        home, model=f"{dialect}/some-model", stream=stream
+    ) == ResponseSummary(
         [message_summary("And so it", "incomplete")], "incomplete", "max_output_tokens"
     )
 
@@ -188,7 +204,9 @@ def test_an_answer_that_was_filtered_is_incomplete(
 ) -> None:
     """llmock's Responses have no word for it."""
     llmock.add(Reply(text="And so it", finish_reason="content_filter"))
-    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary(
+    assert post_and_summarize(
+        home, model=f"{dialect}/some-model", stream=stream
+    ) == ResponseSummary(
         [message_summary("And so it", "incomplete")], "incomplete", "content_filter"
     )
 
@@ -272,9 +290,13 @@ def test_a_slow_answer_is_waited_for(home: str, llmock: LLMock, dialect: str) ->
     llmock.reply(TEXT, times=3).delay(0.1)
     assert post_and_summarize(home, model=model) == ResponseSummary([message_summary(TEXT)])
     llmock.slow_first_token(0.1)
-    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary([message_summary(TEXT)])
+    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary(
+        [message_summary(TEXT)]
+    )
     llmock.stall(after_chunks=3, seconds=0.1)
-    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary([message_summary(TEXT)])
+    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary(
+        [message_summary(TEXT)]
+    )
 
 
 def test_a_stream_that_stalls_is_left(llmock_server: LLMockServer, llmock: LLMock) -> None:
@@ -293,7 +315,9 @@ def test_a_stream_that_stalls_is_left(llmock_server: LLMockServer, llmock: LLMoc
 @every_dialect
 def test_we_wait_as_long_as_we_are_asked_to(patient: str, llmock: LLMock, dialect: str) -> None:
     llmock.rate_limit(retry_after=0.3).reply(TEXT)
-    assert post_and_summarize(patient, model=f"{dialect}/some-model") == ResponseSummary([message_summary(TEXT)])
+    assert post_and_summarize(patient, model=f"{dialect}/some-model") == ResponseSummary(
+        [message_summary(TEXT)]
+    )
     assert len(llmock.requests) == 2
     llmock.assert_resilient(strict=True)
 

@@ -9,17 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.adapters.base import Adapter
-from antiphon.adapters.carry import ALL_FEATURES
+from antiphon.adapters.features import ALL_FEATURES
 from antiphon.adapters.openai import REASONS, OpenAI
-from antiphon.core import parts
-from antiphon.core.items import Message, Reasoning
-from antiphon.core.value import to_builtins
-from antiphon.wire.chat_messages import CUSTOM_TOOL_CALL_OUTPUT
-from tests.adapters.chatting import HELLO, items_without_ids, whole_answer, sdk_options, summarize_sdk, join_text, summarize_bytes
-from tests.adapters.hearing import decode_response, encode_request, decode_parts, make_adapter
-from tests.adapters.scripts import NAMES, TIME, TOOL
-from tests.adapters.scripts.openai import BERLIN, SCENES
-from tests.upstream import sse_answer, scripted_upstream
+from antiphon.protocol import parts
+from antiphon.protocol.items import Message, Reasoning
+from antiphon.protocol.struct import to_builtins
+from antiphon.wire.chat.messages import CUSTOM_TOOL_CALL_OUTPUT
+from tests.adapters.chat_summary import (
+    HELLO,
+    items_without_ids,
+    join_text,
+    sdk_options,
+    summarize_bytes,
+    summarize_sdk,
+    whole_answer,
+)
+from tests.adapters.run_adapter import (
+    decode_parts,
+    decode_response,
+    encode_request,
+    make_adapter,
+)
+from tests.adapters.scenes import NAMES, TIME, TOOL
+from tests.adapters.scenes.openai import BERLIN, SCENES
+from tests.scripted_upstream import scripted_upstream, sse_answer
 
 OPENAI = make_adapter(OpenAI)
 LOCAL = make_adapter(OpenAI, base_url="http://localhost:8000/v1/")
@@ -45,7 +58,10 @@ def test_a_stream_means_what_it_should(name: str, pieces: int):
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    assert summarize_bytes(encode_request(OPENAI, **scene.request), scene.whole, stream=False) == scene.expected
+    assert (
+        summarize_bytes(encode_request(OPENAI, **scene.request), scene.whole, stream=False)
+        == scene.expected
+    )
     answer = decode_response(encode_request(OPENAI, **scene.request), scene.whole, stream=False)
     streamed = decode_response(encode_request(OPENAI, stream=True, **scene.request), scene.stream)
     assert items_without_ids(answer) == items_without_ids(streamed)

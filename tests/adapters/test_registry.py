@@ -12,14 +12,14 @@ from antiphon.adapters.registry import (
     ENTRY_POINT_GROUP,
     AdapterError,
     adapter_class,
-    make_adapter,
     adapter_names,
     find_plugin_problems,
+    make_adapter,
 )
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.asking import post_response
-from tests.serving import run_server
+from tests.http_client import post_response
+from tests.run_server import run_server
 
 OURS = ["openai", "azure", "anthropic", "bedrock", "google", "ollama", "writer", "responses"]
 

@@ -7,15 +7,38 @@ import pytest
 import writerai
 
 from antiphon.adapters.writer import Writer
-from antiphon.core import parts
-from antiphon.core.errors import RequestError
-from antiphon.wire.upstream import Key
-from tests.adapters.chatting import HELLO, items_without_ids, whole_answer, sdk_options, summarize_sdk, summarize_bytes
-from tests.adapters.hearing import EncodedRequest, decode_response, encode_request, decode_parts, make_adapter
-from tests.adapters.scripts import FORMAT, NAMES, TIME, TOOL
-from tests.adapters.scripts.openai import BERLIN, chunk, frame
-from tests.adapters.scripts.writer import SCENES
-from tests.upstream import ReceivedRequest, sse_answer, scripted_upstream, json_answer
+from antiphon.protocol import parts
+from antiphon.protocol.errors import RequestError
+from antiphon.transport.request import Key
+from tests.adapters.chat_summary import (
+    HELLO,
+    items_without_ids,
+    sdk_options,
+    summarize_bytes,
+    summarize_sdk,
+    whole_answer,
+)
+from tests.adapters.run_adapter import (
+    EncodedRequest,
+    decode_parts,
+    decode_response,
+    encode_request,
+    make_adapter,
+)
+from tests.adapters.scenes import (
+    FORMAT,
+    NAMES,
+    TIME,
+    TOOL,
+)
+from tests.adapters.scenes.openai import BERLIN, chunk, frame
+from tests.adapters.scenes.writer import SCENES
+from tests.scripted_upstream import (
+    ReceivedRequest,
+    json_answer,
+    scripted_upstream,
+    sse_answer,
+)
 
 WRITER = make_adapter(Writer)
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -42,7 +65,10 @@ def test_a_stream_means_what_it_should(name: str, pieces: int):
 @pytest.mark.parametrize("name", SCENES)
 def test_a_whole_answer_means_the_same_as_the_stream(name: str):
     scene = SCENES[name]
-    assert summarize_bytes(encode_request(WRITER, **scene.request), scene.whole, stream=False) == scene.expected
+    assert (
+        summarize_bytes(encode_request(WRITER, **scene.request), scene.whole, stream=False)
+        == scene.expected
+    )
     answer = decode_response(encode_request(WRITER, **scene.request), scene.whole, stream=False)
     streamed = decode_response(encode_request(WRITER, stream=True, **scene.request), scene.stream)
     assert items_without_ids(answer) == items_without_ids(streamed)
@@ -53,7 +79,10 @@ def test_writers_own_sdk_sees_the_same(name: str):
     scene = SCENES[name]
     end = scene.expected.status, scene.expected.reason
     answers = sse_answer(scene.stream), whole_answer(scene.whole)
-    with scripted_upstream(*answers) as provider, writerai.Writer(**sdk_options(provider)) as client:
+    with (
+        scripted_upstream(*answers) as provider,
+        writerai.Writer(**sdk_options(provider)) as client,
+    ):
         chat: Any = client.chat.chat
         chunks = list(chat(model="m", messages=[HELLO], stream=True))
         answer = chat(model="m", messages=[HELLO])
@@ -74,7 +103,10 @@ def test_an_error_event_fails_as_writers_own_sdk_fails():
     (*_, failure) = decode_parts(encode_request(WRITER, stream=True), body)
     assert isinstance(failure, parts.Failure)
     assert (failure.status, failure.error.message) == (503, "writer: overloaded")
-    with scripted_upstream(sse_answer(body)) as provider, writerai.Writer(**sdk_options(provider)) as client:
+    with (
+        scripted_upstream(sse_answer(body)) as provider,
+        writerai.Writer(**sdk_options(provider)) as client,
+    ):
         chat: Any = client.chat.chat
         with pytest.raises(writerai.APIError, match="overloaded"):
             list(chat(model="m", messages=[HELLO], stream=True))
@@ -106,7 +138,10 @@ def test_the_request_goes_where_writers_sdk_sends_it():
 
 def test_models_are_listed_as_writers_sdk_lists_them():
     body = {"models": [{"id": "palmyra-x5", "name": "Palmyra X5"}]}
-    with scripted_upstream(json_answer(body)) as provider, writerai.Writer(**sdk_options(provider)) as client:
+    with (
+        scripted_upstream(json_answer(body)) as provider,
+        writerai.Writer(**sdk_options(provider)) as client,
+    ):
         assert WRITER.decode_models(body) == [model.id for model in client.models.list().models]
     listing = WRITER.models_request()
     assert listing

@@ -10,7 +10,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from antiphon.agents.demo import demo, echo
-from antiphon.core.content import (
+from antiphon.engine.encryption import SEAL_PREFIX, KeyRing
+from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
+from antiphon.engine.sealing import ItemSealer
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.content import (
     LogProb,
     OutputText,
     ReasoningText,
@@ -18,17 +23,22 @@ from antiphon.core.content import (
     SummaryText,
     TopLogProb,
 )
-from antiphon.core.errors import RequestError
-from antiphon.core.events import Event, OutputTextDelta
-from antiphon.core.items import FunctionCall, Item, Message, Reasoning
-from antiphon.core.judge import find_violations
-from antiphon.core.response import IncompleteDetails, Response, ResponseError, ResponseUsage
-from antiphon.engine.engine import Engine
-from antiphon.engine.models import Models
-from antiphon.engine.opening import ItemSealer
-from antiphon.engine.seal import SEAL_PREFIX, KeyRing
-from antiphon.wire.dialects import decode_request
-from tests.engine.telling import RecordingSink
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.items import (
+    FunctionCall,
+    Item,
+    Message,
+    Reasoning,
+)
+from antiphon.protocol.response import (
+    IncompleteDetails,
+    Response,
+    ResponseError,
+    ResponseUsage,
+)
+from antiphon.wire.openresponses import decode_request
+from tests.engine.recording_sink import RecordingSink
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,15 @@ from msgspec.structs import replace
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.core.content import InputFile, InputImage, InputText, OutputText
-from antiphon.core.items import (
+from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
+from antiphon.protocol.content import (
+    InputFile,
+    InputImage,
+    InputText,
+    OutputText,
+)
+from antiphon.protocol.items import (
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
@@ -17,12 +24,15 @@ from antiphon.core.items import (
     Reasoning,
     user_message,
 )
-from antiphon.core.request import Request
-from antiphon.core.tools import AllowedTools, ExtensionTool, FunctionTool, FunctionToolChoice
-from antiphon.engine.engine import Engine
-from antiphon.engine.models import Models
-from antiphon.wire.dialects import decode_request
-from tests.core.making import counting_ids
+from antiphon.protocol.request import Request
+from antiphon.protocol.tools import (
+    AllowedTools,
+    ExtensionTool,
+    FunctionTool,
+    FunctionToolChoice,
+)
+from antiphon.wire.openresponses import decode_request
+from tests.protocol.builders import counting_ids
 
 IMAGE = "data:image/jpeg;base64,/9j/4AAQ"
 CALL = FunctionCall(call_id="c1", name="get_weather", arguments="{}")
@@ -133,7 +143,10 @@ def test_the_text_is_what_the_user_said_last_even_if_others_spoke_since() -> Non
 
 
 def test_the_text_of_a_turn_in_which_no_user_spoke_is_empty() -> None:
-    assert make_turn(Message(id="msg_0", role="system", content=[InputText(text="Be kind.")])).text == ""
+    assert (
+        make_turn(Message(id="msg_0", role="system", content=[InputText(text="Be kind.")])).text
+        == ""
+    )
     assert make_turn().text == ""
 
 

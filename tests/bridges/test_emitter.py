@@ -1,8 +1,9 @@
 import pytest
 
 from antiphon.bridges.emitter import CollectingEmitter, Emitter
-from antiphon.core.content import OutputText
-from antiphon.core.events import (
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.content import OutputText
+from antiphon.protocol.events import (
     ContentPartAdded,
     ContentPartDone,
     Event,
@@ -16,9 +17,8 @@ from antiphon.core.events import (
     ResponseFailed,
     ResponseInProgress,
 )
-from antiphon.core.items import Message
-from antiphon.core.judge import find_violations
-from antiphon.core.response import Response
+from antiphon.protocol.items import Message
+from antiphon.protocol.response import Response
 
 BEGUN = Response(id="resp_1", created_at=1, model="m")
 OPEN = Message(id="msg_1", status="in_progress", role="assistant", content=[])

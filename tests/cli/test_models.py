@@ -13,15 +13,22 @@ import pytest
 
 from antiphon.adapters.registry import ENTRY_POINT_GROUP
 from antiphon.cli.models import ModelsReport, format_report
-from antiphon.server.survey import ProbeResult
-from tests.asking import http_client
-from tests.serving import run_command
-from tests.upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream, json_answer
+from antiphon.server.provider_probe import ProbeResult
+from tests.http_client import http_client
+from tests.run_server import run_command
+from tests.scripted_upstream import (
+    ScriptedAnswer,
+    ScriptedUpstream,
+    json_answer,
+    scripted_upstream,
+)
 
 VARIABLES = re.compile(
     r"OPENAI|AZURE|ANTHROPIC|AWS|GOOGLE|GEMINI|OLLAMA|WRITER|OPENRESPONSES|PROXY"
 )
-LIST = json_answer({"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]})
+LIST = json_answer(
+    {"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]}
+)
 REFUSAL = json_answer({"error": {"message": "Wrong key: sk-abcdefghijklm.", "code": "no"}}, 401)
 
 
@@ -168,15 +175,27 @@ def test_every_dialect_lists_its_models(
 
 
 STRANGE = [
-    (ScriptedAnswer(status=404), "reached", "URL/v1/models answers 404: no list, or no such address"),
+    (
+        ScriptedAnswer(status=404),
+        "reached",
+        "URL/v1/models answers 404: no list, or no such address",
+    ),
     (ScriptedAnswer(b"<html>"), "reached", "URL/v1/models answers with something that is not JSON"),
-    (ScriptedAnswer(status=500), "not ready", "500 from URL/v1/models: answered 500 and did not say why"),
+    (
+        ScriptedAnswer(status=500),
+        "not ready",
+        "500 from URL/v1/models: answered 500 and did not say why",
+    ),
     (
         ScriptedAnswer(b"<html>", 301, {"location": "https://me:pw@there.example/v2/models?a=b"}),
         "not ready",
         "answered 301: it has moved to https://there.example/v2. Its base_url should lead there",
     ),
-    (ScriptedAnswer(status=301), "not ready", "301 from URL/v1/models: answered 301 and did not say why"),
+    (
+        ScriptedAnswer(status=301),
+        "not ready",
+        "301 from URL/v1/models: answered 301 and did not say why",
+    ),
     (json_answer([]), "ready", ""),
 ]
 

@@ -14,10 +14,15 @@ import httpx
 import pytest
 
 from antiphon import __version__
-from antiphon.cli.serve import ServeOptions, StartupError, load_target, serve
+from antiphon.cli.serve import (
+    ServeOptions,
+    StartupError,
+    load_target,
+    serve,
+)
 from antiphon.server.settings import Settings
-from tests.asking import post_response, http_client
-from tests.serving import run_command
+from tests.http_client import http_client, post_response
+from tests.run_server import run_command
 
 AGENTS = """
 from antiphon import Settings, Turn, agent, create_app

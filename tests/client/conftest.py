@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from antiphon.client.client import AsyncClient
-from tests.client.asking import ClientFactory
-from tests.upstream import ScriptedUpstream
+from antiphon.client.async_client import AsyncClient
+from tests.client.client_factory import ClientFactory
+from tests.scripted_upstream import ScriptedUpstream
 
 NO_RETRIES: dict[str, Any] = {"retries": 0}
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from antiphon.client.client import AsyncClient
-from antiphon.client.listener import EventReader
-from antiphon.core.items import FunctionCall, Message, Reasoning
-from antiphon.core.response import Response
+from antiphon.client.async_client import AsyncClient
+from antiphon.client.event_reader import EventReader
+from antiphon.protocol.items import FunctionCall, Message, Reasoning
+from antiphon.protocol.response import Response
 from antiphon.wire import sse
-from tests.adapters.scripts import Summary
-from tests.adapters.scripts.responses import SCENES
-from tests.upstream import ScriptedAnswer, scripted_upstream
+from tests.adapters.scenes import Summary
+from tests.adapters.scenes.responses import SCENES
+from tests.scripted_upstream import ScriptedAnswer, scripted_upstream
 
 pytestmark = pytest.mark.anyio
 

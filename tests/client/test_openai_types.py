@@ -7,17 +7,22 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.client.agent.run import run_agent
-from antiphon.client.client import AsyncClient
-from antiphon.client.listener import EventReader
-from antiphon.core.errors import UpstreamError
-from antiphon.core.events import Event, ExtensionEvent, OutputItemAdded, OutputItemDone
-from antiphon.core.items import ExtensionItem, Item
-from antiphon.core.response import Response
-from antiphon.core.value import to_builtins, type_names
-from tests.adapters.scripts.responses import SCENES
+from antiphon.client.async_client import AsyncClient
+from antiphon.client.event_reader import EventReader
+from antiphon.protocol.errors import UpstreamError
+from antiphon.protocol.events import (
+    Event,
+    ExtensionEvent,
+    OutputItemAdded,
+    OutputItemDone,
+)
+from antiphon.protocol.items import ExtensionItem, Item
+from antiphon.protocol.response import Response
+from antiphon.protocol.struct import to_builtins, type_names
+from tests.adapters.scenes.responses import SCENES
 from tests.client import openai_types as openai
-from tests.client.agent.arena import HTTP
-from tests.upstream import sse_answer, scripted_upstream, json_answer
+from tests.client.agent.faulty_server import HTTP
+from tests.scripted_upstream import json_answer, scripted_upstream, sse_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +76,9 @@ def test_openai_knows_as_many_events_and_items_as_ever():
 async def test_an_event_that_both_know_comes_typed(name, made):
     fields = {"annotation": CITED} if name.endswith("annotation.added") else {}
     sent = made(EVENTS[name], **fields)
-    events, response = await stream_events(lifecycle_event("created"), sent, lifecycle_event("completed"))
+    events, response = await stream_events(
+        lifecycle_event("created"), sent, lifecycle_event("completed")
+    )
     *_, told, last = events
     assert type(told) is not ExtensionEvent
     assert told.type == name.replace("reasoning_text", "reasoning")
@@ -85,7 +92,9 @@ async def test_an_event_that_both_know_comes_typed(name, made):
 @pytest.mark.parametrize("name", sorted(OPENAI_ONLY))
 async def test_an_event_that_only_openai_knows_comes_with_its_fields(name, made):
     sent = made(EVENTS[name])
-    events, response = await stream_events(lifecycle_event("created"), sent, lifecycle_event("completed"))
+    events, response = await stream_events(
+        lifecycle_event("created"), sent, lifecycle_event("completed")
+    )
     rest = {name: value for name, value in sent.items() if name not in ("type", "sequence_number")}
     assert [event.type for event in events] == ["response.created", name, "response.completed"]
     assert events[1] == ExtensionEvent(type=name, sequence_number=1, extra=rest or UNSET)
@@ -112,9 +121,13 @@ async def test_all_of_them_come_through_in_one_stream():
     """About one and the same item, which is not even possible."""
     names = [name for name in EVENTS if name not in (*ENDS, "response.created")]
     sent = [openai.smallest(EVENTS[name]) for name in names]
-    events, response = await stream_events(lifecycle_event("created"), *sent, lifecycle_event("completed"))
+    events, response = await stream_events(
+        lifecycle_event("created"), *sent, lifecycle_event("completed")
+    )
     strange = [event.type for event in events if isinstance(event, ExtensionEvent)]
-    assert [name for name in strange if name in OPENAI_ONLY] == [n for n in names if n in OPENAI_ONLY]
+    assert [name for name in strange if name in OPENAI_ONLY] == [
+        n for n in names if n in OPENAI_ONLY
+    ]
     assert response.status == "completed"
 
 
@@ -122,7 +135,12 @@ async def test_all_of_them_come_through_in_one_stream():
 def test_an_event_that_only_openai_knows_breaks_no_rule(name):
     listener = EventReader(strict=True)
     sent = openai.smallest(EVENTS[name])
-    for data in encode_events(lifecycle_event("created"), lifecycle_event("in_progress"), sent, lifecycle_event("completed")):
+    for data in encode_events(
+        lifecycle_event("created"),
+        lifecycle_event("in_progress"),
+        sent,
+        lifecycle_event("completed"),
+    ):
         assert len(listener.feed(data)) == 1
     listener.close()
 
@@ -133,7 +151,9 @@ async def test_an_item_is_kept_as_it_came(name, made):
     item = made(ITEMS[name])
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     added = done | {"type": "response.output_item.added"}
-    events, response = await stream_events(lifecycle_event("created"), added, done, lifecycle_event("completed", output=[item]))
+    events, response = await stream_events(
+        lifecycle_event("created"), added, done, lifecycle_event("completed", output=[item])
+    )
     (kept,) = response.output
     moments = [e for e in events if isinstance(e, OutputItemAdded | OutputItemDone)]
     assert [moment.item.type for moment in moments] == [kept.type] * 2

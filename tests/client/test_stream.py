@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from antiphon.client.stream import Stream
-from antiphon.core.errors import AntiphonError, UpstreamError
-from antiphon.core.events import Event
-from antiphon.core.fold import fold
-from antiphon.core.response import Response
-from tests.core.test_rules import LEGAL
+from antiphon.protocol.errors import AntiphonError, UpstreamError
+from antiphon.protocol.events import Event
+from antiphon.protocol.fold import fold
+from antiphon.protocol.response import Response
+from tests.protocol.test_checker import LEGAL
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core.events import decode_event
-from antiphon.core.judge import find_violations
-from tests.asking import parse_stream
-from tests.serving import run_command
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.events import decode_event
+from tests.http_client import parse_stream
+from tests.run_server import run_command
 
 MY_AGENTS = """
 from antiphon import agent

@@ -10,19 +10,33 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.content import OutputText
-from antiphon.core.items import FunctionCall, Message
-from antiphon.core.threads import assistant_message, merge_messages
+from antiphon.protocol.content import OutputText
+from antiphon.protocol.items import FunctionCall, Message
 from antiphon.server.settings import Settings
-from antiphon.wire.frames import Decoder, encode
-from tests.adapters.everywhere import ProviderServers, serve_providers
-from tests.adapters.framing import PATH, SAVED, Json, call_frames, check, of_type, user_message, types
-from tests.adapters.scripts import openai
-from tests.asking import wait_until
-from tests.hashbrown import run_chats, run_tasks
-from tests.server.gating import GatedModel
-from tests.serving import run_server
-from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream, json_answer
+from antiphon.wire.hashbrown.frames import Decoder, encode
+from antiphon.wire.hashbrown.threads import assistant_message, merge_messages
+from tests.adapters.frame_checks import (
+    PATH,
+    SAVED,
+    Json,
+    call_frames,
+    check,
+    of_type,
+    types,
+    user_message,
+)
+from tests.adapters.provider_servers import ProviderServers, serve_providers
+from tests.adapters.scenes import openai
+from tests.hashbrown_node import run_chats, run_tasks
+from tests.http_client import wait_until
+from tests.run_server import run_server
+from tests.scripted_upstream import (
+    ScriptedAnswer,
+    json_answer,
+    scripted_upstream,
+    sse_answer,
+)
+from tests.server.gated_model import GatedModel
 
 HELLO = "Hello from Antiphon's demo model. You said: 🎵"
 TOOL = {
@@ -34,7 +48,12 @@ TOOL = {
 
 def asking(address: str, **params: Any) -> Json:
     """Return the task of asking `demo`, with what every request has."""
-    least = {"operation": "generate", "model": "demo", "system": "", "messages": [user_message("🎵")]}
+    least = {
+        "operation": "generate",
+        "model": "demo",
+        "system": "",
+        "messages": [user_message("🎵")],
+    }
     return {"url": f"{address}{PATH}", "params": least | {"tools": []} | params}
 
 
@@ -189,12 +208,16 @@ def test_a_page_shows_refusals_and_what_a_schema_asks_for(server: str) -> None:
 def test_a_pages_tools_run_and_the_answer_goes_on_by_itself(home: ProviderServers) -> None:
     calling = openai.stream(
         {"content": "Let me see."},
-        openai.calls(openai.call_start(0, "call_1", "weather"), openai.call_start(1, "call_2", "weather")),
+        openai.calls(
+            openai.call_start(0, "call_1", "weather"), openai.call_start(1, "call_2", "weather")
+        ),
         openai.calls(openai.call_arguments(0, '{"city":"Os'), openai.call_arguments(1, '{"city":')),
         openai.calls(openai.call_arguments(1, '"Rome"}'), openai.call_arguments(0, 'lo"}')),
         finish="tool_calls",
     )
-    home.upstreams["openai"].play(sse_answer(calling), sse_answer(openai.stream({"content": "Go out."})))
+    home.upstreams["openai"].play(
+        sse_answer(calling), sse_answer(openai.stream({"content": "Go out."}))
+    )
     saw = chat(home.address, "Well?", model="openai/m", tools=["weather"])
     assert saw["ran"] == [{"city": "Oslo"}, {"city": "Rome"}]
     assert saw["messages"] == [
@@ -220,7 +243,9 @@ FILTERED = openai.stream({"content": "Hello"}, finish="content_filter")
     [
         pytest.param(SLOW, "openai: Slow.", [], id="before"),
         pytest.param(sse_answer(BAD), "openai: Bad.", ["Hel", "Hello"], id="within"),
-        pytest.param(sse_answer(FILTERED), "A content filter stopped the answer.", ["Hello"], id="failed"),
+        pytest.param(
+            sse_answer(FILTERED), "A content filter stopped the answer.", ["Hello"], id="failed"
+        ),
     ],
 )
 def test_a_page_shows_an_error_in_its_providers_words_and_goes_on(

@@ -23,7 +23,7 @@ from openai.types.chat import (
 )
 from pydantic import BaseModel
 
-from tests.clients.saying import HELLO, WORDS
+from tests.clients.openai_events import HELLO, WORDS
 
 Messages = list[ChatCompletionMessageParam]
 ASKED: Messages = [{"role": "user", "content": "Hello!"}]

@@ -17,7 +17,13 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel
 
-from tests.clients.saying import BEGIN_EVENTS, HELLO, WORDS, output_as_input, text_events
+from tests.clients.openai_events import (
+    BEGIN_EVENTS,
+    HELLO,
+    WORDS,
+    output_as_input,
+    text_events,
+)
 
 
 class City(BaseModel):

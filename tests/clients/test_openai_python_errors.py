@@ -10,7 +10,7 @@ from openai import (
     OpenAI,
 )
 
-from tests.clients.saying import BEGIN_EVENTS, text_events
+from tests.clients.openai_events import BEGIN_EVENTS, text_events
 
 
 def test_a_failing_model_is_a_server_error(client: OpenAI) -> None:

@@ -13,7 +13,7 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel
 
-from tests.clients.saying import BEGIN_EVENTS, HELLO, output_as_input
+from tests.clients.openai_events import BEGIN_EVENTS, HELLO, output_as_input
 
 
 class GetWeather(BaseModel):

@@ -19,10 +19,21 @@ from openai.types.responses import (
     ResponseStreamEvent,
 )
 
-from tests.clients.saying import BEGIN_EVENTS, HELLO, WORDS, text_events
+from tests.clients.openai_events import (
+    BEGIN_EVENTS,
+    HELLO,
+    WORDS,
+    text_events,
+)
 
 ID = "resp_" + "0" * 48
-ANSWER = [BEGIN_EVENTS[0], "response.queued", BEGIN_EVENTS[1], *text_events(len(WORDS)), "response.completed"]
+ANSWER = [
+    BEGIN_EVENTS[0],
+    "response.queued",
+    BEGIN_EVENTS[1],
+    *text_events(len(WORDS)),
+    "response.completed",
+]
 SEVEN: ResponseInputParam = [{"role": "user", "content": f"Number {n}."} for n in range(7)]
 
 

@@ -18,8 +18,13 @@ from agents import (
     set_tracing_disabled,
 )
 from antiphon.server.settings import Settings
-from tests.clients.saying import BEGIN_EVENTS, HELLO, WORDS, text_events
-from tests.serving import run_server
+from tests.clients.openai_events import (
+    BEGIN_EVENTS,
+    HELLO,
+    WORDS,
+    text_events,
+)
+from tests.run_server import run_server
 
 set_tracing_disabled(True)
 

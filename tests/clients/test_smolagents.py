@@ -7,11 +7,11 @@ from smolagents import CodeAgent, LogLevel, OpenAIModel, ToolCallingAgent, tool
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.core import parts
-from antiphon.core.parts import Part
-from antiphon.core.value import encode
+from antiphon.protocol import parts
+from antiphon.protocol.parts import Part
+from antiphon.protocol.struct import encode
 from antiphon.server.settings import Settings
-from tests.serving import run_server
+from tests.run_server import run_server
 
 looked: list[str] = []
 

@@ -7,26 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core.errors import RequestError
-from antiphon.core.events import TERMINAL_EVENTS as ENDINGS
-from antiphon.core.events import Event
-from antiphon.core.fold import fold
-from antiphon.core.judge import find_violations
-from antiphon.core.response import IncompleteDetails, Response, ResponseError
 from antiphon.engine import background
-from antiphon.engine import log as log_module
+from antiphon.engine import event_log as log_module
 from antiphon.engine.background import follow_events
 from antiphon.engine.engine import Engine
 from antiphon.engine.run import SERVER_STOPPED_ERROR
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.events import TERMINAL_EVENTS as ENDINGS
+from antiphon.protocol.events import Event
+from antiphon.protocol.fold import fold
+from antiphon.protocol.response import IncompleteDetails, Response, ResponseError
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
-from antiphon.store.sqlite import SqliteStore
-from tests.core.making import event_types
-from tests.engine.storing import FailingStore, make_request, wait_for_end, make_engine, read_log
+from antiphon.store.sqlite.store import SqliteStore
+from tests.engine.builders import (
+    FailingStore,
+    make_engine,
+    make_request,
+    read_log,
+    wait_for_end,
+)
+from tests.protocol.builders import event_types
 
 pytestmark = pytest.mark.anyio
 
-STOPPED = ResponseError(code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error")
+STOPPED = ResponseError(
+    code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error"
+)
 
 
 async def say_three_words() -> AsyncIterator[str]:
@@ -140,7 +148,9 @@ async def test_a_failing_model_fails_its_response() -> None:
         raise RuntimeError("secret")
 
     engine = make_engine(model)
-    response = await check_log(engine.store, (await engine.submit(make_request(background=True))).id)
+    response = await check_log(
+        engine.store, (await engine.submit(make_request(background=True))).id
+    )
     assert (response.status, response.output_text) == ("failed", "Hello")
     assert response.error
     assert "secret" not in response.error.message
@@ -151,7 +161,9 @@ async def test_a_refusal_with_a_status_fails_a_background_response() -> None:
         raise RequestError("Not that.", code="nope")
 
     engine = make_engine(model)
-    response = await check_log(engine.store, (await engine.submit(make_request(background=True))).id)
+    response = await check_log(
+        engine.store, (await engine.submit(make_request(background=True))).id
+    )
     assert response.error == ResponseError(code="nope", message="Not that.", type="invalid_request")
 
 

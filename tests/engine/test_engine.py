@@ -10,17 +10,17 @@ from msgspec import UNSET
 from antiphon.agents.agent import agent
 from antiphon.agents.demo import demo
 from antiphon.agents.turn import Turn
-from antiphon.core.errors import ErrorPayload, RequestError
-from antiphon.core.events import OutputTextDelta
-from antiphon.core.items import Message
-from antiphon.core.response import Response, ResponseWarning
-from antiphon.core.value import encode
-from antiphon.engine.checks import check_request
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.wire.dialects import decode_request
-from tests.core.making import counting_ids
-from tests.engine.telling import RecordingSink
+from antiphon.engine.validation import check_request
+from antiphon.protocol.errors import ErrorPayload, RequestError
+from antiphon.protocol.events import OutputTextDelta
+from antiphon.protocol.items import Message
+from antiphon.protocol.response import Response, ResponseWarning
+from antiphon.protocol.struct import encode
+from antiphon.wire.openresponses import decode_request
+from tests.engine.recording_sink import RecordingSink
+from tests.protocol.builders import counting_ids
 
 pytestmark = pytest.mark.anyio
 
@@ -214,7 +214,9 @@ async def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
     ],
 )
 def test_a_hosted_tool_may_be_chosen_by_another_of_its_names(tool: dict, choice: dict) -> None:
-    check_request(decode_request({"model": "m", "input": "Hi!", "tools": [tool], "tool_choice": choice}))
+    check_request(
+        decode_request({"model": "m", "input": "Hi!", "tools": [tool], "tool_choice": choice})
+    )
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", None])
@@ -233,7 +235,9 @@ async def test_an_output_without_its_call_is_refused_by_its_call_id() -> None:
 
 
 async def test_a_reference_to_an_item_that_is_not_kept_is_refused() -> None:
-    payload = await request_error(model="demo", input=[{"type": "item_reference", "id": "msg_none"}])
+    payload = await request_error(
+        model="demo", input=[{"type": "item_reference", "id": "msg_none"}]
+    )
     assert (payload.param, payload.code) == ("input[0].id", "item_not_found")
 
 

@@ -5,12 +5,12 @@ import re
 import pytest
 
 from antiphon.agents.demo import demo
-from antiphon.core.items import FunctionCall
-from antiphon.core.value import encode
 from antiphon.engine.engine import Engine
 from antiphon.engine.ids import new_id, random_padding
 from antiphon.engine.models import Models
-from antiphon.wire.dialects import decode_request
+from antiphon.protocol.items import FunctionCall
+from antiphon.protocol.struct import encode
+from antiphon.wire.openresponses import decode_request
 
 TOOL = {"type": "function", "name": "ping"}
 

@@ -11,28 +11,28 @@ from msgspec import UNSET
 
 from antiphon.agents.agent import Agent, Function
 from antiphon.agents.turn import Turn
-from antiphon.core import parts
-from antiphon.core.content import OutputText
-from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
-from antiphon.core.events import Event, ResponseFailed, ResponseIncomplete
-from antiphon.core.fold import fold
-from antiphon.core.items import Message
-from antiphon.core.judge import find_violations
-from antiphon.core.request import Request
-from antiphon.core.response import (
-    IncompleteDetails,
-    Response,
-    ResponseError,
-    ResponseWarning,
-    ResponseUsage,
-)
-from antiphon.core.value import encode
 from antiphon.engine import run
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.engine.run import EventSink, Run
-from tests.core.making import counting_ids
-from tests.engine.telling import RecordingSink
+from antiphon.protocol import parts
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.content import OutputText
+from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.protocol.events import Event, ResponseFailed, ResponseIncomplete
+from antiphon.protocol.fold import fold
+from antiphon.protocol.items import Message
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import (
+    IncompleteDetails,
+    Response,
+    ResponseError,
+    ResponseUsage,
+    ResponseWarning,
+)
+from antiphon.protocol.struct import encode
+from tests.engine.recording_sink import RecordingSink
+from tests.protocol.builders import counting_ids
 
 pytestmark = pytest.mark.anyio
 
@@ -86,7 +86,9 @@ async def test_the_parts_of_a_model_become_a_response() -> None:
         yield parts.Usage(3, 1)
 
     response, events = await run_model(model)
-    assert response == ended_response(make_message("Hello"), usage=ResponseUsage.of(3, 1), warnings=UNSET)
+    assert response == ended_response(
+        make_message("Hello"), usage=ResponseUsage.of(3, 1), warnings=UNSET
+    )
     assert events[0].type == "response.created"
 
 
@@ -95,7 +97,9 @@ async def test_tokens_that_a_model_did_not_count_are_estimated_and_said_to_be() 
         return "Four tokens, or so"
 
     response, _ = await run_model(model)
-    assert response == ended_response(make_message("Four tokens, or so"), usage=ResponseUsage.of(6, 9))
+    assert response == ended_response(
+        make_message("Four tokens, or so"), usage=ResponseUsage.of(6, 9)
+    )
 
 
 async def test_what_a_model_did_count_is_kept_beside_the_estimate() -> None:

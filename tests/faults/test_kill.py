@@ -12,9 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.asking import WAIT, parse_event
-from tests.server.stateful import wait_until_ended, get_response, serve_agents, replay
-from tests.serving import run_command
+from tests.http_client import WAIT, parse_event
+from tests.run_server import run_command
+from tests.server.stateful_server import (
+    get_response,
+    replay,
+    serve_agents,
+    wait_until_ended,
+)
 
 pytestmark = pytest.mark.anyio
 

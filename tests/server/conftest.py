@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.stateful import serve_agents
+from tests.server.stateful_server import serve_agents
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite"])

@@ -16,8 +16,14 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.asking import DOORS, post_response, http_client, stream_events, event_types
-from tests.serving import run_server
+from tests.http_client import (
+    DOORS,
+    event_types,
+    http_client,
+    post_response,
+    stream_events,
+)
+from tests.run_server import run_server
 
 
 @agent("my-agent")
@@ -116,7 +122,9 @@ def test_each_model_can_be_looked_up_and_asked(place: str, door: str, name: str)
 
 
 def test_an_entry_is_asked_by_its_name(place: str) -> None:
-    said = {name: _text(post_response(place, model=name).json()) for name in MODELS if "agent" in name}
+    said = {
+        name: _text(post_response(place, model=name).json()) for name in MODELS if "agent" in name
+    }
     assert said == {"my-agent": "Hi!", "my-agent/loud": "HI!", "my-agent/deep/er": "deeper Hi!"}
 
 
@@ -243,7 +251,10 @@ def test_a_path_that_looks_like_a_pattern_is_a_path_like_any_other(place: str, p
 
 
 def test_only_our_own_agents_are_served_when_that_is_asked_for() -> None:
-    with run_server(Settings(agents=[my_agent], demo=False)) as address, http_client(address) as http:
+    with (
+        run_server(Settings(agents=[my_agent], demo=False)) as address,
+        http_client(address) as http,
+    ):
         names = [model["id"] for model in http.get("/v1/models").json()["data"]]
         assert names == MODELS[2:]
         assert post_response(address, model="demo").status_code == 404

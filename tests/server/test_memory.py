@@ -17,9 +17,9 @@ from antiphon.adapters.base import Provider
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
-from antiphon.server.http import AsgiApp, Message
+from antiphon.server.asgi import AsgiApp, Message
 from antiphon.server.settings import Settings
-from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream
+from tests.scripted_upstream import ScriptedAnswer, scripted_upstream, sse_answer
 
 pytestmark = pytest.mark.anyio
 

@@ -12,17 +12,30 @@ import pytest
 from starlette.testclient import TestClient
 
 from antiphon.agents.agent import agent
-from antiphon.core.errors import RequestError, StoreError
-from antiphon.core.request import Request
+from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.protocol.request import Request
 from antiphon.server.app import create_app
 from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.settings import Settings
 from antiphon.store.base import StoredResponse
 from antiphon.store.memory import MemoryStore
-from antiphon.store.sqlite import SqliteStore
-from tests.asking import http_client, parse_event, parse_stream, wait_until, event_types
-from tests.server.stateful import wait_until_ended, get_response, serve_agents, create_response, error_code, output_text
-from tests.serving import run_command
+from antiphon.store.sqlite.store import SqliteStore
+from tests.http_client import (
+    event_types,
+    http_client,
+    parse_event,
+    parse_stream,
+    wait_until,
+)
+from tests.run_server import run_command
+from tests.server.stateful_server import (
+    create_response,
+    error_code,
+    get_response,
+    output_text,
+    serve_agents,
+    wait_until_ended,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -246,11 +259,15 @@ def test_what_was_queued_when_the_server_stopped_is_made_by_the_next_one(tmp_pat
     with serve_agents(tmp_path, background_slots=1) as address:
         running = create_response(address, "endless", "go", background=True)["id"]
         wait_until(lambda: get_response(address, running)["status"] == "in_progress")
-        waiting = [create_response(address, "counter", f"{n}", background=True)["id"] for n in range(3)]
+        waiting = [
+            create_response(address, "counter", f"{n}", background=True)["id"] for n in range(3)
+        ]
     with serve_agents(tmp_path) as address:
         assert get_response(address, running)["status"] == "failed"
         for n, id in enumerate(waiting):
-            assert output_text(wait_until_ended(address, id)) == "".join(f"{word} " for word in range(n))
+            assert output_text(wait_until_ended(address, id)) == "".join(
+                f"{word} " for word in range(n)
+            )
 
 
 async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from antiphon.adapters.base import Provider
-from antiphon.core.value import InvalidValueError
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.settings import Settings
-from tests.asking import post_response
-from tests.serving import run_server
+from tests.http_client import post_response
+from tests.run_server import run_server
 
 NUMBERS = {
     choice.name: choice.default

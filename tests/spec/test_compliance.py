@@ -19,13 +19,13 @@ import pytest
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.core import parts
-from antiphon.core.events import decode_event
-from antiphon.core.judge import find_violations
+from antiphon.protocol import parts
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.events import decode_event
 from antiphon.server.settings import Settings
-from tests.asking import http_client, parse_stream
-from tests.serving import run_server
-from tests.spec.oracle import check_event, check_response
+from tests.http_client import http_client, parse_stream
+from tests.run_server import run_server
+from tests.spec.schema_checks import check_event, check_response
 
 pytestmark = pytest.mark.compliance
 

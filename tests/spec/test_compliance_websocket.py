@@ -8,11 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from antiphon.core.events import decode_event
-from antiphon.core.judge import find_violations
-from tests.asking import http_client
-from tests.spec.oracle import check_compact_resource, check_error_body, check_event, check_response
-from tests.talking import Json, WsClient, ws_client
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.events import decode_event
+from tests.http_client import http_client
+from tests.spec.schema_checks import (
+    check_compact_resource,
+    check_error_body,
+    check_event,
+    check_response,
+)
+from tests.ws_client import Json, WsClient, ws_client
 
 pytestmark = pytest.mark.compliance
 
@@ -63,7 +68,9 @@ def test_websocket_sequential_responses(talk: WsClient) -> None:
 
 def test_websocket_continuation(talk: WsClient) -> None:
     first = read_until_completed(talk, input="The harbour is called Vesterhavn.", store=False)
-    read_until_completed(talk, input="What is it called?", store=False, previous_response_id=first["id"])
+    read_until_completed(
+        talk, input="What is it called?", store=False, previous_response_id=first["id"]
+    )
 
 
 def test_websocket_reconnect_store_false_recovery(server: str, talk: WsClient) -> None:
@@ -101,4 +108,6 @@ def test_websocket_compact_new_chain(server: str, talk: WsClient) -> None:
     check_compact_resource(answer.json())
     begun = [*answer.json()["output"], user_message("How many steps has it?")]
     first = read_until_completed(talk, input=begun, store=False, tools=[])
-    read_until_completed(talk, input="And down again?", store=False, previous_response_id=first["id"])
+    read_until_completed(
+        talk, input="And down again?", store=False, previous_response_id=first["id"]
+    )

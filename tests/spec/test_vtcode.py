@@ -5,16 +5,28 @@ from typing import Any, cast
 
 import pytest
 
-from antiphon.core.content import OutputText
-from antiphon.core.errors import ErrorPayload, RemoteProtocolError
-from antiphon.core.items import ExtensionItem, FunctionCall, Message
-from antiphon.core.parts import Call, Finish, Reasoning, Text
-from antiphon.core.request import Request
-from antiphon.core.response import Response
-from antiphon.core.rules import advance_status, is_success_status, is_terminal_status
-from antiphon.core.value import InvalidValueError, is_extension_type
-from tests.core.making import LATER, NOW, final_response, to_json, synthesize, event_types
-from tests.spec.oracle import check_event, check_item, check_response
+from antiphon.protocol.content import OutputText
+from antiphon.protocol.errors import ErrorPayload, RemoteProtocolError
+from antiphon.protocol.items import ExtensionItem, FunctionCall, Message
+from antiphon.protocol.parts import (
+    Call,
+    Finish,
+    Reasoning,
+    Text,
+)
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import Response
+from antiphon.protocol.rules import advance_status, is_success_status, is_terminal_status
+from antiphon.protocol.struct import InvalidValueError, is_extension_type
+from tests.protocol.builders import (
+    LATER,
+    NOW,
+    event_types,
+    final_response,
+    synthesize,
+    to_json,
+)
+from tests.spec.schema_checks import check_event, check_item, check_response
 
 
 def to_dict(value: object) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 A test module gives its store with a fixture named `store`, and inherits all of this.
 """
 
-from tests.store.conversations import ConversationsContract
-from tests.store.feeds import FeedContract
-from tests.store.keeping import RetentionContract
-from tests.store.responses import ResponsesContract
-from tests.store.threads import ThreadsContract
+from tests.store.conversations_contract import ConversationsContract
+from tests.store.feed_contract import FeedContract
+from tests.store.responses_contract import ResponsesContract
+from tests.store.retention_contract import RetentionContract
+from tests.store.threads_contract import ThreadsContract
 
 
 class StoreContract(

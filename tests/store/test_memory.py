@@ -3,8 +3,8 @@
 import pytest
 
 from antiphon.store.memory import MemoryStore
+from tests.store.builders import ended_response, new_response
 from tests.store.contract import StoreContract
-from tests.store.making import new_response, ended_response
 
 pytestmark = pytest.mark.anyio
 

@@ -18,11 +18,18 @@ from botocore.credentials import Credentials
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from antiphon.core.errors import UpstreamError
+from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.auth import Signer, make_signer
-from antiphon.transport.http import HttpClient, HttpRequest
-from antiphon.wire.upstream import AwsSignature, Credential, EntraToken, GoogleToken, Key, Upstream
-from tests.upstream import ScriptedUpstream, scripted_upstream, json_answer
+from antiphon.transport.client import HttpClient, HttpRequest
+from antiphon.transport.request import (
+    AwsSignature,
+    Credential,
+    EntraToken,
+    GoogleToken,
+    Key,
+    Upstream,
+)
+from tests.scripted_upstream import ScriptedUpstream, json_answer, scripted_upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +121,9 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.fixture
 def provider() -> Iterator[ScriptedUpstream]:
     body = {"output": {"message": {"role": "assistant", "content": []}}, "stopReason": "end_turn"}
-    with scripted_upstream(json_answer(body | {"usage": {}, "metrics": {}, "modelSummaries": []})) as scripted:
+    with scripted_upstream(
+        json_answer(body | {"usage": {}, "metrics": {}, "modelSummaries": []})
+    ) as scripted:
         yield scripted
 
 
@@ -185,7 +194,9 @@ async def test_a_profile_brings_its_own_keys(tmp_path: Path, keys: dict[str, str
     (tmp_path / "aws-credentials").write_text(
         "[work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = x\n"
     )
-    headers = await make_signer(AwsSignature("bedrock", "eu-west-1", "work"), None).headers(ANY, b"")
+    headers = await make_signer(AwsSignature("bedrock", "eu-west-1", "work"), None).headers(
+        ANY, b""
+    )
     assert "Credential=AKIDWORK/" in headers["authorization"]
     assert "/eu-west-1/bedrock/aws4_request" in headers["authorization"]
     assert "x-amz-security-token" not in headers
@@ -287,7 +298,9 @@ async def test_a_profile_that_is_of_no_use_is_named_and_its_fault_is_the_cause(
     (tmp_path / "aws-config").write_text(f"[profile work]\n{profile}\n")
     if not named:
         monkeypatch.setenv("AWS_PROFILE", "work")
-    error = await failure(make_signer(AwsSignature("bedrock", "eu-west-1", "work" if named else None), None))
+    error = await failure(
+        make_signer(AwsSignature("bedrock", "eu-west-1", "work" if named else None), None)
+    )
     assert str(error) == f"The AWS credentials could not be had ({kind}). {advice}"
     assert type(error.__cause__).__name__ == kind
 

@@ -12,12 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.errors import UpstreamError
+from antiphon.protocol.errors import UpstreamError
 from antiphon.transport import connection as module
+from antiphon.transport.client import BufferedResponse, HttpClient, HttpRequest
 from antiphon.transport.connection import HttpConnection, Timeouts
-from antiphon.transport.exchange import HttpResponse
-from antiphon.transport.http import BufferedResponse, HttpClient, HttpRequest
-from tests.transport.peer import Script, ScriptedServer, ScriptedConnection, chunked_response, respond_in_pieces, ok_response, scripted_server, respond_with
+from antiphon.transport.response import HttpResponse
+from tests.transport.scripted_server import (
+    Script,
+    ScriptedConnection,
+    ScriptedServer,
+    chunked_response,
+    ok_response,
+    respond_in_pieces,
+    respond_with,
+    scripted_server,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -29,14 +38,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def asking(meet: Script, timeouts: Timeouts | None = None) -> AsyncIterator[tuple[ScriptedServer, Any]]:
+async def asking(
+    meet: Script, timeouts: Timeouts | None = None
+) -> AsyncIterator[tuple[ScriptedServer, Any]]:
     """Run a peer; give it and a function that asks it."""
     client = HttpClient(timeouts)
     try:
         async with scripted_server(meet) as server:
 
             async def ask(body: bytes = b"?") -> BufferedResponse:
-                return await client.fetch(HttpRequest(url=f"{server.url}/x", body=body, peer_name="p"))
+                return await client.fetch(
+                    HttpRequest(url=f"{server.url}/x", body=body, peer_name="p")
+                )
 
             yield server, ask
     finally:
@@ -57,7 +70,9 @@ async def refused(meet: Script, timeouts: Timeouts | None = None) -> UpstreamErr
 WHOLE = {
     "length": ok_response(b"hello world", "x-a: 1"),
     "chunks": chunked_response(b"hello", b" ", b"world", lines=["x-a: 1"]),
-    "trailers": chunked_response(b"hello world", lines=["x-a: 1"], end=b"0\r\nx-a: 2\r\nx-b: 3\r\n\r\n"),
+    "trailers": chunked_response(
+        b"hello world", lines=["x-a: 1"], end=b"0\r\nx-a: 2\r\nx-b: 3\r\n\r\n"
+    ),
     "extension": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: 1\r\n\r\n"
     b"b;name=value\r\nhello world\r\n0\r\n\r\n",
     "close": b"HTTP/1.1 200 OK\r\nx-a: 1\r\n\r\nhello world",
@@ -81,7 +96,13 @@ async def test_an_answer_is_the_same_however_it_is_framed_and_cut(kind: str, siz
 
 
 @pytest.mark.parametrize(
-    "said", [ok_response(), b"HTTP/1.1 204 No Content\r\n\r\n", chunked_response(), b"HTTP/1.1 200 OK\r\n\r\n"]
+    "said",
+    [
+        ok_response(),
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        chunked_response(),
+        b"HTTP/1.1 200 OK\r\n\r\n",
+    ],
 )
 async def test_an_answer_may_have_no_body(said: bytes) -> None:
     async with asking(respond_with(said, close=True)) as (_, ask):
@@ -111,7 +132,9 @@ class Wire(asyncio.Transport):
         self.closed = True
 
 
-async def answered(connection: HttpConnection, pieces: Iterable[bytes]) -> tuple[HttpResponse, bytes]:
+async def answered(
+    connection: HttpConnection, pieces: Iterable[bytes]
+) -> tuple[HttpResponse, bytes]:
     """Return the answer to one request that comes in these reads, and its body."""
     exchange = connection.send(b"", Timeouts(), "p")
     for piece in pieces:
@@ -214,7 +237,12 @@ async def test_a_chunk_that_comes_alone_does_not_trouble_the_parser(
     connection = HttpConnection(lambda connection: None)
     connection.connection_made(Wire())
     exchange = connection.send(b"", Timeouts(), "p")
-    pieces = [chunked_response(b"first", end=b""), b"6\r\nsecond\r\n", b"5\r\nthird\r\n", b"0\r\n\r\n"]
+    pieces = [
+        chunked_response(b"first", end=b""),
+        b"6\r\nsecond\r\n",
+        b"5\r\nthird\r\n",
+        b"0\r\n\r\n",
+    ]
     for piece in pieces:
         connection.data_received(piece)
     assert await exchange.read() == b"firstsecondthird"
@@ -463,7 +491,10 @@ async def test_a_head_that_drips_is_late_too() -> None:
 
 async def test_a_body_that_drips_is_not_late() -> None:
     pieces = [chunked_response(end=b"")] + [b"1\r\nx\r\n"] * 8 + [b"0\r\n\r\n"]
-    async with asking(respond_in_pieces(pieces, pause=0.05), Timeouts(first_byte=1, idle=0.2)) as (_, ask):
+    async with asking(respond_in_pieces(pieces, pause=0.05), Timeouts(first_byte=1, idle=0.2)) as (
+        _,
+        ask,
+    ):
         assert (await ask()).body == b"x" * 8
 
 
@@ -553,7 +584,9 @@ async def test_nothing_lingers_for_more_than_a_second() -> None:
 
 async def test_what_breaks_after_the_stop_is_no_error() -> None:
     client = HttpClient()
-    async with scripted_server(respond_in_pieces([chunked_response(b"first", end=b""), b"no chunk at all"], 0.05)) as server:
+    async with scripted_server(
+        respond_in_pieces([chunked_response(b"first", end=b""), b"no chunk at all"], 0.05)
+    ) as server:
         exchange = await client.open(HttpRequest(url=server.url))
         stopping(exchange, [])
         assert await exchange.wait()

@@ -8,13 +8,25 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.errors import UpstreamError
+from antiphon.protocol.errors import UpstreamError
+from antiphon.transport.client import BufferedResponse, HttpClient, HttpRequest
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.http import BufferedResponse, HttpClient, HttpRequest
-from antiphon.transport.proxy import Proxy, is_in_no_proxy, is_loopback, find_proxy
+from antiphon.transport.proxy import (
+    Proxy,
+    find_proxy,
+    is_in_no_proxy,
+    is_loopback,
+)
 from tests.transport.certificates import make_certificate, server_context
-from tests.transport.leaving import check_no_leaks
-from tests.transport.peer import Script, ScriptedConnection, chunked_response, ok_response, scripted_server, respond_with
+from tests.transport.leak_check import check_no_leaks
+from tests.transport.scripted_server import (
+    Script,
+    ScriptedConnection,
+    chunked_response,
+    ok_response,
+    respond_with,
+    scripted_server,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -248,7 +260,9 @@ async def test_https_goes_through_a_tunnel(
     made = make_certificate(tmp_path, "upstream.test")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     async with (
-        scripted_server(respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(made)) as server,
+        scripted_server(
+            respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(made)
+        ) as server,
         scripted_server(tunnelling(server.port, answer)) as proxy,
     ):
         environment(HTTPS_PROXY=f"http://me:secret@127.0.0.1:{proxy.port}")
@@ -341,11 +355,15 @@ async def test_a_proxy_may_refuse_on_the_way_to_http_too(
 
 
 async def test_a_407_of_the_upstreams_own_is_its_answer(client: HttpClient) -> None:
-    async with scripted_server(respond_with(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n")) as server:
+    async with scripted_server(
+        respond_with(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n")
+    ) as server:
         assert (await asked(client, server.url)).status == 407
 
 
-async def test_a_proxy_that_is_not_there_is_named(client: HttpClient, environment: Environment) -> None:
+async def test_a_proxy_that_is_not_there_is_named(
+    client: HttpClient, environment: Environment
+) -> None:
     async with scripted_server(respond_with(b"")) as proxy:
         pass
     environment(ALL_PROXY=f"http://127.0.0.1:{proxy.port}")
@@ -374,7 +392,9 @@ async def test_a_proxy_that_says_nothing_is_a_timeout(
     assert (error.status, error.payload.code) == (504, "timeout")
 
 
-async def test_who_gives_up_on_a_proxy_leaves_it(client: HttpClient, environment: Environment) -> None:
+async def test_who_gives_up_on_a_proxy_leaves_it(
+    client: HttpClient, environment: Environment
+) -> None:
     async def meet(visit: ScriptedConnection) -> None:
         await visit.read_request()
         await visit.wait_closed(30)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.lines import LineSplitter
+from antiphon.wire.ndjson import LineSplitter
 
 
 class FramingError(ValueError):

@@ -12,10 +12,10 @@ from antiphon.wire.sse import (
     DONE,
     DONE_FRAME,
     Decoder,
-    SseEvent,
     SSEError,
-    encode_comment,
+    SseEvent,
     encode,
+    encode_comment,
     is_done,
 )
 

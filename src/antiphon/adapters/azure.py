@@ -11,11 +11,16 @@ with that word.
 from urllib.parse import quote
 
 from antiphon.adapters.base import Prompt, Provider
-from antiphon.adapters.chat import ChatCompletions
-from antiphon.adapters.chat.answer import REASONS
-from antiphon.adapters.chat.conversation import ChatQuirks
-from antiphon.core.tools import CUSTOM_TOOL
-from antiphon.wire.upstream import Credential, EntraToken, Key, Upstream
+from antiphon.adapters.openai_chat.adapter import ChatCompletions
+from antiphon.adapters.openai_chat.decode import REASONS
+from antiphon.adapters.openai_chat.encode import ChatQuirks
+from antiphon.protocol.tools import CUSTOM_TOOL
+from antiphon.transport.request import (
+    Credential,
+    EntraToken,
+    Key,
+    Upstream,
+)
 
 __all__ = ["REASONS", "Azure"]
 

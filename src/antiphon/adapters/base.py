@@ -8,33 +8,34 @@ short and errors in bodies are told.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.adapters.faults import (
-    TRUNCATED,
+from antiphon.adapters.errors import (
     MAX_NAME_LENGTH,
+    TRUNCATED,
     ErrorInfo,
-    retry_headers,
-    parse_error,
-    is_retryable,
     client_status,
-    redact,
-    infer_status,
-    plain_text_body,
     error_type,
     infer_code,
+    infer_status,
+    is_retryable,
+    parse_error,
+    plain_text_body,
+    redact,
+    retry_headers,
     unreadable_error,
 )
-from antiphon.adapters.fields import as_object, as_array
-from antiphon.core import parts
-from antiphon.core.errors import ErrorPayload, RequestError, UpstreamError
-from antiphon.core.items import Item
-from antiphon.core.parts import Part
-from antiphon.core.request import Request
+from antiphon.adapters.json_access import as_array, as_object
+from antiphon.protocol import parts
+from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.protocol.items import Item
+from antiphon.protocol.parts import Part
+from antiphon.protocol.request import Request
+from antiphon.transport.request import Credential, Key, Upstream
 from antiphon.wire import json
-from antiphon.wire.upstream import Credential, Key, Upstream
 
 T = TypeVar("T")
 
@@ -99,7 +100,9 @@ class Prompt(Struct, frozen=True):
                 return f"input[{index}]"
         return "input"
 
-    def unsupported_error(self, message: str, param: str, code: str = "unsupported_value") -> RequestError:
+    def unsupported_error(
+        self, message: str, param: str, code: str = "unsupported_value"
+    ) -> RequestError:
         """Make the error for what cannot be carried and would change the meaning."""
         return RequestError(message, param=param, code=code)
 
@@ -150,7 +153,9 @@ class Adapter(ABC):
 
     def supports_tool(self, type: str) -> bool:
         """Tell whether a tool beside functions is one that this dialect has."""
-        return type in self.hosted_tools or bool(self.raw_tool_slug and type.startswith(self.raw_tool_slug))
+        return type in self.hosted_tools or bool(
+            self.raw_tool_slug and type.startswith(self.raw_tool_slug)
+        )
 
     def supports_item(self, type: str) -> bool:
         """Tell whether this dialect can read a type beside the specification's."""
@@ -158,7 +163,12 @@ class Adapter(ABC):
 
     def available_features(self, prompt: Prompt) -> frozenset[str]:
         """Return the features that a prompt may use."""
-        return self.features - prompt.capabilities.lacks - self.missing_features(prompt.model) - self.rejected_features
+        return (
+            self.features
+            - prompt.capabilities.lacks
+            - self.missing_features(prompt.model)
+            - self.rejected_features
+        )
 
     @abstractmethod
     def encode(self, prompt: Prompt) -> Upstream:
@@ -399,7 +409,9 @@ TRUNCATION_REASONS: frozenset[parts.Reason] = frozenset({"length", "content_filt
 """The reasons after which what was said last is not whole, even if it has ended."""
 
 
-def finish_part(raw: str | None, reasons: Mapping[str, parts.Reason], *, has_calls: bool) -> parts.Finish:
+def finish_part(
+    raw: str | None, reasons: Mapping[str, parts.Reason], *, has_calls: bool
+) -> parts.Finish:
     """Say why a model stopped; of one that calls, many providers say just that it did."""
     reason = reasons.get(raw or "", "stop")
     return parts.Finish("tool_calls" if has_calls and reason == "stop" else reason, raw)
@@ -409,3 +421,16 @@ def collect_names(body: object, group: str, field: str) -> list[str]:
     """Return one field of every object in a list, wherever it is a string."""
     names = (as_object(entry).get(field) for entry in as_array(as_object(body).get(group)))
     return [name for name in names if isinstance(name, str)]
+
+
+def is_openai(url: str) -> bool:
+    """Tell whether an address is OpenAI's own."""
+    return f".{url_host(url)}".endswith(".api.openai.com")
+
+
+def url_host(url: str) -> str:
+    """Return the host that an address names; nothing if it is none, which is said when asked."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

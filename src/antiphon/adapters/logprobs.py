@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from antiphon.core.content import LogProb, TopLogProb
+from antiphon.protocol.content import LogProb, TopLogProb
 
 
 class TokenLogprob(Struct, gc=False):

@@ -8,11 +8,13 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.adapters.fields import as_object, as_string
-from antiphon.core.content import ExtensionContent, InputFile, InputImage
+from antiphon.adapters.json_access import as_object, as_string
+from antiphon.protocol.content import ExtensionContent, InputFile, InputImage
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-TEXT_TYPES = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$")
+TEXT_TYPES = re.compile(
+    r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$"
+)
 """The media types that are text and may be read as such."""
 
 DATA_URL = re.compile(r"data:(?P<kind>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,")

@@ -7,17 +7,20 @@ Mistral refuses every field that it does not know, `stream_options` among them, 
 that are not nine letters and digits. DeepSeek refuses calls without the thinking that led to them.
 """
 
-from antiphon.adapters.address import url_host, is_openai
-from antiphon.adapters.base import Provider
-from antiphon.adapters.chat import OPENAI_FEATURES, ChatCompletions
-from antiphon.adapters.chat.answer import REASONS
-from antiphon.adapters.chat.conversation import ChatQuirks
-from antiphon.core.tools import CUSTOM_TOOL
+from antiphon.adapters.base import Provider, is_openai, url_host
+from antiphon.adapters.openai_chat.adapter import OPENAI_FEATURES, ChatCompletions
+from antiphon.adapters.openai_chat.decode import REASONS
+from antiphon.adapters.openai_chat.encode import ChatQuirks
+from antiphon.protocol.tools import CUSTOM_TOOL
 
 __all__ = ["REASONS", "OpenAI"]
 
-OPENAI_QUIRKS = ChatQuirks(system_role="developer", max_tokens_field="max_completion_tokens", has_openai_extensions=True)
-MISTRAL_QUIRKS = ChatQuirks(seed_field="random_seed", requests_stream_usage=False, has_short_call_ids=True)
+OPENAI_QUIRKS = ChatQuirks(
+    system_role="developer", max_tokens_field="max_completion_tokens", has_openai_extensions=True
+)
+MISTRAL_QUIRKS = ChatQuirks(
+    seed_field="random_seed", requests_stream_usage=False, has_short_call_ids=True
+)
 DEEPSEEK_QUIRKS = ChatQuirks(reasoning_field="reasoning_content")
 COMPATIBLE_FEATURES = (
     OPENAI_FEATURES
@@ -42,7 +45,11 @@ class OpenAI(ChatCompletions):
         self.is_openai = is_openai(self.base_url)
         self.habits, self.features = ChatQuirks(), COMPATIBLE_FEATURES
         if self.is_openai:
-            self.habits, self.features, self.hosted_tools = OPENAI_QUIRKS, OPENAI_FEATURES, frozenset({CUSTOM_TOOL})
+            self.habits, self.features, self.hosted_tools = (
+                OPENAI_QUIRKS,
+                OPENAI_FEATURES,
+                frozenset({CUSTOM_TOOL}),
+            )
             self.learns = frozenset({"reasoning"})
         elif url_host(self.base_url) == "api.mistral.ai":
             self.habits, self.features = MISTRAL_QUIRKS, COMPATIBLE_FEATURES - {"logprobs", "user"}
@@ -51,7 +58,9 @@ class OpenAI(ChatCompletions):
 
     def missing_features(self, model: str) -> frozenset[str]:
         """Some models of OpenAI's own are known not to think."""
-        thinks = not (self.is_openai and model.removeprefix("ft:").startswith(MODELS_WITHOUT_REASONING))
+        thinks = not (
+            self.is_openai and model.removeprefix("ft:").startswith(MODELS_WITHOUT_REASONING)
+        )
         return frozenset() if thinks else frozenset({"reasoning"})
 
     def responses_url(self) -> str | None:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from antiphon.adapters.base import Adapter, Provider
-from antiphon.core.errors import AntiphonError
+from antiphon.protocol.errors import AntiphonError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

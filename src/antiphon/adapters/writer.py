@@ -8,10 +8,10 @@ strict functions, no `top_logprobs` and no detail of images.
 from typing import ClassVar
 
 from antiphon.adapters.base import Prompt, Provider, collect_names
-from antiphon.adapters.chat import ChatCompletions
-from antiphon.adapters.chat.answer import REASONS
-from antiphon.adapters.fields import JsonObject
-from antiphon.core.tools import ToolChoice
+from antiphon.adapters.json_access import JsonObject
+from antiphon.adapters.openai_chat.adapter import ChatCompletions
+from antiphon.adapters.openai_chat.decode import REASONS
+from antiphon.protocol.tools import ToolChoice
 
 __all__ = ["REASONS", "Writer"]
 

@@ -24,14 +24,14 @@ are made small, and how many tokens a turn is:
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import TypeVar, cast
 
 from antiphon.agents.turn import Turn
-from antiphon.core import parts
-from antiphon.core.items import Item
-from antiphon.core.parts import Part
+from antiphon.protocol import parts
+from antiphon.protocol.items import Item
+from antiphon.protocol.parts import Part
 
 Function = Callable[..., object]
 F = TypeVar("F", bound=Function)
@@ -106,7 +106,11 @@ class Agent:
 
     async def count(self, turn: Turn) -> int | None:
         """Return how many tokens a turn gives to read; None if no counter can tell."""
-        return None if self._counter is None else cast("int", await _call_function(self._counter, (turn,)))
+        return (
+            None
+            if self._counter is None
+            else cast("int", await _call_function(self._counter, (turn,)))
+        )
 
 
 def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent]:
@@ -115,7 +119,9 @@ def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent
 
 
 async def _stream_parts(function: Function, turn: Turn) -> AsyncGenerator[Part]:
-    result = await _call_function(function, (turn,) if inspect.signature(function).parameters else ())
+    result = await _call_function(
+        function, (turn,) if inspect.signature(function).parameters else ()
+    )
     if isinstance(result, AsyncGenerator):
         async with aclosing(cast("AsyncGenerator[object]", result)) as values:
             async for value in values:
@@ -161,3 +167,32 @@ def to_part(value: object) -> Part | None:
     if value is None:
         return None
     raise TypeError(f"an agent yields strings, parts or items, not {type(value).__name__}")
+
+
+class AgentRegistry:
+    """Agents by name."""
+
+    def __init__(self, agents: Iterable[Agent] = ()) -> None:
+        self._agents: dict[str, Agent] = {}
+        for agent in agents:
+            self.add(agent)
+
+    def __iter__(self) -> Iterator[Agent]:
+        return iter(self._agents.values())
+
+    def add(self, agent: Agent) -> None:
+        """Add an agent; one of the same name gives way to it."""
+        self._agents[agent.name] = agent
+
+    @property
+    def models(self) -> list[str]:
+        """Every model name there is."""
+        return [name for agent in self for name in agent.models]
+
+    def find(self, model: str) -> tuple[Agent, str] | None:
+        """Return the agent and entry of a model's name, split at the first slash."""
+        name, _, entry = model.partition("/")
+        agent = self._agents.get(name)
+        if agent is None or (entry or DEFAULT_ENTRY) not in agent.entries or model == f"{name}/":
+            return None
+        return agent, entry or DEFAULT_ENTRY

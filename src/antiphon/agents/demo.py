@@ -23,22 +23,36 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from antiphon.agents.agent import agent
-from antiphon.agents.meter import JSON_PIECE_PATTERN, TokenMeter, count_words, item_text
 from antiphon.agents.turn import Turn
-from antiphon.core import parts
-from antiphon.core.content import InputFile, InputImage, LogProb, TopLogProb
-from antiphon.core.errors import RequestError
-from antiphon.core.example import Unsatisfiable, example
-from antiphon.core.items import FunctionCall, Item, Message
-from antiphon.core.parts import Part
-from antiphon.core.request import (
+from antiphon.protocol import parts
+from antiphon.protocol.content import (
+    InputFile,
+    InputImage,
+    LogProb,
+    TopLogProb,
+)
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.example import Unsatisfiable, example
+from antiphon.protocol.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+)
+from antiphon.protocol.parts import Part
+from antiphon.protocol.request import (
     INCLUDE_ENCRYPTED_REASONING,
     INCLUDE_LOGPROBS,
     JsonObjectFormat,
     JsonSchemaFormat,
 )
-from antiphon.core.tools import ExtensionTool, ExtensionToolChoice, FunctionTool, must_call
-from antiphon.core.value import encode
+from antiphon.protocol.struct import encode
+from antiphon.protocol.tools import (
+    ExtensionTool,
+    ExtensionToolChoice,
+    FunctionTool,
+    must_call,
+)
 
 STORY_TEXT = (
     "Once upon a time a small server stood at the edge of a large network. Every day it was asked "
@@ -52,6 +66,56 @@ SLOW_TEXT = (
     "every tenth of a second, so that there is time to cancel it, to leave, or to look."
 )
 STOP_WORDS = frozenset("get set the and for with from into list make find call run do new".split())
+
+
+WORD_PATTERN = re.compile(r"\s*\S+|\s+$")
+JSON_PIECE_PATTERN = re.compile(r".{1,8}", re.DOTALL)
+
+
+class TokenMeter:
+    """Counts the tokens of an answer, and cuts it at its limit.
+
+    A token is a word; in the arguments of a call it is eight characters.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self.limit = turn.request.max_output_tokens
+        prompt = [turn.instructions or "", *(encode(tool).decode() for tool in turn.tools)]
+        self.input = sum(map(count_words, [*prompt, *map(item_text, turn.items)]))
+        self.output = 0
+        self.reasoning = 0
+        self.truncated = False
+
+    def pieces(self, text: str, pattern: re.Pattern[str] = WORD_PATTERN) -> Iterator[str]:
+        """Give a text piece by piece, as far as the limit allows."""
+        for piece in pattern.findall(text):
+            if self.output == self.limit:
+                self.truncated = True
+                return
+            self.output += 1
+            yield piece
+
+    def finish(self) -> Iterator[Part]:
+        """Say what has been read and said, and whether that was all."""
+        yield parts.Usage(self.input, self.output, 0, self.reasoning)
+        if self.truncated:
+            yield parts.Finish("length")
+
+
+def count_words(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+def item_text(item: Item) -> str:
+    """Return the words of an item."""
+    match item:
+        case Message() | FunctionCallOutput():
+            return item.text
+        case FunctionCall():
+            return f"{item.name} {item.arguments}"
+        case _:
+            return item.type
 
 
 @agent("demo")

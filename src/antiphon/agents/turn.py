@@ -5,9 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from antiphon.core.items import FunctionCallOutput, Item, Message
-from antiphon.core.request import Request
-from antiphon.core.tools import FunctionTool, Tool, ToolChoice, callable_tools
+from antiphon.protocol.items import FunctionCallOutput, Item, Message
+from antiphon.protocol.request import Request
+from antiphon.protocol.tools import (
+    FunctionTool,
+    Tool,
+    ToolChoice,
+    callable_tools,
+)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ way is to give parts to the synthesizer (`core.synth`), which opens and closes e
 from abc import ABC, abstractmethod
 from itertools import count
 
-from antiphon.core import events
-from antiphon.core.events import Event
-from antiphon.core.items import Item
-from antiphon.core.response import Response
+from antiphon.protocol import events
+from antiphon.protocol.events import Event
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
 
 
 class Emitter(ABC):

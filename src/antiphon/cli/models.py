@@ -13,11 +13,11 @@ import typer
 from msgspec import Struct
 
 from antiphon.adapters.registry import find_plugin_problems
-from antiphon.cli.leave import exit_now
-from antiphon.cli.serve import read_configuration, load_target, settings_of
-from antiphon.server.config import find_config_file
+from antiphon.cli.exit import exit_now
+from antiphon.cli.serve import load_target, read_configuration, settings_of
+from antiphon.server.config.load import find_config_file
+from antiphon.server.provider_probe import ProbeResult, ProviderStatus, probe_providers
 from antiphon.server.settings import Settings
-from antiphon.server.survey import ProbeResult, ProviderStatus, probe_providers
 from antiphon.wire import json
 
 STATUS_COLOURS: Mapping[str, str] = {"ready": "green", "not ready": "red"}
@@ -66,7 +66,9 @@ async def print_report(
     report: ModelsReport, settings: Settings, reasons: Mapping[str, str], *, as_json: bool
 ) -> NoReturn:
     """Print what there is, and leave: whoever looks for credentials may do so for ever."""
-    found = add_probe_results(report, settings, await probe_providers(settings.providers, settings.keys, reasons))
+    found = add_probe_results(
+        report, settings, await probe_providers(settings.providers, settings.keys, reasons)
+    )
     if as_json:
         exit_now(0, json.encode(found) + b"\n")  # bytes: JSON is UTF-8, whatever a terminal shows
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -74,10 +76,14 @@ async def print_report(
     exit_now(0, table.encode(sys.stdout.encoding, "replace"))
 
 
-def add_probe_results(report: ModelsReport, settings: Settings, providers: Sequence[ProbeResult]) -> ModelsReport:
+def add_probe_results(
+    report: ModelsReport, settings: Settings, providers: Sequence[ProbeResult]
+) -> ModelsReport:
     """Add to what is known what the providers were found to be."""
     names = {one.name: one for one in providers}
-    aliases = [alias_status(name, list(to), names, report.agents) for name, to in settings.aliases.items()]
+    aliases = [
+        alias_status(name, list(to), names, report.agents) for name, to in settings.aliases.items()
+    ]
     return replace(report, aliases=aliases, providers=providers)
 
 

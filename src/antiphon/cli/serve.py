@@ -17,18 +17,18 @@ from typing import cast
 import uvicorn
 
 from antiphon.agents.agent import Agent
-from antiphon.cli.leave import exit_now
-from antiphon.core.errors import StoreError
-from antiphon.engine.seal import check_keys
-from antiphon.server.address import is_loopback
+from antiphon.cli.exit import exit_now
+from antiphon.engine.encryption import check_keys
+from antiphon.protocol.errors import StoreError
 from antiphon.server.app import create_app
-from antiphon.server.config import GatewayConfig, ConfigError
-from antiphon.server.config import load_config as load_config
-from antiphon.server.http import AsgiApp
-from antiphon.server.protocol import ConnectionLimits, http_protocol
+from antiphon.server.asgi import AsgiApp
+from antiphon.server.config.address import is_loopback
+from antiphon.server.config.load import ConfigError, GatewayConfig
+from antiphon.server.config.load import load_config as load_config
 from antiphon.server.service import Service
 from antiphon.server.settings import Settings
-from antiphon.server.upgraded import websocket_protocol
+from antiphon.server.uvicorn.http_protocol import ConnectionLimits, http_protocol
+from antiphon.server.uvicorn.ws_protocol import websocket_protocol
 
 logger = logging.getLogger("antiphon.serve")
 
@@ -158,7 +158,9 @@ def load_target(target: str) -> Settings | AsgiApp:
     name, _, attribute = target.partition(":")
     name = name.removesuffix(".py")
     if not all(map(str.isidentifier, name.split("."))):
-        raise StartupError(f"'{name}' is no module's name. Write it as in an import: package.module.")
+        raise StartupError(
+            f"'{name}' is no module's name. Write it as in an import: package.module."
+        )
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(name)
@@ -182,9 +184,11 @@ def load_target(target: str) -> Settings | AsgiApp:
         case list() | tuple() if all(isinstance(a, Agent) for a in cast("list[object]", value)):
             return Settings(agents=list(cast("list[Agent]", value)))
         case FunctionType() if len(inspect.signature(value).parameters) != 3:
-            raise StartupError(f"{target} is a plain function. Make it an agent with @agent('name').")
+            raise StartupError(
+                f"{target} is a plain function. Make it an agent with @agent('name')."
+            )
         case _ if callable(value):
-            return cast("App", value)
+            return cast("AsgiApp", value)
         case _:
             kind = type(value).__name__
             raise StartupError(f"{target} is a {kind}, not an agent, a list of agents or an app.")
@@ -262,7 +266,9 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(GC_THRESHOLD)
 
 
-def uvicorn_config(app: AsgiApp, host: str, port: int, settings: Settings | None = None) -> uvicorn.Config:
+def uvicorn_config(
+    app: AsgiApp, host: str, port: int, settings: Settings | None = None
+) -> uvicorn.Config:
     """Return how uvicorn is run here."""
     limits = ConnectionLimits()
     settings = settings or Settings()

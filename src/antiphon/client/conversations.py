@@ -5,16 +5,22 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import field
 
-from antiphon.adapters.fields import as_object, drop_none
-from antiphon.client.ask import ApiRequest, build_path
-from antiphon.client.fields import Input, JsonObject, Order, to_json_value
-from antiphon.client.lenient import read_items, read_value
-from antiphon.client.pages import Paginator
-from antiphon.core.items import Item, user_message
-from antiphon.core.value import ProtocolStruct
+from antiphon.adapters.json_access import as_object, drop_none
+from antiphon.client.lenient_values import read_items, read_value
+from antiphon.client.pagination import Paginator
+from antiphon.client.params import (
+    ApiRequest,
+    Input,
+    JsonObject,
+    Order,
+    build_path,
+    to_json_value,
+)
+from antiphon.protocol.items import Item, user_message
+from antiphon.protocol.struct import ProtocolStruct
 
 if TYPE_CHECKING:
-    from antiphon.client.peer import HttpApi
+    from antiphon.client.http import HttpApi
 
 CONVERSATIONS_PATH = "conversations"
 
@@ -47,7 +53,9 @@ class ConversationsApi:
 
     async def update(self, id: str, *, metadata: Mapping[str, str]) -> ConversationResource:
         """Note something else about a conversation."""
-        return await self._request_conversation("POST", build_path(CONVERSATIONS_PATH, id), {"metadata": dict(metadata)})
+        return await self._request_conversation(
+            "POST", build_path(CONVERSATIONS_PATH, id), {"metadata": dict(metadata)}
+        )
 
     async def delete(self, id: str) -> None:
         """Delete a conversation, and keep the responses that were made in it."""
@@ -59,18 +67,27 @@ class ConversationsApi:
 
     async def add(self, id: str, items: Input) -> list[Item]:
         """Add items to a conversation; return them as they are kept, with ids."""
-        ask = ApiRequest(path=build_path(CONVERSATIONS_PATH, id, "items"), body={"items": _to_json_items(items)})
+        ask = ApiRequest(
+            path=build_path(CONVERSATIONS_PATH, id, "items"), body={"items": _to_json_items(items)}
+        )
         return read_items(as_object(await self._http.request_json(ask)).get("data"))
 
     async def delete_item(self, id: str, item_id: str) -> ConversationResource:
         """Take an item out of a conversation."""
-        return await self._request_conversation("DELETE", build_path(CONVERSATIONS_PATH, id, "items", item_id))
+        return await self._request_conversation(
+            "DELETE", build_path(CONVERSATIONS_PATH, id, "items", item_id)
+        )
 
-    async def _request_conversation(self, method: str, path: str, body: JsonObject | None = None) -> ConversationResource:
+    async def _request_conversation(
+        self, method: str, path: str, body: JsonObject | None = None
+    ) -> ConversationResource:
         return read_value(
-            ConversationResource, await self._http.request_json(ApiRequest(method=method, path=path, body=body))
+            ConversationResource,
+            await self._http.request_json(ApiRequest(method=method, path=path, body=body)),
         )
 
 
 def _to_json_items(items: Input) -> Sequence[object]:
-    return [to_json_value(item) for item in ([user_message(items)] if isinstance(items, str) else items)]
+    return [
+        to_json_value(item) for item in ([user_message(items)] if isinstance(items, str) else items)
+    ]

@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping
 
-from antiphon.adapters.astray import html_page_error, redirect_advice
-from antiphon.adapters.faults import (
+from antiphon.adapters.errors import (
     STATUS_BY_CODE,
     ErrorInfo,
-    retry_headers,
-    parse_error,
-    is_retryable,
-    redact,
-    infer_status,
     error_type,
+    html_page_error,
+    infer_status,
+    is_retryable,
+    parse_error,
+    redact,
     redact_key,
+    redirect_advice,
+    retry_headers,
 )
-from antiphon.adapters.fields import JsonObject, as_object, omit
-from antiphon.client.lenient import parse_json
-from antiphon.core.errors import ErrorPayload, UpstreamError
+from antiphon.adapters.json_access import JsonObject, as_object, omit
+from antiphon.client.lenient_values import parse_json
+from antiphon.protocol.errors import ErrorPayload, UpstreamError
 from antiphon.transport.errors import CUT, INVALID, UNREACHABLE
 
 SERVER = "The server"
@@ -33,12 +34,16 @@ def redact_credentials(text: str, headers: Mapping[str, str]) -> str:
     return redact_key(text, headers.get("authorization", "").rpartition(" ")[2])
 
 
-def http_status_error(server_name: str, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+def http_status_error(
+    server_name: str, status: int, headers: Mapping[str, str], body: bytes
+) -> UpstreamError:
     """Read the answer of a server that refuses."""
-    from antiphon.adapters.base import Provider  # start-up time
-    from antiphon.adapters.responses import OpenResponses
+    from antiphon.adapters.base import Provider
+    from antiphon.adapters.open_responses.adapter import OpenResponses
 
-    return OpenResponses(Provider(name=server_name, adapter="responses")).decode_error(status, headers, body)
+    return OpenResponses(Provider(name=server_name, adapter="responses")).decode_error(
+        status, headers, body
+    )
 
 
 def websocket_refused_error(
@@ -46,7 +51,9 @@ def websocket_refused_error(
 ) -> UpstreamError:
     """Read the answer of a server that opens no WebSocket; `place` is where it has moved."""
     fault = parse_error(parse_json(body))
-    reason = redirect_advice(location) if location else redact(fault.message) or "It did not say why."
+    reason = (
+        redirect_advice(location) if location else redact(fault.message) or "It did not say why."
+    )
     message = f"{SERVER} answered {status} instead of opening a WebSocket: {reason}"
     return _upstream_error(message, fault, status, headers, "websocket_refused")
 
@@ -79,7 +86,7 @@ def _upstream_error(
 
 def decode_error_payload(fields: JsonObject) -> ErrorPayload:
     """Read the error of an `error` event, nested or flat."""
-    from antiphon.adapters.responses.answer import read_error  # start-up time
+    from antiphon.adapters.open_responses.decode import read_error
 
     fault = read_error(fields)
     return ErrorPayload(

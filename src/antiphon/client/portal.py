@@ -10,7 +10,7 @@ import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
-from antiphon.core.errors import AntiphonError
+from antiphon.protocol.errors import AntiphonError
 
 T = TypeVar("T")
 
@@ -22,7 +22,9 @@ class EventLoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._finalizer: weakref.finalize[[asyncio.AbstractEventLoop, threading.Thread], EventLoopThread] | None
+        self._finalizer: (
+            weakref.finalize[[asyncio.AbstractEventLoop, threading.Thread], EventLoopThread] | None
+        )
         self._finalizer = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

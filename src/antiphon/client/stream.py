@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from antiphon.core.errors import AntiphonError
-from antiphon.core.events import Event, OutputTextDelta
-from antiphon.core.response import Response
+from antiphon.protocol.errors import AntiphonError
+from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.response import Response
 
 
 class EventSource(Protocol):

@@ -9,17 +9,22 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 
-from antiphon.core import parts, tokens
-from antiphon.core.errors import ErrorPayload, StoreError, drop_tracebacks
-from antiphon.core.events import Event, decode_event
-from antiphon.core.request import Request
-from antiphon.core.response import Response
-from antiphon.core.synth import Synth
-from antiphon.core.value import decode, encode
+from antiphon.engine.event_log import Fenced
 from antiphon.engine.ids import new_id
-from antiphon.engine.log import Fenced
-from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPING, SERVER_STOPPED_ERROR
-from antiphon.store.base import TERMINAL_STATUSES, Feed, Store, StoredResponse
+from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPED_ERROR, SERVER_STOPPING
+from antiphon.protocol import parts, token_estimate
+from antiphon.protocol.errors import ErrorPayload, StoreError, drop_tracebacks
+from antiphon.protocol.events import Event, decode_event
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import Response
+from antiphon.protocol.struct import decode, encode
+from antiphon.protocol.synth import Synth
+from antiphon.store.base import (
+    TERMINAL_STATUSES,
+    Feed,
+    Store,
+    StoredResponse,
+)
 from antiphon.wire import json
 
 logger = logging.getLogger("antiphon.engine")
@@ -86,7 +91,9 @@ class Background:
         if job := self._jobs.get(id):
             _cancel_once(job)
 
-    async def fail(self, stored: StoredResponse, *, tenant: str, error: ErrorPayload = SERVER_STOPPED_ERROR) -> None:
+    async def fail(
+        self, stored: StoredResponse, *, tenant: str, error: ErrorPayload = SERVER_STOPPED_ERROR
+    ) -> None:
         """End a response that nobody makes any more; what its log holds is kept."""
         await self._end_orphan(stored, tenant, lambda synth: synth.fail(error))
 
@@ -194,9 +201,11 @@ def _decode_request_or_empty(stored: StoredResponse) -> Request:
 def _estimate_usage(stored: StoredResponse, response: Response) -> list[parts.Part]:
     """Estimate the tokens of a response that nobody will count any more."""
     request = _decode_request_or_empty(stored)
-    read = tokens.estimate_prompt(request.instructions, request.tools, request.input)
+    read = token_estimate.estimate_prompt(request.instructions, request.tools, request.input)
     message = "The response was interrupted; these are estimates."
     return [
-        parts.Usage(input_tokens=read, output_tokens=tokens.estimate_items(response.output)),
+        parts.Usage(
+            input_tokens=read, output_tokens=token_estimate.estimate_items(response.output)
+        ),
         parts.Warn("usage_estimated", message, "usage"),
     ]

@@ -12,29 +12,42 @@ from msgspec.structs import replace
 
 from antiphon.adapters.registry import BUILT_IN
 from antiphon.agents.turn import Turn
-from antiphon.core import context
-from antiphon.core.errors import RequestError, StoreError
-from antiphon.core.events import Event
-from antiphon.core.items import Item, ItemReference
-from antiphon.core.manner import DEFAULT_OPTIONS, SynthOptions
-from antiphon.core.request import INCLUDE_ENCRYPTED_REASONING, Request
-from antiphon.core.response import Response
-from antiphon.core.synth import Synth
-from antiphon.engine.asked import Candidate
-from antiphon.engine.attempts import Fallback
 from antiphon.engine.background import Background
-from antiphon.engine.chain import HistoryLoader
-from antiphon.engine.checks import check_request, unanswered_call_warnings, unused_field_warnings
+from antiphon.engine.encryption import KeyRing
+from antiphon.engine.event_log import EventLog, retry_store
+from antiphon.engine.fallback import Candidate, Fallback
+from antiphon.engine.history import Context, ContextCache, HistoryLoader
 from antiphon.engine.ids import ensure_id, new_id, random_padding
-from antiphon.engine.keys import IdempotencyKeys
-from antiphon.engine.ledger import ResponsePersistence
-from antiphon.engine.log import EventLog, retry_store
 from antiphon.engine.models import Model, Models, PartSink
-from antiphon.engine.opening import ItemSealer
-from antiphon.engine.recent import Context, ContextCache
-from antiphon.engine.run import AnswerFunction, PendingCommit, EventSink, Run
-from antiphon.engine.seal import KeyRing
-from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, ConversationBusyError, PageCursor, Store, StoredResponse
+from antiphon.engine.persistence import IdempotencyKeys, ResponsePersistence
+from antiphon.engine.run import (
+    AnswerFunction,
+    EventSink,
+    PendingCommit,
+    Run,
+)
+from antiphon.engine.sealing import ItemSealer
+from antiphon.engine.validation import (
+    check_request,
+    unanswered_call_warnings,
+    unused_field_warnings,
+)
+from antiphon.protocol import context, token_estimate
+from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.protocol.events import Event
+from antiphon.protocol.items import Item, ItemReference
+from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING, Request
+from antiphon.protocol.response import InputTokens, Response, ResponseWarning
+from antiphon.protocol.synth import Synth
+from antiphon.protocol.synth_items import DEFAULT_OPTIONS, SynthOptions
+from antiphon.store.base import (
+    TERMINAL_STATUSES,
+    ConversationBusyError,
+    IdempotencyRecord,
+    PageCursor,
+    Store,
+    StoredResponse,
+)
 from antiphon.store.memory import MemoryStore
 
 T = TypeVar("T")
@@ -86,7 +99,9 @@ class Engine:
     ) -> None:
         self.models = models
         self.store: Store = MemoryStore() if store is None else store
-        cache = ContextCache(64 * 1024 * 1024, 3600) if cache is None else cache  # an empty one counts
+        cache = (
+            ContextCache(64 * 1024 * 1024, 3600) if cache is None else cache
+        )  # an empty one counts
         self.history = HistoryLoader(self.store, cache)
         self.background = Background(self.store, clock, background_slots)
         self.key_ring = key_ring or KeyRing.ephemeral()
@@ -109,7 +124,9 @@ class Engine:
         synth_options: SynthOptions = DEFAULT_OPTIONS,
     ) -> Run:
         """Check a request and begin its response; raises RequestError, StoreError or KeyTaken."""
-        opened = await self._prepare(request, caller, generate=generate, synth_options=synth_options)
+        opened = await self._prepare(
+            request, caller, generate=generate, synth_options=synth_options
+        )
         await self._persist_beginning(opened, request, key)
 
         id, tenant = opened.response.id, caller.tenant
@@ -172,23 +189,33 @@ class Engine:
             id, announce, lambda: self._run_background(prepared, len(start) - 1), tenant=tenant
         )
 
-    async def _persist_beginning(self, prepared: PreparedResponse, request: Request, key: tuple[str, str] | None) -> None:
+    async def _persist_beginning(
+        self, prepared: PreparedResponse, request: Request, key: tuple[str, str] | None
+    ) -> None:
         try:
             claim = await prepared.persistence.begin(prepared.response, request, key)
         except ConversationBusyError as busy:
             raise conversation_busy_error() from busy
         except asyncio.CancelledError:
-            self.add_orphan(prepared.response.id, prepared.persistence.tenant)  # it may yet be committed
+            self.add_orphan(
+                prepared.response.id, prepared.persistence.tenant
+            )  # it may yet be committed
             raise
         if key and not request.store:
-            claim = self._idempotency_keys.claim(key, prepared.response.id, tenant=prepared.persistence.tenant)
+            claim = self._idempotency_keys.claim(
+                key, prepared.response.id, tenant=prepared.persistence.tenant
+            )
         if claim:
             raise IdempotencyKeyTaken(claim)
-        if request.conversation and await self._conversation_changed(prepared.persistence, request.conversation.id):
+        if request.conversation and await self._conversation_changed(
+            prepared.persistence, request.conversation.id
+        ):
             await self.store.delete(prepared.response.id, tenant=prepared.persistence.tenant)
             raise conversation_busy_error()
 
-    async def _conversation_changed(self, persistence: ResponsePersistence, conversation: str) -> bool:
+    async def _conversation_changed(
+        self, persistence: ResponsePersistence, conversation: str
+    ) -> bool:
         """Tell whether another response ended in a conversation after its items were read."""
         page = await self.store.list_items(conversation, NEWEST_ITEM, tenant=persistence.tenant)
         return page is None or page.items != list(persistence.history.items[-1:])
@@ -196,7 +223,11 @@ class Engine:
     async def find_claimed(self, claim: IdempotencyRecord, tenant: str) -> Response | None:
         """Return the response that an idempotency key led to, if it is still here."""
         stored = await self.find(claim.response_id, tenant)
-        return self._idempotency_keys.find_response(claim.response_id) if stored is None else stored.response
+        return (
+            self._idempotency_keys.find_response(claim.response_id)
+            if stored is None
+            else stored.response
+        )
 
     async def find(self, id: str, tenant: str = "") -> StoredResponse | None:
         """Return a stored response; one that is being made says so."""
@@ -263,7 +294,13 @@ class Engine:
         turn = attempts.build_turn(response.id)
         pad = random_padding if request.stream_options.include_obfuscation else None
         synth_options = replace(synth_options, pad=pad, seal=attempts.seal_item)
-        synth = Synth(response, ids=self.ids, clock=self.clock, options=synth_options, allow_no_output=not generate)
+        synth = Synth(
+            response,
+            ids=self.ids,
+            clock=self.clock,
+            options=synth_options,
+            allow_no_output=not generate,
+        )
         unread = [] if generate else unused_field_warnings(request)  # or else who answers tells
         for warning in unread + unanswered_call_warnings(asked.unpaired_call_ids):
             synth.feed(warning)
@@ -358,3 +395,26 @@ def conversation_busy_error() -> RequestError:
 async def answer_nothing(turn: Turn, sink: PartSink) -> None:
     """Answer with nothing at all, as in a turn that only warms up."""
     del turn, sink
+
+
+ESTIMATED_WARNING = ResponseWarning(
+    code="usage_estimated",
+    message="This model does not count tokens; this is an estimate.",
+    param="input_tokens",
+)
+
+
+async def count_input_tokens(
+    engine: Engine, request: Request, caller: Caller = ANONYMOUS
+) -> InputTokens:
+    """Count what a request's model would read; raises RequestError or StoreError.
+
+    What is too long is counted all the same, unless the request says that it is to be cut.
+    """
+    asked = await engine.prepare_candidate(request, caller)
+    turn = asked.build_turn(truncate=request.truncation == "auto")
+    counted = await asked.model.count(turn)
+    if counted is not None:
+        return InputTokens(input_tokens=counted)
+    estimate = token_estimate.estimate_prompt(turn.instructions, turn.tools, turn.items)
+    return InputTokens(input_tokens=estimate, warnings=[ESTIMATED_WARNING])

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.items import Item
-from antiphon.core.output import ID_PREFIXES
-from antiphon.core.value import encode
+from antiphon.protocol.items import Item
+from antiphon.protocol.struct import encode
+from antiphon.protocol.synth_items import ID_PREFIXES
 
 ID_BYTES = 24
 

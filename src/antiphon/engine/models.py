@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from antiphon.agents.agent import Agent
-from antiphon.agents.registry import AgentRegistry
+from antiphon.agents.agent import Agent, AgentRegistry
 from antiphon.agents.turn import Turn
-from antiphon.core.items import Item
-from antiphon.core.parts import Part
-from antiphon.engine.outlet import WriteText
+from antiphon.engine.interfaces import WriteText
+from antiphon.protocol.items import Item
+from antiphon.protocol.parts import Part
 
 PARTS_PER_YIELD = 64
 """After how many parts a model that never waits lets others have their turn."""

@@ -10,24 +10,24 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from antiphon.agents.turn import Turn
-from antiphon.core import parts, tokens
-from antiphon.core.errors import (
+from antiphon.engine.event_log import Fenced
+from antiphon.engine.interfaces import EventSink, WriteText
+from antiphon.engine.models import PartSink
+from antiphon.engine.tool_choice import ToolChoiceFilter
+from antiphon.protocol import parts, token_estimate
+from antiphon.protocol.errors import (
     ErrorPayload,
     RequestError,
     StoreError,
     UpstreamError,
-    drop_tracebacks,
     describe_for_log,
+    drop_tracebacks,
 )
-from antiphon.core.events import Event
-from antiphon.core.opened import TextFastPath
-from antiphon.core.parts import Part
-from antiphon.core.response import Response
-from antiphon.core.synth import Synth
-from antiphon.engine.guard import ToolChoiceFilter
-from antiphon.engine.log import Fenced
-from antiphon.engine.models import PartSink
-from antiphon.engine.outlet import WriteText, EventSink
+from antiphon.protocol.events import Event
+from antiphon.protocol.fast_text import TextFastPath
+from antiphon.protocol.parts import Part
+from antiphon.protocol.response import Response
+from antiphon.protocol.synth import Synth
 
 logger = logging.getLogger("antiphon.engine")
 
@@ -110,7 +110,9 @@ class Run:
     async def execute(self) -> Response:
         """Make the response, to its end; raises a refusal that came before any answer."""
         try:
-            self._emit(self._synth.mark_in_progress() if self._synth.started else self._synth.start())
+            self._emit(
+                self._synth.mark_in_progress() if self._synth.started else self._synth.start()
+            )
             try:
                 await self._execute()
             except Exception as error:
@@ -129,7 +131,9 @@ class Run:
             if is_cancelled():
                 await self._persist_and_emit(self._end_cancelled(error))
                 raise
-            ending = self._end_internal_error()  # a cancellation of the model's own, which it let escape
+            ending = (
+                self._end_internal_error()
+            )  # a cancellation of the model's own, which it let escape
             drop_tracebacks(error)
         except (RequestError, UpstreamError) as error:
             if not self._model_ending:  # or else it comes after the end
@@ -176,7 +180,9 @@ class Run:
             word, model = describe_for_log(failure.status, failure.error), self._turn.model
             logger.warning("%s: %.100r broke (%s)", self._turn.response_id, model, word)
             self._estimate_missing_usage()
-        told = self._synth.feed_all(self._tool_choice_filter.filter(batch) if self._tool_choice_filter else batch)
+        told = self._synth.feed_all(
+            self._tool_choice_filter.filter(batch) if self._tool_choice_filter else batch
+        )
         if not told:
             return True
         self.has_output = self.has_output or any(map(is_output, batch))
@@ -219,7 +225,9 @@ class Run:
         model = self._turn.model
         logger.exception("model %s failed in %s", model, self._turn.response_id)
         message = f"The model '{model}' failed while answering."
-        return self._end_failed(ErrorPayload(message=message, type="server_error", code="server_error"))
+        return self._end_failed(
+            ErrorPayload(message=message, type="server_error", code="server_error")
+        )
 
     def _end_failed(self, error: ErrorPayload) -> list[Event]:
         self._estimate_missing_usage()
@@ -258,10 +266,10 @@ class Run:
         if self._synth.ended or not (known.input_tokens is None or known.output_tokens is None):
             return
         if known.input_tokens is None:
-            read = tokens.estimate_prompt(turn.instructions, turn.tools, turn.items)
+            read = token_estimate.estimate_prompt(turn.instructions, turn.tools, turn.items)
             self._synth.feed(parts.Usage(input_tokens=read))
         if known.output_tokens is None:
-            written = tokens.estimate_items(self.response.output)
+            written = token_estimate.estimate_items(self.response.output)
             self._synth.feed(parts.Usage(output_tokens=written))
         message = "The model did not count its tokens; these are estimates."
         self._synth.feed(parts.Warn("usage_estimated", message, "usage"))

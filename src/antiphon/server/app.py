@@ -14,21 +14,26 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
-from antiphon.server.catalogue import ModelEndpoints
-from antiphon.server.chat import ChatCompletionsEndpoint
-from antiphon.server.compact import CompactEndpoint
-from antiphon.server.conversations import ConversationEndpoints
-from antiphon.server.edge import GatewayMiddleware, route_path
-from antiphon.server.hashbrown import HashbrownEndpoint
-from antiphon.server.http import AsgiApp, Receive, Scope, Send
-from antiphon.server.responses import CreateResponse
+from antiphon.server.asgi import (
+    AsgiApp,
+    Receive,
+    Scope,
+    Send,
+)
+from antiphon.server.endpoints.chat_completions import ChatCompletionsEndpoint
+from antiphon.server.endpoints.compact import CompactEndpoint
+from antiphon.server.endpoints.conversations import ConversationEndpoints
+from antiphon.server.endpoints.hashbrown import HashbrownEndpoint
+from antiphon.server.endpoints.input_tokens import InputTokensEndpoint
+from antiphon.server.endpoints.models import ModelEndpoints
+from antiphon.server.endpoints.responses import CreateResponse
+from antiphon.server.endpoints.stored_responses import StoredResponseEndpoints
+from antiphon.server.endpoints.websocket import WebSocketEndpoint
+from antiphon.server.middleware import GatewayMiddleware, route_path
 from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.settings import Settings
-from antiphon.server.socket import WebSocketEndpoint
-from antiphon.server.stored import StoredResponseEndpoints
-from antiphon.server.tokens import InputTokensEndpoint
 from antiphon.wire import json
-from antiphon.wire.dialects import Dialect, OpenAIDialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 
 DOORS: dict[str, type[Dialect]] = {
     "/v1": Dialect,
@@ -97,10 +102,20 @@ def create_app(settings: Settings | None = None) -> Starlette:
                 CompactEndpoint(service, dialect),
                 methods=["POST"],
             ),
-            Route(f"{prefix}/responses/input_tokens", InputTokensEndpoint(service), methods=["POST"]),
-            Route(f"{prefix}/responses/{{id}}", AsgiEndpoint(kept.get_or_delete), methods=["GET", "DELETE"]),
+            Route(
+                f"{prefix}/responses/input_tokens", InputTokensEndpoint(service), methods=["POST"]
+            ),
+            Route(
+                f"{prefix}/responses/{{id}}",
+                AsgiEndpoint(kept.get_or_delete),
+                methods=["GET", "DELETE"],
+            ),
             Route(f"{prefix}/responses/{{id}}/cancel", AsgiEndpoint(kept.cancel), methods=["POST"]),
-            Route(f"{prefix}/responses/{{id}}/input_items", AsgiEndpoint(kept.input_items), methods=["GET"]),
+            Route(
+                f"{prefix}/responses/{{id}}/input_items",
+                AsgiEndpoint(kept.input_items),
+                methods=["GET"],
+            ),
             Route(f"{prefix}/chat/completions", ChatCompletionsEndpoint(service), methods=["POST"]),
             *conversation_routes(prefix, ConversationEndpoints(service, dialect)),
             Route(f"{prefix}/models", models.list_models, methods=["GET"]),
@@ -128,8 +143,12 @@ def conversation_routes(prefix: str, conversations: ConversationEndpoints) -> li
     one, item = f"{path}/{{id}}", f"{path}/{{id}}/items/{{item_id}}"
     return [
         Route(path, AsgiEndpoint(conversations.create), methods=["POST"]),
-        Route(one, AsgiEndpoint(conversations.get_update_or_delete), methods=["GET", "POST", "DELETE"]),
-        Route(f"{one}/items", AsgiEndpoint(conversations.list_or_add_items), methods=["GET", "POST"]),
+        Route(
+            one, AsgiEndpoint(conversations.get_update_or_delete), methods=["GET", "POST", "DELETE"]
+        ),
+        Route(
+            f"{one}/items", AsgiEndpoint(conversations.list_or_add_items), methods=["GET", "POST"]
+        ),
         Route(item, AsgiEndpoint(conversations.get_or_delete_item), methods=["GET", "DELETE"]),
     ]
 
@@ -154,7 +173,7 @@ class HealthEndpoints:
         return _json_response({"status": "ready"})
 
 
-class AsgiEndpoint:  # noqa: N801 - used as a function
+class AsgiEndpoint:
     """An endpoint that speaks ASGI itself; Starlette takes a function for one that does not."""
 
     def __init__(self, endpoint: AsgiApp) -> None:

@@ -6,20 +6,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from antiphon.core.errors import RequestError, StoreError
+from antiphon.engine.encryption import KeyRing, check_keys
 from antiphon.engine.engine import Engine
+from antiphon.engine.history import ContextCache
+from antiphon.engine.maintenance import Maintenance, Retention
 from antiphon.engine.models import Models
-from antiphon.engine.recent import ContextCache
+from antiphon.engine.provider_model import Providers
 from antiphon.engine.run import SERVER_STOPPING
-from antiphon.engine.seal import KeyRing, check_keys
-from antiphon.engine.upkeep import Retention, Maintenance
-from antiphon.engine.upstream import Providers
+from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
-from antiphon.store.lock import FolderLock
+from antiphon.store.folder_lock import FolderLock
 from antiphon.store.memory import MemoryStore
+from antiphon.transport.client import HttpClient
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.http import HttpClient
 from antiphon.transport.retry import RetryPolicy
 
 T = TypeVar("T")
@@ -88,7 +88,9 @@ class Service:
         )
         self._maintenance = Maintenance(engine, retention)
         try:
-            await self._maintenance.start(recover=self._folder_lock is None or self._folder_lock.is_held)
+            await self._maintenance.start(
+                recover=self._folder_lock is None or self._folder_lock.is_held
+            )
         except StoreError:
             await self._maintenance.stop()
             raise
@@ -106,7 +108,7 @@ class Service:
     def _open_store(self) -> Store:
         if self.settings.responses_dir is None:
             return MemoryStore()
-        from antiphon.store.sqlite import SqliteStore
+        from antiphon.store.sqlite.store import SqliteStore
 
         return SqliteStore(self.settings.responses_dir)
 

@@ -10,8 +10,8 @@ from msgspec import Meta
 from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
-from antiphon.server.config import GatewayConfig, load_config
-from antiphon.server.tables import TIMEOUT_KEYS, check_table, read_field
+from antiphon.server.config.load import GatewayConfig, load_config
+from antiphon.server.config.tables import TIMEOUT_KEYS, check_table, read_field
 from antiphon.server.threads import ThreadStorage
 
 MAX_SETTING = 10**12

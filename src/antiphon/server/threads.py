@@ -9,9 +9,9 @@ from typing import Protocol
 
 import msgspec
 
-from antiphon.core.errors import AntiphonError
-from antiphon.core.threads import Json
+from antiphon.protocol.errors import AntiphonError
 from antiphon.store import base
+from antiphon.wire.hashbrown.threads import Json
 
 
 class ThreadError(AntiphonError):

@@ -15,9 +15,9 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from antiphon.core.errors import StoreError
-from antiphon.core.items import Item
-from antiphon.core.response import Response
+from antiphon.protocol.errors import StoreError
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
 
 TERMINAL_STATUSES = frozenset({"completed", "failed", "incomplete", "cancelled"})
 """The statuses that a response never leaves."""
@@ -129,7 +129,9 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+    async def list_input_items(
+        self, id: str, cursor: PageCursor, *, tenant: str = ""
+    ) -> ItemPage | None:
         """Return a page of a response's own input, None if there is no such response."""
         ...
 
@@ -195,7 +197,9 @@ class Feed(Protocol):
 class ConversationStore(Protocol):
     """What conversations are made of."""
 
-    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
+    async def save_conversation(
+        self, conversation: StoredConversation, *, tenant: str = ""
+    ) -> None:
         """Keep a conversation, new or changed."""
         ...
 
@@ -215,7 +219,9 @@ class ConversationStore(Protocol):
         """Return a page of a conversation's items, None if there is no such conversation."""
         ...
 
-    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+    async def find_conversation_item(
+        self, id: str, item_id: str, *, tenant: str = ""
+    ) -> Item | None:
         """Return one item of a conversation, the newest if it has the id twice."""
         ...
 

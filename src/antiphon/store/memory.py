@@ -5,22 +5,22 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
-from antiphon.core.errors import StoreError
-from antiphon.core.items import Item
-from antiphon.core.response import Response
+from antiphon.protocol.errors import StoreError
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
 from antiphon.store.base import (
     TERMINAL_STATUSES,
-    IdempotencyRecord,
     ConversationBusyError,
-    PageCursor,
     History,
-    LoggedEvents,
+    IdempotencyRecord,
     ItemPage,
+    LoggedEvents,
+    PageCursor,
     StoredResponse,
 )
-from antiphon.store.bells import Notifier, wait_for_notification
-from antiphon.store.pages import paginate
-from antiphon.store.talks import TenantKey, MemoryConversations
+from antiphon.store.notify import Notifier, wait_for_notification
+from antiphon.store.pagination import paginate
+from antiphon.store.talks import MemoryConversations, TenantKey
 
 
 class _ResponseRecord(Struct):
@@ -78,7 +78,9 @@ class MemoryStore(MemoryConversations):
         if key and (claim := self._idempotency.get((tenant, key[0]))):
             return claim
         if conversation is not None and (tenant, conversation) in self._running:
-            raise ConversationBusyError(f"Conversation '{conversation}' has a response in progress.")
+            raise ConversationBusyError(
+                f"Conversation '{conversation}' has a response in progress."
+            )
         if response.id in self._records:
             raise StoreError(f"There is a response '{response.id}' already.")
         record = _ResponseRecord(
@@ -143,7 +145,9 @@ class MemoryStore(MemoryConversations):
             record = self._find_record(record.response.previous_response_id or "", tenant)
         return None
 
-    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+    async def list_input_items(
+        self, id: str, cursor: PageCursor, *, tenant: str = ""
+    ) -> ItemPage | None:
         """Return a page of a response's own input."""
         record = self._find_record(id, tenant)
         return record and paginate(record.input, cursor)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
-from antiphon.core.items import Item, ItemReference
-from antiphon.store.base import StoredConversation, PageCursor, ItemPage
-from antiphon.store.pages import paginate
+from antiphon.protocol.items import Item, ItemReference
+from antiphon.store.base import ItemPage, PageCursor, StoredConversation
+from antiphon.store.pagination import paginate
 
 TenantKey = tuple[str, str]
 """A tenant, and what is called something there."""
@@ -26,9 +26,13 @@ class MemoryConversations:
         self.conversations: dict[TenantKey, ConversationRecord] = {}
         self._items_by_id: dict[TenantKey, list[Item]] = {}
 
-    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
+    async def save_conversation(
+        self, conversation: StoredConversation, *, tenant: str = ""
+    ) -> None:
         """Keep a conversation, new or changed."""
-        talk = self.conversations.setdefault((tenant, conversation.id), ConversationRecord(conversation))
+        talk = self.conversations.setdefault(
+            (tenant, conversation.id), ConversationRecord(conversation)
+        )
         talk.conversation = conversation
 
     async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
@@ -55,7 +59,9 @@ class MemoryConversations:
         talk = self.conversations.get((tenant, id))
         return talk and paginate(talk.items, cursor)
 
-    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+    async def find_conversation_item(
+        self, id: str, item_id: str, *, tenant: str = ""
+    ) -> Item | None:
         """Return one item of a conversation."""
         talk = self.conversations.get((tenant, id))
         newest = reversed(talk.items if talk else [])

@@ -14,8 +14,15 @@ from importlib import import_module
 from threading import Lock
 from typing import Any, Protocol
 
-from antiphon.core.errors import UpstreamError
-from antiphon.wire.upstream import AwsSignature, Credential, EntraToken, GoogleToken, Key, Upstream
+from antiphon.protocol.errors import UpstreamError
+from antiphon.transport.request import (
+    AwsSignature,
+    Credential,
+    EntraToken,
+    GoogleToken,
+    Key,
+    Upstream,
+)
 
 REFRESH_MARGIN_SECONDS = 300
 """How long before its end a token is no longer shown."""
@@ -90,12 +97,19 @@ class AwsSigner:
     def _sign(self, request: Upstream, body: bytes) -> dict[str, str]:
         auth = import_extra("botocore.auth", "bedrock")
         signed = import_extra("botocore.awsrequest", "bedrock").AWSRequest(
-            method=request.method, url=request.url, data=body, headers=_headers_to_sign(request.headers)
+            method=request.method,
+            url=request.url,
+            data=body,
+            headers=_headers_to_sign(request.headers),
         )
         who = self._credential
         # The path is encoded already and is encoded once more here, as every service but S3 wants.
         auth.SigV4Auth(self._frozen_credentials(), who.service, who.region).add_auth(signed)
-        return {name.lower(): value for name, value in signed.headers.items() if name in SIGNATURE_HEADERS}
+        return {
+            name.lower(): value
+            for name, value in signed.headers.items()
+            if name in SIGNATURE_HEADERS
+        }
 
     def _frozen_credentials(self) -> Any:
         """Return the credentials as they are now."""
@@ -128,7 +142,9 @@ class AwsSigner:
         return self._credential.profile or os.environ.get("AWS_PROFILE")
 
     def _find_credentials(self) -> Any:
-        session = import_extra("botocore.session", "bedrock").Session(profile=self._credential.profile)
+        session = import_extra("botocore.session", "bedrock").Session(
+            profile=self._credential.profile
+        )
         return session.get_credentials()
 
 
@@ -144,7 +160,8 @@ def _headers_to_sign(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in named
-        if name == "content-type" or (name.startswith("x-amz-") and name.title() not in SIGNATURE_HEADERS)
+        if name == "content-type"
+        or (name.startswith("x-amz-") and name.title() not in SIGNATURE_HEADERS)
     }
 
 
@@ -204,7 +221,9 @@ class GoogleSigner(TokenSigner):
                 self._credentials, _ = import_extra("google.auth", "vertex").default(scopes=scopes)
             self._credentials.refresh(requests.Request())
         except errors.GoogleAuthError as error:
-            raise credentials_error(_google_error_message(error, errors), retryable=error.retryable) from error
+            raise credentials_error(
+                _google_error_message(error, errors), retryable=error.retryable
+            ) from error
         except LIBRARY_ERRORS as error:
             raise credentials_error(_google_error_message(error, errors)) from error
 
@@ -221,10 +240,12 @@ def _google_error_message(error: Exception, errors: Any) -> str:
     if isinstance(error, errors.TransportError):
         return f"Google could not be asked for a token ({kind}). Check the network."
     if os.environ.get(GOOGLE_CREDENTIALS_VARIABLE):
-        return f"The Google credentials cannot be used ({kind}). Check the file in {GOOGLE_CREDENTIALS_VARIABLE}."
+        return f"The Google credentials cannot be used ({kind}). Check the file in {GOOGLE_CREDENTIALS_VARIABLE}."  # noqa: E501
     if isinstance(error, errors.DefaultCredentialsError):
         login = "gcloud auth application-default login"
-        return f"There are no Google credentials. Run '{login}', or set {GOOGLE_CREDENTIALS_VARIABLE}."
+        return (
+            f"There are no Google credentials. Run '{login}', or set {GOOGLE_CREDENTIALS_VARIABLE}."
+        )
     return f"Google gave no token ({kind}). Log in again."
 
 
@@ -266,4 +287,6 @@ def import_extra(module: str, extra_name: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise credentials_error(f"Install antiphon[{extra_name}] to use this provider without a key.") from None
+        raise credentials_error(
+            f"Install antiphon[{extra_name}] to use this provider without a key."
+        ) from None

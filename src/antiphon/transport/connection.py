@@ -10,9 +10,14 @@ from typing import cast
 import httptools
 from msgspec import Struct
 
-from antiphon.core.errors import UpstreamError
-from antiphon.transport.errors import CUT, InvalidResponseError, bad_response_error, timeout_error
-from antiphon.transport.exchange import MAX_BODY, HttpResponse, endless_body_error
+from antiphon.protocol.errors import UpstreamError
+from antiphon.transport.errors import (
+    CUT,
+    InvalidResponseError,
+    bad_response_error,
+    timeout_error,
+)
+from antiphon.transport.response import MAX_BODY, HttpResponse, endless_body_error
 
 MAX_BYTES_WITHOUT_BODY = 64 * 1024
 """How many bytes may come that hold no body: a head, trailers, the sizes of chunks."""
@@ -93,7 +98,9 @@ class HttpConnection(asyncio.Protocol):
         """
         exchange = HttpResponse(self, peer_name)
         if self._transport is None or self._transport.is_closing():
-            exchange.fail(bad_response_error(peer_name, CLOSED_EARLY, CUT))  # as soon as it was open
+            exchange.fail(
+                bad_response_error(peer_name, CLOSED_EARLY, CUT)
+            )  # as soon as it was open
             return exchange
         self._response = exchange
         self._parser = httptools.HttpResponseParser(self)
@@ -176,7 +183,9 @@ class HttpConnection(asyncio.Protocol):
             except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
                 exchange.fail_in_reader(error)
         if self._is_complete:
-            self._keep_alive = self._keep_alive and failure is None  # or else more came than was asked
+            self._keep_alive = (
+                self._keep_alive and failure is None
+            )  # or else more came than was asked
             self._finish_response(exchange)
         elif failure:
             exchange.fail(failure)
@@ -205,7 +214,11 @@ class HttpConnection(asyncio.Protocol):
         exchange, self._response = self._response, None
         if exchange is None or self._is_complete:
             return
-        if self._awaits_first_byte and self._is_reused and self._loop.time() - self._sent_at < STALE_SECONDS:
+        if (
+            self._awaits_first_byte
+            and self._is_reused
+            and self._loop.time() - self._sent_at < STALE_SECONDS
+        ):
             exchange.fail(StaleConnectionError())
         elif exc is None and not self._in_head and not self._is_framed():
             exchange.end()  # an answer whose end is the connection's
@@ -329,5 +342,9 @@ class HttpConnection(asyncio.Protocol):
 def _parser_error(peer_name: str, error: Exception) -> UpstreamError:
     """Say what one of our own callbacks refused, or else what the parser did."""
     refused = error.__context__
-    why = str(refused) if isinstance(refused, InvalidResponseError) else f"sent no valid HTTP answer ({error})."
+    why = (
+        str(refused)
+        if isinstance(refused, InvalidResponseError)
+        else f"sent no valid HTTP answer ({error})."
+    )
     return bad_response_error(peer_name, why)

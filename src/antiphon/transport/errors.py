@@ -3,7 +3,7 @@
 import os
 import ssl
 
-from antiphon.core.errors import UpstreamError
+from antiphon.protocol.errors import UpstreamError
 
 INVALID = "upstream_invalid"
 CUT = "upstream_cut"
@@ -30,7 +30,9 @@ def timeout_error(peer_name: str, message: str, *, retryable: bool = True) -> Up
 
 def unreachable_error(peer_name: str, message: str, *, retryable: bool = False) -> UpstreamError:
     """Make the error for an upstream that cannot be reached."""
-    return UpstreamError(f"{peer_name}: {message}", status=502, code=UNREACHABLE, retryable=retryable)
+    return UpstreamError(
+        f"{peer_name}: {message}", status=502, code=UNREACHABLE, retryable=retryable
+    )
 
 
 def connect_error(peer_name: str, error: OSError | UnicodeError, where: str = "") -> UpstreamError:
@@ -38,7 +40,9 @@ def connect_error(peer_name: str, error: OSError | UnicodeError, where: str = ""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"{error.verify_message} (SSL_CERT_FILE names the authorities to trust)"
         return unreachable_error(peer_name, f"cannot be trusted{where}: {reason}.")
-    return unreachable_error(peer_name, f"cannot be reached{where}: {_reason(error)}.", retryable=True)
+    return unreachable_error(
+        peer_name, f"cannot be reached{where}: {_reason(error)}.", retryable=True
+    )
 
 
 def _reason(error: OSError | UnicodeError) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
-from antiphon.core.errors import UpstreamError
+from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.errors import unreachable_error
 
 MAX_PROXY_HEAD = 64 * 1024

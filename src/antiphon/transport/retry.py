@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from antiphon.core.errors import UpstreamError
+from antiphon.protocol.errors import UpstreamError
 
 T = TypeVar("T")
 MayRetry = Callable[[UpstreamError, float], bool]
@@ -36,7 +36,9 @@ class RetryPolicy(Struct, frozen=True):
     @property
     def before_fallback(self) -> "RetryPolicy":
         """The same, where another may answer."""
-        return RetryPolicy(self.retries, self.first_delay, min(self.max_delay, MAX_DELAY_BEFORE_FALLBACK))
+        return RetryPolicy(
+            self.retries, self.first_delay, min(self.max_delay, MAX_DELAY_BEFORE_FALLBACK)
+        )
 
 
 class RetryBudget:

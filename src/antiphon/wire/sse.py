@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
-from antiphon.wire.lines import LineSplitter
+from antiphon.wire.ndjson import LineSplitter
 
 MAX_EVENT = 1024 * 1024
 DONE = b"[DONE]"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from antiphon.client.client import AsyncClient
-from tests.client.agent.arena import FaultyServer, serve_worker
+from antiphon.client.async_client import AsyncClient
+from tests.client.agent.faulty_server import FaultyServer, serve_worker
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.client.agent import events
-from antiphon.client.agent.window import ContextUsage
+from antiphon.client.agent.context_window import ContextUsage
 
 FIELDS = {
     events.ConversationStarted: "conversation_id timestamp model",

@@ -9,14 +9,19 @@ from msgspec.structs import replace
 from antiphon import stream_agent as public
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.run import run_agent, stream_agent
-from antiphon.client.client import AsyncClient
+from antiphon.client.async_client import AsyncClient
 from antiphon.client.tools.tool import tool
-from antiphon.core.errors import RemoteProtocolError, UpstreamError
-from antiphon.core.request import ReasoningConfig
-from antiphon.core.tools import FunctionToolChoice
-from tests.asking import WAIT
-from tests.client.agent.arena import HTTP
-from tests.upstream import ScriptedAnswer, sse_answer, scripted_upstream, json_answer
+from antiphon.protocol.errors import RemoteProtocolError, UpstreamError
+from antiphon.protocol.request import ReasoningConfig
+from antiphon.protocol.tools import FunctionToolChoice
+from tests.client.agent.faulty_server import HTTP
+from tests.http_client import WAIT
+from tests.scripted_upstream import (
+    ScriptedAnswer,
+    json_answer,
+    scripted_upstream,
+    sse_answer,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -204,7 +209,9 @@ async def test_text_that_only_the_last_event_tells_of_is_told():
         "status": "completed",
         "content": [{"type": "output_text", "text": "all at once", "annotations": []}],
     }
-    only = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[message])})
+    only = stream_answer(
+        CREATED, {"type": "response.completed", "response": response(output=[message])}
+    )
     with scripted_upstream(only) as provider:
         result, events = await run(provider)
     assert result.message == "all at once"
@@ -227,7 +234,9 @@ async def test_a_name_that_comes_late_is_the_one_that_counts():
 
 
 async def test_a_whole_answer_to_a_streamed_request_is_taken():
-    with scripted_upstream(json_answer(response(output=[call("a", "{}")])), text("fine")) as provider:
+    with scripted_upstream(
+        json_answer(response(output=[call("a", "{}")])), text("fine")
+    ) as provider:
         result, _ = await run(provider)
     assert result.message == "fine"
 
@@ -267,7 +276,9 @@ async def test_a_server_that_breaks_may_do_better_the_next_time():
 
 
 async def test_a_strict_client_ends_a_run_at_the_first_broken_rule():
-    first = stream_answer({"type": "response.completed", "response": response(output=[call("a", "{}")])})
+    first = stream_answer(
+        {"type": "response.completed", "response": response(output=[call("a", "{}")])}
+    )
     with scripted_upstream(first, text("fine")) as provider, pytest.raises(RemoteProtocolError):
         await run(provider, strict=True)
 
@@ -299,7 +310,9 @@ async def test_an_answer_that_was_cut_in_a_call_does_not_run_it():
 
 async def test_bad_arguments_go_back_to_the_model():
     wrong = call("a", '{"n": "many"}')
-    first = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[wrong])})
+    first = stream_answer(
+        CREATED, {"type": "response.completed", "response": response(output=[wrong])}
+    )
     with scripted_upstream(first, text("fine")) as provider:
         await run(provider)
         (output,) = provider.requests[1].json["input"]
@@ -309,7 +322,9 @@ async def test_bad_arguments_go_back_to_the_model():
 
 async def test_arguments_that_are_no_object_are_told_in_one_to_a_server_that_has_forgotten_them():
     broken = call("a", '{"n": ')
-    first = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[broken])})
+    first = stream_answer(
+        CREATED, {"type": "response.completed", "response": response(output=[broken])}
+    )
     error = {"message": "Gone.", "code": "previous_response_not_found", "type": "x"}
     with scripted_upstream(first, json_answer({"error": error}, 400), text("fine")) as provider:
         await run(provider)
@@ -373,7 +388,9 @@ AGAIN = B | {"call_id": "a"}
     ids=["at other places", "in another order", "with one id", "as another"],
 )
 async def test_every_call_that_a_round_ends_with_is_run_and_told_to_its_end(told, items, ids):
-    with scripted_upstream(stream_answer(CREATED, *told, completed_event(*items)), text("ok")) as provider:
+    with scripted_upstream(
+        stream_answer(CREATED, *told, completed_event(*items)), text("ok")
+    ) as provider:
         result, events = await run(provider)
     assert sorted(call.id for call in result.tool_calls) == sorted(ids)
     assert {call.status for call in result.tool_calls} == {"completed"}
@@ -424,7 +441,9 @@ async def test_a_refusal_that_was_shown_of_a_broken_round_is_set_back():
 
 
 async def test_a_server_that_answers_in_one_piece_and_remembers_nothing_is_told_everything():
-    with scripted_upstream(json_answer(response(output=[A])), json_answer(response(output=[REFUSED]))) as provider:
+    with scripted_upstream(
+        json_answer(response(output=[A])), json_answer(response(output=[REFUSED]))
+    ) as provider:
         await run(provider)
     _, short, full = (request.json for request in provider.requests)
     assert (short["previous_response_id"], len(short["input"])) == ("resp_1", 1)

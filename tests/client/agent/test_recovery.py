@@ -6,9 +6,9 @@ from antiphon.client.agent.brief import RunSpec
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.recovery import Recovery
-from antiphon.client.agent.routes import AgentTransport
-from antiphon.client.client import AsyncClient
-from antiphon.core.errors import UpstreamError
+from antiphon.client.agent.transports import AgentTransport
+from antiphon.client.async_client import AsyncClient
+from antiphon.protocol.errors import UpstreamError
 
 
 def retry_delays(error: UpstreamError, options: AgentOptions) -> list[float | None]:
@@ -43,7 +43,9 @@ def test_each_wait_doubles_up_to_half_a_minute_with_a_tenth_of_chance():
 
 
 def test_three_tries_are_made_unless_told_otherwise():
-    assert len(retry_delays(UpstreamError("Later.", status=503, retryable=True), AgentOptions())) == 4
+    assert (
+        len(retry_delays(UpstreamError("Later.", status=503, retryable=True), AgentOptions())) == 4
+    )
 
 
 @pytest.mark.parametrize(("asked", "wait"), [("7", 7.0), ("0.5", 0.5), ("30", 30.0), ("31", None)])

@@ -10,26 +10,26 @@ from msgspec.structs import replace
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.run import run_agent
-from antiphon.client.client import AsyncClient
-from antiphon.client.sync import Client
+from antiphon.client.async_client import AsyncClient
+from antiphon.client.sync_client import Client
 from antiphon.client.tools.tool import tool
-from antiphon.core.errors import RequestError, UpstreamError
-from antiphon.core.items import Message
-from tests.client.agent.arena import (
-    STATEFUL_TRANSPORTS,
-    CHAT,
-    RESPONSE_NOT_FOUND,
-    HTTP,
-    CONNECTION_LIMIT,
-    SOCKET,
+from antiphon.protocol.errors import RequestError, UpstreamError
+from antiphon.protocol.items import Message
+from tests.client.agent.faulty_server import (
     ALL_TRANSPORTS,
+    CHAT,
+    CONNECTION_LIMIT,
+    HTTP,
+    RESPONSE_NOT_FOUND,
+    SOCKET,
+    STATEFUL_TRANSPORTS,
     Fault,
-    serve_worker,
+    event_types,
     outputs_in,
     run_to_end,
-    event_types,
+    serve_worker,
 )
-from tests.client.scripted import ServerSide, serve_websocket, turn_messages
+from tests.client.websocket_server import ServerSide, serve_websocket, turn_messages
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,9 @@ async def test_tool_rounds_go_on_until_the_model_is_done(client, server, options
 
 
 async def test_every_way_tells_the_same(client):
-    told_by = [await run_to_end(client, "rounds=2 parallel=2 THINK", way) for way in (CHAT, HTTP, SOCKET)]
+    told_by = [
+        await run_to_end(client, "rounds=2 parallel=2 THINK", way) for way in (CHAT, HTTP, SOCKET)
+    ]
     messages = [result.message for result, _ in told_by]
     assert messages[0] == messages[1] == messages[2]
     kinds = [event_types(events) for _, events in told_by]
@@ -387,7 +389,9 @@ async def test_a_tool_cannot_wait_for_its_own_conversation(client):
         again = await run_agent("hi", model="worker", client=client, conversation=conversation)
         return again.message
 
-    result, _ = await run_to_end(client, "rounds=1", HTTP, tools=[ask_again], conversation=conversation)
+    result, _ = await run_to_end(
+        client, "rounds=1", HTTP, tools=[ask_again], conversation=conversation
+    )
     assert "A tool cannot run an agent" in result.final
     other = await run_agent("hi", model="worker", client=client, conversation=conversation)
     assert other.final == "Done: nothing."

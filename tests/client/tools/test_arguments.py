@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from antiphon.client.tools.arguments import ArgumentReader, ToolError
-from antiphon.client.tools.nulls import MAX_NULL_DEPTH
-from tests.core.test_strict import accepted_values, expressible
+from antiphon.client.tools.strict_schema import MAX_NULL_DEPTH
+from tests.client.tools.test_strict_schema import accepted_values, expressible
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -11,9 +11,10 @@ from pydantic import BaseModel, Field
 
 from antiphon.client.tools.arguments import ToolError
 from antiphon.client.tools.context import ToolContext
+from antiphon.client.tools.signature import ParsedDocstring, parse_docstring
 from antiphon.client.tools.tool import BoundArguments, tool
-from antiphon.core.tools import FunctionTool
-from tests.client.tools.typed import (
+from antiphon.protocol.tools import FunctionTool
+from tests.client.tools.sample_types import (
     INTEGER,
     STRING,
     Family,
@@ -295,7 +296,9 @@ def test_json_becomes_what_the_annotation_says(annotation: Any, sent: str, expec
 
 
 def test_a_null_means_the_default():
-    assert weather.validate('{"city": "Oslo", "days": null}') == BoundArguments((), {"city": "Oslo"})
+    assert weather.validate('{"city": "Oslo", "days": null}') == BoundArguments(
+        (), {"city": "Oslo"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,3 +323,81 @@ def test_what_does_not_fit_is_told_to_the_model(annotation: Any, sent: str, prob
     with pytest.raises(ToolError) as caught:
         tool(function).validate(f'{{"a": {sent}}}')
     assert str(caught.value) == f"Tool function failed: Invalid arguments: {problem}"
+
+
+EXPECTED = ParsedDocstring(
+    "Look up the weather.\n\nFor any city.",
+    {"city": "where, in the local spelling", "days": "how many: at most ten"},
+)
+
+GOOGLE = """Look up the weather.
+
+    For any city.
+
+    Args:
+        city (str, optional): where,
+            in the local spelling
+        days (dict(str, int)): how many: at most ten
+        nothing:
+
+    Returns:
+        days: not a parameter
+    """
+
+NUMPY = """
+    Look up the weather.
+
+    For any city.
+
+    Parameters
+    ----------
+    city : str
+        where, in the local
+        spelling
+
+    days : int, optional
+        how many: at most ten
+    nothing
+
+    Returns
+    -------
+    days : str
+        not a parameter
+    """
+
+SPHINX = """Look up the weather.
+
+    For any city.
+
+    :param str city: where, in the
+        local spelling
+    :type days: int
+    :param days: how many: at most ten
+    :returns: days
+    :raises ValueError: never
+    """
+
+
+@pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
+def test_each_habit_is_read(text: str):
+    assert parse_docstring(text) == EXPECTED
+
+
+@pytest.mark.parametrize("text", [None, "", "   \n "])
+def test_no_docstring_says_nothing(text: str | None):
+    assert parse_docstring(text) == ParsedDocstring("", {})
+
+
+def test_two_names_may_share_a_numpy_entry():
+    text = "Add.\n\nParameters\n----------\nx, y : int\n    a summand"
+    assert parse_docstring(text) == ParsedDocstring("Add.", {"x": "a summand", "y": "a summand"})
+
+
+def test_a_google_section_ends_where_the_text_goes_on():
+    text = "Add.\n\nArgs:\n    x: first\n\nMore words.\n    y: no parameter"
+    assert parse_docstring(text) == ParsedDocstring("Add.", {"x": "first"})
+
+
+def test_a_line_with_a_colon_is_no_section():
+    text = "Add numbers:\n    x: one\n\nBeware: it is slow."
+    assert parse_docstring(text) == ParsedDocstring(text, {})

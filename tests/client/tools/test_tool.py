@@ -13,9 +13,18 @@ from jsonschema import Draft202012Validator
 
 from antiphon.client.tools.context import ToolContext
 from antiphon.client.tools.tool import Tool, tool
-from antiphon.core.errors import RequestError
-from antiphon.core.tools import FunctionTool
-from tests.client.tools.typed import INTEGER, Family, Home, Options, Person, Span, Unit, weather
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.tools import FunctionTool
+from tests.client.tools.sample_types import (
+    INTEGER,
+    Family,
+    Home,
+    Options,
+    Person,
+    Span,
+    Unit,
+    weather,
+)
 
 
 def test_the_function_can_still_be_called():

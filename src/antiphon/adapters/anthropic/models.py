@@ -57,7 +57,9 @@ def lookup_claude(model: str) -> Claude:
         uses_thinking_budget=version < (4, 6),
         thinks_by_default=version >= (5, 0),
         disabled_thinking=_disabled_thinking(family, version),
-        supports_forced_tools=not (version >= (5, 1) if above else version >= (5, 5) and family != "haiku"),
+        supports_forced_tools=not (
+            version >= (5, 1) if above else version >= (5, 5) and family != "haiku"
+        ),
         supports_sampling=version < (4, 7),
         supports_schemas=version >= (4, 5),
         supports_system_messages=version >= (4, 8),

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from antiphon.adapters.anthropic.models import Claude
 from antiphon.adapters.base import Prompt
-from antiphon.core.request import ReasoningConfig
-from antiphon.core.tools import must_call
+from antiphon.protocol.request import ReasoningConfig
+from antiphon.protocol.tools import must_call
 
 DEFAULT_MAX_TOKENS = 8192
 """Room for an answer when neither the client nor the configuration says how much."""
@@ -56,7 +56,9 @@ def plan_thinking(prompt: Prompt, claude: Claude, *, calls_without_thinking: boo
     elif reasoning.effort == "none" and reasoning.summary:
         _warn(prompt, "what is not thought has no summary; it was told not to think")
     if forced or reasoning.effort == "none":
-        return ThinkingPlan({"type": claude.disabled_thinking} if claude.thinks_by_default else None)
+        return ThinkingPlan(
+            {"type": claude.disabled_thinking} if claude.thinks_by_default else None
+        )
     if reasoning.effort is None:
         return _plan_default(prompt, claude, reasoning)
     if claude.uses_thinking_budget:
@@ -81,7 +83,9 @@ def _plan_unsupported(prompt: Prompt, reasoning: ReasoningConfig) -> ThinkingPla
     return ThinkingPlan()
 
 
-def _plan_always_on(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, forced: bool) -> ThinkingPlan:
+def _plan_always_on(
+    prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, forced: bool
+) -> ThinkingPlan:
     effort = reasoning.effort
     if effort == "none":
         _warn(prompt, "it always thinks; it was told to do so as little as it can")
@@ -98,7 +102,9 @@ def _plan_default(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig) ->
         if reasoning.summary:
             _warn(prompt, "it thinks only if it is told how hard, in 'reasoning.effort'")
         return ThinkingPlan()
-    return ThinkingPlan(_adaptive_thinking(reasoning) if reasoning.summary else None, None, THINKING_BUDGETS["high"])
+    return ThinkingPlan(
+        _adaptive_thinking(reasoning) if reasoning.summary else None, None, THINKING_BUDGETS["high"]
+    )
 
 
 def _adaptive_thinking(reasoning: ReasoningConfig) -> dict[str, object]:

@@ -7,14 +7,14 @@ and no limits on numbers, lengths or counts. What cannot be enforced is told in 
 from typing import Any
 
 from antiphon.adapters.anthropic.models import Claude
-from antiphon.adapters.anthropic.shapes import SLUG
+from antiphon.adapters.anthropic.wire_types import SLUG
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.fields import JsonObject, drop_empty
-from antiphon.adapters.forced import ANSWER_TOOL_NAME as ANSWER
-from antiphon.adapters.recall import EMPTY_SCHEMA, history_tool_names
-from antiphon.core.request import JsonSchemaFormat, Request
-from antiphon.core.schema import Schema, is_array, is_object
-from antiphon.core.tools import (
+from antiphon.adapters.conversation import EMPTY_SCHEMA, history_tool_names
+from antiphon.adapters.json_access import JsonObject, drop_empty
+from antiphon.adapters.json_via_tool import ANSWER_TOOL_NAME as ANSWER
+from antiphon.protocol.json_schema import Schema, is_array, is_object
+from antiphon.protocol.request import JsonSchemaFormat, Request
+from antiphon.protocol.tools import (
     WEB_SEARCH_TYPES,
     ExtensionTool,
     ExtensionToolChoice,
@@ -140,7 +140,9 @@ UNENFORCEABLE_KEYWORDS = frozenset(
     minItems maxItems uniqueItems minProperties maxProperties contains minContains maxContains
     """.split()
 )
-ENFORCEABLE_FORMATS = tuple("date-time time date duration email hostname uri ipv4 ipv6 uuid".split())
+ENFORCEABLE_FORMATS = tuple(
+    "date-time time date duration email hostname uri ipv4 ipv6 uuid".split()
+)
 """What a `format` may be; no set, since a stranger's may be a list."""
 SCHEMA_MAPS = ("properties", "$defs", "definitions")
 MAX_SCHEMA_DEPTH = 64

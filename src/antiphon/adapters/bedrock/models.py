@@ -11,9 +11,14 @@ from msgspec import Struct, field
 from antiphon.adapters.anthropic.models import CLAUDE_NAME, Claude, lookup_claude
 from antiphon.adapters.anthropic.thinking import choose_max_tokens, plan_thinking
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.options import EFFORTS_WITHOUT_MINIMAL, EFFORTS_LOW_TO_HIGH, nearest_effort
-from antiphon.adapters.story import role_of
-from antiphon.core.items import FunctionCallOutput, Item, Message, Reasoning
+from antiphon.adapters.conversation import role_of
+from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, EFFORTS_WITHOUT_MINIMAL, nearest_effort
+from antiphon.protocol.items import (
+    FunctionCallOutput,
+    Item,
+    Message,
+    Reasoning,
+)
 
 VENDORS = (
     "ai21",
@@ -76,7 +81,9 @@ def encode_thinking(prompt: Prompt) -> ThinkingOptions:
 
 
 def _encode_claude_thinking(prompt: Prompt, claude: Claude) -> ThinkingOptions:
-    made = plan_thinking(prompt, claude, calls_without_thinking=_calls_without_thinking(prompt.items))
+    made = plan_thinking(
+        prompt, claude, calls_without_thinking=_calls_without_thinking(prompt.items)
+    )
     fields: dict[str, object] = {"thinking": made.thinking} if made.thinking else {}
     # Converse's own limit is less than many a model thinks for.
     limited = made.expected_tokens or prompt.capabilities.max_output_tokens
@@ -89,10 +96,16 @@ def _encode_other_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
     if "amazon.nova" in model:
         return _encode_nova_thinking(prompt, effort)
     if "openai.gpt-oss" in model or "moonshot" in model:
-        return ThinkingOptions({"reasoning_effort": nearest_effort(prompt, effort, EFFORTS_LOW_TO_HIGH)})
+        return ThinkingOptions(
+            {"reasoning_effort": nearest_effort(prompt, effort, EFFORTS_LOW_TO_HIGH)}
+        )
     if "openai." in model:
-        return ThinkingOptions({"reasoning": {"effort": nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL)}})
-    return ThinkingOptions(effort=None if effort == "none" else nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL))
+        return ThinkingOptions(
+            {"reasoning": {"effort": nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL)}}
+        )
+    return ThinkingOptions(
+        effort=None if effort == "none" else nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL)
+    )
 
 
 def _encode_nova_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:

@@ -11,8 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.fields import JsonObject
-from antiphon.adapters.options import EFFORTS_MINIMAL_TO_HIGH, EFFORTS_LOW_TO_HIGH, nearest_effort
+from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, EFFORTS_MINIMAL_TO_HIGH, nearest_effort
+from antiphon.adapters.json_access import JsonObject
 
 BEFORE_GEMINI_3 = re.compile(r"gemini-[12]\b")
 BUDGET_MODELS = re.compile(r"gemini-2\.5\b")
@@ -80,12 +80,20 @@ def encode_thinking(prompt: Prompt) -> JsonObject | None:
     if asked.summary or asked.effort != "none":
         config["includeThoughts"] = True
     if asked.effort is not None:
-        config |= _encode_budget(prompt, asked.effort) if is_before_gemini_3(model) else _encode_level(prompt, asked.effort)
+        config |= (
+            _encode_budget(prompt, asked.effort)
+            if is_before_gemini_3(model)
+            else _encode_level(prompt, asked.effort)
+        )
     return config
 
 
 def _encode_level(prompt: Prompt, effort: str) -> JsonObject:
-    levels = EFFORTS_MINIMAL_TO_HIGH if MINIMAL_LEVEL_MODELS.match(strip_path(prompt.model)) else EFFORTS_LOW_TO_HIGH
+    levels = (
+        EFFORTS_MINIMAL_TO_HIGH
+        if MINIMAL_LEVEL_MODELS.match(strip_path(prompt.model))
+        else EFFORTS_LOW_TO_HIGH
+    )
     return {"thinkingLevel": nearest_effort(prompt, effort, levels).upper()}
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from antiphon.adapters.fields import as_object
+from antiphon.adapters.json_access import as_object
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.options import AgentOptions
-from antiphon.client.fields import to_json_value
+from antiphon.client.params import to_json_value
 from antiphon.client.tools.tool import Tool
-from antiphon.core.items import Item
-from antiphon.core.tools import FunctionTool
+from antiphon.protocol.items import Item
+from antiphon.protocol.tools import FunctionTool
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
@@ -23,9 +23,14 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     conversation: Conversation
     options: AgentOptions
 
-    def request_fields(self, model: str, definitions: Sequence[FunctionTool], rounds: int) -> dict[str, object]:
+    def request_fields(
+        self, model: str, definitions: Sequence[FunctionTool], rounds: int
+    ) -> dict[str, object]:
         """Write the fields that every round sends; so many rounds have gone before."""
-        fields: dict[str, object] = {"model": model, **as_object(to_json_value(self.options.request))}
+        fields: dict[str, object] = {
+            "model": model,
+            **as_object(to_json_value(self.options.request)),
+        }
         instructions = filter(None, (self.conversation.instructions, self.instructions))
         if text := "\n\n".join(instructions):
             fields["instructions"] = text

@@ -10,24 +10,26 @@ from collections.abc import Sequence
 
 from antiphon.adapters.base import Provider
 from antiphon.agents.turn import Turn
-from antiphon.client.channel import EventBuffer
-from antiphon.client.peer import HttpApi
-from antiphon.core.events import Event
-from antiphon.core.items import Item
-from antiphon.core.request import Request
-from antiphon.core.response import Response
-from antiphon.core.synth import Synth
+from antiphon.client.event_buffer import EventBuffer
+from antiphon.client.http import HttpApi
 from antiphon.engine.ids import new_id
-from antiphon.engine.outlet import EventSink
+from antiphon.engine.interfaces import EventSink
+from antiphon.engine.provider_model import ProviderClient, ProviderModel
 from antiphon.engine.run import Run
-from antiphon.engine.upstream import ProviderClient, ProviderModel
+from antiphon.protocol.events import Event
+from antiphon.protocol.items import Item
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import Response
+from antiphon.protocol.synth import Synth
 from antiphon.transport.retry import RetryPolicy
 
 MAX_BUFFERED_EVENTS = 1024
 """How many events may wait for their reader before the server is held back."""
 
 
-async def open_chat_source(http: HttpApi, request: Request, items: Sequence[Item]) -> "ChatEventSource":
+async def open_chat_source(
+    http: HttpApi, request: Request, items: Sequence[Item]
+) -> "ChatEventSource":
     """Ask for a completion; returns when the answer begins. Raises UpstreamError."""
     id = new_id("resp")
     made = Response.new(request, id=id, created_at=int(time.time()))

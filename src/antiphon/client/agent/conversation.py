@@ -7,15 +7,15 @@ A `Conversation` lives in this process; the id of one that the server keeps is e
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from antiphon.client.agent.floor import ConversationLock
-from antiphon.core.errors import RequestError
-from antiphon.core.items import Item, Message
-from antiphon.core.value import InvalidValueError, decode_as
+from antiphon.client.agent.lock import ConversationLock
 from antiphon.engine.ids import new_id
-from antiphon.wire.dialects import decode_request
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.items import Item, Message
+from antiphon.protocol.struct import InvalidValueError, decode_as
+from antiphon.wire.openresponses import decode_request
 
 if TYPE_CHECKING:
-    from antiphon.client.client import AsyncClient
+    from antiphon.client.async_client import AsyncClient
 
 
 class Conversation:
@@ -45,10 +45,12 @@ class Conversation:
         >>> Conversation.of_messages(chat).instructions
         'Be terse.'
         """
-        from antiphon.wire import chat_body  # few need it
-        from antiphon.wire.chat_messages import ChatTranscript
+        from antiphon.wire.chat import wire_types
+        from antiphon.wire.chat.messages import ChatTranscript
 
-        said = decode_as(list[chat_body.Message], [dict(message) for message in messages], "messages")
+        said = decode_as(
+            list[wire_types.Message], [dict(message) for message in messages], "messages"
+        )
         items = ChatTranscript(said).items  # pyright: ignore[reportArgumentType]
         system = [item for item in items if isinstance(item, Message) and item.role == "system"]
         rest = [item for item in items if item not in system]
@@ -86,7 +88,9 @@ MAX_ITEMS_PER_REQUEST = 20
 """How many items a conversation takes in one request."""
 
 
-def resolve_conversation(client: "AsyncClient", conversation: Conversation | str | None) -> Conversation:
+def resolve_conversation(
+    client: "AsyncClient", conversation: Conversation | str | None
+) -> Conversation:
     """Return what a run continues: a new conversation if none was given."""
     if isinstance(conversation, str):
         return RemoteConversation(client, conversation)

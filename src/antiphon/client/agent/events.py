@@ -9,8 +9,8 @@ from typing import Literal
 
 from msgspec import field
 
-from antiphon.client.agent.window import ContextUsage
-from antiphon.core.value import ProtocolStruct
+from antiphon.client.agent.context_window import ContextUsage
+from antiphon.protocol.struct import ProtocolStruct
 
 ToolStatus = Literal["preparing", "ready", "executing", "completed", "failed"]
 RunStatus = Literal["completed", "incomplete", "max_tool_rounds"]

@@ -11,10 +11,18 @@ from contextlib import suppress
 from msgspec import Struct
 
 from antiphon.client.agent.brief import RunSpec
-from antiphon.client.agent.calling import EmitEvent
+from antiphon.client.agent.context_window import (
+    COMPLETION_TOKENS,
+    ContextBudget,
+    ContextUsage,
+    truncate_result,
+)
+from antiphon.client.agent.event_mapper import EventMapper
 from antiphon.client.agent.events import (
-    AgentFailed,
     AgentErrorDetails,
+    AgentFailed,
+    AgentReasoning,
+    AgentToolCall,
     AgentUsage,
     ContextAction,
     ContextManagement,
@@ -22,26 +30,23 @@ from antiphon.client.agent.events import (
     ConversationCompleted,
     ConversationQueued,
     ConversationStarted,
-    RunStatus,
     RoundUsage,
-    AgentReasoning,
-    AgentToolCall,
+    RunStatus,
 )
+from antiphon.client.agent.history import RunHistory
 from antiphon.client.agent.recovery import Recovery
-from antiphon.client.agent.rounds import RunHistory
-from antiphon.client.agent.routes import AgentTransport
-from antiphon.client.agent.teller import EventMapper
-from antiphon.client.agent.window import COMPLETION_TOKENS, ContextUsage, ContextBudget, truncate_result
+from antiphon.client.agent.tool_events import EmitEvent
+from antiphon.client.agent.transports import AgentTransport
 from antiphon.client.errors import stream_error
-from antiphon.client.tools.calls import CallOutcome, CallProgress, execute_calls
+from antiphon.client.tools.execute import CallOutcome, CallProgress, execute_calls
 from antiphon.client.tools.schema_error import explain_schema_error
-from antiphon.core import tokens
-from antiphon.core.errors import AntiphonError, UpstreamError
-from antiphon.core.events import LifecycleEvent
-from antiphon.core.items import FunctionCall, FunctionCallOutput, Item
-from antiphon.core.response import Response
 from antiphon.engine.run import is_cancelled
-from antiphon.wire.dialects import failure_payload
+from antiphon.protocol import token_estimate
+from antiphon.protocol.errors import AntiphonError, UpstreamError
+from antiphon.protocol.events import LifecycleEvent
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item
+from antiphon.protocol.response import Response
+from antiphon.wire.openresponses import failure_payload
 
 
 class AgentResult(Struct, frozen=True, kw_only=True):
@@ -143,14 +148,18 @@ class AgentLoop:
                 response = await self._request_once()
             except UpstreamError as error:
                 await self._mapper.reset_round()
-                await self._recovery.recover(explain_schema_error(error, self._definitions), self._history)
+                await self._recovery.recover(
+                    explain_schema_error(error, self._definitions), self._history
+                )
                 self._mapper.model = self._recovery.model
             else:
                 self._recovery.record_success()
                 return response
 
     async def _request_once(self) -> Response:
-        fields = self._spec.request_fields(self._recovery.model, self._definitions, self._history.count)
+        fields = self._spec.request_fields(
+            self._recovery.model, self._definitions, self._history.count
+        )
         checked = False
         async with self._transport.stream(fields, self._history) as stream:
             async for events in stream.batches():
@@ -202,7 +211,7 @@ class AgentLoop:
         if self._budget is None:
             return None
         prompt = self._spec.instructions, self._definitions, self._history.items
-        return self._budget.usage(tokens.estimate_prompt(*prompt))
+        return self._budget.usage(token_estimate.estimate_prompt(*prompt))
 
     async def _fit_context(self) -> None:
         """Tell how full the window is, and drop the oldest rounds if it is too full."""
@@ -239,7 +248,9 @@ class AgentLoop:
             )
         )
 
-    async def _complete(self, status: RunStatus, reason: str | None, items: list[Item]) -> AgentResult:
+    async def _complete(
+        self, status: RunStatus, reason: str | None, items: list[Item]
+    ) -> AgentResult:
         teller, usage = self._mapper, sum_usage(self._usage, self._recovery.model)
         message = teller.build_final_message(usage.completion_tokens, self._tool_calls)
         completed = ConversationCompleted(

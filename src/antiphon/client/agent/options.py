@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from antiphon.client.agent.chunks import ChunkFunction, ChunkStrategy
-from antiphon.client.agent.window import ContextStrategy
-from antiphon.core.errors import AntiphonError, RequestError
+from antiphon.client.agent.context_window import ContextStrategy
+from antiphon.client.agent.smoothing import ChunkFunction, ChunkStrategy
+from antiphon.protocol.errors import AntiphonError, RequestError
 
 
 class Aborted(AntiphonError):

@@ -9,11 +9,11 @@ import random
 import time
 
 from antiphon.client.agent.brief import RunSpec
-from antiphon.client.agent.calling import EmitEvent
 from antiphon.client.agent.events import ConnectionUpdate, ContextAction, ContextManagement
-from antiphon.client.agent.rounds import RunHistory
-from antiphon.client.agent.routes import RESPONSE_NOT_FOUND, AgentTransport
-from antiphon.core.errors import UpstreamError
+from antiphon.client.agent.history import RunHistory
+from antiphon.client.agent.tool_events import EmitEvent
+from antiphon.client.agent.transports import RESPONSE_NOT_FOUND, AgentTransport
+from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.retry import RetryPolicy, retry_delay
 
 MAX_RETRY_DELAY = 30.0
@@ -53,7 +53,9 @@ class Recovery:
     async def recover(self, error: UpstreamError, history: RunHistory) -> None:
         """Make ready to ask a round again; raises the error if nothing helps."""
         code = error.payload.code or ""
-        left = code in DISCONNECT_CODES or (code == TIMEOUT_CODE and self._transport.kind == "websocket")
+        left = code in DISCONNECT_CODES or (
+            code == TIMEOUT_CODE and self._transport.kind == "websocket"
+        )
         if left:
             await self._transport.disconnect()
         lost = left or code == RESPONSE_NOT_FOUND or error.status in LOST_STATE_STATUSES
@@ -81,4 +83,6 @@ class Recovery:
         def chance(_: float, most: float) -> float:
             return min(MAX_RETRY_DELAY, most * random.uniform(1, 1 + JITTER))  # noqa: S311
 
-        return retry_delay(error, self._attempts, self._retry_policy, now=time.time(), uniform=chance)
+        return retry_delay(
+            error, self._attempts, self._retry_policy, now=time.time(), uniform=chance
+        )

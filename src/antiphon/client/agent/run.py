@@ -24,16 +24,16 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from antiphon.client.agent.brief import RunSpec
-from antiphon.client.agent.calling import EmitEvent
-from antiphon.client.agent.conversation import Conversation, resolve_conversation, parse_items
+from antiphon.client.agent.conversation import Conversation, parse_items, resolve_conversation
 from antiphon.client.agent.events import AgentEvent, ConversationCancelled
 from antiphon.client.agent.options import Aborted, AgentOptions
-from antiphon.client.channel import EventBuffer
-from antiphon.client.client import AsyncClient
+from antiphon.client.agent.tool_events import EmitEvent
+from antiphon.client.async_client import AsyncClient
+from antiphon.client.event_buffer import EventBuffer
+from antiphon.client.tools.resolve import AnyTool, resolve_tools
 from antiphon.client.tools.signature import ToolFunction
-from antiphon.client.tools.toolbox import AnyTool, resolve_tools
-from antiphon.core.errors import AntiphonError
 from antiphon.engine.run import is_cancelled
+from antiphon.protocol.errors import AntiphonError
 
 if TYPE_CHECKING:
     from antiphon.client.agent.loop import AgentResult
@@ -60,7 +60,12 @@ class AgentRun:
     """One run of an agent. Iterate it for its events, or await it for its result; once."""
 
     def __init__(
-        self, client: AsyncClient, spec: RunSpec, on_event: OnEvent | None, *, owns_client: bool = False
+        self,
+        client: AsyncClient,
+        spec: RunSpec,
+        on_event: OnEvent | None,
+        *,
+        owns_client: bool = False,
     ) -> None:
         self.result: AgentResult | None = None
         """What came of it, when it is over."""
@@ -114,8 +119,8 @@ class AgentRun:
                 await called
 
     async def _run(self, emit: EmitEvent) -> "AgentResult":
-        from antiphon.client.agent.loop import AgentLoop  # start-up time
-        from antiphon.client.agent.routes import AgentTransport
+        from antiphon.client.agent.loop import AgentLoop
+        from antiphon.client.agent.transports import AgentTransport
 
         if self._started:
             raise AntiphonError("A run happens once. Ask for another.")

@@ -6,12 +6,11 @@ was expected, what came.
 
 from collections.abc import Iterable, Mapping
 
-from antiphon.adapters.validity import SchemaValidator
-from antiphon.client.tools.mending import repair_json
-from antiphon.client.tools.nulls import drop_optional_nulls
-from antiphon.core.errors import AntiphonError
-from antiphon.core.schema import Schema, is_object
-from antiphon.core.surrogates import repair_surrogates
+from antiphon.client.tools.json_repair import repair_json
+from antiphon.client.tools.strict_schema import drop_optional_nulls
+from antiphon.protocol.errors import AntiphonError
+from antiphon.protocol.json_schema import Schema, SchemaValidator, is_object
+from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.wire import json
 
 MAX_PROBLEM_LENGTH = 200

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
+from antiphon.client.tools import strict_schema
 from antiphon.client.tools.tool import NON_STRICT_ADVICE
-from antiphon.core import strict
-from antiphon.core.errors import UpstreamError
-from antiphon.core.tools import FunctionTool
+from antiphon.protocol.errors import UpstreamError
+from antiphon.protocol.tools import FunctionTool
 
 _PARAM = re.compile(r"tools(?:\[(\d{1,6})\]|\.(\d{1,6}))(?:.*?parameters\.(?P<path>.+))?")
 _CONTEXT = re.compile(r"context=\(([^()]*)\)")
@@ -22,7 +22,7 @@ def explain_schema_error(error: UpstreamError, tools: Sequence[FunctionTool]) ->
     told = error.payload
     advice = f", or be content with less: {NON_STRICT_ADVICE}" if tool.strict else " or its schema"
     return UpstreamError(
-        f"{told.message.rstrip('. ')}. The tool '{tool.name}' was refused{_locate_problem(error, tool)}. "
+        f"{told.message.rstrip('. ')}. The tool '{tool.name}' was refused{_locate_problem(error, tool)}. "  # noqa: E501
         f"Change its annotations{advice}.",
         status=error.status,
         type=told.type,
@@ -48,9 +48,9 @@ def _find_tool(error: UpstreamError, tools: Sequence[FunctionTool]) -> FunctionT
 
 def _locate_problem(error: UpstreamError, tool: FunctionTool) -> str:
     """Say where in the schema: what strict mode cannot express, or else what the server names."""
-    problems = strict.make_strict(tool.parameters or {"type": "object"}).problems
+    problems = strict_schema.make_strict(tool.parameters or {"type": "object"}).problems
     if problems:
-        return f"; strict mode rejects {strict.StrictSchemaError(problems)}"
+        return f"; strict mode rejects {strict_schema.StrictSchemaError(problems)}"
     param = _PARAM.match(error.payload.param or "")
     context = _CONTEXT.search(error.payload.message)
     steps = _QUOTED.findall(context[1]) if context else []

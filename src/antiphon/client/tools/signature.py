@@ -6,17 +6,22 @@ A parameter is described by its annotation (`Annotated[int, "how many"]`, `msgsp
 """
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from inspect import cleandoc
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from antiphon.client.tools import docstring
-from antiphon.client.tools.annotations import build_converter, to_builtins, build_schemas
 from antiphon.client.tools.context import ToolContext
-from antiphon.client.tools.pydantic_types import is_pydantic_field
-from antiphon.core.schema import Schema
-from antiphon.core.value import InvalidValueError, join_path
+from antiphon.client.tools.type_schemas import (
+    build_converter,
+    build_schemas,
+    is_pydantic_field,
+    to_builtins,
+)
+from antiphon.protocol.json_schema import Schema
+from antiphon.protocol.struct import InvalidValueError, join_path
 
 ToolFunction = Callable[..., Any]
 
@@ -27,7 +32,7 @@ class ToolSignature:
     """What a function takes, as a model is told it."""
 
     def __init__(self, function: ToolFunction) -> None:
-        docs = docstring.parse_docstring(inspect.getdoc(function))
+        docs = parse_docstring(inspect.getdoc(function))
         found = _model_parameters(function)
         self.description = docs.description or None
         self.context_parameter = find_context_parameter(found)
@@ -78,7 +83,10 @@ def inspect_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
 
 def find_context_parameter(found: dict[str, inspect.Parameter]) -> str | None:
     """Return the name of the parameter that takes the ToolContext, if one does."""
-    return next((name for name, p in found.items() if ToolContext in _annotation_members(p.annotation)), None)
+    return next(
+        (name for name, p in found.items() if ToolContext in _annotation_members(p.annotation)),
+        None,
+    )
 
 
 def _annotation_members(annotation: object) -> tuple[object, ...]:
@@ -114,7 +122,9 @@ def _normalize_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=annotation, default=default)
 
 
-def _describe_parameter(schema: Schema, parameter: inspect.Parameter, documented: str | None) -> Schema:
+def _describe_parameter(
+    schema: Schema, parameter: inspect.Parameter, documented: str | None
+) -> Schema:
     """Add what the annotation and the docstring say, and the default."""
     more: Schema = {}
     texts = [m for m in get_args(parameter.annotation)[1:] if isinstance(m, str)]
@@ -126,3 +136,85 @@ def _describe_parameter(schema: Schema, parameter: inspect.Parameter, documented
         with suppress(TypeError):  # JSON may have no word for it; the parameter stays optional
             more["default"] = to_builtins(parameter.default)
     return {**schema, **more}
+
+
+_PARAMETER_SECTIONS = ("args", "arguments", "parameters", "params", "other parameters")
+_OTHER_SECTIONS = """returns return yields yield raises receives warns warnings example examples note notes
+attributes references todo""".split()  # noqa: E501
+_SECTIONS = {
+    *_PARAMETER_SECTIONS,
+    *_OTHER_SECTIONS,
+    "see also",
+    "keyword args",
+    "keyword arguments",
+}
+
+_GOOGLE = re.compile(r"(?P<names>\w+)(?:\s*\(.*?\))?\s*:\s*(?P<text>.*)")
+_NUMPY = re.compile(r"(?P<names>\w+(?:\s*,\s*\w+)*)\s*(?::.*)?$(?P<text>)")
+_SPHINX = re.compile(r":(?:param|parameter|arg|argument)\s(?:[^:]*\s)?(?P<names>\w+):(?P<text>.*)")
+_FIELD = re.compile(r":\w[^:]*:")
+
+
+class ParsedDocstring(NamedTuple):
+    """What a docstring says."""
+
+    description: str
+    parameters: dict[str, str]
+
+
+def parse_docstring(text: str | None) -> ParsedDocstring:
+    """Read a docstring of any of the three habits.
+
+    >>> read("Add two numbers.\\n\\nArgs:\\n    a (int): the first\\n    b: the second")
+    Docs(description='Add two numbers.', parameters={'a': 'the first', 'b': 'the second'})
+    """
+    (_, body), *sections = _sections(cleandoc(text or "").splitlines())
+    fields = [index for index, line in enumerate(body) if _FIELD.match(line)]
+    said = body[: fields[0]] if fields else body
+    parameters = _entries(body[len(said) :], _SPHINX)
+    for title, lines in sections:
+        if title in _PARAMETER_SECTIONS:
+            parameters |= _entries(lines, _GOOGLE if _first_indent(lines) else _NUMPY)
+    return ParsedDocstring("\n".join(said).strip(), parameters)
+
+
+def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Cut a docstring at its headings; what comes first has none."""
+    title, body = "", list[str]()
+    for index, line in enumerate(lines):
+        after = lines[index + 1] if index + 1 < len(lines) else ""
+        underlined = len(after) > 2 and set(after) == {"-"}
+        name = line.lower() if underlined else line.lower().removesuffix(":").rstrip()
+        if name in _SECTIONS and (underlined or line.endswith(":")):
+            yield title, body
+            title, body = name, []
+        elif not (title and len(line) > 2 and set(line) == {"-"}):
+            body.append(line)
+    yield title, body
+
+
+def _entries(lines: list[str], heading: re.Pattern[str]) -> dict[str, str]:
+    """Read the entries of a section; lines that stand deeper continue the one above them."""
+    base = _first_indent(lines)
+    found: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in filter(str.strip, lines):
+        if _indent(line) < base:
+            break
+        if _indent(line) > base:
+            current.append(line)
+        elif entry := heading.match(line.strip()):
+            current = [entry["text"]]
+            found |= dict.fromkeys(map(str.strip, entry["names"].split(",")), current)
+        else:
+            current = []  # a field of another kind, or a stray line
+    texts = {name: " ".join(map(str.strip, words)).strip() for name, words in found.items()}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _first_indent(lines: list[str]) -> int:
+    return next((_indent(line) for line in lines if line.strip()), 0)

@@ -24,15 +24,15 @@ from typing import Any, NamedTuple, cast, overload
 import msgspec
 from msgspec.structs import replace
 
+from antiphon.client.tools import strict_schema as strict_form
 from antiphon.client.tools.arguments import ArgumentReader, ToolError
 from antiphon.client.tools.context import ToolContext
 from antiphon.client.tools.signature import ToolFunction, ToolSignature
-from antiphon.core import strict as strict_form
-from antiphon.core.errors import RequestError
-from antiphon.core.items import FunctionName
-from antiphon.core.schema import Schema
-from antiphon.core.tools import FunctionTool
-from antiphon.core.value import InvalidValueError
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.items import FunctionName
+from antiphon.protocol.json_schema import Schema
+from antiphon.protocol.struct import InvalidValueError
+from antiphon.protocol.tools import FunctionTool
 
 NON_STRICT_ADVICE = "`@tool(strict=False)` for this tool or `strict_tools=False` for all of them"
 
@@ -65,7 +65,9 @@ class Tool:
         self._arguments = ArgumentReader(self.name, self.parameters)
 
     @classmethod
-    def from_function(cls, function: ToolFunction, declaration: FunctionTool | None = None) -> "Tool":
+    def from_function(
+        cls, function: ToolFunction, declaration: FunctionTool | None = None
+    ) -> "Tool":
         """Make a tool of a typed function; what is declared already is kept."""
         try:
             signature = ToolSignature(function)

@@ -1,0 +1,431 @@
+"""The one rule for what a provider cannot carry: never in silence.
+
+Every feature of a request has a row here. A dialect lists the features it has (`Adapter.carries`),
+a model those it lacks all the same (`Capabilities.lacks`). What is asked for and cannot be carried
+is refused, naming the param, when leaving it out would change the meaning of the request; otherwise
+it is left out and the response says so in `antiphon:warnings`.
+
+What an adapter's `encode` is given has been through here: it may write all it finds.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.adapters.base import Adapter, Prompt
+from antiphon.adapters.media import read_audio
+from antiphon.protocol import tools
+from antiphon.protocol.content import (
+    Content,
+    ExtensionContent,
+    InputFile,
+    InputImage,
+    InputVideo,
+)
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.items import (
+    CUSTOM_TOOL_CALL,
+    CUSTOM_TOOL_CALL_OUTPUT,
+    ExtensionItem,
+    FunctionCallOutput,
+    Item,
+    Message,
+)
+from antiphon.protocol.request import (
+    INCLUDE_LOGPROBS,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    Request,
+    TextConfig,
+)
+from antiphon.protocol.struct import InvalidValueError, join_path, to_builtins
+from antiphon.protocol.tools import (
+    CUSTOM_TOOL,
+    AllowedTools,
+    ExtensionTool,
+    ExtensionToolChoice,
+    FunctionToolChoice,
+    Tool,
+    ToolChoice,
+    may_call,
+    must_call,
+)
+
+
+class Feature(Struct, frozen=True):
+    """Something a request may ask for, beside its content and its tools."""
+
+    param: str
+    is_requested: Callable[[Request], bool]
+    remove: Callable[[Request], Request]
+    changes_meaning: bool = False
+    """Whether a request without it would mean something else."""
+
+
+def _field_feature(name: str, *, changes_meaning: bool = False) -> Feature:
+    return Feature(
+        name,
+        lambda request: getattr(request, name) is not None,
+        lambda request: replace(request, **{name: None}),
+        changes_meaning,
+    )
+
+
+def _remove_logprobs(request: Request) -> Request:
+    include = [name for name in request.include if name != INCLUDE_LOGPROBS]
+    return replace(request, top_logprobs=None, include=include)
+
+
+FEATURES: dict[str, Feature] = {
+    "temperature": _field_feature("temperature"),
+    "top_p": _field_feature("top_p"),
+    "presence_penalty": _field_feature("presence_penalty"),
+    "frequency_penalty": _field_feature("frequency_penalty"),
+    "seed": _field_feature("seed"),
+    "stop": _field_feature("stop", changes_meaning=True),
+    "max_output_tokens": _field_feature("max_output_tokens", changes_meaning=True),
+    "max_tool_calls": _field_feature("max_tool_calls"),
+    "prompt_cache_key": _field_feature("prompt_cache_key"),
+    "safety_identifier": _field_feature("safety_identifier"),
+    "user": _field_feature("user"),
+    "logprobs": Feature(
+        "top_logprobs",
+        lambda request: bool(request.top_logprobs) or INCLUDE_LOGPROBS in request.include,
+        _remove_logprobs,
+    ),
+    "service_tier": Feature(
+        "service_tier",
+        lambda request: request.service_tier not in ("auto", "default"),
+        lambda request: replace(request, service_tier="default"),
+    ),
+    "verbosity": Feature(
+        "text.verbosity",
+        lambda request: bool(request.text.verbosity),
+        lambda request: replace(request, text=TextConfig(format=request.text.format)),
+    ),
+    "reasoning": Feature(
+        "reasoning",
+        lambda request: bool(
+            request.reasoning
+            and (request.reasoning.effort not in (None, "none") or request.reasoning.summary)
+        ),
+        lambda request: replace(request, reasoning=None),
+    ),
+}
+
+TOOL_FEATURES = frozenset(
+    {"tools", "strict_tools", "tool_choice", "parallel_tool_calls", "allowed_tools"}
+)
+FORMAT_FEATURES = frozenset({"json_object", "json_schema", "tools_with_format"})
+CONTENT_FEATURES = frozenset(
+    {"images", "image_urls", "image_detail", "files", "file_urls", "file_ids", "videos", "audio"}
+)
+ALL_FEATURES = FEATURES.keys() | TOOL_FEATURES | FORMAT_FEATURES | CONTENT_FEATURES
+"""Every name that `carries` and `lacks` may hold."""
+
+
+def remove_unsupported(adapter: Adapter, prompt: Prompt) -> Prompt:
+    """Return what an adapter can carry of a prompt; raises RequestError for what must be."""
+    return FeatureFilter(adapter, prompt).filter()
+
+
+class FeatureFilter:
+    """Takes out of one prompt what one dialect cannot carry."""
+
+    def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
+        self._adapter = adapter
+        self._provider_name = adapter.provider.name
+        self._prompt = prompt
+        self._available = adapter.available_features(prompt)
+        self._dropped_call_ids: list[object] = []
+        """The ids of custom calls that are left out; their outputs are too."""
+
+    def filter(self) -> Prompt:
+        """Return what can be carried."""
+        request = self._filter_options(self._prompt.request)
+        request = self._filter_tools(request)
+        self._check_format(request)
+        items = [carried for item in self._prompt.items if (carried := self._filter_item(item))]
+        return replace(self._prompt, request=request, items=items)
+
+    def _raise_unsupported(self, what: str, param: str, advice: str) -> None:
+        raise self._prompt.unsupported_error(
+            f"{self._provider_name} cannot carry {what} for the model '{self._prompt.model}'. {advice}",  # noqa: E501
+            param,
+        )
+
+    def _filter_options(self, request: Request) -> Request:
+        for name, feature in FEATURES.items():
+            if name not in self._available and feature.is_requested(request):
+                self._drop_feature(feature)
+                request = feature.remove(request)
+        if "reasoning" not in self._available and request.reasoning:
+            if "reasoning" in self._adapter.rejected_features and request.reasoning.effort:
+                self._drop_feature(FEATURES["reasoning"])  # it may well think, whatever it refuses
+            request = replace(request, reasoning=None)  # not to think is what others do anyway
+        return request
+
+    def _drop_feature(self, feature: Feature) -> None:
+        if feature.changes_meaning:
+            self._raise_unsupported(f"'{feature.param}'", feature.param, "Leave it out.")
+        self._prompt.warn(
+            "unsupported_parameter",
+            f"{self._provider_name} has no '{feature.param}' for this model; it was not sent.",
+            feature.param,
+        )
+
+    # --- tools ---
+
+    def _filter_tools(self, request: Request) -> Request:
+        choice = request.tool_choice
+        if not request.tools and choice == "auto":
+            return request
+        if isinstance(choice, ExtensionToolChoice) and not self._adapter.supports_tool(choice.type):
+            self._raise_unsupported(
+                f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'."
+            )
+        offered = [
+            tool for index, tool in enumerate(request.tools) if self._check_tool(tool, index)
+        ]
+        if isinstance(choice, AllowedTools) and self._available >= {"tool_choice", "allowed_tools"}:
+            choice = self._filter_allowed_tools(choice)
+        elif isinstance(choice, AllowedTools):
+            # Those that may not be called are not even shown: no model can call them then.
+            offered = [tool for tool in offered if may_call(tool, choice)]
+            choice = choice.mode
+        request = replace(request, tools=offered, tool_choice=choice)
+        if must_call(choice) and not request.tools:
+            self._raise_unsupported("any of these tools", "tool_choice", "Use 'auto'.")
+        if "tool_choice" not in self._available:
+            if must_call(choice):
+                self._raise_unsupported("a call that is demanded", "tool_choice", "Use 'auto'.")
+            if choice == "none":
+                return replace(request, tools=[], tool_choice="auto")
+        return replace(request, tools=[self._drop_strict(tool) for tool in request.tools])
+
+    def _filter_allowed_tools(self, choice: AllowedTools) -> ToolChoice:
+        """Return a choice without the tools that this dialect does not have."""
+        known = [
+            tool
+            for tool in choice.tools
+            if isinstance(tool, FunctionToolChoice) or self._adapter.supports_tool(tool.type)
+        ]
+        if known:
+            return choice if len(known) == len(choice.tools) else replace(choice, tools=known)
+        if must_call(choice):
+            self._raise_unsupported("any of these tools", "tool_choice", "Use 'auto'.")
+        return "none"
+
+    def _check_tool(self, tool: Tool, index: int) -> bool:
+        if isinstance(tool, ExtensionTool):
+            self._check_custom_tool(tool, index)
+            known, name = self._adapter.supports_tool(tool.type), tool.type
+        else:
+            known, name = "tools" in self._available, tool.name
+        if not known:
+            message = f"{self._provider_name} has no tool '{name}' for this model; it was left out."
+            self._prompt.warn("unsupported_tool", message, f"tools[{index}]")
+        return known
+
+    def _check_custom_tool(self, tool: ExtensionTool, index: int) -> None:
+        """Check a custom tool as a function, whoever has such tools."""
+        if tool.type != CUSTOM_TOOL:
+            return
+        try:
+            tools.decode_custom_tool(tool)
+        except InvalidValueError as error:
+            raise nested_shape_error(error, f"tools[{index}]") from None
+
+    def _drop_strict(self, tool: Tool) -> Tool:
+        """Return a tool that demands no more strictness than there is."""
+        if isinstance(tool, ExtensionTool) or not tool.strict or "strict_tools" in self._available:
+            return tool
+        index = self._prompt.request.tools.index(tool)
+        message = f"{self._provider_name} has no strict tools for this model; it was not demanded."
+        self._prompt.warn("unsupported_parameter", message, f"tools[{index}].strict")
+        return replace(tool, strict=None)
+
+    # --- the shape of the answer ---
+
+    def _check_format(self, request: Request) -> None:
+        """Refuse JSON that neither the dialect nor a tool can bring about."""
+        wanted = format_feature(request)
+        if wanted and wanted not in self._available and "tools" not in self._available:
+            self._raise_unsupported(f"'{request.text.format.type}'", "text.format", "Ask for text.")
+
+    # --- content ---
+
+    def _filter_item(self, item: Item) -> Item | None:
+        match item:
+            case Message(content=content):
+                carried = self._filter_content(item, "content", content)
+                return item if carried is content else replace(item, content=carried)
+            case FunctionCallOutput(output=list() as output):
+                carried = self._filter_content(item, "output", output)
+                return item if carried is output else replace(item, output=carried)
+            case ExtensionItem():
+                return self._filter_extension(item)
+            case _:
+                return item
+
+    def _filter_extension(self, item: ExtensionItem) -> Item | None:
+        try:
+            output = self._check_custom_item(item)
+        except InvalidValueError as error:
+            place = self._prompt.item_path(item)
+            if place != "input":
+                raise nested_shape_error(error, place) from None
+            self._dropped_call_ids.append(item.get("call_id"))
+            return self._drop_item(item)  # it was said long ago, and cannot be said better now
+        if (
+            not self._adapter.supports_item(item.type)
+            or item.get("call_id") in self._dropped_call_ids
+        ):
+            return self._drop_item(item)
+        carried = (
+            output if isinstance(output, str) else self._filter_content(item, "output", output)
+        )
+        if carried is output:
+            return item
+        return replace(item, extra={**(item.extra or {}), "output": to_builtins(carried)})
+
+    def _drop_item(self, item: ExtensionItem) -> None:
+        message = (
+            f"{self._provider_name} cannot read an item of type '{item.type}'; it was left out."
+        )
+        self._prompt.warn("unsupported_item", message, self._prompt.item_path(item))
+
+    def _check_custom_item(self, item: ExtensionItem) -> str | list[Content]:
+        """Check a custom call and its output as a function's; return what the output holds."""
+        if item.type == CUSTOM_TOOL_CALL:
+            tools.decode_custom_call(item)
+        return (
+            tools.decode_custom_output(item).output if item.type == CUSTOM_TOOL_CALL_OUTPUT else ""
+        )
+
+    def _filter_content(self, item: Item, name: str, content: list[Content]) -> list[Content]:
+        if MEDIA_CONTENT.isdisjoint(map(type, content)):  # so it is in most messages
+            return content
+        place = f"{self._prompt.item_path(item)}.{name}"
+        carried = [
+            self._filter_part(part, f"{place}[{index}]") for index, part in enumerate(content)
+        ]
+        return content if carried == content else carried
+
+    def _filter_part(self, part: Content, place: str) -> Content:
+        feature = content_feature(part)
+        if feature and feature not in self._available and not self._adapter.supports_item(feature):
+            self._raise_unsupported(
+                CONTENT_NAMES.get(feature, f"'{part.type}'"), place, CONTENT_ADVICE.get(feature, "")
+            )
+        match part:
+            case InputImage() if part.detail != "auto" and "image_detail" not in self._available:
+                message = f"Images have no 'detail' at {self._provider_name}; it was not sent."
+                self._prompt.warn("unsupported_parameter", message, f"{place}.detail")
+                return replace(part, detail="auto")
+            case ExtensionContent() if feature == "audio":
+                self._check_audio(part, place)
+            case _:
+                pass
+        return part
+
+    def _check_audio(self, part: ExtensionContent, place: str) -> None:
+        try:
+            read_audio(part)
+        except ValueError as error:
+            message = f"This '{part.type}' cannot be sent: {error}."
+            raise self._prompt.unsupported_error(message, place) from None
+
+
+def nested_shape_error(error: InvalidValueError, path: str) -> RequestError:
+    """Blame a field of what stands in a place."""
+    return RequestError.from_invalid_value(
+        InvalidValueError(join_path(path, error.path), error.reason)
+    )
+
+
+CONTENT_NAMES = {
+    "images": "images",
+    "image_urls": "an image by its address",
+    "files": "files",
+    "file_urls": "a file by its address",
+    "file_ids": "a file by its id",
+    "videos": "videos",
+    "audio": "audio",
+}
+CONTENT_ADVICE = {
+    "image_urls": "Send it as a data URL.",
+    "file_urls": "Send it as a data URL in file_data.",
+    "file_ids": "Send it as a data URL.",
+}
+
+
+def format_feature(request: Request) -> str | None:
+    """Return the feature that a request's format needs, if it is not plain text.
+
+    A format of JSON whose schema is missing or empty is JSON of any shape.
+    """
+    match request.text.format:
+        case JsonSchemaFormat(schema=schema) if schema:
+            return "json_schema"
+        case JsonSchemaFormat() | JsonObjectFormat():
+            return "json_object"
+        case _:
+            return None
+
+
+MEDIA_CONTENT = frozenset({InputImage, InputFile, InputVideo, ExtensionContent})
+"""The content that not everybody can read."""
+
+
+def content_feature(part: Content) -> str | None:
+    """Return the feature that a piece of content needs, if it is not text."""
+    match part:
+        case InputImage():
+            return _media_feature(part.image_url, "images", "image_urls")
+        case InputFile():
+            url = part.file_url or None
+            return "files" if part.file_data else _media_feature(url, "files", "file_urls")
+        case InputVideo():
+            return "videos"
+        case ExtensionContent():
+            return "audio" if part.type == "openai:input_audio" else part.type
+        case _:
+            return None
+
+
+def _media_feature(url: str | None, inline: str, linked: str) -> str:
+    if not url:
+        return "file_ids"
+    return inline if url[:5].lower() == "data:" else linked
+
+
+EFFORTS_WITHOUT_MINIMAL = {"minimal": "low"}
+"""The nearest of none, low, medium, high, xhigh and max, for an effort that is none of them."""
+
+EFFORTS_MINIMAL_TO_HIGH = {"none": "minimal", "xhigh": "high", "max": "high"}
+EFFORTS_LOW_TO_HIGH = EFFORTS_MINIMAL_TO_HIGH | {"none": "low", "minimal": "low"}
+
+
+def nearest_effort(prompt: Prompt, effort: str, levels: Mapping[str, str]) -> str:
+    """Return the effort that a model knows, and say so if it is not the one that was asked for."""
+    level = levels.get(effort, effort)
+    if level != effort:
+        message = f"This model does not know the effort '{effort}'; it was told '{level}'."
+        prompt.warn("approximated_parameter", message, "reasoning.effort")
+    return level
+
+
+def service_tier_name(prompt: Prompt, names: Mapping[str, str]) -> str | None:
+    """Return what a provider calls the tier that was asked for, if it has it."""
+    wish = prompt.request.service_tier
+    if wish not in names and wish not in ("auto", "default"):
+        message = f"There is no tier '{wish}' for this model; it was not sent."
+        prompt.warn("unsupported_parameter", message, "service_tier")
+    return names.get(wish)
+
+
+def wants_logprobs(request: Request) -> bool:
+    """Tell whether the answer shall say how likely its tokens were."""
+    return bool(request.top_logprobs) or INCLUDE_LOGPROBS in request.include

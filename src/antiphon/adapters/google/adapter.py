@@ -1,0 +1,177 @@
+"""Google's Gemini, spoken both ways: `generateContent`, on the Gemini API and on Vertex AI.
+
+Dialect notes: a provider with a `project` is Vertex, where Google's own credentials are shown and
+the address names project and location; any other is the Gemini API, with a key. What is asked is
+written in `body.py`, its conversation in `conversation.py`; what is answered is heard in
+`answer.py`; what both know of thinking and its signatures is in `thinking.py`.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import cast
+from urllib.parse import quote
+
+import msgspec
+
+from antiphon.adapters.base import (
+    Adapter,
+    Decoder,
+    Prompt,
+    Provider,
+    collect_names,
+)
+from antiphon.adapters.errors import ErrorInfo
+from antiphon.adapters.features import ALL_FEATURES
+from antiphon.adapters.google.decode import FAILURE_REASONS, REASONS, GoogleDecoder
+from antiphon.adapters.google.encode import encode_body
+from antiphon.adapters.google.thinking import is_before_gemini_3
+from antiphon.adapters.google.wire_types import ErrorBody, GenerateContentResponse
+from antiphon.protocol.errors import UpstreamError
+from antiphon.protocol.tools import WEB_SEARCH_TYPES
+from antiphon.transport import request as wire
+from antiphon.transport.request import Credential, Key, Upstream
+from antiphon.wire import json
+
+__all__ = ["FAILURE_REASONS", "REASONS", "Google"]
+
+API_VERSION_SUFFIX = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?$")
+MULTI_REGIONS = frozenset({"us", "eu"})
+"""The locations that are more than one region, and have addresses of their own."""
+
+
+class Google(Adapter):
+    """Gemini, at one address."""
+
+    name = "google"
+    raw_tool_slug = "google:"
+    default_url = "https://generativelanguage.googleapis.com/v1beta"
+    key_env = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+    features = frozenset(ALL_FEATURES) - {
+        "allowed_tools",
+        "file_ids",
+        "image_detail",
+        "max_tool_calls",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "safety_identifier",
+        "strict_tools",
+        "user",
+        "verbosity",
+    }
+    hosted_tools = WEB_SEARCH_TYPES
+
+    def __init__(self, provider: Provider) -> None:
+        super().__init__(provider)
+        self._api_root = api_root_url(provider, self.base_url)
+        self.base_url = self._api_root
+        if provider.project and "/projects/" not in self._api_root:
+            place = f"projects/{provider.project}/locations/{provider.location or 'global'}"
+            self.base_url = f"{self._api_root}/{place}"
+
+    def missing_features(self, model: str) -> frozenset[str]:
+        """Before Gemini 3, JSON could not be had together with tools."""
+        return frozenset({"tools_with_format"}) if is_before_gemini_3(model) else frozenset()
+
+    def encode(self, prompt: Prompt) -> Upstream:
+        """Write a prompt as a request for an answer, streamed or whole."""
+        method = "streamGenerateContent?alt=sse" if prompt.stream else "generateContent"
+        return Upstream(url=f"{self._model_url(prompt)}:{method}", body=encode_body(prompt))
+
+    def decoder(self, prompt: Prompt) -> Decoder:
+        """Return what hears the answer."""
+        del prompt
+        return GoogleDecoder(self)
+
+    def credential(self) -> Credential:
+        """Show a key to the Gemini API, and Google's own credentials to Vertex."""
+        return wire.GoogleToken() if self.provider.project else Key("x-goog-api-key", "")
+
+    def models_request(self) -> Upstream:
+        """Describe the request that lists the models."""
+        path = "publishers/google/models" if self.provider.project else "models?pageSize=1000"
+        return Upstream(method="GET", url=f"{self._api_root.partition('/projects/')[0]}/{path}")
+
+    def decode_models(self, body: object) -> list[str]:
+        """Read the names, without their paths."""
+        names = collect_names(body, "models", "name") + collect_names(
+            body, "publisherModels", "name"
+        )
+        return [name.rpartition("/")[2] for name in names]
+
+    def _model_url(self, prompt: Prompt) -> str:
+        """Return a model's address: a plain name is one of Google's own models."""
+        model = prompt.model
+        foreign = model.startswith("projects/") and model.split("/")[1] != self.provider.project
+        if ".." in model or foreign:  # a client must not spend what is another project's
+            raise prompt.unsupported_error(
+                f"'{model}' is no name of a model.", "model", "model_not_found"
+            )
+        known = (
+            ("projects/", "publishers/", "endpoints/")
+            if self.provider.project
+            else ("models/", "tunedModels/")
+        )
+        if not model.startswith(known):
+            publisher, _, name = model.rpartition("/")
+            prefix = f"publishers/{publisher or 'google'}/" if self.provider.project else ""
+            model = f"{prefix}models/{name if prefix else model}"
+        base = self._api_root if model.startswith("projects/") else self.base_url
+        return f"{base}/{quote(model, safe='/@')}"
+
+    # --- errors ---
+
+    def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
+        """Read a refusal; how long to wait may stand in its body."""
+        delay = retry_delay(find_error(decode_or_none(body)))
+        if delay is not None and "retry-after" not in headers:
+            headers = {**headers, "retry-after": delay}
+        return super().decode_error(status, headers, body)
+
+    def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
+        """Find the error in a body, which may be an array of one."""
+        error = find_error(body)
+        return error.fault if error else super().parse_error(status, headers, body)
+
+
+def api_root_url(provider: Provider, url: str) -> str:
+    """Return the address of an API's version, which may be missing in what is configured."""
+    location = provider.location or "global"
+    if provider.project and not provider.base_url:
+        if location in MULTI_REGIONS:
+            host = f"aiplatform.{location}.rep"
+        else:
+            host = "aiplatform" if location == "global" else f"{location}-aiplatform"
+        url = f"https://{host}.googleapis.com"
+    elif not provider.base_url and provider.api_version:
+        url = API_VERSION_SUFFIX.sub("", url)
+    if API_VERSION_SUFFIX.search(url) or "/projects/" in url:
+        return url
+    return f"{url}/{provider.api_version or ('v1beta1' if provider.project else 'v1beta')}"
+
+
+def decode_or_none(body: bytes) -> object:
+    """Read a body, or return nothing."""
+    try:
+        return json.decode_lenient(body)
+    except json.JSONError:
+        return None
+
+
+def find_error(value: object) -> ErrorBody | None:
+    """Find Google's error in a body."""
+    if isinstance(value, list) and value:
+        value = cast("list[object]", value)[0]
+    try:
+        return msgspec.convert(value, GenerateContentResponse).error
+    except msgspec.ValidationError:
+        return None
+
+
+def retry_delay(error: ErrorBody | None) -> str | None:
+    """Return for how many seconds an error asks to wait; it writes them as `3.5s`."""
+    for detail in (error.details if error else None) or ():
+        if detail.retry_delay:
+            seconds = re.fullmatch(r"(\d+(?:\.\d+)?)s", detail.retry_delay)
+            return str(math.ceil(float(seconds[1]))) if seconds else None
+    return None

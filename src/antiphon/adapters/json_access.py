@@ -1,0 +1,90 @@
+"""JSON objects: written with nothing in vain, and read from strangers with patience."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar, cast
+
+import msgspec
+
+from antiphon.wire import json
+
+T = TypeVar("T")
+JsonObject = dict[str, object]
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def drop_none(fields: Mapping[str, object]) -> JsonObject:
+    """Return the fields that were given: all but null."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def drop_empty(fields: Mapping[str, object]) -> JsonObject:
+    """Return the fields that say something: neither null, nor an empty text, list or object."""
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+
+
+def omit(fields: Mapping[str, object], names: Iterable[str]) -> JsonObject:
+    """Return the fields but those of some names."""
+    return {name: fields[name] for name in fields if name not in names}
+
+
+def to_json_text(value: object) -> str:
+    """Return a text as it is, and anything else as JSON; nothing is an empty object."""
+    if isinstance(value, str):
+        return value
+    return json.encode({} if value is None else value).decode()
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def as_object(value: object) -> JsonObject:
+    """Return an object's fields, and none for anything else."""
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def as_array(value: object) -> Sequence[object]:
+    """Return a list's entries, and none for anything else."""
+    return cast("list[object]", value) if isinstance(value, list) else ()
+
+
+def as_string(value: object) -> str:
+    """Return a string, and an empty one for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def parse_arguments(text: str) -> JsonObject:
+    """Read the arguments of a call; what is no object is put into one."""
+    value = _parse_or_text(text)
+    return cast("JsonObject", value) if isinstance(value, dict) else {"arguments": value}
+
+
+def normalize_arguments(text: str) -> str:
+    """Write the arguments of a call as an object: as they came, if they are one."""
+    is_object = text.strip() and isinstance(_parse_or_text(text), dict)
+    return text if is_object else to_json_text(parse_arguments(text))
+
+
+def _parse_or_text(text: str) -> object:
+    try:
+        return json.decode(text.encode(errors="replace") if text.strip() else b"{}")
+    except json.JSONError:
+        return text
+
+
+def is_json(text: str) -> bool:
+    """Tell whether a text is JSON, and whole."""
+    try:
+        json.decode_lenient(text.encode(errors="replace"))
+    except json.JSONError:
+        return False
+    return True
+
+
+def decode_as(kind: type[T], text: object) -> T | None:
+    """Read a text that we once wrote for something of a kind; None for what is not of it."""
+    try:
+        return msgspec.json.decode(as_string(text), type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None

@@ -1,0 +1,195 @@
+"""A conversation made small: the user's latest words as they are, and a sealed summary of it all.
+
+The model itself writes the summary, unless its agent brings a compactor. It is asked in the
+conversation, not about a transcript of it, so that it sees what it saw before; only calls and their
+outputs become words, because a model that is offered no tools may refuse to read of any.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.agents.turn import Turn
+from antiphon.engine.engine import ANONYMOUS, Caller, Engine
+from antiphon.engine.fallback import Candidate, Fallback
+from antiphon.engine.models import Model, PartSink
+from antiphon.engine.run import Run
+from antiphon.protocol import parts, token_estimate
+from antiphon.protocol.content import (
+    Content,
+    InputText,
+    OutputText,
+    RefusalContent,
+    content_text,
+)
+from antiphon.protocol.errors import UpstreamError
+from antiphon.protocol.items import (
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Reasoning,
+    user_message,
+)
+from antiphon.protocol.request import CompactRequest, Request
+from antiphon.protocol.response import (
+    CompactResource,
+    Response,
+    ResponseUsage,
+    ResponseWarning,
+)
+from antiphon.protocol.struct import encode
+from antiphon.protocol.synth import Synth
+
+KEPT_TOKENS = 20_000
+"""How much of what the user said is kept as it is; the latest of it."""
+
+SUMMARY_PROMPT = """\
+Pause here. Write down what has to be known to go on with this conversation, for a reader who will \
+see nothing of it but your words and the user's latest messages: what the user wants, and every \
+wish and limit that still holds; what was found out, and what was decided; what was done, and how \
+it ended; what is left to do. Give names, numbers, paths and identifiers exactly as they are. \
+Answer none of the user's questions, call nothing, and write nothing else."""
+
+SUMMARY_TRUNCATED = ResponseWarning(
+    code="summary_cut", message="The model had to stop before its summary was whole."
+)
+
+
+async def compact(
+    engine: Engine, request: CompactRequest, caller: Caller = ANONYMOUS
+) -> CompactResource:
+    """Make a conversation small; raises RequestError, UpstreamError or StoreError."""
+    scribes = [
+        SummaryModel(asked)
+        for asked in await engine.prepare_candidates(_to_request(request), caller)
+    ]
+    attempts = Fallback([replace(s.candidate, model=s) for s in scribes])
+    first, now = scribes[0].candidate, int(engine.clock())
+    begun = Response.new(first.request, id=engine.ids("resp"), created_at=now)
+    synth = Synth(begun, ids=engine.ids, clock=engine.clock)
+    run = Run(attempts.answer, attempts.build_turn(begun.id), synth)
+    response = await run.execute()
+    if run.error:
+        raise run.error
+    if response.incomplete_details and response.incomplete_details.reason == "max_output_tokens":
+        response = replace(response, warnings=[*(response.warnings or []), SUMMARY_TRUNCATED])
+    asked = attempts.current
+    gist = next((s.items for s in scribes if s.items), None) or extract_summary(response)
+    return CompactResource(
+        id=response.id,
+        created_at=now,
+        output=[
+            *select_kept_messages([*asked.history.items, *asked.new_items]),
+            asked.sealer.seal_compaction(gist, engine.ids("cmp")),
+        ],
+        usage=response.usage or ResponseUsage.of(0, 0),
+        warnings=response.warnings,
+    )
+
+
+def _to_request(request: CompactRequest) -> Request:
+    """Return the request for a response that this is; what is too long to read is cut, not refused.
+
+    Making it shorter is what the caller is here for.
+    """
+    return Request(
+        model=request.model,
+        input=request.input,
+        previous_response_id=request.previous_response_id,
+        instructions=request.instructions,
+        prompt_cache_key=request.prompt_cache_key,
+        truncation="auto",
+        extra=request.extra,
+    )
+
+
+class SummaryModel(Model):
+    """A model that writes what stands for a conversation: words or, from a compactor, items."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        self._model = candidate.model
+        self.name, self.window = self._model.name, self._model.window
+        self.origin, self.entry = self._model.origin, self._model.entry
+        self.warns_of_unused_fields = self._model.warns_of_unused_fields
+        self.items: list[Item] = []
+
+    async def answer(self, turn: Turn, sink: PartSink) -> None:
+        """Answer a turn with its summary."""
+        made = await self._model.compact(turn)
+        if made is None:
+            await self._model.answer(build_summary_turn(turn), sink)
+            return
+        if isinstance(made, str):
+            sink.feed([parts.Text(made)])
+        else:
+            self.items = made
+        written = [user_message(made)] if isinstance(made, str) else made
+        counted = Turn(request=Request(), input=written)
+        sink.feed([parts.Usage(await self._model.count(turn), await self._model.count(counted))])
+
+
+def build_summary_turn(turn: Turn) -> Turn:
+    """Return the turn that asks for a summary of a turn's conversation."""
+    names = {item.call_id: item.name for item in turn.items if isinstance(item, FunctionCall)}
+    said = [
+        _describe_as_message(item, names) for item in turn.items if not isinstance(item, Reasoning)
+    ]
+    return dataclasses.replace(turn, history=said, input=[user_message(SUMMARY_PROMPT)])
+
+
+def _describe_as_message(item: Item, names: dict[str, str]) -> Item:
+    """Return a call, an output or an extension's item as a message; others as they are."""
+    match item:
+        case FunctionCall():
+            text = f"[I called {item.name} with {item.arguments}]"
+            return Message(role="assistant", content=[OutputText(text=text)])
+        case FunctionCallOutput():
+            given: list[Content] = (
+                [InputText(text=item.output)] if isinstance(item.output, str) else item.output
+            )
+            opening = InputText(text=f"[{names.get(item.call_id, item.call_id)} gave:]")
+            return Message(role="user", content=[opening, *given])
+        case ExtensionItem():
+            text = f"[{encode(item).decode()}]"
+            return Message(role="assistant", content=[OutputText(text=text)])
+        case _:
+            return item
+
+
+def extract_summary(response: Response) -> str:
+    """Return the words of a summary; raises UpstreamError if the model gave none."""
+    if response.error:
+        kind = "server_error" if response.error.type is UNSET else response.error.type
+        raise UpstreamError(response.error.message, status=500, type=kind, code=response.error.code)
+    stopped = response.incomplete_details and response.incomplete_details.reason
+    if response.output_text and stopped in (None, "max_output_tokens"):
+        return response.output_text
+    said = [part for item in response.output if isinstance(item, Message) for part in item.content]
+    refused = "".join(content_text(part) for part in said if isinstance(part, RefusalContent))
+    reason = f"it refused: {refused}" if refused else "it wrote nothing."
+    if stopped:
+        reason = f"it stopped early ({stopped})."
+    raise UpstreamError(
+        f"The model '{response.model}' did not summarise the conversation: {reason}",
+        status=500,
+        code=stopped or "compaction_failed",
+    )
+
+
+def select_kept_messages(items: Sequence[Item]) -> list[Item]:
+    """Return the messages that stay as they are: instructions, and what the user said lately."""
+    room = KEPT_TOKENS
+    chosen: list[Item] = []
+    for item in reversed(items):
+        if not isinstance(item, Message) or item.role == "assistant":
+            continue
+        if item.role == "user":
+            room -= token_estimate.estimate_item(item)
+        if item.role != "user" or room >= 0:
+            chosen.append(replace(item, status=item.status or "completed"))
+    return chosen[::-1]

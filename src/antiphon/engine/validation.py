@@ -1,0 +1,145 @@
+"""What must hold before a response is begun: whatever a request asks for and cannot have."""
+
+from collections.abc import Iterable
+
+from msgspec import UNSET
+
+from antiphon.protocol import parts
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.items import Item, Message
+from antiphon.protocol.request import Request
+from antiphon.protocol.struct import ProtocolStruct, join_path, list_unknown_fields
+from antiphon.protocol.tools import (
+    AllowedTools,
+    ExtensionToolChoice,
+    FunctionTool,
+    FunctionToolChoice,
+    SpecificToolChoice,
+    choice_names_tool,
+    must_call,
+    tool_name,
+)
+
+EQUIVALENT_FIELDS = {
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "messages": "input",
+    "functions": "tools",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "system": "instructions",
+}
+"""What the fields of other protocols are called in this one."""
+
+
+def check_request(request: Request) -> None:
+    """Refuse a request that contradicts itself or asks for what cannot be; raises RequestError."""
+    if not request.model or not (
+        request.input or request.previous_response_id or request.conversation
+    ):
+        raise RequestError(
+            "A request needs 'model' and 'input'. GET /v1/models lists the models.",
+            param="input" if request.model else "model",
+            code="missing_required_parameter",
+        )
+    if request.get("prompt") is not None:
+        message = "Prompt templates are not kept here. Send the text itself in 'instructions'."
+        raise RequestError(message, param="prompt", code="unsupported_parameter")
+    if request.conversation and request.previous_response_id:
+        raise RequestError(
+            "Give 'conversation' or 'previous_response_id', not both: each says what came before.",
+            param="conversation",
+            code="mutually_exclusive_parameters",
+        )
+    for name in () if request.store else ("background", "conversation"):
+        if getattr(request, name):
+            raise RequestError(
+                f"'{name}' needs the response to be stored. Leave 'store' out, or set it to true.",
+                param=name,
+                code="store_required",
+            )
+    check_tool_choice(request)
+
+
+def check_tool_choice(request: Request) -> None:
+    """Refuse a tool choice that the offered tools cannot meet."""
+    choice = request.tool_choice
+    if choice == "auto":
+        return
+    named: list[SpecificToolChoice] = []
+    if isinstance(choice, FunctionToolChoice | ExtensionToolChoice):
+        named = [choice]
+    elif isinstance(choice, AllowedTools):
+        named = choice.tools
+    for tool in named:
+        if not any(choice_names_tool(offered, tool) for offered in request.tools):
+            raise RequestError(
+                f"tool_choice names '{(tool_name(tool) or tool.type)[:80]}', which is not offered. "
+                "Add it to 'tools'.",
+                param="tool_choice",
+                code="invalid_value",
+            )
+    if must_call(choice) and not request.tools:
+        raise RequestError(
+            "tool_choice asks for a call, but there are no tools. Add some, or use 'auto'.",
+            param="tool_choice",
+            code="invalid_value",
+        )
+
+
+def unused_field_warnings(request: Request) -> list[parts.Warn]:
+    """Name the fields of a request that nothing here reads; extensions' own are theirs."""
+    holders: list[tuple[str, ProtocolStruct | None]] = [
+        ("", request),
+        ("text", request.text),
+        ("text.format", request.text.format),
+        ("reasoning", request.reasoning),
+        ("stream_options", request.stream_options),
+    ]
+    for index, tool in enumerate(request.tools):
+        if isinstance(tool, FunctionTool):
+            holders.append((f"tools[{index}]", tool))
+    found: list[parts.Warn] = []
+    for place, value in holders:
+        if value is None or value.extra is UNSET:
+            continue
+        for name in list_unknown_fields(value):
+            hint = (
+                f" Did you mean '{EQUIVALENT_FIELDS[name]}'?"
+                if name in EQUIVALENT_FIELDS and not place
+                else ""
+            )
+            found.append(unused_field_warning(name, join_path(place, name), hint))
+    return found + unused_content_warnings(request.input)
+
+
+def unused_content_warnings(items: Iterable[Item]) -> list[parts.Warn]:
+    """Name the fields that nothing reads of what a message shows, each where it first stands.
+
+    What an assistant said may come back with anything that its provider added.
+    """
+    places: dict[str, str] = {}
+    for index, item in enumerate(items):
+        if isinstance(item, Message) and item.role != "assistant":
+            for number, part in enumerate(item.content):
+                if part.extra is UNSET or part.accepts_unknown_types:
+                    continue
+                for name in list_unknown_fields(part):
+                    if name != "file_id":
+                        places.setdefault(name, f"input[{index}].content[{number}].{name}")
+    return [unused_field_warning(name, place) for name, place in places.items()]
+
+
+def unused_field_warning(name: str, param: str, hint: str = "") -> parts.Warn:
+    """Say that nothing reads a field."""
+    message = f"The field '{name}' is not used by this server.{hint}"
+    return parts.Warn("unused_parameter", message, param)
+
+
+def unanswered_call_warnings(call_ids: Iterable[str]) -> list[parts.Warn]:
+    """Name the calls that the model does not read as they were sent."""
+    message = "The call '{}' has no output, or the output no call; it was repaired for the model."
+    return [
+        parts.Warn("unanswered_call", message.format(call_id), "input")
+        for call_id in sorted(call_ids)
+    ]

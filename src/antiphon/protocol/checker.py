@@ -1,0 +1,396 @@
+"""The judge: walks a stream of events along the rules.
+
+A broken rule is a `Violation`, never an exception, so that one stream can be judged whole.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from antiphon.protocol.content import Content, OutputText, content_text
+from antiphon.protocol.errors import RemoteProtocolError
+from antiphon.protocol.events import (
+    ContentEvent,
+    ContentPartAdded,
+    ContentPartDone,
+    ErrorEvent,
+    Event,
+    ExtensionEvent,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    ItemEvent,
+    LifecycleEvent,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextAnnotationAdded,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningSummaryPartAdded,
+    ReasoningSummaryPartDone,
+    ReasoningSummaryTextDelta,
+    ReasoningSummaryTextDone,
+    RefusalDelta,
+    RefusalDone,
+    SummaryEvent,
+)
+from antiphon.protocol.items import (
+    FunctionCall,
+    Item,
+    Message,
+    Reasoning,
+)
+from antiphon.protocol.response import Response
+from antiphon.protocol.rules import (
+    CONTENT_TYPE_BY_EVENT,
+    CONTENT_TYPES_BY_ITEM,
+    PART_TRANSITIONS,
+    RESPONSE_STATUSES_BY_EVENT,
+    RESPONSE_TRANSITIONS,
+    RuleViolation,
+)
+from antiphon.protocol.struct import is_extension_type
+
+
+def find_violations(events: Iterable[Event]) -> list[RuleViolation]:
+    """Return every rule that a whole stream breaks."""
+    book = StreamChecker()
+    for event in events:
+        book.feed(event)
+    book.close()
+    return book.violations
+
+
+def check_stream(events: Iterable[Event]) -> None:
+    """Raise RemoteProtocolError for the first rule that a whole stream breaks."""
+    if violations := find_violations(events):
+        raise RemoteProtocolError(str(violations[0]))
+
+
+class CheckedPart:
+    """A content part as the rulebook has seen it."""
+
+    __slots__ = ("annotations", "part", "pieces", "state", "text")
+
+    def __init__(self, part: Content) -> None:
+        self.part = part
+        self.state = "open"
+        self.text = ""
+        self.pieces: list[str] = [content_text(part)]
+        self.annotations = len(part.annotations) if isinstance(part, OutputText) else 0
+
+
+class CheckedItem:
+    """An item as the rulebook has seen it."""
+
+    __slots__ = ("arguments", "content", "done", "item", "pieces", "summary")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.done: Item | None = None
+        self.content: list[CheckedPart] = []
+        self.summary: list[CheckedPart] = []
+        self.pieces: list[str] = [item.arguments] if isinstance(item, FunctionCall) else []
+        self.arguments: str | None = None
+
+
+class StreamChecker:
+    """Judges one stream, event by event."""
+
+    def __init__(self) -> None:
+        self.violations: list[RuleViolation] = []
+        self._position = -1
+        self._last_number = -1
+        self._last_lifecycle_type = ""
+        self._response_id = ""
+        self._error_seen = False
+        self._items: list[CheckedItem] = []
+        self._item_ids: set[object] = set()
+
+    def feed(self, event: Event) -> list[RuleViolation]:
+        """Judge one event; return the rules it breaks."""
+        before = len(self.violations)
+        self._position += 1
+        self._check_sequence(event)
+        if isinstance(event, LifecycleEvent):
+            self._check_lifecycle(event)
+        elif isinstance(event, ErrorEvent):
+            self._error_seen = True
+        elif not isinstance(event, ExtensionEvent):
+            if self._last_lifecycle_type != "response.in_progress":
+                self._report("in-progress-first", f"{event.type} came too early.")
+            self.HANDLERS[type(event)](self, event)
+        return self.violations[before:]
+
+    def close(self) -> list[RuleViolation]:
+        """Judge the end of the stream."""
+        before = len(self.violations)
+        if not self._last_lifecycle_type or RESPONSE_TRANSITIONS[self._last_lifecycle_type]:
+            self._report("response-order", "The stream stopped before the response ended.")
+        return self.violations[before:]
+
+    def check_response(self, response: Response) -> list[RuleViolation]:
+        """Judge a response that came in one piece; return the rules it breaks."""
+        before = len(self.violations)
+        if response.status in ("queued", "in_progress"):
+            self._report("response-status", f"It has ended with status {response.status}.")
+        for index, item in enumerate(response.output):
+            self._check_item_id(item)
+            self._check_final_status(item, index)
+        self._check_final_response(response)
+        return self.violations[before:]
+
+    def _report(self, rule: str, detail: str) -> None:
+        self.violations.append(RuleViolation(rule, detail, self._position))
+
+    # --- the stream and the response ---
+
+    def _check_sequence(self, event: Event) -> None:
+        number = event.sequence_number
+        if number <= self._last_number:
+            self._report("sequence-increases", f"{number} follows {self._last_number}.")
+        elif number != self._last_number + 1:
+            self._report("sequence-gapless", f"{number} follows {self._last_number}.")
+        self._last_number = max(number, self._last_number)
+        if self._last_lifecycle_type and not RESPONSE_TRANSITIONS[self._last_lifecycle_type]:
+            self._report("nothing-after-end", f"{event.type} follows {self._last_lifecycle_type}.")
+        elif self._error_seen and event.type != "response.failed":
+            self._report("error-then-failed", f"{event.type} follows error.")
+        if self._position == 0 and event.type != "response.created":
+            self._report("created-first", f"The first event is {event.type}.")
+        if isinstance(event, ExtensionEvent) and not is_extension_type(event.type):
+            self._report("event-type", f"'{event.type}' is neither.")
+
+    def _check_lifecycle(self, event: LifecycleEvent) -> None:
+        response = event.response
+        if (
+            event.type not in RESPONSE_TRANSITIONS[self._last_lifecycle_type]
+            and RESPONSE_TRANSITIONS[self._last_lifecycle_type]
+            and self._last_lifecycle_type
+        ):
+            self._report("response-order", f"{event.type} follows {self._last_lifecycle_type}.")
+        self._last_lifecycle_type = event.type
+        if response.status not in RESPONSE_STATUSES_BY_EVENT[event.type]:
+            self._report("response-status", f"{event.type} carries status {response.status}.")
+        if response.id != (self._response_id or response.id):
+            self._report("response-id", f"{response.id} was {self._response_id}.")
+        self._response_id = self._response_id or response.id
+        if not RESPONSE_TRANSITIONS[event.type]:
+            self._check_ending(response)
+
+    def _check_ending(self, response: Response) -> None:
+        for index, state in enumerate(self._items):
+            if state.done is None:
+                self._report("item-done", f"Item {index} ({state.item.type}) is still open.")
+        if response.output != [state.done or state.item for state in self._items]:
+            said, seen = len(response.output), len(self._items)
+            self._report("output-matches", f"It has {said} items where the stream had {seen}.")
+        self._check_final_response(response)
+
+    def _check_final_response(self, response: Response) -> None:
+        statuses = [getattr(item, "status", None) for item in response.output]
+        if response.status == "completed" and "incomplete" in statuses:
+            place = statuses.index("incomplete")
+            self._report("no-incomplete-in-completed", f"Item {place} is incomplete.")
+        if (response.error is not None) != (response.status == "failed"):
+            self._report("error-told", f"Status {response.status}, error {response.error}.")
+        reasons = {"incomplete": {True}, "cancelled": {True, False}}
+        if (response.incomplete_details is not None) not in reasons.get(response.status, {False}):
+            self._report("reason-told", f"Status {response.status}.")
+        usage = response.usage
+        if usage and usage.total_tokens != usage.input_tokens + usage.output_tokens:
+            self._report("usage-adds-up", f"{usage.total_tokens} is not the sum.")
+
+    # --- items ---
+
+    def _check_item_added(self, event: OutputItemAdded) -> None:
+        item = event.item
+        if event.output_index != len(self._items):
+            self._report("index-gapless", f"{event.output_index} instead of {len(self._items)}.")
+        self._check_item_id(item)
+        if not isinstance(item, Reasoning) and _item_status(item) not in ("in_progress", None):
+            self._report(
+                "item-status", f"Item {event.output_index} is added as {_item_status(item)}."
+            )
+        self._items.append(CheckedItem(item))
+
+    def _check_item_done(self, event: OutputItemDone) -> None:
+        state = self._find_item(event.output_index, event.type)
+        if state is None:
+            return
+        item = event.item
+        if _item_identity(item) != _item_identity(state.item):
+            self._report(
+                "item-identity", f"{_item_identity(item)} was {_item_identity(state.item)}."
+            )
+        self._check_final_status(item, event.output_index)
+        if any(earlier.done is None for earlier in self._items[: event.output_index]):
+            self._report("done-in-order", f"Item {event.output_index} is done too early.")
+        for part in [*state.content, *state.summary]:
+            if part.state != "closed":
+                self._report("part-done", f"A part of item {event.output_index} is still open.")
+        self._check_item_content(state, item)
+        state.done = item
+
+    def _check_item_id(self, item: Item) -> None:
+        if not item.id or item.id in self._item_ids:
+            self._report("item-id", f"'{item.id}' is missing or taken.")
+        self._item_ids.add(item.id)
+
+    def _check_final_status(self, item: Item, index: int) -> None:
+        if _item_status(item) not in ("completed", "incomplete", "failed", None):
+            self._report("item-status", f"Item {index} is done as {_item_status(item)}.")
+
+    def _check_item_content(self, state: CheckedItem, item: Item) -> None:
+        match item:
+            case Message():
+                if item.content != [part.part for part in state.content]:
+                    self._report("item-content", "Its content is not what the parts were.")
+            case Reasoning():
+                content = item.content or []
+                if content != [part.part for part in state.content]:
+                    self._report("item-content", "Its content is not what the parts were.")
+                if item.summary != [part.part for part in state.summary]:
+                    self._report("item-content", "Its summary is not what the parts were.")
+            case FunctionCall():
+                if state.arguments is None:
+                    self._report("arguments-done", "They never were.")
+                elif item.arguments != state.arguments:
+                    self._report("item-content", "Its arguments are not what the events said.")
+            case _:
+                pass
+
+    def _find_item(self, index: int, type: str) -> CheckedItem | None:
+        if not 0 <= index < len(self._items):
+            self._report("item-added", f"{type} names item {index}, which was never added.")
+            return None
+        state = self._items[index]
+        if state.done is not None:
+            self._report("item-open", f"{type} names item {index}, which is done.")
+            return None
+        return state
+
+    def _find_event_item(self, event: ItemEvent) -> CheckedItem | None:
+        state = self._find_item(event.output_index, event.type)
+        if state and event.item_id != state.item.id:
+            self._report("id-stable", f"{event.type} names {event.item_id}, not {state.item.id}.")
+        return state
+
+    # --- parts ---
+
+    def _check_part_added(self, event: ContentPartAdded | ReasoningSummaryPartAdded) -> None:
+        if (state := self._find_event_item(event)) is None:
+            return
+        if isinstance(event, ContentPartAdded):
+            parts, index, kinds = (
+                state.content,
+                event.content_index,
+                CONTENT_TYPES_BY_ITEM.get(state.item.type),
+            )
+        else:
+            parts, index, kinds = state.summary, event.summary_index, frozenset({"summary_text"})
+        if index != len(parts):
+            self._report("part-index", f"{index} instead of {len(parts)}.")
+        if event.part.type not in (kinds or ()) and not is_extension_type(event.part.type):
+            self._report("part-kind", f"A {state.item.type} item cannot hold {event.part.type}.")
+        parts.append(CheckedPart(event.part))
+
+    def _advance_part(self, event: ContentEvent | SummaryEvent, step: str) -> CheckedPart | None:
+        """Find an event's part, and move it along its table."""
+        if (state := self._find_event_item(event)) is None:
+            return None
+        parts, index = (
+            (state.content, event.content_index)
+            if isinstance(event, ContentEvent)
+            else (state.summary, event.summary_index)
+        )
+        if not 0 <= index < len(parts):
+            self._report("part-added", f"{event.type} names part {index}, which was never added.")
+            return None
+        part = parts[index]
+        if part.part.type != CONTENT_TYPE_BY_EVENT.get(event.type, part.part.type):
+            self._report("part-kind", f"{event.type} belongs in no {part.part.type} part.")
+            return None
+        if step not in PART_TRANSITIONS[part.state]:
+            self._report("part-order", f"{event.type} comes when the part is {part.state}.")
+            return None
+        part.state = PART_TRANSITIONS[part.state][step]
+        return part
+
+    def _check_delta(
+        self, event: OutputTextDelta | RefusalDelta | ReasoningDelta | ReasoningSummaryTextDelta
+    ) -> None:
+        if part := self._advance_part(event, "delta"):
+            part.pieces.append(event.delta)
+
+    def _check_text_done(
+        self, event: OutputTextDone | RefusalDone | ReasoningDone | ReasoningSummaryTextDone
+    ) -> None:
+        if part := self._advance_part(event, "text"):
+            part.text = event.refusal if isinstance(event, RefusalDone) else event.text
+            if part.text != "".join(part.pieces):
+                self._report("deltas-add-up", f"{event.type} says another text.")
+
+    def _check_part_done(self, event: ContentPartDone | ReasoningSummaryPartDone) -> None:
+        if part := self._advance_part(event, "part"):
+            if event.part.type != part.part.type:
+                self._report("part-kind", f"{part.part.type} became {event.part.type}.")
+            elif content_text(event.part) != part.text:
+                self._report("deltas-add-up", f"{event.type} holds another text.")
+            part.part = event.part
+
+    def _check_annotation(self, event: OutputTextAnnotationAdded) -> None:
+        if part := self._advance_part(event, "annotation"):
+            if event.annotation_index != part.annotations:
+                self._report(
+                    "annotation-index", f"{event.annotation_index} instead of {part.annotations}."
+                )
+            part.annotations += 1
+
+    # --- calls ---
+
+    def _check_arguments(
+        self, event: FunctionCallArgumentsDelta | FunctionCallArgumentsDone
+    ) -> None:
+        if (state := self._find_event_item(event)) is None:
+            return
+        if not isinstance(state.item, FunctionCall):
+            self._report("part-kind", f"{event.type} belongs in no {state.item.type} item.")
+        elif state.arguments is not None:
+            self._report("arguments-done", f"{event.type} comes after they were.")
+        elif isinstance(event, FunctionCallArgumentsDelta):
+            state.pieces.append(event.delta)
+        else:
+            state.arguments = event.arguments
+            if event.arguments != "".join(state.pieces):
+                self._report("deltas-add-up", "The arguments are not what the deltas were.")
+
+    HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+        OutputItemAdded: _check_item_added,
+        OutputItemDone: _check_item_done,
+        ContentPartAdded: _check_part_added,
+        ContentPartDone: _check_part_done,
+        OutputTextDelta: _check_delta,
+        OutputTextDone: _check_text_done,
+        OutputTextAnnotationAdded: _check_annotation,
+        RefusalDelta: _check_delta,
+        RefusalDone: _check_text_done,
+        ReasoningDelta: _check_delta,
+        ReasoningDone: _check_text_done,
+        ReasoningSummaryPartAdded: _check_part_added,
+        ReasoningSummaryPartDone: _check_part_done,
+        ReasoningSummaryTextDelta: _check_delta,
+        ReasoningSummaryTextDone: _check_text_done,
+        FunctionCallArgumentsDelta: _check_arguments,
+        FunctionCallArgumentsDone: _check_arguments,
+    }
+
+
+def _item_status(item: Item) -> str | None:
+    status = getattr(item, "status", None)
+    return status if isinstance(status, str) else None
+
+
+def _item_identity(item: Item) -> tuple[object, ...]:
+    called = (item.call_id, item.name) if isinstance(item, FunctionCall) else ()
+    return (item.type, item.id, *called)

@@ -1,0 +1,289 @@
+"""The 24 streaming events, and the extension event.
+
+Every event is either a delta or the step of a state machine; the rules for both are in `rules.py`.
+"""
+
+from typing import ClassVar, Literal, cast
+
+from msgspec import UNSET, UnsetType
+
+from antiphon.protocol.content import Content, LogProb, TextAnnotation
+from antiphon.protocol.errors import ErrorPayload
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+from antiphon.protocol.struct import ProtocolStruct, decode_as
+
+
+class SequencedEvent(ProtocolStruct):
+    """Any event: it has a place in its stream."""
+
+    type: str
+    sequence_number: int
+
+
+# --- the response ----------------------------------------------------------------------------
+
+
+class ResponseCreated(SequencedEvent):
+    """The response exists."""
+
+    type: Literal["response.created"] = "response.created"
+    response: Response
+
+
+class ResponseQueued(SequencedEvent):
+    """The response waits for its turn."""
+
+    type: Literal["response.queued"] = "response.queued"
+    response: Response
+
+
+class ResponseInProgress(SequencedEvent):
+    """The response is being made."""
+
+    type: Literal["response.in_progress"] = "response.in_progress"
+    response: Response
+
+
+class ResponseCompleted(SequencedEvent):
+    """The response is whole."""
+
+    type: Literal["response.completed"] = "response.completed"
+    response: Response
+
+
+class ResponseFailed(SequencedEvent):
+    """The response broke; what was made is in it."""
+
+    type: Literal["response.failed"] = "response.failed"
+    response: Response
+
+
+class ResponseIncomplete(SequencedEvent):
+    """The response stopped early; what was made is in it."""
+
+    type: Literal["response.incomplete"] = "response.incomplete"
+    response: Response
+
+
+# --- its items -------------------------------------------------------------------------------
+
+
+class OutputItemAdded(SequencedEvent):
+    """An item has begun."""
+
+    type: Literal["response.output_item.added"] = "response.output_item.added"
+    output_index: int
+    item: Item
+
+
+class OutputItemDone(SequencedEvent):
+    """An item is whole, or will never be."""
+
+    type: Literal["response.output_item.done"] = "response.output_item.done"
+    output_index: int
+    item: Item
+
+
+# --- their parts -----------------------------------------------------------------------------
+
+
+class ItemEvent(SequencedEvent):
+    """An event inside an item."""
+
+    item_id: str
+    output_index: int
+
+
+class ContentEvent(ItemEvent):
+    """An event inside a content part."""
+
+    content_index: int
+
+
+class SummaryEvent(ItemEvent):
+    """An event inside a part of a reasoning summary."""
+
+    summary_index: int
+
+
+class ContentPartAdded(ContentEvent):
+    """A content part has begun."""
+
+    type: Literal["response.content_part.added"] = "response.content_part.added"
+    part: Content
+
+
+class ContentPartDone(ContentEvent):
+    """A content part is whole."""
+
+    type: Literal["response.content_part.done"] = "response.content_part.done"
+    part: Content
+
+
+class OutputTextDelta(ContentEvent):
+    """More text."""
+
+    type: Literal["response.output_text.delta"] = "response.output_text.delta"
+    delta: str
+    logprobs: list[LogProb] | UnsetType = UNSET
+    obfuscation: str | UnsetType = UNSET
+
+
+class OutputTextDone(ContentEvent):
+    """All the text."""
+
+    type: Literal["response.output_text.done"] = "response.output_text.done"
+    text: str
+    logprobs: list[LogProb] | UnsetType = UNSET
+
+
+class OutputTextAnnotationAdded(ContentEvent):
+    """A note on the text."""
+
+    type: Literal["response.output_text.annotation.added"] = "response.output_text.annotation.added"
+    annotation_index: int
+    annotation: TextAnnotation
+
+
+class RefusalDelta(ContentEvent):
+    """More of a refusal."""
+
+    type: Literal["response.refusal.delta"] = "response.refusal.delta"
+    delta: str
+
+
+class RefusalDone(ContentEvent):
+    """All of a refusal."""
+
+    type: Literal["response.refusal.done"] = "response.refusal.done"
+    refusal: str
+
+
+class ReasoningDelta(ContentEvent):
+    """More raw reasoning."""
+
+    type: Literal["response.reasoning.delta"] = "response.reasoning.delta"
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class ReasoningDone(ContentEvent):
+    """All of a piece of raw reasoning."""
+
+    type: Literal["response.reasoning.done"] = "response.reasoning.done"
+    text: str
+
+
+class ReasoningSummaryPartAdded(SummaryEvent):
+    """A part of the summary has begun."""
+
+    type: Literal["response.reasoning_summary_part.added"] = "response.reasoning_summary_part.added"
+    part: Content
+
+
+class ReasoningSummaryPartDone(SummaryEvent):
+    """A part of the summary is whole."""
+
+    type: Literal["response.reasoning_summary_part.done"] = "response.reasoning_summary_part.done"
+    part: Content
+
+
+class ReasoningSummaryTextDelta(SummaryEvent):
+    """More of the summary."""
+
+    type: Literal["response.reasoning_summary_text.delta"] = "response.reasoning_summary_text.delta"
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class ReasoningSummaryTextDone(SummaryEvent):
+    """All of a part of the summary."""
+
+    type: Literal["response.reasoning_summary_text.done"] = "response.reasoning_summary_text.done"
+    text: str
+
+
+class FunctionCallArgumentsDelta(ItemEvent):
+    """More of a call's arguments."""
+
+    type: Literal["response.function_call_arguments.delta"] = (
+        "response.function_call_arguments.delta"
+    )
+    delta: str
+    obfuscation: str | UnsetType = UNSET
+
+
+class FunctionCallArgumentsDone(ItemEvent):
+    """All of a call's arguments."""
+
+    type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
+    arguments: str
+
+
+# --- everything else -------------------------------------------------------------------------
+
+
+class ErrorEvent(SequencedEvent):
+    """Something broke; `response.failed` follows."""
+
+    type: Literal["error"] = "error"
+    error: ErrorPayload
+
+
+class WebSocketError(ProtocolStruct):
+    """The answer to a socket message that came to nothing."""
+
+    type: Literal["error"] = "error"
+    status: int
+    error: ErrorPayload
+    stream_id: str | UnsetType = UNSET
+
+
+class ExtensionEvent(SequencedEvent):
+    """An event that is not in the specification, `slug:name`; `extra` holds its fields."""
+
+    accepts_unknown_types: ClassVar[bool] = True
+    type: str
+
+
+LifecycleEvent = (
+    ResponseCreated
+    | ResponseQueued
+    | ResponseInProgress
+    | ResponseCompleted
+    | ResponseFailed
+    | ResponseIncomplete
+)
+DeltaEvent = (
+    OutputTextDelta
+    | RefusalDelta
+    | ReasoningDelta
+    | ReasoningSummaryTextDelta
+    | FunctionCallArgumentsDelta
+)
+Event = (
+    LifecycleEvent
+    | DeltaEvent
+    | OutputItemAdded
+    | OutputItemDone
+    | ContentPartAdded
+    | ContentPartDone
+    | OutputTextDone
+    | OutputTextAnnotationAdded
+    | RefusalDone
+    | ReasoningDone
+    | ReasoningSummaryPartAdded
+    | ReasoningSummaryPartDone
+    | ReasoningSummaryTextDone
+    | FunctionCallArgumentsDone
+    | ErrorEvent
+    | ExtensionEvent
+)
+
+TERMINAL_EVENTS = (ResponseCompleted, ResponseFailed, ResponseIncomplete)
+
+
+def decode_event(raw: object) -> Event:
+    """Read an event from JSON builtins; raises ShapeError for what is none."""
+    return cast("Event", decode_as(Event, raw))

@@ -1,0 +1,209 @@
+"""The atoms of context: messages, calls, outputs, reasoning, and whatever an extension adds.
+
+One class per type serves as input and as output. An output item always has an `id`; a message or
+call always has a `status`. As input both may be missing.
+"""
+
+from typing import Annotated, ClassVar, Literal, cast
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from antiphon.protocol.content import (
+    Content,
+    InputText,
+    LongText,
+    content_text,
+)
+from antiphon.protocol.struct import (
+    InvalidValueError,
+    ProtocolStruct,
+    encode,
+    is_extension_type,
+    join_path,
+)
+
+Role = Literal["user", "assistant", "system", "developer"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+Phase = Literal["commentary", "final_answer"]
+
+MAX_CALL_ID_LENGTH = 64
+CallId = Annotated[str, Meta(min_length=1, max_length=MAX_CALL_ID_LENGTH)]
+FunctionName = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
+
+_ASSISTANT_CONTENT_TYPES = frozenset({"output_text", "refusal", "text", "input_text"})
+_PROMPT_CONTENT_TYPES = frozenset(
+    {"input_text", "input_image", "input_file", "input_video", "text"}
+)
+
+
+class Message(ProtocolStruct):
+    """Something said, by anyone."""
+
+    type: Literal["message"] = "message"
+    id: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    role: Role
+    content: list[Content]
+    phase: Phase | UnsetType = UNSET
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Turn string content into one part, and refuse parts that the role cannot say."""
+        assistant = raw.get("role") == "assistant"
+        content = raw.get("content")
+        if isinstance(content, str):
+            part = {"type": "output_text" if assistant else "input_text", "text": content}
+            return raw | {"content": [part]}
+        if isinstance(content, list):
+            allowed = _ASSISTANT_CONTENT_TYPES if assistant else _PROMPT_CONTENT_TYPES
+            for index, part in enumerate(cast("list[object]", content)):
+                name = cast("dict[str, object]", part).get("type") if isinstance(part, dict) else ""
+                if (
+                    isinstance(name, str)
+                    and name
+                    and name not in allowed | _own_extension_type(name)
+                ):
+                    known = ", ".join(f"'{value}'" for value in sorted(allowed))
+                    name = name[:80]
+                    raise InvalidValueError(
+                        join_path(path, f"content[{index}].type"),
+                        f"a message of role '{raw.get('role')}' cannot hold '{name}'; use {known}",
+                    )
+        return raw
+
+    @property
+    def text(self) -> str:
+        """The message's words, joined."""
+        return "".join(map(content_text, self.content))
+
+
+def _own_extension_type(name: str) -> frozenset[str]:
+    return frozenset({name}) if is_extension_type(name) else frozenset()
+
+
+class FunctionCall(ProtocolStruct):
+    """The model's wish to have a function called; `arguments` is JSON in a string."""
+
+    type: Literal["function_call"] = "function_call"
+    id: str | UnsetType = UNSET
+    call_id: CallId
+    name: Annotated[str, Meta(min_length=1)]  # a model may call what no tool can be named
+    arguments: str
+    status: ItemStatus | UnsetType = UNSET
+
+    @classmethod
+    def of(
+        cls, name: str, arguments: object, *, call_id: str, id: str | UnsetType = UNSET
+    ) -> "FunctionCall":
+        """Make a call that is still in progress; arguments may be any JSON value."""
+        text = arguments if isinstance(arguments, str) else encode(arguments).decode()
+        return cls(id=id, call_id=call_id, name=name, arguments=text, status="in_progress")
+
+
+class FunctionCallOutput(ProtocolStruct):
+    """What a called function gave back."""
+
+    type: Literal["function_call_output"] = "function_call_output"
+    id: str | UnsetType = UNSET
+    call_id: CallId
+    output: LongText | list[Content]
+    status: ItemStatus | UnsetType = UNSET
+
+    @property
+    def text(self) -> str:
+        """The output's words, joined."""
+        return (
+            self.output if isinstance(self.output, str) else "".join(map(content_text, self.output))
+        )
+
+
+class Reasoning(ProtocolStruct):
+    """The model's thinking: raw, summarised, sealed, or any mixture."""
+
+    type: Literal["reasoning"] = "reasoning"
+    id: str | UnsetType = UNSET
+    summary: list[Content] = field(default_factory=list[Content])
+    content: list[Content] | UnsetType = UNSET
+    encrypted_content: str | UnsetType = UNSET
+    status: ItemStatus | UnsetType = UNSET
+
+
+class Compaction(ProtocolStruct):
+    """A conversation made small, readable only by the server that sealed it."""
+
+    type: Literal["compaction"] = "compaction"
+    id: str | UnsetType = UNSET
+    encrypted_content: LongText
+    created_by: str | UnsetType = UNSET
+
+
+class ItemReference(ProtocolStruct):
+    """An item that the server already has, named by its id."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: str
+
+
+class ExtensionItem(ProtocolStruct):
+    """An item of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
+
+    accepts_unknown_types: ClassVar[bool] = True
+    type: str
+    id: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, slug: str, name: str, *, id: str, **data: object) -> "ExtensionItem":
+        """Make an extension item that is still in progress.
+
+        >>> ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py").type
+        'vtcode:file_change'
+        """
+        type = f"{slug}:{name}"
+        if not is_extension_type(type):
+            raise InvalidValueError("type", f"'{type}' is not of the form slug:name")
+        return cls(type=type, id=id, status="in_progress", extra=data or UNSET)
+
+
+CUSTOM_TOOL_CALL = "openai:custom_tool_call"
+CUSTOM_TOOL_CALL_OUTPUT = "openai:custom_tool_call_output"
+"""A call of a tool whose input is a plain text, and what it gave back: paired as functions' are."""
+
+Item = (
+    Message
+    | FunctionCall
+    | FunctionCallOutput
+    | Reasoning
+    | Compaction
+    | ItemReference
+    | ExtensionItem
+)
+
+
+def user_message(text: str) -> Message:
+    """Make the message that a plain string of input stands for."""
+    return Message(role="user", content=[InputText(text=text)])
+
+
+# --- calls and their outputs ----------------------------------------------------------------------
+
+CallKey = tuple[str, str]
+"""What a call and its output have in common: the type of the call, and the call_id."""
+
+
+def call_key(item: Item) -> CallKey | None:
+    """Return what the output of a call will have in common with it; None if it is no call."""
+    if isinstance(item, FunctionCall):
+        return ("function_call", item.call_id)
+    if isinstance(item, ExtensionItem) and item.type == CUSTOM_TOOL_CALL:
+        return ("custom_tool_call", str(item.get("call_id", "")))
+    return None
+
+
+def output_key(item: Item) -> CallKey | None:
+    """Return what an output has in common with its call; None if it is no output."""
+    if isinstance(item, FunctionCallOutput):
+        return ("function_call", item.call_id)
+    if isinstance(item, ExtensionItem) and item.type == CUSTOM_TOOL_CALL_OUTPUT:
+        return ("custom_tool_call", str(item.get("call_id", "")))
+    return None

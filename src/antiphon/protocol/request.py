@@ -1,0 +1,200 @@
+"""What a client asks for: the body of `POST /responses`, and of its relatives.
+
+`None` means that the client did not say; what then applies is written in `response.py`, where the
+request is echoed.
+"""
+
+from typing import Annotated, Literal, cast
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from antiphon.protocol import tools as custom
+from antiphon.protocol.content import MAX_TEXT_LENGTH, LongText
+from antiphon.protocol.items import Item, user_message
+from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, join_path
+from antiphon.protocol.tools import Tool, ToolChoice
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ReasoningSummary = Literal["concise", "detailed", "auto"]
+Verbosity = Literal["low", "medium", "high"]
+Truncation = Literal["auto", "disabled"]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+Identifier = Annotated[str, Meta(max_length=64)]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+
+InputItems = Annotated[list[Item], Meta(max_length=5000)]
+"""As many items as can be read without making others wait; longer stories are chains."""
+
+INCLUDE_ENCRYPTED_REASONING = "reasoning.encrypted_content"
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
+
+
+class TextFormat(ProtocolStruct):
+    """Free text."""
+
+    type: Literal["text"] = "text"
+
+
+class JsonObjectFormat(ProtocolStruct):
+    """Any JSON object."""
+
+    type: Literal["json_object"] = "json_object"
+
+
+class JsonSchemaFormat(ProtocolStruct):
+    """JSON that satisfies a schema."""
+
+    type: Literal["json_schema"] = "json_schema"
+    name: str = "response"
+    description: str | None = None
+    schema: dict[str, object] | None = None
+    strict: bool = False
+
+
+OutputFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
+
+
+class TextConfig(ProtocolStruct):
+    """What the text should look like."""
+
+    format: OutputFormat = field(default_factory=TextFormat)
+    verbosity: Verbosity | UnsetType = UNSET
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Accept a format without a type, which the schema allows."""
+        format = raw.get("format")
+        if isinstance(format, dict) and "type" not in format:
+            kind = "json_schema" if "schema" in format else "text"
+            return raw | {"format": cast("dict[str, object]", format) | {"type": kind}}
+        return raw
+
+
+class ReasoningConfig(ProtocolStruct):
+    """How hard to think, and how much of it to tell."""
+
+    effort: ReasoningEffort | None = None
+    summary: ReasoningSummary | None = None
+
+
+class StreamOptions(ProtocolStruct):
+    """Options that matter only to a stream."""
+
+    include_obfuscation: bool = False
+
+
+class ConversationParam(ProtocolStruct):
+    """The conversation that a response belongs to."""
+
+    id: str
+
+
+StopSequences = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)]
+
+
+class Request(ProtocolStruct):
+    """A request for one response. `stop` and `seed` are chat's, and not in the specification."""
+
+    model: str | None = None
+    input: InputItems = field(default_factory=list[Item])
+    previous_response_id: str | None = None
+    include: list[str] = field(default_factory=list[str])
+    tools: Annotated[list[Tool], Meta(max_length=512)] = field(default_factory=list[Tool])
+    tool_choice: ToolChoice = "auto"
+    metadata: Metadata = field(default_factory=dict[str, str])
+    text: TextConfig = field(default_factory=TextConfig)
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    parallel_tool_calls: bool = True
+    stream: bool = False
+    stream_options: StreamOptions = field(default_factory=StreamOptions)
+    background: bool = False
+    max_output_tokens: Annotated[int, Meta(ge=16, le=2**53)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    reasoning: ReasoningConfig | None = None
+    safety_identifier: Identifier | None = None
+    prompt_cache_key: Identifier | None = None
+    truncation: Truncation = "disabled"
+    instructions: LongText | None = None
+    store: bool = True
+    service_tier: ServiceTier = "default"
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    user: str | None = None
+    conversation: ConversationParam | None = None
+    stop: StopSequences | None = None
+    seed: int | None = None
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Turn string input into items, and give items their type where the shape tells it."""
+        if isinstance(raw.get("conversation"), str):
+            raw = raw | {"conversation": {"id": raw["conversation"]}}
+        if isinstance(raw.get("stop"), str):
+            raw = raw | {"stop": [raw["stop"]]}
+        raw = raw | {"input": normalize_input(raw.get("input"), join_path(path, "input"))}
+        include = raw.get("include")
+        if isinstance(include, list):
+            entries = cast("list[object]", include)
+            trimmed = [entry.strip() if isinstance(entry, str) else entry for entry in entries]
+            raw["include"] = [entry for entry in trimmed if entry != ""]
+        return raw
+
+    @classmethod
+    def from_message(cls, model: str, text: str, **options: object) -> "Request":
+        """Make the request that asks a model one thing."""
+        return cls(model=model, input=[user_message(text)], **options)  # pyright: ignore[reportArgumentType]
+
+
+class CompactRequest(ProtocolStruct):
+    """A request to make a conversation small."""
+
+    model: str | None = None
+    input: InputItems = field(default_factory=list[Item])
+    previous_response_id: str | None = None
+    instructions: LongText | None = None
+    prompt_cache_key: Identifier | None = None
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Turn string input into items."""
+        return raw | {"input": normalize_input(raw.get("input"), join_path(path, "input"))}
+
+
+class WebSocketCreate(Request):
+    """The message that asks for a response on a WebSocket."""
+
+    type: Literal["response.create"] = "response.create"
+    generate: bool = True
+    stream_id: str | UnsetType = UNSET
+
+
+def normalize_input(raw: object, path: str) -> object:
+    """Bring the spellings that clients use for `input` into a list of typed items.
+
+    What the types of extensions do not tell is checked here too: only what clients send comes here.
+    """
+    if isinstance(raw, str):
+        if len(raw) > MAX_TEXT_LENGTH:
+            raise InvalidValueError(path, f"expected at most {MAX_TEXT_LENGTH} characters")
+        return [user_message(raw)]
+    if isinstance(raw, list):
+        items = enumerate(cast("list[object]", raw))
+        return [_normalize_item(item, f"{path}[{index}]") for index, item in items]
+    return raw
+
+
+def _normalize_item(item: object, path: str) -> object:
+    if not isinstance(item, dict):
+        return item
+    fields = cast("dict[str, object]", item)
+    if fields.get("type") is not None:
+        custom.check_custom_item(fields, path)
+        return fields
+    if "role" in fields:
+        return fields | {"type": "message"}
+    return fields | {"type": "item_reference"} if fields.keys() <= {"id", "type"} else fields

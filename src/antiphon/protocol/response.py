@@ -1,0 +1,181 @@
+"""What a client gets: the response resource, its usage and its errors."""
+
+from typing import Literal
+
+from msgspec import UNSET, UnsetType, field
+
+from antiphon.protocol.content import OutputText
+from antiphon.protocol.items import Item, Message
+from antiphon.protocol.request import (
+    ConversationParam,
+    Metadata,
+    ReasoningConfig,
+    Request,
+    TextConfig,
+    Truncation,
+)
+from antiphon.protocol.struct import ProtocolStruct
+from antiphon.protocol.tools import Tool, ToolChoice
+
+ResponseStatus = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
+
+
+class InputTokensDetails(ProtocolStruct):
+    """How many of the tokens read had been read before."""
+
+    cached_tokens: int = 0
+
+
+class OutputTokensDetails(ProtocolStruct):
+    """How many of the tokens written were thinking."""
+
+    reasoning_tokens: int = 0
+
+
+class ResponseUsage(ProtocolStruct):
+    """The tokens a response took."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: InputTokensDetails = field(default_factory=InputTokensDetails)
+    output_tokens_details: OutputTokensDetails = field(default_factory=OutputTokensDetails)
+
+    @classmethod
+    def of(cls, input: int, output: int, *, cached: int = 0, reasoning: int = 0) -> "ResponseUsage":
+        """Count: the total is the sum, always.
+
+        >>> Usage.of(1000, 200, cached=500).total_tokens
+        1200
+        """
+        return cls(
+            input_tokens=input,
+            output_tokens=output,
+            total_tokens=input + output,
+            input_tokens_details=InputTokensDetails(cached_tokens=cached),
+            output_tokens_details=OutputTokensDetails(reasoning_tokens=reasoning),
+        )
+
+
+class IncompleteDetails(ProtocolStruct):
+    """Why a response stopped early."""
+
+    reason: str
+
+
+class ResponseError(ProtocolStruct):
+    """Why a response failed."""
+
+    code: str
+    message: str
+    type: str | UnsetType = UNSET
+
+
+class ResponseWarning(ProtocolStruct):
+    """Something that could not be carried, or is not quite what it seems; never silent."""
+
+    code: str
+    message: str
+    param: str | UnsetType = UNSET
+
+
+class Response(ProtocolStruct):
+    """One answer, in progress or done. `antiphon:warnings` is our extension field."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: ResponseStatus = "in_progress"
+    incomplete_details: IncompleteDetails | None = None
+    model: str
+    previous_response_id: str | None = None
+    instructions: str | None = None
+    output: list[Item] = field(default_factory=list[Item])
+    error: ResponseError | None = None
+    tools: list[Tool] = field(default_factory=list[Tool])
+    tool_choice: ToolChoice = "auto"
+    truncation: Truncation = "disabled"
+    parallel_tool_calls: bool = True
+    text: TextConfig = field(default_factory=TextConfig)
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    top_logprobs: int = 0
+    temperature: float = 1.0
+    reasoning: ReasoningConfig | None = None
+    usage: ResponseUsage | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    store: bool = True
+    background: bool = False
+    service_tier: str = "default"
+    metadata: Metadata = field(default_factory=dict[str, str])
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    user: str | UnsetType | None = UNSET
+    conversation: ConversationParam | UnsetType = UNSET
+    warnings: list[ResponseWarning] | UnsetType = field(default=UNSET, name="antiphon:warnings")
+
+    @classmethod
+    def new(cls, request: Request, *, id: str, created_at: int) -> "Response":
+        """Echo a request as the response that has only just begun."""
+        return cls(
+            id=id,
+            created_at=created_at,
+            status="queued" if request.background else "in_progress",
+            model=request.model or "",
+            previous_response_id=request.previous_response_id,
+            instructions=request.instructions,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            truncation=request.truncation,
+            parallel_tool_calls=request.parallel_tool_calls,
+            text=request.text,
+            top_p=1.0 if request.top_p is None else request.top_p,
+            presence_penalty=request.presence_penalty or 0.0,
+            frequency_penalty=request.frequency_penalty or 0.0,
+            top_logprobs=request.top_logprobs or 0,
+            temperature=1.0 if request.temperature is None else request.temperature,
+            reasoning=request.reasoning,
+            max_output_tokens=request.max_output_tokens,
+            max_tool_calls=request.max_tool_calls,
+            store=request.store,
+            background=request.background,
+            service_tier=request.service_tier,
+            metadata=request.metadata,
+            safety_identifier=request.safety_identifier,
+            prompt_cache_key=request.prompt_cache_key,
+            user=UNSET if request.user is None else request.user,
+            conversation=request.conversation or UNSET,
+        )
+
+    @property
+    def output_text(self) -> str:
+        """Everything the model wrote, joined."""
+        return "".join(
+            part.text
+            for item in self.output
+            if isinstance(item, Message)
+            for part in item.content
+            if isinstance(part, OutputText)
+        )
+
+
+class CompactResource(ProtocolStruct):
+    """A conversation made small."""
+
+    id: str
+    object: Literal["response.compaction"] = "response.compaction"
+    output: list[Item]
+    created_at: int
+    usage: ResponseUsage
+    warnings: list[ResponseWarning] | UnsetType = field(default=UNSET, name="antiphon:warnings")
+
+
+class InputTokens(ProtocolStruct):
+    """How many tokens a request would give its model to read."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+    warnings: list[ResponseWarning] | UnsetType = field(default=UNSET, name="antiphon:warnings")

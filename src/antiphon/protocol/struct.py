@@ -1,0 +1,376 @@
+"""What every protocol object is: a typed value that keeps the fields it does not know.
+
+msgspec encodes structs at the speed the hot path needs, but it drops unknown fields and refuses
+unknown types, both of which the specification asks us to carry. So decoding is done here, once:
+a reader is derived from each annotation, unions are chosen by `type` with an extension as the
+last resort, and whatever has no field of its own is kept in `extra`.
+
+A field whose default is `UNSET` is optional: null is accepted for it and never written.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+from msgspec.structs import FieldInfo, fields
+
+DecodeFunction = Callable[[object, str], object]
+"""Turns a JSON value into a typed one; the second argument is the value's path."""
+
+V = TypeVar("V", bound="ProtocolStruct")
+
+UNION_ORIGINS = (Union, UnionType)
+PRIMITIVE_TYPES = frozenset({str, bool, int, NoneType})
+"""The types whose values are what they are, unless more is asked of them."""
+
+EXTRA_FIELD = "~extra"
+_EXTRA_KEY = b'"~extra":'
+
+
+class InvalidValueError(ValueError):
+    """A JSON value that is not what its place asks for."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.path = path
+        self.reason = reason
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class ProtocolStructMeta(msgspec.StructMeta):
+    """Makes every protocol object frozen, with fields by name only.
+
+    The garbage collector does not look at them: JSON is a tree, and has no cycles to be found.
+    """
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> type:
+        return super().__new__(mcls, name, bases, namespace, kw_only=True, frozen=True, gc=False)
+
+
+class ProtocolStruct(msgspec.Struct, metaclass=ProtocolStructMeta):
+    """A protocol object; `extra` holds the fields that neither dialect names."""
+
+    extra: dict[str, object] | UnsetType = field(default=UNSET, name=EXTRA_FIELD)
+
+    accepts_unknown_types: ClassVar[bool] = False
+    """Whether a union takes this class for a `type` that none of its members has."""
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Bring a lenient spelling into the strict one; may raise ShapeError."""
+        del path
+        return raw
+
+    def get(self, name: str, default: object = None) -> object:
+        """Return a field that has no attribute of its own."""
+        return default if self.extra is UNSET else self.extra.get(name, default)
+
+
+def list_unknown_fields(struct: ProtocolStruct) -> list[str]:
+    """Name the unknown fields of an object that say something; extensions' own are theirs."""
+    if struct.extra is UNSET:  # so it is nearly always
+        return []
+    fields = struct.extra.items()
+    return [name for name, given in fields if given is not None and not is_extension_type(name)]
+
+
+def decode(kind: type[V], raw: object, path: str = "") -> V:
+    """Read a value of the given class from JSON builtins, losing nothing."""
+    return cast("V", decoder_for(kind)(raw, path))
+
+
+def decode_as(annotation: object, raw: object, path: str = "") -> object:
+    """Read a value of any annotation: a union of items, a list of them, a plain type."""
+    return decoder_for(annotation)(raw, path)
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(value: object) -> bytes:
+    """Write a value as JSON; only objects that really carry unknown fields pay for them."""
+    data = _encoder.encode(value)
+    return data if data.find(_EXTRA_KEY) < 0 else _encoder.encode(to_builtins(value))
+
+
+def to_builtins(value: object, rename_type: Callable[[str], str] | None = None) -> object:
+    """Return a value as JSON builtins, unknown fields beside the known ones.
+
+    `retype` renames the types of extensions.
+    """
+    if isinstance(value, ProtocolStruct):
+        out = {
+            wire: to_builtins(member, rename_type)
+            for attribute, wire in _field_names(type(value)).items()
+            if (member := getattr(value, attribute)) is not UNSET
+        }
+        if value.extra is not UNSET:
+            out = {**out, **value.extra, **out}  # a field we know is never an unknown one
+        if rename_type and value.accepts_unknown_types:
+            out["type"] = rename_type(str(out["type"]))
+        return out
+    if isinstance(value, list):
+        return [to_builtins(member, rename_type) for member in cast("list[object]", value)]
+    return value
+
+
+@cache
+def _field_names(kind: type[ProtocolStruct]) -> dict[str, str]:
+    return {f.name: f.encode_name for f in fields(kind) if f.name != "extra"}
+
+
+# --- readers, derived from annotations -------------------------------------------------------
+
+
+@cache
+def decoder_for(annotation: object) -> DecodeFunction:
+    """Derive the reader of an annotation."""
+    origin = get_origin(annotation)
+    if kind := _struct_class(annotation):
+        return _object_decoder(kind)
+    if origin is list and (member := get_args(annotation)[0]) and _contains_structs(member):
+        return _list_decoder(member)
+    if origin in UNION_ORIGINS and _contains_structs(annotation):
+        return _union_decoder(get_args(annotation))
+    if origin is Annotated and _contains_structs(get_args(annotation)[0]):
+        return _limited_list_decoder(*get_args(annotation)[:2])
+    if origin is Literal:
+        return _literal_decoder(get_args(annotation))
+    return _builtin_decoder(annotation)
+
+
+def _struct_class(annotation: object) -> type[ProtocolStruct] | None:
+    is_one = isinstance(annotation, type) and issubclass(annotation, ProtocolStruct)
+    return cast("type[ProtocolStruct]", annotation) if is_one else None
+
+
+def _contains_structs(annotation: object) -> bool:
+    return bool(_struct_class(annotation)) or any(map(_contains_structs, get_args(annotation)))
+
+
+def _object_decoder(kind: type[ProtocolStruct]) -> DecodeFunction:
+    hints = get_type_hints(kind, include_extras=True)
+    known = [info for info in fields(kind) if info.name != "extra"]
+    slots = {info.encode_name: _field_slot(info, hints[info.name]) for info in known}
+    required = [info.encode_name for info in known if info.required]
+    make = cast("Callable[..., ProtocolStruct]", kind)
+
+    def read_object(raw: object, path: str) -> object:
+        if isinstance(raw, kind):
+            return raw
+        if not isinstance(raw, dict):
+            raise InvalidValueError(path, f"expected an object, got {_describe_json(raw)}")
+        source = kind.normalize(cast("dict[str, object]", raw), path)
+        for wire in required:
+            if wire not in source:
+                raise InvalidValueError(join_path(path, wire), "this field is required")
+        before = f"{path}." if path else ""
+        values: dict[str, object] = {}
+        extra: dict[str, object] = {}
+        for wire, member in source.items():
+            if slot := slots.get(wire):
+                attribute, optional, read_member = slot
+                if member is not None or not optional:
+                    values[attribute] = read_member(member, before + wire)
+            else:
+                extra[wire] = member
+        if extra:
+            values["extra"] = extra
+        return make(**values)
+
+    return read_object
+
+
+def _field_slot(info: FieldInfo, hint: object) -> tuple[str, bool, DecodeFunction]:
+    """Describe a field: attribute, null means absent, reader."""
+    unset = info.default is UNSET
+    nullable = NoneType in get_args(hint)
+    optional = unset or (not info.required and not nullable)
+    members = [member for member in get_args(hint) if member is not UnsetType]
+    shape = Union[tuple(members)] if unset and UnsetType in get_args(hint) else hint
+    return info.name, optional, decoder_for(shape)
+
+
+def _list_decoder(member: object) -> DecodeFunction:
+    read_member = decoder_for(member)
+
+    def read_list(raw: object, path: str) -> object:
+        if not isinstance(raw, list):
+            raise InvalidValueError(path, f"expected an array, got {_describe_json(raw)}")
+        entries = cast("list[object]", raw)
+        return [read_member(entry, f"{path}[{index}]") for index, entry in enumerate(entries)]
+
+    return read_list
+
+
+def _limited_list_decoder(annotation: object, meta: msgspec.Meta) -> DecodeFunction:
+    read_list = decoder_for(annotation)
+    least, most = meta.min_length or 0, meta.max_length or 2**31
+
+    def read_limited(raw: object, path: str) -> object:
+        # Before the entries are read, because that takes its time.
+        count = len(cast("list[object]", raw)) if isinstance(raw, list) else least
+        if not least <= count <= most:
+            raise InvalidValueError(path, f"expected {least} to {most} entries, got {count}")
+        return read_list(cast("object", raw), path)
+
+    return read_limited
+
+
+def _union_decoder(members: Sequence[object]) -> DecodeFunction:
+    kinds = [kind for m in members if (kind := _struct_class(m))]
+    lists = [m for m in members if get_origin(m) is list]
+    others = tuple(m for m in members if not _struct_class(m) and m not in lists)
+    read_kind = _tagged_union_decoder(kinds) if kinds else None
+    read_list = decoder_for(lists[0]) if lists else None
+    read_other = decoder_for(Union[others]) if others else None
+
+    def read_union(raw: object, path: str) -> object:
+        is_object, is_list = isinstance(raw, dict | ProtocolStruct), isinstance(raw, list)
+        if read_kind and is_object:
+            return read_kind(raw, path)
+        if read_list and is_list:
+            return read_list(raw, path)
+        return (read_other or read_kind or cast("DecodeFunction", read_list))(raw, path)
+
+    return read_union
+
+
+def _tagged_union_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFunction:
+    if len(kinds) == 1:
+        return decoder_for(kinds[0])
+    table = {name: decoder_for(kind) for kind in kinds for name in type_names(kind)}
+    rest = next((decoder_for(kind) for kind in kinds if kind.accepts_unknown_types), None)
+    known = ", ".join(f"'{name}'" for name in table)
+
+    def read_kind(raw: object, path: str) -> object:
+        if isinstance(raw, ProtocolStruct):
+            return raw
+        if not isinstance(raw, dict):
+            raise InvalidValueError(path, f"expected an object, got {_describe_json(raw)}")
+        source = cast("dict[str, object]", raw)
+        name = source.get("type")
+        if not isinstance(name, str):
+            reason = "this field is required" if name is None else "expected a string"
+            raise InvalidValueError(join_path(path, "type"), f"{reason}: one of {known}")
+        if choose := table.get(name) or (rest if is_extension_type(name) else None):
+            return choose(source, path)
+        hint = f"; extensions are written 'slug:{name[:64]}'" if rest else ""
+        raise InvalidValueError(
+            join_path(path, "type"), f"unknown type '{name[:64]}'; known: {known}{hint}"
+        )
+
+    return read_kind
+
+
+def type_names(kind: type[ProtocolStruct]) -> tuple[str, ...]:
+    """Return the values of `type` that a class stands for."""
+    return tuple(get_args(get_type_hints(kind)["type"])) if not kind.accepts_unknown_types else ()
+
+
+def _literal_decoder(allowed: Sequence[object]) -> DecodeFunction:
+    names = ", ".join(f"'{value}'" for value in allowed)
+
+    def read_literal(raw: object, path: str) -> object:
+        if isinstance(raw, str | int | None) and raw in allowed:
+            return raw
+        raise InvalidValueError(path, f"expected one of {names}, got {_describe_json(raw)}")
+
+    return read_literal
+
+
+def _builtin_decoder(annotation: object) -> DecodeFunction:
+    literal = next((m for m in get_args(annotation) if get_origin(m) is Literal), None)
+    allowed = get_args(literal) if get_origin(annotation) is not Annotated else ()
+    nullable = NoneType in get_args(annotation)
+    if allowed and {type(value) for value in allowed} == {str} and len(get_args(annotation)) == 2:
+        read_literal = _literal_decoder(allowed)
+        return lambda raw, path: None if raw is None and nullable else read_literal(raw, path)
+
+    members = get_args(annotation) if get_origin(annotation) in UNION_ORIGINS else (annotation,)
+    exact = frozenset(members) if PRIMITIVE_TYPES.issuperset(members) else frozenset[object]()
+
+    def read_plain(raw: object, path: str) -> object:
+        if type(raw) in exact:
+            return raw
+        try:
+            return msgspec.convert(raw, annotation)
+        except msgspec.ValidationError as error:
+            reason, _, place = str(error).partition(" - at ")
+            inner = _find_invalid_entry(raw, annotation) if place else ""
+            raise InvalidValueError(path + inner, reason[0].lower() + reason[1:]) from None
+
+    return read_plain
+
+
+def _find_invalid_entry(raw: object, annotation: object) -> str:
+    """Name the entry of an object or array that does not fit; msgspec does not."""
+    if isinstance(raw, dict):
+        entries = cast("dict[str, object]", raw).items()
+        return next(
+            (f".{name[:80]}" for name, v in entries if not _converts({name: v}, annotation)), ""
+        )
+    if isinstance(raw, list):
+        members = enumerate(cast("list[object]", raw))
+        return next((f"[{index}]" for index, v in members if not _converts([v], annotation)), "")
+    return ""
+
+
+def _converts(raw: object, annotation: object) -> bool:
+    try:
+        msgspec.convert(raw, annotation)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _describe_json(raw: object) -> str:
+    match raw:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case str():
+            return f"'{raw[:40]}'"
+        case int() | float():
+            return "a number"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def join_path(path: str, name: str) -> str:
+    """Extend a path by a field."""
+    return f"{path}.{name}" if path else name
+
+
+_SLUG_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+
+def is_extension_type(name: str) -> bool:
+    """Tell whether a type is an extension's, `slug:name`, as the specification asks.
+
+    >>> is_extension_type("acme:search_result"), is_extension_type("search_result")
+    (True, False)
+    """
+    slug, _, rest = name.partition(":")
+    return (
+        bool(slug and rest)
+        and _SLUG_CHARACTERS.issuperset(slug)
+        and _SLUG_CHARACTERS.issuperset(rest)
+    )

@@ -1,0 +1,84 @@
+"""How many tokens something is, when nobody has counted: an estimate, and called one.
+
+Four ASCII characters are about one token in every vocabulary we know; other characters are about
+one token each. Images and files have no words; theirs are round figures.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from antiphon.protocol.content import (
+    Content,
+    InputFile,
+    InputImage,
+    InputVideo,
+    content_text,
+)
+from antiphon.protocol.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Reasoning,
+)
+from antiphon.protocol.struct import encode
+from antiphon.protocol.tools import Tool
+
+TOKENS_PER_ITEM = 4
+TOKENS_PER_IMAGE = 765
+TOKENS_PER_VIDEO = 5_000
+
+
+def estimate_text(text: str) -> int:
+    """Estimate the tokens of a text."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    ascii = len(text.encode("ascii", "ignore"))
+    return (ascii + 3) // 4 + len(text) - ascii
+
+
+def estimate_items(items: Iterable[Item]) -> int:
+    """Estimate the tokens of a conversation."""
+    return sum(map(estimate_item, items))
+
+
+def estimate_item(item: Item) -> int:
+    """Estimate the tokens of one item."""
+    match item:
+        case Message(content=content):
+            return TOKENS_PER_ITEM + _estimate_contents(content)
+        case FunctionCall(name=name, arguments=arguments):
+            return TOKENS_PER_ITEM + estimate_text(name) + estimate_text(arguments)
+        case FunctionCallOutput(output=output):
+            return TOKENS_PER_ITEM + (
+                estimate_text(output) if isinstance(output, str) else _estimate_contents(output)
+            )
+        case Reasoning(summary=summary, content=content):
+            return (
+                TOKENS_PER_ITEM
+                + _estimate_contents(summary)
+                + (_estimate_contents(content) if content else 0)
+            )
+        case _:
+            return TOKENS_PER_ITEM + estimate_text(encode(item).decode())
+
+
+def estimate_prompt(instructions: str | None, tools: Sequence[Tool], items: Iterable[Item]) -> int:
+    """Estimate the tokens of everything a model reads."""
+    offered = estimate_text(encode(list(tools)).decode()) if tools else 0
+    return estimate_text(instructions or "") + offered + estimate_items(items)
+
+
+def _estimate_contents(content: Iterable[Content]) -> int:
+    return sum(map(_estimate_content, content))
+
+
+def _estimate_content(part: Content) -> int:
+    match part:
+        case InputImage():
+            return TOKENS_PER_IMAGE
+        case InputVideo():
+            return TOKENS_PER_VIDEO
+        case InputFile(file_data=data):
+            return TOKENS_PER_IMAGE + (len(data) // 8 if data else 0)
+        case _:
+            return estimate_text(content_text(part))

@@ -1,0 +1,192 @@
+"""What the model may call, and what it must."""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from antiphon.protocol.content import Content, LongText
+from antiphon.protocol.items import (
+    CUSTOM_TOOL_CALL,
+    CUSTOM_TOOL_CALL_OUTPUT,
+    ExtensionItem,
+    FunctionCallOutput,
+    FunctionName,
+)
+from antiphon.protocol.struct import ProtocolStruct, decode
+
+
+class FunctionTool(ProtocolStruct):
+    """A function that the caller runs; `parameters` is a JSON Schema."""
+
+    type: Literal["function"] = "function"
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, object] | None = None
+    strict: bool | None = None
+
+
+class ExtensionTool(ProtocolStruct):
+    """A tool of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
+
+    accepts_unknown_types: ClassVar[bool] = True
+    type: str
+
+
+Tool = FunctionTool | ExtensionTool
+
+CUSTOM_TOOL = "openai:custom"
+"""A tool of the caller's, as a function is, whose input is a plain text."""
+
+WEB_SEARCH_TYPES = frozenset(
+    f"openai:web_search{suffix}"
+    for suffix in ("", "_2025_08_26", "_preview", "_preview_2025_03_11")
+)
+"""OpenAI's search, by all its names; other providers have one too."""
+
+COMPUTER_TYPES = frozenset(
+    {"openai:computer", "openai:computer_use", "openai:computer_use_preview"}
+)
+"""The use of a computer, by all its names."""
+
+ToolChoiceMode = Literal["none", "auto", "required"]
+
+
+class FunctionToolChoice(ProtocolStruct):
+    """One function, by name."""
+
+    type: Literal["function"] = "function"
+    name: str
+
+
+class ExtensionToolChoice(ProtocolStruct):
+    """A tool of a type that is not in the specification."""
+
+    accepts_unknown_types: ClassVar[bool] = True
+    type: str
+
+
+SpecificToolChoice = FunctionToolChoice | ExtensionToolChoice
+
+
+class AllowedTools(ProtocolStruct):
+    """The tools that may be called, out of those that are shown: a hard constraint."""
+
+    type: Literal["allowed_tools"] = "allowed_tools"
+    tools: Annotated[list[SpecificToolChoice], Meta(min_length=1, max_length=128)]
+    mode: ToolChoiceMode = "auto"
+
+
+ToolChoice = ToolChoiceMode | FunctionToolChoice | AllowedTools | ExtensionToolChoice
+
+
+def callable_tools(tools: list[Tool], choice: ToolChoice) -> list[FunctionTool]:
+    """Return the functions that may be called under a tool choice, in the order offered."""
+    return [tool for tool in tools if isinstance(tool, FunctionTool) and may_call(tool, choice)]
+
+
+def callable_names(tools: list[Tool], choice: ToolChoice) -> set[str]:
+    """Return the names of the functions and custom tools that may be called."""
+    names = (tool_name(tool) for tool in tools if may_call(tool, choice))
+    return {name for name in names if name is not None}
+
+
+def may_call(tool: Tool, choice: ToolChoice) -> bool:
+    """Tell whether a tool may be called under a tool choice."""
+    match choice:
+        case "none" | AllowedTools(mode="none"):
+            return False
+        case FunctionToolChoice() | ExtensionToolChoice():
+            return choice_names_tool(tool, choice)
+        case AllowedTools(tools=allowed):
+            return any(choice_names_tool(tool, named) for named in allowed)
+        case _:
+            return True
+
+
+def choice_names_tool(tool: Tool, choice: SpecificToolChoice) -> bool:
+    """Tell whether a choice of one tool means this one."""
+    if (
+        isinstance(tool, FunctionTool)
+        or isinstance(choice, FunctionToolChoice)
+        or CUSTOM_TOOL in (tool.type, choice.type)
+    ):
+        name = tool_name(choice)
+        return tool.type == choice.type and name is not None and name == tool_name(tool)
+    for names in (WEB_SEARCH_TYPES, COMPUTER_TYPES):
+        if choice.type in names:
+            return tool.type in names
+    there = choice.get("server_label")  # of MCP, where the name is that of a tool of the server's
+    return tool.type == choice.type and there in (None, tool.get("server_label"))
+
+
+def tool_name(tool: Tool | SpecificToolChoice) -> str | None:
+    """Return the name by which the caller's own tool is called; a hosted one has none."""
+    if isinstance(tool, FunctionTool | FunctionToolChoice):
+        return tool.name
+    name = tool.get("name") if tool.type == CUSTOM_TOOL else None
+    return name if isinstance(name, str) else None
+
+
+def must_call(choice: ToolChoice) -> bool:
+    """Tell whether a tool choice leaves the model no way to answer without a call."""
+    match choice:
+        case "required" | FunctionToolChoice() | ExtensionToolChoice():
+            return True
+        case AllowedTools(mode="required"):
+            return True
+        case _:
+            return False
+
+
+NonEmptyString = Annotated[str, Meta(min_length=1)]
+
+
+class CustomToolFields(ProtocolStruct):
+    """What every custom tool says of itself."""
+
+    name: FunctionName
+
+
+class CustomCallFields(ProtocolStruct):
+    """What a call of a custom tool holds."""
+
+    call_id: NonEmptyString
+    name: NonEmptyString
+    input: str
+
+
+class CustomOutputFields(ProtocolStruct):
+    """What the output of a custom tool holds."""
+
+    call_id: NonEmptyString
+    output: LongText | list[Content]
+
+
+CUSTOM_ITEM_FIELDS: Mapping[str, type[ProtocolStruct]] = {
+    CUSTOM_TOOL_CALL: CustomCallFields,
+    CUSTOM_TOOL_CALL_OUTPUT: CustomOutputFields,
+}
+
+
+def check_custom_item(item: Mapping[str, object], path: str) -> None:
+    """Check an item that a client sends, if it is a custom tool's; raises ShapeError."""
+    kind = item.get("type")
+    if isinstance(kind, str) and kind in CUSTOM_ITEM_FIELDS:
+        decode(CUSTOM_ITEM_FIELDS[kind], item, path)
+
+
+def decode_custom_tool(tool: ExtensionTool) -> CustomToolFields:
+    """Read a custom tool; raises ShapeError."""
+    return decode(CustomToolFields, tool.extra or {})
+
+
+def decode_custom_call(item: ExtensionItem) -> CustomCallFields:
+    """Read a call of a custom tool; raises ShapeError."""
+    return decode(CustomCallFields, item.extra or {})
+
+
+def decode_custom_output(item: ExtensionItem) -> FunctionCallOutput:
+    """Read the output of a custom tool as that of a function; raises ShapeError."""
+    held = decode(CustomOutputFields, item.extra or {})
+    return FunctionCallOutput(id=item.id, call_id=held.call_id, output=held.output)

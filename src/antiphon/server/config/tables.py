@@ -1,0 +1,312 @@
+"""The tables of `antiphon.toml`: what may stand there, and what to do about what may not.
+
+A mistake is a ShapeError: the key's dotted path, and a sentence that ends in the fix.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, NamedTuple, cast
+
+from msgspec import Meta
+
+from antiphon.adapters.base import Capabilities, Transform
+from antiphon.adapters.errors import SECRET_PATTERN as KEYS
+from antiphon.adapters.features import ALL_FEATURES
+from antiphon.adapters.registry import (
+    BUILT_IN,
+    AdapterError,
+    adapter_class,
+    adapter_names,
+)
+from antiphon.protocol.struct import InvalidValueError
+from antiphon.protocol.struct import decode_as as read_value
+from antiphon.server.config.address import invalid_url_problem
+from antiphon.transport.connection import Timeouts
+
+Table = dict[str, object]
+NonEmptyText = Annotated[str, Meta(min_length=1)]
+PositiveInt = Annotated[int, Meta(ge=1)]
+TimeoutSeconds = Annotated[float, Meta(gt=0, le=86_400)]
+
+
+class TableKey(NamedTuple):
+    """A key that a table may have: what it holds, and an example of it."""
+
+    type: object
+    example: str
+    adapters: tuple[str, ...] = tuple(BUILT_IN)
+    """Those of our adapters that read it."""
+
+
+ROOT_KEYS = {
+    "providers": TableKey(dict[str, object], '[providers.local] and adapter = "openai" below it'),
+    "models": TableKey(dict[str, object], '[models] and fast = "local/small" below it'),
+}
+PROVIDER_KEYS = {
+    "adapter": TableKey(NonEmptyText, 'adapter = "openai"'),
+    "base_url": TableKey(str, 'base_url = "http://127.0.0.1:9100/v1"'),
+    "api_key_env": TableKey(str, 'api_key_env = "LOCAL_KEY"'),
+    "headers": TableKey(dict[str, str], 'headers = { x-team = "a" }'),
+    "endpoint": TableKey(str, 'endpoint = "https://NAME.openai.azure.com"', ("azure",)),
+    "api_version": TableKey(
+        NonEmptyText, 'api_version = "2025-04-01-preview"', ("azure", "anthropic", "google")
+    ),
+    "region": TableKey(NonEmptyText, 'region = "eu-central-1"', ("bedrock",)),
+    "profile": TableKey(NonEmptyText, 'profile = "work"', ("bedrock", "azure")),
+    "project": TableKey(NonEmptyText, 'project = "my-project"', ("google",)),
+    "location": TableKey(NonEmptyText, 'location = "europe-west1"', ("google",)),
+    "strict": TableKey(bool, "strict = true", ("responses",)),
+    "timeouts": TableKey(dict[str, object], "timeouts = { first_byte = 60 }"),
+    "transform_request": TableKey(str, 'transform_request = "module:function"'),
+    "models": TableKey(
+        dict[str, object], "[providers.local.models.small] and window = 8192 below it"
+    ),
+}
+TIMEOUT_KEYS = {
+    name: TableKey(TimeoutSeconds, f"{name} = 60") for name in Timeouts.__struct_fields__
+}
+MODEL_KEYS = {
+    "window": TableKey(PositiveInt, "window = 8192"),
+    "max_output_tokens": TableKey(PositiveInt, "max_output_tokens = 4096"),
+    "lacks": TableKey(list[str], 'lacks = ["images", "json_schema"]'),
+}
+SECRET_KEYS = frozenset({"api_key", "apikey", "key", "token", "api_token", "secret", "password"})
+"""What people call a key that they write into a file."""
+
+TOML_TYPE_NAMES = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "an array",
+}
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+RESERVED_HEADERS = frozenset(
+    {"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"}
+)
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+QUOTED_TYPE = re.compile(r"`(\w+)`")
+
+
+def parse_provider_table(name: str, value: object, folder: Path) -> Table:
+    """Check a provider's table; return its fields as `Provider` has them."""
+    path = dotted_key("providers", name)
+    check_name(name, path, "a provider")
+    table = _read_table(value, path, f'[{path}] and adapter = "openai" below it')
+    for key in SECRET_KEYS & table.keys():
+        variable = re.sub(r"\W", "_", name).upper() + "_API_KEY"
+        raise InvalidValueError(
+            dotted_key(path, key),
+            "a key does not belong into a file. Put it into an environment variable and name the "
+            f'variable here: api_key_env = "{variable}".',
+        )
+    fields = check_table(table, PROVIDER_KEYS, path)
+    fields["adapter"] = adapter = _check_adapter(name, fields.get("adapter"), path)
+    for key in fields:
+        readers = PROVIDER_KEYS[key].adapters
+        if adapter in BUILT_IN and adapter not in readers:
+            reason = f"the adapter '{adapter}' does not read this, only {' and '.join(readers)}"
+            raise InvalidValueError(dotted_key(path, key), f"{reason}. Leave it out.")
+    if adapter == "azure" and fields.get("profile", "entra") != "entra":
+        raise InvalidValueError(
+            dotted_key(path, "profile"), 'for azure there is only profile = "entra".'
+        )
+    if adapter == "azure" and {"base_url", "endpoint"} <= fields.keys():
+        reason = "base_url says already where to ask"
+        raise InvalidValueError(dotted_key(path, "endpoint"), f"{reason}. Give only one of them.")
+    _check_addresses(fields, path)
+    _check_headers(cast("dict[str, str]", fields.get("headers", {})), dotted_key(path, "headers"))
+    _check_key_variable(fields, path)
+    if "timeouts" in fields:
+        place = dotted_key(path, "timeouts")
+        fields["timeouts"] = check_table(cast("Table", fields["timeouts"]), TIMEOUT_KEYS, place)
+    if "transform_request" in fields:
+        place = dotted_key(path, "transform_request")
+        fields["transform_request"] = import_hook(str(fields["transform_request"]), place, folder)
+    fields["models"] = {
+        model: parse_model_table(value, dotted_key(path, "models", model))
+        for model, value in cast("Table", fields.get("models", {})).items()
+    }
+    return fields
+
+
+def parse_model_table(value: object, path: str) -> Capabilities:
+    """Check what is said about one model."""
+    fields = check_table(
+        _read_table(value, path, f"[{path}] and window = 8192 below it"), MODEL_KEYS, path
+    )
+    lacks = cast("list[str]", fields.get("lacks", []))
+    for index, feature in enumerate(lacks):
+        if feature not in ALL_FEATURES:
+            place = f"{dotted_key(path, 'lacks')}[{index}]"
+            raise InvalidValueError(
+                place, f"there is no feature '{feature}'. {suggest_name(feature, ALL_FEATURES)}"
+            )
+    return Capabilities(
+        window=cast("int | None", fields.get("window")),
+        max_output_tokens=cast("int | None", fields.get("max_output_tokens")),
+        lacks=frozenset(lacks),
+    )
+
+
+def parse_alias(name: str, value: object) -> list[str]:
+    """Check an alias; return its targets, in order."""
+    path = dotted_key("models", name)
+    check_name(name, path, "an alias")
+    if isinstance(value, dict):
+        advice = f"What is known of a model stands in [providers.NAME.models.{_quote_key(name)}]"
+        raise InvalidValueError(
+            path, f'an alias is a name, or a list of names: "local/small". {advice}.'
+        )
+    kind = NonEmptyText if isinstance(value, str) else Annotated[list[str], Meta(min_length=1)]
+    found = read_field(
+        kind, value, path, f'{_quote_key(name)} = "local/small", or a list of such names'
+    )
+    return [found] if isinstance(found, str) else cast("list[str]", found)
+
+
+def check_table(table: Table, known: Mapping[str, TableKey], path: str) -> Table:
+    """Return a table whose keys are all known, and hold what they should."""
+    for key in table:
+        if key not in known:
+            raise InvalidValueError(
+                dotted_key(path, key), f"there is no such key. {suggest_name(key, known)}"
+            )
+    return {
+        key: read_field(known[key].type, value, dotted_key(path, key), known[key].example)
+        for key, value in table.items()
+    }
+
+
+def check_name(name: str, path: str, kind: str) -> None:
+    """Refuse names that could not be told from a model's, or not be seen."""
+    if "/" in name:
+        reason = "a slash stands between a provider and its model"
+        raise InvalidValueError(
+            path, f"the name of {kind} has no slash; {reason}. Choose another name."
+        )
+    if not name or not name.isprintable() or " " in name:
+        raise InvalidValueError(path, f"the name of {kind} is one word. Choose another name.")
+
+
+def suggest_name(name: str, known: Collection[str]) -> str:
+    """Say which name was probably meant, or which there are."""
+    if close := difflib.get_close_matches(name, known, 1):
+        return f"Did you mean '{close[0]}'?"
+    return f"There are {', '.join(sorted(known))}."
+
+
+def dotted_key(*names: str) -> str:
+    """Write a key as TOML does.
+
+    >>> dotted("providers.local", "models", "qwen2.5")
+    'providers.local.models."qwen2.5"'
+    """
+    head, *rest = names
+    return ".".join(([head] if head else []) + [_quote_key(name) for name in rest])
+
+
+def import_hook(target: str, path: str, folder: Path) -> Transform:
+    """Import a function that is named as `module:function`."""
+    name, _, attribute = target.partition(":")
+    if not all(map(str.isidentifier, [*name.split("."), attribute])):
+        raise InvalidValueError(path, f"'{target}' is not written as \"module:function\".")
+    if (place := str(folder.resolve())) not in sys.path:
+        sys.path.insert(0, place)
+    try:
+        found: object = getattr(import_module(name), attribute, None)
+    except ImportError as error:
+        reason = f"'{name}' cannot be imported: {error}"
+        raise InvalidValueError(path, f"{reason}. Modules are looked for in {place} too.") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code that runs
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise InvalidValueError(path, f"'{name}' cannot be imported: {what}. Mend it.") from None
+    if not callable(found):
+        raise InvalidValueError(path, f"{name} has no function '{attribute}'.")
+    return cast("Transform", found)
+
+
+def _quote_key(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return name if BARE_KEY.fullmatch(name) else f'"{escaped}"'
+
+
+def _read_table(value: object, path: str, example: str) -> Table:
+    return cast("Table", read_field(dict[str, object], value, path, example))
+
+
+def read_field(type: object, value: object, path: str, example: str) -> object:
+    """Return a value that is of its kind; raises a ShapeError that says what to write."""
+    try:
+        return read_value(type, value, path)
+    except InvalidValueError as error:
+        reason = QUOTED_TYPE.sub(
+            lambda found: TOML_TYPE_NAMES.get(found[1], found[0]), error.reason
+        )
+        raise InvalidValueError(error.path, f"{reason}. Write {example}.") from None
+
+
+def _check_adapter(name: str, adapter: object, path: str) -> str:
+    """Return the adapter of a provider; one that is called like an adapter need not say it."""
+    chosen = str(adapter or name)
+    try:
+        adapter_class(chosen)
+    except AdapterError as error:
+        reason, known = f"{error}.", adapter_names()
+        if chosen in known:
+            pass  # it is there, and cannot be used
+        elif not adapter:
+            reason = "this key is missing. "
+            reason += f'Write adapter = "openai", or another of {", ".join(known)}.'
+        elif close := difflib.get_close_matches(chosen, known, 1):
+            reason = f"there is no adapter '{chosen}'. Did you mean '{close[0]}'?"
+        raise InvalidValueError(dotted_key(path, "adapter"), reason) from None
+    return chosen
+
+
+def _check_addresses(fields: Table, path: str) -> None:
+    for key in ("base_url", "endpoint"):
+        problem = invalid_url_problem(str(fields[key])) if key in fields else None
+        if problem and "password" in problem:
+            advice = "Put the key into an environment variable and name it in api_key_env"
+            raise InvalidValueError(dotted_key(path, key), f"{problem}. {advice}.")
+        if problem:
+            reason = f"'{fields[key]}' {problem}. Write {PROVIDER_KEYS[key].example}"
+            raise InvalidValueError(dotted_key(path, key), f"{reason}.")
+
+
+def _check_headers(headers: Mapping[str, str], path: str) -> None:
+    for name, value in headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            raise InvalidValueError(
+                dotted_key(path, name), "no header can have this name. Use a-z and -."
+            )
+        if name.lower() in RESERVED_HEADERS:
+            reason = "this header says how a request is carried, and is written for each one"
+            raise InvalidValueError(dotted_key(path, name), f"{reason}. Leave it out.")
+        if not value.isascii() or not value.isprintable():
+            reason = "no header can hold this. Use printable ASCII characters"
+            raise InvalidValueError(dotted_key(path, name), f"{reason}.")
+
+
+def looks_like_secret(name: str) -> bool:
+    """Tell whether nobody can have thought of a name: long, without a pause, digits all over it."""
+    numbers = re.findall("[0-9]+", name)
+    mixed = not (name.isupper() or name.islower())
+    return len(name) >= 20 and "_" not in name and len(numbers) >= (1 if mixed else 3)
+
+
+def _check_key_variable(fields: Table, path: str) -> None:
+    name = str(fields.get("api_key_env", "NONE"))
+    if not VARIABLE_NAME.fullmatch(name) or looks_like_secret(name) or KEYS.search(name):
+        raise InvalidValueError(
+            dotted_key(path, "api_key_env"),
+            "this is not the name of an environment variable. If it is the key itself, put it into "
+            'a variable and name that here: api_key_env = "LOCAL_KEY".',
+        )

@@ -1,0 +1,261 @@
+"""`POST /hashbrown/chat`: the same responses, as frames for Hashbrown's clients; with threads.
+
+The answer is always a stream, and begins at once: whatever goes wrong after the body has been read
+is a frame in it, because that is where the client looks. What a thread is told in, and when, is
+Hashbrown's own order: load, answer, save.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import ClassVar, TypeVar
+
+from msgspec.structs import replace
+
+from antiphon.engine.engine import ANONYMOUS, Caller, Engine
+from antiphon.engine.ids import new_uuid
+from antiphon.engine.run import Run
+from antiphon.protocol.errors import ErrorPayload, RequestError, drop_tracebacks
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+from antiphon.protocol.synth_items import SynthOptions
+from antiphon.server.asgi import (
+    Receive,
+    Scope,
+    Send,
+    WriteChunk,
+    read_json,
+)
+from antiphon.server.endpoints.responses import StreamTask
+from antiphon.server.errors import report_error
+from antiphon.server.middleware import direct_write
+from antiphon.server.service import Service, server_stopping_error
+from antiphon.server.streaming.event_stream import EventStream
+from antiphon.server.threads import StoredThreads, ThreadError, ThreadStorage
+from antiphon.wire.hashbrown import frames
+from antiphon.wire.hashbrown.dialect import (
+    CONTENT_FILTER_ERROR,
+    HashbrownDialect,
+    encode_error_frame,
+    use_provider_error_type,
+)
+from antiphon.wire.hashbrown.request import (
+    HashbrownRequest,
+    IncomingHashbrownRequest,
+    decode_hashbrown,
+)
+from antiphon.wire.hashbrown.threads import (
+    Json,
+    assistant_message,
+    merge_messages,
+    strip_metadata,
+)
+from antiphon.wire.openresponses import failure_payload
+
+logger = logging.getLogger("antiphon.server")
+
+T = TypeVar("T")
+
+SYNTH_OPTIONS = SynthOptions(keep_empty=True, one_message=True, calls_by_id=True, ids=new_uuid)
+"""How a response is written for these clients: one text, calls under their own ids."""
+
+THREADS_UNAVAILABLE = "Thread loading is not available for this transport."
+THREAD_ID_CHANGED = "Save returned a different threadId than the existing thread"
+"""Hashbrown's own words."""
+
+
+class FrameStream(EventStream):
+    """Frames on their way to a client. There is nothing to say in silence, and no last word."""
+
+    response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = [
+        (b"content-type", b"application/octet-stream"),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+    ]
+    end_marker: ClassVar[bytes] = b""
+
+    def __init__(self, dialect: HashbrownDialect, limit: int, direct: WriteChunk | None) -> None:
+        super().__init__(dialect, limit, direct)
+        self._encode = dialect.encode_frames
+
+    def write_frame(self, frame: bytes) -> None:
+        """Have a frame sent that is no event's."""
+        self._buffer(frame)
+        self._wake.set()
+
+    def write_frame_of(self, type: str, **fields: object) -> None:
+        """Have a frame of a type sent."""
+        self.write_frame(frames.encode({"type": type, **fields}))
+
+    def _start_heartbeat(self, seconds: float) -> Callable[[], None]:
+        del seconds
+        return lambda: None
+
+
+class HashbrownEndpoint:
+    """The endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        settings = self._service.settings
+        body = await read_json(scope, receive, settings.body_limit)
+        engine = await self._service.engine()
+        if self._service.draining:
+            raise server_stopping_error()
+        dialect = HashbrownDialect()
+        stream = FrameStream(dialect, settings.outlet_bytes, direct_write(scope, send))
+        visit = HashbrownRun(self._service, engine, dialect, stream, scope["antiphon.request_id"])
+        async with StreamTask(self._service.start_task(visit.run(body)), receive, stream) as making:
+            await stream.send(send, settings.heartbeat_seconds)
+            making.check_connected()
+
+
+class HashbrownRun:
+    """One request being answered."""
+
+    def __init__(
+        self,
+        service: Service,
+        engine: Engine,
+        dialect: HashbrownDialect,
+        stream: FrameStream,
+        request_id: str,
+    ) -> None:
+        self._service = service
+        self._engine = engine
+        self._dialect = dialect
+        self._stream = stream
+        self._request_id = request_id
+        self._caller: Caller = ANONYMOUS
+        self._request: HashbrownRequest | None = None
+
+    @property
+    def _threads(self) -> ThreadStorage | None:
+        chosen = self._service.settings.threads
+        if isinstance(chosen, bool):
+            return StoredThreads(self._engine.store, self._engine.ids) if chosen else None
+        return chosen
+
+    async def run(self, body: object) -> None:
+        """Answer a request to its end; what goes wrong is the last frame."""
+        try:
+            await self._run(decode_hashbrown(body))
+        except Exception as error:  # noqa: BLE001 - a process boundary, as the edge is for others
+            failure = report_error(error, self._dialect, self._request_id)
+            payload = self._client_payload(failure.payload, isinstance(error, RequestError))
+            self._stream.write_frame(
+                frames.add_length(encode_error_frame(payload, headers=failure.headers))
+            )
+            drop_tracebacks(error)
+
+    async def _run(self, message: IncomingHashbrownRequest) -> None:
+        thread_id = message.body.thread_id
+        showing = message.body.operation == "load-thread"
+        if showing and thread_id is None:
+            raise RequestError(
+                "There is no thread to load. Send its id as 'threadId'.",
+                param="threadId",
+                code="missing_required_parameter",
+            )
+        saved: Sequence[Json] | None = []
+        if thread_id is not None:
+            saved = await self._load_thread(thread_id, include_messages=showing)
+        if saved is None or showing:
+            return
+        self._request = understood = message.continue_thread(saved)
+        self._dialect.offered_functions, self._dialect.warnings = (
+            understood.offered_functions,
+            understood.warnings,
+        )
+        run = await self._engine.create_run(
+            understood.request, self._stream, self._caller, synth_options=SYNTH_OPTIONS
+        )
+        self._dialect.failure_payload = lambda response: self._response_error(run, response)
+        try:
+            response = await run.execute()
+        finally:
+            self._dialect.failure_payload = (
+                failure_payload  # the dialect must not keep the run, nor the run it
+            )
+        if is_saved_outcome(response):
+            await self._save_thread(understood, self._dialect.order_items(response))
+
+    # --- threads ---
+
+    async def _load_thread(
+        self, thread_id: str, *, include_messages: bool
+    ) -> Sequence[Json] | None:
+        """Return what a thread holds, None if it cannot be loaded; tell of it."""
+        self._stream.write_frame_of("thread-load-start")
+        if (threads := self._threads) is None:
+            self._stream.write_frame_of("thread-load-failure", error=THREADS_UNAVAILABLE)
+            return None
+        load = partial(threads.load, thread_id, tenant=self._caller.tenant)
+        saved = await self._call_store(load, "thread-load-failure", "The thread cannot be loaded.")
+        if saved is not None:
+            shown = (
+                {"thread": [strip_metadata(message) for message in saved]}
+                if include_messages
+                else {}
+            )
+            self._stream.write_frame_of("thread-load-success", **shown)
+        return saved
+
+    async def _save_thread(self, request: HashbrownRequest, items: Sequence[Item]) -> None:
+        """Keep the thread, if threads are kept; tell of it."""
+        if (threads := self._threads) is None:
+            return
+        before = request.body.thread_id
+        messages = merge_messages(request.messages, [assistant_message(items)])
+        self._stream.write_frame_of("thread-save-start")
+        save = partial(threads.save, messages, before, tenant=self._caller.tenant)
+        id = await self._call_store(save, "thread-save-failure", "The thread cannot be saved.")
+        if id is not None and id != (before or id):
+            self._stream.write_frame_of("thread-save-failure", error=THREAD_ID_CHANGED)
+        elif id is not None:
+            self._stream.write_frame_of("thread-save-success", threadId=id)
+
+    async def _call_store(
+        self, operation: Callable[[], Awaitable[T]], failure_type: str, message: str
+    ) -> T | None:
+        """Have a place for threads do something; tell of a failure in words fit for the client.
+
+        It is done also if the client leaves meanwhile.
+        """
+        try:
+            return await asyncio.shield(asyncio.ensure_future(operation()))
+        except ThreadError as error:
+            self._stream.write_frame_of(failure_type, error=str(error))
+        except Exception:  # a process boundary: the place may be anybody's
+            logger.exception("%s: %s", self._request_id, message)
+            self._stream.write_frame_of(failure_type, error=message)
+        return None
+
+    # --- errors ---
+
+    def _response_error(self, run: Run, response: Response) -> ErrorPayload:
+        """Tell why a response failed: in the error's own words, if there was one."""
+        if run.error is None:
+            return failure_payload(response)
+        return self._client_payload(run.error.payload, isinstance(run.error, RequestError))
+
+    def _client_payload(self, payload: ErrorPayload, is_request_error: bool) -> ErrorPayload:
+        """Write an error in its provider's words, or in the client's if it was found here."""
+        if not is_request_error:
+            return use_provider_error_type(payload)
+        kind = "invalid_request" if payload.type == "not_found" else payload.type
+        param = payload.param
+        if self._request and param:
+            param = self._request.param_name(param)
+        return replace(payload, type=kind, param=param)
+
+
+def is_saved_outcome(response: Response) -> bool:
+    """Tell whether a response ended as one that its client keeps."""
+    details = response.incomplete_details
+    filtered = details is not None and details.reason == CONTENT_FILTER_ERROR.code
+    return response.status in ("completed", "incomplete") and not filtered

@@ -1,0 +1,79 @@
+"""What a request's path and query say, checked."""
+
+import re
+from typing import cast, get_args
+from urllib.parse import parse_qsl
+
+from antiphon.protocol.errors import RequestError
+from antiphon.server.asgi import Scope
+from antiphon.store.base import Order, PageCursor
+
+RESOURCE_ID = re.compile(r"[a-z]{2,8}_[A-Za-z0-9]{32,64}")
+MAX_INT64 = 2**63 - 1
+
+
+class Query:
+    """The query of one request; arrays may be written `include[]=a` or `include=a`."""
+
+    def __init__(self, scope: Scope) -> None:
+        text = cast("bytes", scope.get("query_string", b"")).decode("latin-1")
+        self._values: dict[str, list[str]] = {}
+        for name, value in parse_qsl(text, keep_blank_values=True):
+            self._values.setdefault(name.removesuffix("[]"), []).append(value)
+
+    def text(self, name: str) -> str | None:
+        """Return a value, the last if there are several."""
+        values = self._values.get(name)
+        return values[-1] if values else None
+
+    def texts(self, name: str) -> list[str]:
+        """Return every value of a name."""
+        return self._values.get(name, [])
+
+    def flag(self, name: str) -> bool:
+        """Return whether something is asked for."""
+        value = self.text(name) or "false"
+        if value.lower() not in ("true", "false", "1", "0"):
+            raise invalid_query_error(name, "true or false")
+        return value.lower() in ("true", "1")
+
+    def integer(self, name: str, minimum: int, maximum: int) -> int | None:
+        """Return a whole number within bounds."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"-?[0-9]{1,20}", value) or not minimum <= int(value) <= maximum:
+            raise invalid_query_error(name, f"a whole number from {minimum} to {maximum}")
+        return int(value)
+
+    def cursor(self) -> PageCursor:
+        """Return which stretch of a list is wanted."""
+        order = self.text("order") or "desc"
+        if order not in get_args(Order):
+            raise invalid_query_error("order", "'asc' or 'desc'")
+        return PageCursor(
+            limit=self.integer("limit", 1, 100) or 20,
+            order=cast("Order", order),
+            after=self.text("after"),
+            before=self.text("before"),
+        )
+
+
+def invalid_query_error(name: str, expected: str) -> RequestError:
+    """Say what a query parameter should be."""
+    return RequestError(f"'{name}' must be {expected}.", param=name, code="invalid_value")
+
+
+def path_id(scope: Scope, name: str, resource: str) -> str:
+    """Return an id from the path; what cannot be one is unknown before anything is looked up."""
+    id = str(scope["path_params"][name])
+    if not RESOURCE_ID.fullmatch(id):
+        raise not_found_error(resource, id)
+    return id
+
+
+def not_found_error(resource: str, id: str) -> RequestError:
+    """Say that something is not here; for everything that is not, in the same words."""
+    message = f"{resource} '{id[:80]}' not found."
+    code = f"{resource.lower()}_not_found"
+    return RequestError(message, type="not_found", code=code, param=f"{resource.lower()}_id")

@@ -1,0 +1,130 @@
+"""What leaves a WebSocket: the messages of all lanes, in order, no faster than they are read."""
+
+import asyncio
+from collections import deque
+
+from antiphon.engine.interfaces import EventSink
+from antiphon.engine.run import Run
+from antiphon.protocol.events import TERMINAL_EVENTS, Event, ResponseFailed
+from antiphon.server.asgi import Send
+from antiphon.server.errors import ReportedError
+from antiphon.wire.openresponses import Dialect
+from antiphon.wire.websocket import add_lane, websocket_error
+
+
+class OutgoingQueue:
+    """The messages of one connection that have still to be sent."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._messages: deque[bytes] = deque()
+        self._size = 0
+        self._queued = self._sent = 0
+        self._wake = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._close_reason: tuple[int, str] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the reader is so far behind that models have to wait."""
+        return self._size > self._limit
+
+    def put(self, message: bytes) -> None:
+        """Have a message sent."""
+        if self._close_reason is None:
+            self._messages.append(message)
+            self._size += len(message)
+            self._queued += 1
+            self._wake.set()
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the connection when everything has been sent."""
+        self._close_reason = self._close_reason or (code, reason)
+        self._wake.set()
+        self._progress.set()
+
+    async def drain(self) -> None:
+        """Return when the reader has caught up."""
+        while self.full and self._close_reason is None:
+            await self._wait_for_progress()
+
+    async def flush(self) -> None:
+        """Return when everything that was put here so far has been sent."""
+        until = self._queued
+        while self._sent < until and self._close_reason is None:
+            await self._wait_for_progress()
+
+    async def _wait_for_progress(self) -> None:
+        self._progress.clear()
+        await self._progress.wait()
+
+    async def run(self, send: Send) -> None:
+        """Send everything, to the end; raises ClientGone."""
+        while self._messages or self._close_reason is None:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._messages:
+                message = self._messages.popleft()
+                await send({"type": "websocket.send", "text": message.decode()})
+                self._size -= len(message)
+                self._sent += 1
+                self._progress.set()
+        code, reason = self._close_reason
+        await send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+class TurnSink(EventSink):
+    """The outlet of one turn: its events, as messages of its lane.
+
+    The first events wait until the model begins to answer: a turn that fails before they are sent
+    ends with an error envelope, and one that fails after it with `response.failed`.
+    """
+
+    def __init__(self, outgoing: OutgoingQueue, dialect: Dialect, lane: str) -> None:
+        self._outgoing = outgoing
+        self._dialect = dialect
+        self._lane = lane
+        self._pending: list[Event] = []
+        self._announced = False
+        self.ended = False
+        """Whether the message that ends the turn has been sent."""
+        self.status = 200
+        """How the turn ended, as HTTP would say it."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the reader is far behind, in whichever lane."""
+        return self._outgoing.full
+
+    async def drain(self) -> None:
+        """Return when the reader has caught up."""
+        await self._outgoing.drain()
+
+    def write(self, events: list[Event]) -> None:
+        """Have events sent; the first ones, which announce the response, with those after them."""
+        self._pending += events
+        if self._announced:
+            self._flush()
+        self._announced = True
+
+    def commit(self, run: Run) -> None:
+        """Announce a response whose model takes long to begin."""
+        if run.error is None:
+            run.answering = True
+            self._flush()
+
+    def _flush(self) -> None:
+        for event in self._pending:
+            self._outgoing.put(add_lane(self._dialect.encode_message(event), self._lane))
+            if isinstance(event, TERMINAL_EVENTS):
+                self.ended = True
+                self.status = 500 if isinstance(event, ResponseFailed) else 200
+        self._pending.clear()
+
+    def fail(self, reported: ReportedError) -> None:
+        """End a turn with an error envelope."""
+        self.ended = True
+        self.status = reported.status
+        self._outgoing.put(
+            add_lane(self._dialect.encode_websocket_error(websocket_error(*reported)), self._lane)
+        )

@@ -1,0 +1,372 @@
+"""HTTP/1.1 among strangers: uvicorn's protocol, with an end to every wait.
+
+uvicorn alone waits for ever: for headers that never end, for a body that never comes, for a reader
+who never reads. Here each of them is refused in the specification's error shape, in its turn: after
+the answers to the requests before it on the same connection.
+"""
+
+import socket
+from asyncio import AbstractEventLoop, TimerHandle, Transport
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Any, cast
+
+from httptools import HttpRequestParser
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from antiphon.protocol.errors import RequestError
+from antiphon.server.asgi import DIRECT_WRITE_KEY
+from antiphon.server.errors import (
+    encode_error_response,
+    headers_too_large_error,
+    invalid_http_error,
+    request_timeout_error,
+)
+from antiphon.server.uvicorn import request_checks
+from antiphon.server.uvicorn.direct_write import ChunkWriter
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """How long a client may take, and how much it may send beside its bodies."""
+
+    header_seconds: float = 10
+    body_stall_seconds: float = 10
+    body_total_seconds: float = 60
+    write_stall_seconds: float = 30
+    keep_alive_seconds: float = 75
+    header_bytes: int = 65536
+    header_count: int = 100
+    write_buffer: int = 65536
+    pipelined: int = 16
+
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+def http_protocol(limits: ConnectionLimits = DEFAULT_LIMITS) -> type[HttpToolsProtocol]:
+    """Return the protocol for `uvicorn.Config(http=...)`."""
+    # A partial, because uvicorn pickles its configuration for its workers and a class made here
+    # could not be pickled. uvicorn only ever calls it.
+    made = partial(HardenedHttpProtocol, limits=limits)
+    return cast("type[HttpToolsProtocol]", made)
+
+
+class ConnectionPhase(Enum):
+    """What the client has still to do."""
+
+    OPEN = auto()  # say anything at all
+    HEAD = auto()  # finish its headers
+    BODY = auto()  # finish its body
+    REST = auto()  # nothing; it may begin another request
+    OVER = auto()  # leave: it was refused, or has upgraded, or is gone
+
+
+class PausableFlowControl(FlowControl):
+    """Flow control whose clock stands still while we, not the client, hold the reading up."""
+
+    def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
+        super().__init__(transport)
+        self._loop = loop
+        self._paused_at = self._paused_total = 0.0
+
+    def now(self) -> float:
+        """Return the time as the client has spent it."""
+        return (self._paused_at if self.read_paused else self._loop.time()) - self._paused_total
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self._paused_at = self._loop.time()
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self._paused_total += self._loop.time() - self._paused_at
+        super().resume_reading()
+
+
+class HardenedHttpProtocol(HttpToolsProtocol):
+    """One connection to a client that is not trusted to be quick, brief or well-formed."""
+
+    parser: HttpRequestParser  # until the connection is lost
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: AbstractEventLoop | None = None,
+        *,
+        limits: ConnectionLimits,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.limits = limits
+        self.timeout_keep_alive = limits.keep_alive_seconds
+        self.phase = ConnectionPhase.OPEN
+        self.phase_started_at = self.last_data_at = (
+            0.0  # this phase and the last bytes, on the client's clock
+        )
+        self.unframed_bytes = 0  # bytes since a message began or a piece of its body came
+        self.header_size = 0  # of the headers of a message
+        self.read_timer: TimerHandle | None = None
+        self.write_timer: TimerHandle | None = None
+        self.active_cycle: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest one
+        self.pending_error: RequestError | None = None
+
+    def connection_made(self, transport: Transport) -> None:
+        super().connection_made(transport)
+        self.flow = self.clock = PausableFlowControl(transport, self.loop)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.write_buffer)
+        transport.set_write_buffer_limits(high=self.limits.write_buffer)
+        self._enter_phase(ConnectionPhase.OPEN)
+        self._start_read_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish()
+        if self.active_cycle is not None:
+            _mark_disconnected(self.active_cycle)  # uvicorn tells only the newest request
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._finish()
+        super().handle_websocket_upgrade()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.active_cycle = cycle
+        cycle.transport = cast("Transport", HeaderBuffer(cycle, self.loop))
+        way = ChunkWriter(cycle, self.loop)
+        cycle.scope[DIRECT_WRITE_KEY] = (cycle.send, way)  # pyright: ignore[reportGeneralTypeIssues]
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        last = not self.pipeline
+        if self.active_cycle is not None and isinstance(self.active_cycle.transport, HeaderBuffer):
+            self.active_cycle.transport.flush()  # an answer to HEAD has nothing else
+        super().on_response_complete()
+        self._start_write_timer()
+        if last and self.pending_error is not None:
+            self._close(self.pending_error)
+
+    @property
+    def is_responding(self) -> bool:
+        """Tell whether a request is still without its whole answer."""
+        return self.active_cycle is not None and not self.active_cycle.response_complete
+
+    # --- what the client sends ---------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase is ConnectionPhase.OVER:
+            return
+        self.last_data_at = self.clock.now()
+        self.unframed_bytes += len(data)
+        super().data_received(data)
+        if self.phase is ConnectionPhase.HEAD or self.phase is ConnectionPhase.BODY:
+            if self.unframed_bytes > self.limits.header_bytes:
+                self._reject(
+                    headers_too_large_error(self.limits.header_bytes, self.limits.header_count)
+                )
+            elif self.read_timer is None:
+                self._start_read_timer()
+        elif self.phase is ConnectionPhase.REST and not self.is_responding:
+            # Blank lines, or the end of a body nobody read, have stopped uvicorn's own timer.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.unframed_bytes = self.header_size = 0
+        if self.phase is ConnectionPhase.OPEN:
+            self.phase = ConnectionPhase.HEAD  # whose time began with the connection
+        else:
+            self._enter_phase(ConnectionPhase.HEAD)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if (
+            self.phase is ConnectionPhase.HEAD
+        ):  # else a trailer, which would change what the app has read
+            self.header_size += len(name) + len(value) + 4
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        try:
+            self._check_head()
+        except RequestError as refusal:
+            self._reject(refusal)
+            raise  # through the parser, so that it reads no further
+        super().on_headers_complete()
+        self._enter_phase(ConnectionPhase.BODY)
+        if self.expect_100_continue:
+            self.clock.pause_reading()  # the client waits for us, until `receive` reads on
+
+    def _check_head(self) -> None:
+        size = len(self.url) + self.header_size
+        if size > self.limits.header_bytes or len(self.headers) > self.limits.header_count:
+            raise headers_too_large_error(self.limits.header_bytes, self.limits.header_count)
+        request_checks.check_request_head(self.parser.get_http_version(), self.url, self.headers)
+        if self.parser.should_upgrade():
+            request_checks.check_upgrade_request(self.headers)
+        allowed = 0 if self.parser.should_upgrade() else self.limits.pipelined
+        if self.is_responding and len(self.pipeline) >= allowed:
+            raise invalid_http_error(
+                "Too many requests are waiting here. Read their answers first."
+            )
+
+    def on_body(self, body: bytes) -> None:
+        self.unframed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._enter_phase(ConnectionPhase.REST)
+
+    # --- time --------------------------------------------------------------------------------
+
+    def _enter_phase(self, phase: ConnectionPhase) -> None:
+        self.phase = phase
+        self.phase_started_at = self.last_data_at = self.clock.now()
+        self.read_timer = _cancel_timer(self.read_timer)
+
+    def _finish(self) -> None:
+        self._enter_phase(ConnectionPhase.OVER)
+        self.pending_error = None
+        self.write_timer = _cancel_timer(self.write_timer)
+
+    def _seconds_left(self) -> float:
+        """Return the seconds that the client has left in this phase."""
+        deadline = self.phase_started_at + self.limits.header_seconds
+        if self.phase is ConnectionPhase.BODY:
+            stall = self.last_data_at + self.limits.body_stall_seconds
+            deadline = min(stall, self.phase_started_at + self.limits.body_total_seconds)
+        return deadline - self.clock.now()
+
+    def _start_read_timer(self) -> None:
+        # While the clock stands still, a look now and then is enough.
+        wait = self.limits.body_stall_seconds if self.clock.read_paused else self._seconds_left()
+        self.read_timer = self.loop.call_later(wait, self._check_read_timeout)
+
+    def _check_read_timeout(self) -> None:
+        self.read_timer = None
+        if self._seconds_left() > 0:
+            self._start_read_timer()
+        elif self.phase is ConnectionPhase.OPEN:
+            self._close()
+        elif self.phase is ConnectionPhase.HEAD:
+            self._reject(
+                request_timeout_error(f"headers took over {self.limits.header_seconds:g} seconds")
+            )
+        elif self.cycle.response_started and not self.cycle.response_complete:
+            self.cycle.keep_alive = False  # an answer that did not need the body may finish
+        else:
+            stall, total = self.limits.body_stall_seconds, self.limits.body_total_seconds
+            self._reject(
+                request_timeout_error(f"body paused for {stall:g} or took over {total:g} seconds")
+            )
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_write_timer()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._start_write_timer()
+
+    def _waits_for_client(self) -> bool:
+        """Tell whether only the client, by reading, can bring the connection on."""
+        ours = self.is_responding and not self.flow.write_paused and not self.transport.is_closing()
+        return not ours and self.transport.get_write_buffer_size() > 0
+
+    def _start_write_timer(self) -> None:
+        self.write_timer = _cancel_timer(self.write_timer)
+        if self._waits_for_client():
+            wait = self.limits.write_stall_seconds
+            self.write_timer = self.loop.call_later(wait, self._check_write_timeout)
+
+    def _check_write_timeout(self) -> None:
+        if self._waits_for_client():
+            self.transport.abort()
+
+    # --- refusals ----------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser could not read; called by uvicorn."""
+        advice = "Check its lines and its framing: one Content-Length, or chunks, never both."
+        self._reject(invalid_http_error(f"This is not a valid HTTP/1.1 request. {advice}"))
+
+    def _reject(self, error: RequestError) -> None:
+        """Listen no more; answer the refused request in its turn, and close."""
+        phase = self.phase
+        if phase is ConnectionPhase.OVER:
+            return
+        self._enter_phase(ConnectionPhase.OVER)
+        if phase is ConnectionPhase.BODY and self.cycle is self.active_cycle:
+            _mark_disconnected(self.cycle)
+            self._close(None if self.cycle.response_started else error)
+            return
+        if phase is ConnectionPhase.BODY:
+            self.pipeline.popleft()  # where uvicorn puts the newest
+        self.pending_error = error
+        if not self.is_responding:
+            self._close(error)
+
+    def _close(self, error: RequestError | None = None) -> None:
+        if error is not None and not self.transport.is_closing():
+            self.transport.write(encode_error_response(error, self.server_state.default_headers))
+        self.transport.close()
+        self._start_write_timer()
+
+
+class HeaderBuffer:
+    """The transport of an answer until its head has left: with the body, if that comes at once.
+
+    uvicorn writes the two apart, and every write wakes the client.
+    """
+
+    __slots__ = ("_buffered", "_cycle", "_loop", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, loop: AbstractEventLoop) -> None:
+        self._cycle = cycle
+        self._loop = loop
+        self._transport = cycle.transport
+        self._buffered = b""
+
+    def write(self, data: bytes) -> None:
+        """Hold a head until the loop turns, or more is written."""
+        if self._buffered:
+            self.flush(data)
+        else:
+            self._buffered = data
+            self._loop.call_soon(self.flush)
+
+    def flush(self, data: bytes = b"") -> None:
+        """Let the head go, and what follows it; from then on nobody stands in the way."""
+        if self._cycle.transport is not self._transport:
+            self._cycle.transport = self._transport
+            if not self._transport.is_closing():
+                self._transport.write(self._buffered + data)
+
+    def close(self) -> None:
+        """Close when everything is written."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Tell whether nothing more can be written."""
+        return self._transport.is_closing()
+
+
+def _mark_disconnected(cycle: RequestResponseCycle) -> None:
+    """Show the app `http.disconnect`, and drop what it still sends."""
+    cycle.disconnected = True
+    cycle.message_event.set()
+
+
+def _cancel_timer(timer: TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

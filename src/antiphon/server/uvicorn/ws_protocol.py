@@ -1,0 +1,81 @@
+"""WebSockets among strangers: uvicorn's protocol, with an end to every wait.
+
+uvicorn alone waits for ever for a client that does not read, and cuts off one that is being
+answered when the server stops.
+"""
+
+from asyncio import AbstractEventLoop, Protocol, TimerHandle
+from functools import partial
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from antiphon.server.uvicorn.http_protocol import DEFAULT_LIMITS, ConnectionLimits
+
+
+def websocket_protocol(
+    limits: ConnectionLimits = DEFAULT_LIMITS, drain: float = 0
+) -> type[Protocol]:
+    """Return the protocol for `uvicorn.Config(ws=...)`."""
+    return cast("type[Protocol]", partial(HardenedWebSocketProtocol, limits=limits, drain=drain))
+
+
+class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
+    """One WebSocket to a client that is not trusted to read."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: AbstractEventLoop | None = None,
+        *,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        drain: float = 0,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.limits = limits
+        self.drain_seconds = drain
+        self.write_timer: TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_write_timer()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_write_timer()
+
+    def resume_writing(self) -> None:
+        self._cancel_write_timer()
+        super().resume_writing()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()  # what is still to be written will not be read either
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self._start_write_timer()
+
+    def shutdown(self) -> None:
+        """Let the application close its sockets when they have nothing left to say."""
+        self.loop.call_later(self.drain_seconds, self._force_shutdown)
+
+    def _force_shutdown(self) -> None:
+        if not self.disconnected:
+            super().shutdown()
+
+    def _start_write_timer(self) -> None:
+        """Give the client a while to read what it was sent."""
+        self._cancel_write_timer()
+        if not self.disconnected:
+            seconds = self.limits.write_stall_seconds
+            self.write_timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def _cancel_write_timer(self) -> None:
+        if self.write_timer is not None:
+            self.write_timer.cancel()
+            self.write_timer = None

@@ -1,0 +1,222 @@
+"""The tables of the SQLite store, and how an older database becomes a newer one.
+
+A database carries its version in `user_version`. Each migration takes it one further, in a
+transaction of its own; a database that is newer than this program is left alone.
+
+A response has a place in a chain: a `thread`, named after the response that began it, and a
+`turn`, its distance from the beginning. The first to continue a response takes the next turn of
+its thread; whoever comes later begins a thread that remembers where it was `forked_from`. So a
+chain is a range of turns for each thread it runs through, however long it is.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from antiphon.protocol.errors import StoreError
+from antiphon.store.sqlite import import_xaibo
+
+Migration = Callable[[sqlite3.Connection], None]
+
+_RESPONSES = """
+CREATE TABLE responses (
+    id TEXT PRIMARY KEY,
+    object TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    error TEXT,
+    incomplete_details TEXT,
+    instructions TEXT,
+    max_output_tokens INTEGER,
+    model TEXT NOT NULL,
+    output TEXT NOT NULL,
+    parallel_tool_calls BOOLEAN NOT NULL,
+    previous_response_id TEXT,
+    reasoning TEXT,
+    store BOOLEAN NOT NULL,
+    temperature REAL,
+    text TEXT,
+    tool_choice TEXT,
+    tools TEXT,
+    top_p REAL,
+    truncation TEXT,
+    usage TEXT,
+    user_id TEXT,
+    metadata TEXT,
+    background BOOLEAN NOT NULL,
+    rest TEXT NOT NULL,                     -- every other field of the response
+    tenant TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    turn INTEGER NOT NULL,
+    forked_from TEXT,
+    conversation TEXT,
+    request BLOB NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    last_seq INTEGER NOT NULL DEFAULT -1,
+    swept INTEGER NOT NULL DEFAULT 0,       -- how many events retention has taken, from the front
+    ended_at INTEGER                        -- null until the status is terminal
+)"""
+
+# An item may come again in another response, because clients replay what they were given.
+_INPUT_ITEMS = """
+CREATE TABLE input_items (
+    id TEXT,
+    response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    role TEXT,
+    content TEXT,
+    created_at INTEGER NOT NULL,
+    rest TEXT NOT NULL,
+    PRIMARY KEY (response_id, position)
+)"""
+
+_OUTPUT_ITEMS = """
+CREATE TABLE output_items (
+    id TEXT NOT NULL,
+    response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
+    position INTEGER NOT NULL,              -- in responses.output, which holds the item itself
+    PRIMARY KEY (id, response_id, position)
+) WITHOUT ROWID"""
+
+_EVENTS = """
+CREATE TABLE events (
+    response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
+    seq INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (response_id, seq)
+) WITHOUT ROWID"""
+
+_IDEMPOTENCY = """
+CREATE TABLE idempotency (
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
+    PRIMARY KEY (tenant, key)
+) WITHOUT ROWID"""
+
+_CONVERSATIONS = """
+CREATE TABLE conversations (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    metadata TEXT NOT NULL,
+    PRIMARY KEY (tenant, id)
+)"""
+
+_CONVERSATION_ITEMS = """
+CREATE TABLE conversation_items (
+    tenant TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    id TEXT,
+    type TEXT NOT NULL,
+    role TEXT,
+    content TEXT,
+    rest TEXT NOT NULL,
+    PRIMARY KEY (tenant, conversation, position),
+    FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+)"""
+
+# What was said up to and including each response, for whoever looks with a tool of their own.
+# Nothing is copied: every row is put together from the chain when it is asked for.
+_HISTORY = """
+CREATE VIEW conversation_history AS
+SELECT
+    r.id AS id,
+    r.id AS response_id,
+    r.previous_response_id AS previous_response_id,
+    (
+        WITH RECURSIVE chain (id, previous, output, turn) AS (
+            SELECT r.id, r.previous_response_id, r.output, r.turn
+            UNION ALL
+            SELECT p.id, p.previous_response_id, p.output, p.turn
+            FROM chain JOIN responses p
+                ON p.id = chain.previous AND p.tenant = r.tenant AND p.turn = chain.turn - 1
+        ),
+        said (turn, half, position, role, content) AS (
+            SELECT chain.turn, 0, i.position, i.role, i.content
+            FROM chain JOIN input_items i ON i.response_id = chain.id
+            WHERE i.type = 'message'
+            UNION ALL
+            SELECT chain.turn, 1, o.key, o.value ->> 'role', o.value -> 'content'
+            FROM chain, json_each(chain.output) o
+            WHERE o.value ->> 'type' = 'message'
+        )
+        SELECT json_object('messages', json_group_array(
+            json_object('role', role, 'content', json(content))
+        ))
+        FROM (SELECT role, content FROM said ORDER BY turn, half, position)
+    ) AS conversation_data,
+    r.created_at AS created_at
+FROM responses r"""
+
+_TABLES = (
+    _RESPONSES,
+    _INPUT_ITEMS,
+    _OUTPUT_ITEMS,
+    _EVENTS,
+    _IDEMPOTENCY,
+    _CONVERSATIONS,
+    _CONVERSATION_ITEMS,
+    _HISTORY,
+    "CREATE UNIQUE INDEX responses_place ON responses (thread, turn)",
+    "CREATE INDEX responses_unfinished ON responses (created_at) WHERE ended_at IS NULL",
+    "CREATE INDEX responses_ended ON responses (ended_at) WHERE ended_at IS NOT NULL",
+    "CREATE INDEX responses_logged ON responses (ended_at) WHERE swept <= last_seq",
+    "CREATE UNIQUE INDEX responses_busy ON responses (tenant, conversation)"
+    " WHERE ended_at IS NULL AND conversation IS NOT NULL",
+    "CREATE INDEX input_items_id ON input_items (id)",
+    "CREATE INDEX output_items_response ON output_items (response_id)",
+    "CREATE INDEX idempotency_response ON idempotency (response_id)",
+    "CREATE INDEX conversation_items_id ON conversation_items (tenant, id)",
+)
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    older = import_xaibo.rename_tables(connection)
+    for statement in _TABLES:
+        connection.execute(statement)
+    if older:
+        import_xaibo.import_responses(connection)
+
+
+_THREADS = """
+CREATE TABLE hashbrown_threads (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    messages BLOB NOT NULL,                 -- JSON, as the client knows it
+    saved_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+)"""
+
+
+def _add_threads(connection: sqlite3.Connection) -> None:
+    connection.execute(_THREADS)
+    connection.execute("CREATE INDEX hashbrown_threads_saved ON hashbrown_threads (saved_at)")
+
+
+MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads)
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring a database to the newest version, step by step; refuse one from the future."""
+    while (version := _version(connection)) < len(migrations):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if _version(connection) == version:  # nobody else has done it meanwhile
+                migrations[version](connection)
+                connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    if version > len(migrations):
+        raise StoreError(
+            f"The database is of version {version}, and this program knows versions up to "
+            f"{len(migrations)}. Use a newer Antiphon, or another folder."
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -1,0 +1,253 @@
+"""A chat request understood: what it asks for in our words, and where it said so in its own.
+
+Messages become items, options become ours. What is wrong is blamed on the chat body: shapes by
+`chat_body.py`, meanings here, and whatever is found out later by `Chat.place`, which finds the
+way back from our params to theirs.
+
+A limit below sixteen tokens, which our own protocol refuses, is obeyed as it is: chat clients do
+ask for one token, and would pay for the other fifteen.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.request import (
+    INCLUDE_LOGPROBS,
+    JsonSchemaFormat,
+    OutputFormat,
+    ReasoningConfig,
+    Request,
+    StreamOptions,
+    TextConfig,
+    TextFormat,
+)
+from antiphon.protocol.response import ResponseWarning
+from antiphon.protocol.struct import ProtocolStruct, decode
+from antiphon.protocol.tools import (
+    CUSTOM_TOOL,
+    AllowedTools,
+    ExtensionTool,
+    ExtensionToolChoice,
+    FunctionTool,
+    FunctionToolChoice,
+    SpecificToolChoice,
+    Tool,
+    ToolChoice,
+)
+from antiphon.wire.chat import wire_types
+from antiphon.wire.chat.messages import ChatTranscript, unread_fields
+from antiphon.wire.chat.wire_types import Body
+
+PARAM_NAMES = (
+    (re.compile(r"^input$"), "messages"),
+    (re.compile(r"^text\.format\.(\w+)"), r"response_format.json_schema.\1"),
+    (re.compile(r"^text\.format"), "response_format"),
+    (re.compile(r"^text\.verbosity$"), "verbosity"),
+    (re.compile(r"^reasoning(\.\w+)?$"), "reasoning_effort"),
+    (re.compile(r"^include(\[\d+\])?$"), "logprobs"),
+)
+"""Our params, and what chat calls them."""
+
+UNSUPPORTED_FIELDS = frozenset({"audio", "logit_bias", "prediction", "web_search_options"}).union(
+    Request.__struct_fields__
+)
+"""What only a chat knows, and what a chat does not: fields that must not reach any model.
+
+Fields that are neither may be meant for a model, and are the engine's affair.
+"""
+
+TOOL_PARAM = re.compile(r"^tools\[(\d+)\]\.(.+)")
+ITEM_PARAM = re.compile(r"^input\[(\d+)\](\.(?:content|output)\[\d+\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request understood."""
+
+    request: Request
+    include_usage: bool = False
+    item_paths: Sequence[str] = ()
+    """Where each item of the input was said."""
+    token_limit_param: str = "max_completion_tokens"  # noqa: S105
+    """What the client calls `max_output_tokens`."""
+    warnings: Sequence[ResponseWarning] = ()
+    """What was said and is not used."""
+
+    @property
+    def offered_functions(self) -> frozenset[str]:
+        """The functions that the client can call."""
+        tools = self.request.tools
+        return frozenset(tool.name for tool in tools if isinstance(tool, FunctionTool))
+
+    def param_name(self, param: str) -> str:
+        """Return what a chat client calls one of our params.
+
+        >>> Chat(Request(), places=["messages[0]"]).place("text.format.schema")
+        'response_format.json_schema.schema'
+        """
+        if param == "max_output_tokens":
+            return self.token_limit_param
+        if (found := ITEM_PARAM.match(param)) and (index := int(found[1])) < len(self.item_paths):
+            return self.item_paths[index] + (found[2] or "").replace(".output", ".content")
+        if (found := TOOL_PARAM.match(param)) and not self._is_extension_tool(int(found[1])):
+            return f"tools[{found[1]}].function.{found[2]}"
+        for ours, theirs in PARAM_NAMES:
+            if ours.search(param):
+                return ours.sub(theirs, param)
+        return param
+
+    def _is_extension_tool(self, index: int) -> bool:
+        tools = self.request.tools
+        return index < len(tools) and isinstance(tools[index], ExtensionTool)
+
+
+def decode_chat(raw: object) -> ChatRequest:
+    """Read a chat request; raises ShapeError or RequestError, naming the chat param."""
+    body = decode(Body, raw)
+    check_supported(body)
+    transcript = ChatTranscript(body.messages)
+    limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    given = {name: value for name, value in (body.extra or {}).items() if value is not None}
+    left_out = [name for name in given if name in UNSUPPORTED_FIELDS]
+    unknown = {name: value for name, value in given.items() if name not in UNSUPPORTED_FIELDS}
+    request = Request(
+        model=body.model,
+        input=transcript.items,
+        include=[INCLUDE_LOGPROBS] if body.logprobs or body.top_logprobs else [],
+        tools=[_convert_tool(tool) for tool in body.tools],
+        tool_choice=_convert_tool_choice(body),
+        metadata=body.metadata,
+        text=TextConfig(format=_convert_format(body), verbosity=body.verbosity or UNSET),
+        temperature=body.temperature,
+        top_p=body.top_p,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        parallel_tool_calls=body.parallel_tool_calls,
+        stream=body.stream,
+        stream_options=StreamOptions(include_obfuscation=body.stream_options.include_obfuscation),
+        max_output_tokens=body.max_completion_tokens or body.max_tokens,
+        reasoning=ReasoningConfig(effort=body.reasoning_effort) if body.reasoning_effort else None,
+        safety_identifier=body.safety_identifier,
+        prompt_cache_key=body.prompt_cache_key,
+        store=body.store,
+        service_tier=body.service_tier,
+        top_logprobs=body.top_logprobs,
+        user=body.user,
+        stop=body.stop or None,
+        seed=body.seed,
+        extra=unknown or UNSET,
+    )
+    return ChatRequest(
+        request=request,
+        include_usage=body.stream_options.include_usage,
+        item_paths=transcript.item_paths,
+        token_limit_param=limit,
+        warnings=[
+            unused_parameter_warning(name)
+            for name in (*left_out, *transcript.unused_fields, *_unread_fields(body))
+        ],
+    )
+
+
+def check_supported(body: Body) -> None:
+    """Refuse what cannot be left out without changing what is meant; raises RequestError."""
+    if body.n != 1:
+        message = "One request has one answer here. Leave 'n' out, and ask several times."
+        raise RequestError(message, param="n", code="unsupported_value")
+    if set(body.modalities) - {"text"}:
+        message = "Answers are text here. Leave 'modalities' out, or ask for ['text']."
+        raise RequestError(message, param="modalities", code="unsupported_value")
+    for name, given, instead in (
+        ("functions", body.functions, "tools"),
+        ("function_call", body.function_call, "tool_choice"),
+    ):
+        if given is not None:
+            message = f"'{name}' was replaced by '{instead}' in 2023. Use '{instead}'."
+            raise RequestError(message, param=name, code="unsupported_parameter")
+
+
+def _unread_fields(body: Body) -> list[str]:
+    """Return where the fields are that nobody reads, beside the messages."""
+    holders: list[tuple[str, ProtocolStruct]] = [("stream_options", body.stream_options)]
+    for index, tool in enumerate(body.tools):
+        place = f"tools[{index}]"
+        if not isinstance(tool, wire_types.OtherTool):
+            holders.append((place, tool))
+        if isinstance(tool, wire_types.CustomTool):
+            holders.append((f"{place}.custom", tool.custom))
+    return [found for place, holder in holders for found in unread_fields(holder, place)]
+
+
+def unused_parameter_warning(param: str) -> ResponseWarning:
+    """Warn of a field that nothing here reads."""
+    message = f"The field '{param}' is not used by this server."
+    return ResponseWarning(code="unused_parameter", message=message, param=param)
+
+
+def _convert_tool(
+    tool: wire_types.FunctionTool | wire_types.CustomTool | wire_types.OtherTool,
+) -> Tool:
+    match tool:
+        case wire_types.FunctionTool(function=function):
+            return FunctionTool(
+                name=function.name,
+                description=function.description,
+                parameters=function.parameters,
+                strict=function.strict,
+                extra=function.extra,
+            )
+        case wire_types.CustomTool(custom=custom):
+            return ExtensionTool(type=CUSTOM_TOOL, extra=_custom_tool_fields(custom))
+        case _:
+            return ExtensionTool(type=tool.type, extra=tool.extra)
+
+
+def _custom_tool_fields(custom: wire_types.Custom) -> dict[str, object]:
+    fields: dict[str, object] = {"name": custom.name}
+    if custom.description is not None:
+        fields["description"] = custom.description
+    if custom.format:
+        fields["format"] = {"type": custom.format.type}
+        if grammar := custom.format.grammar:
+            syntax = {"syntax": grammar.syntax, "definition": grammar.definition}
+            fields["format"] = {"type": "grammar", **syntax}
+    return fields
+
+
+def _convert_tool_choice(body: Body) -> ToolChoice:
+    choice = body.tool_choice
+    match choice:
+        case wire_types.AllowedChoice(allowed_tools=allowed):
+            return AllowedTools(
+                mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools]
+            )
+        case wire_types.FunctionChoice() | wire_types.CustomChoice():
+            return _convert_named_choice(choice)
+        case _:
+            return choice
+
+
+def _convert_named_choice(choice: wire_types.Choice) -> SpecificToolChoice:
+    if isinstance(choice, wire_types.FunctionChoice):
+        return FunctionToolChoice(name=choice.function.name)
+    return ExtensionToolChoice(type=CUSTOM_TOOL, extra={"name": choice.custom.name})
+
+
+def _convert_format(body: Body) -> OutputFormat:
+    match body.response_format:
+        case None:
+            return TextFormat()
+        case wire_types.SchemaFormat(json_schema=schema):
+            return JsonSchemaFormat(
+                name=schema.name,
+                description=schema.description,
+                schema=schema.schema,
+                strict=schema.strict,
+                extra=schema.extra,
+            )
+        case format:
+            return format

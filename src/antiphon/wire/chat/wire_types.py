@@ -1,0 +1,317 @@
+"""The body of a chat request, as OpenAI documents it and as clients really send it.
+
+Shape only: what it means is in `chat_request.py`. A field that is not listed here is kept in
+`extra`.
+"""
+
+from typing import Annotated, ClassVar, Literal, cast
+
+from msgspec import Meta, field
+
+from antiphon.protocol.content import MAX_IMAGE_LENGTH, LongText
+from antiphon.protocol.items import CallId, FunctionName
+from antiphon.protocol.request import (
+    Identifier,
+    JsonObjectFormat,
+    Metadata,
+    ReasoningEffort,
+    ServiceTier,
+    StopSequences,
+    TextFormat,
+    Verbosity,
+)
+from antiphon.protocol.struct import ProtocolStruct
+from antiphon.protocol.tools import ToolChoiceMode
+
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+MAX_MESSAGES = 5000
+"""As many messages as can be read without making others wait."""
+
+# --- content ---------------------------------------------------------------------------------
+
+
+class TextPart(ProtocolStruct):
+    """Words."""
+
+    type: Literal["text"] = "text"
+    text: LongText
+
+
+class RefusalPart(ProtocolStruct):
+    """Words for why the assistant would not answer."""
+
+    type: Literal["refusal"] = "refusal"
+    refusal: LongText
+
+
+class ImageUrl(ProtocolStruct):
+    """Where an image is, or the image itself as a data URL."""
+
+    url: Annotated[str, Meta(max_length=MAX_IMAGE_LENGTH)]
+    detail: Literal["auto", "low", "high", "original"] = "auto"
+
+
+class ImagePart(ProtocolStruct):
+    """An image."""
+
+    type: Literal["image_url"] = "image_url"
+    image_url: ImageUrl
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Accept the URL alone, as some clients send it."""
+        url = raw.get("image_url")
+        return raw | {"image_url": {"url": url}} if isinstance(url, str) else raw
+
+
+class AudioPart(ProtocolStruct):
+    """Sound: its data and its format."""
+
+    type: Literal["input_audio"] = "input_audio"
+    input_audio: dict[str, str]
+
+
+class FilePart(ProtocolStruct):
+    """A file: `file_data` with a `filename`, or a `file_id`."""
+
+    type: Literal["file"] = "file"
+    file: dict[str, str | None]
+
+
+class VideoUrl(ProtocolStruct):
+    """Where a video is."""
+
+    url: str
+
+
+class VideoPart(ProtocolStruct):
+    """A video; not OpenAI's, but understood by many servers."""
+
+    type: Literal["video_url"] = "video_url"
+    video_url: VideoUrl
+
+
+Part = TextPart | RefusalPart | ImagePart | AudioPart | FilePart | VideoPart
+
+# --- messages --------------------------------------------------------------------------------
+
+
+class CalledFunction(ProtocolStruct):
+    """Which function was called, and with what."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    arguments: str = ""
+
+
+class FunctionCall(ProtocolStruct):
+    """A call of a function."""
+
+    type: Literal["function"] = "function"
+    id: CallId
+    function: CalledFunction
+
+
+class CalledTool(ProtocolStruct):
+    """Which custom tool was called, and with what."""
+
+    name: str
+    input: str
+
+
+class CustomCall(ProtocolStruct):
+    """A call of a tool that takes any text."""
+
+    type: Literal["custom"] = "custom"
+    id: CallId
+    custom: CalledTool
+
+
+class Message(ProtocolStruct):
+    """Something said, by anyone; what a role needs of it is checked when it is understood."""
+
+    role: Role
+    content: LongText | list[Part] | None = None
+    name: str | None = None
+    refusal: LongText | None = None
+    reasoning_content: LongText | None = None
+    tool_calls: list[FunctionCall | CustomCall] = field(
+        default_factory=list[FunctionCall | CustomCall]
+    )
+    tool_call_id: CallId | None = None
+    function_call: CalledFunction | None = None
+    audio: dict[str, object] | None = None
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Accept calls without a type, as many servers write them."""
+        calls = raw.get("tool_calls")
+        if not isinstance(calls, list):
+            return raw
+        return raw | {"tool_calls": [_add_call_type(call) for call in cast("list[object]", calls)]}
+
+
+def _add_call_type(call: object) -> object:
+    if not isinstance(call, dict):
+        return call
+    fields = cast("dict[str, object]", call)
+    return fields | {"type": fields.get("type") or "function"} if "function" in fields else fields
+
+
+# --- tools -----------------------------------------------------------------------------------
+
+
+class Function(ProtocolStruct):
+    """A function that the caller runs."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, object] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(ProtocolStruct):
+    """A function on offer."""
+
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class Grammar(ProtocolStruct):
+    """What a custom tool's input must look like."""
+
+    definition: str
+    syntax: str
+
+
+class CustomFormat(ProtocolStruct):
+    """Free text, or a grammar."""
+
+    type: Literal["text", "grammar"] = "text"
+    grammar: Grammar | None = None
+
+
+class Custom(ProtocolStruct):
+    """A tool that takes any text."""
+
+    name: str
+    description: str | None = None
+    format: CustomFormat | None = None
+
+
+class CustomTool(ProtocolStruct):
+    """A custom tool on offer."""
+
+    type: Literal["custom"] = "custom"
+    custom: Custom
+
+
+class OtherTool(ProtocolStruct):
+    """A tool of a type that chat does not know, `slug:name`."""
+
+    accepts_unknown_types: ClassVar[bool] = True
+    type: str
+
+
+class ToolName(ProtocolStruct):
+    """A tool's name."""
+
+    name: str
+
+
+class FunctionChoice(ProtocolStruct):
+    """One function, by name."""
+
+    type: Literal["function"] = "function"
+    function: ToolName
+
+
+class CustomChoice(ProtocolStruct):
+    """One custom tool, by name."""
+
+    type: Literal["custom"] = "custom"
+    custom: ToolName
+
+
+Choice = FunctionChoice | CustomChoice
+
+
+class Allowed(ProtocolStruct):
+    """Some of the tools on offer."""
+
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[Choice], Meta(min_length=1, max_length=128)]
+
+
+class AllowedChoice(ProtocolStruct):
+    """The tools that may be called."""
+
+    type: Literal["allowed_tools"] = "allowed_tools"
+    allowed_tools: Allowed
+
+
+# --- the rest --------------------------------------------------------------------------------
+
+
+class Schema(ProtocolStruct):
+    """A schema that the answer must satisfy."""
+
+    name: str = "response"
+    description: str | None = None
+    schema: dict[str, object] | None = None
+    strict: bool = False
+
+
+class SchemaFormat(ProtocolStruct):
+    """JSON that satisfies a schema."""
+
+    type: Literal["json_schema"] = "json_schema"
+    json_schema: Schema
+
+
+class StreamOptions(ProtocolStruct):
+    """Options that matter only to a stream."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class Body(ProtocolStruct):
+    """A chat request."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    tools: Annotated[list[FunctionTool | CustomTool | OtherTool], Meta(max_length=512)] = field(
+        default_factory=list[FunctionTool | CustomTool | OtherTool]
+    )
+    tool_choice: ToolChoiceMode | FunctionChoice | CustomChoice | AllowedChoice = "auto"
+    parallel_tool_calls: bool = True
+    response_format: TextFormat | JsonObjectFormat | SchemaFormat | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    stop: StopSequences | None = None
+    seed: int | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    verbosity: Verbosity | None = None
+    service_tier: ServiceTier = "default"
+    prompt_cache_key: Identifier | None = None
+    safety_identifier: Identifier | None = None
+    user: str | None = None
+    metadata: Metadata = field(default_factory=dict[str, str])
+    store: bool = False
+    stream: bool = False
+    stream_options: StreamOptions = field(default_factory=StreamOptions)
+    n: int = 1
+    modalities: list[str] = field(default_factory=list[str])
+    functions: object = None
+    function_call: object = None
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Accept one stop sequence without its list."""
+        return raw | {"stop": [raw["stop"]]} if isinstance(raw.get("stop"), str) else raw

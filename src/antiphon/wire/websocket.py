@@ -1,0 +1,116 @@
+"""WebSocket messages: what a client asks for, and the envelope of what came to nothing.
+
+A client sends `{"type": "response.create", …}` with the fields of a request. `stream_id` names a
+lane of the connection; without one the message belongs to the default lane, whose name is empty.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.protocol.errors import ErrorPayload, RequestError
+from antiphon.protocol.events import WebSocketError
+from antiphon.protocol.request import WebSocketCreate
+from antiphon.protocol.struct import InvalidValueError
+from antiphon.wire import json
+from antiphon.wire.openresponses import decode_create
+
+LANE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+IMPLIED_FIELDS = frozenset({"stream", "stream_options", "background"})
+"""What the specification forbids here; clients send it all the same, meaning what is so anyway."""
+
+
+class ClientMessage(NamedTuple):
+    """One message of a client: its lane, what it continues, and what it asks for."""
+
+    lane: str
+    previous_response_id: str | None
+    create: WebSocketCreate | RequestError
+
+
+def decode_message(data: str | bytes, limit: int) -> ClientMessage:
+    """Read a message; what is wrong with it takes the place of what it asks for."""
+    lane, previous = "", None
+    try:
+        fields = _decode_object(data, limit)
+        lane = check_lane(fields.get("stream_id"))
+        parent = fields.get("previous_response_id")
+        previous = parent if isinstance(parent, str) else None
+        return ClientMessage(lane, previous, _decode_create(fields))
+    except RequestError as error:
+        return ClientMessage(lane, previous, error)
+
+
+def websocket_error(
+    payload: ErrorPayload, status: int, headers: Mapping[str, str]
+) -> WebSocketError:
+    """Return the error that answers a message; its code is never null here, nor are headers."""
+    code = payload.code or payload.type
+    error = replace(payload, code=code, headers=dict(headers) or UNSET)
+    return WebSocketError(status=status, error=error)
+
+
+def add_lane(message: bytes, lane: str) -> bytes:
+    """Write a lane's name into a message of it; such a name needs no escapes."""
+    return message[:-1] + b',"stream_id":"%b"}' % lane.encode() if lane else message
+
+
+def _decode_object(data: str | bytes, limit: int) -> dict[str, object]:
+    if isinstance(data, bytes):
+        message = "This message is binary. Send JSON in a text message."
+        raise RequestError(message, code="unsupported_message")
+    text = data.encode()
+    if len(text) > limit:
+        message = f"The message is larger than {limit} bytes. Send less, or files by URL."
+        raise RequestError(message, code="request_too_large", status=413)
+    try:
+        value = json.decode(text)
+    except json.JSONError as error:
+        message = f"The message is not valid JSON: {error}"
+        raise RequestError(message, code="invalid_json") from None
+    if not isinstance(value, dict):
+        message = "The message is not a JSON object. Send {'type': 'response.create', …}."
+        raise RequestError(message, code="invalid_message")
+    return cast("dict[str, object]", value)
+
+
+def check_lane(name: object) -> str:
+    """Return the name of a lane; raises RequestError for what is none."""
+    if name is None:
+        return ""
+    if isinstance(name, str) and LANE_NAME.fullmatch(name):
+        return name
+    raise RequestError(
+        "A 'stream_id' is 1 to 256 letters, digits, underscores, hyphens and periods. "
+        "Leave it out for the default lane.",
+        param="stream_id",
+        code="invalid_stream_id",
+    )
+
+
+def _decode_create(fields: dict[str, object]) -> WebSocketCreate:
+    if fields.get("type") != "response.create":
+        raise RequestError(
+            f"Messages of type '{str(fields.get('type'))[:64]}' are not answered here. "
+            "Send 'response.create'.",
+            param="type",
+            code="unsupported_message",
+        )
+    check_foreground(fields)
+    try:
+        return decode_create({name: fields[name] for name in fields if name not in IMPLIED_FIELDS})
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None
+
+
+def check_foreground(fields: Mapping[str, object]) -> None:
+    """Refuse a request for a response in the background; raises RequestError."""
+    if fields.get("background"):
+        raise RequestError(
+            "A response on a WebSocket cannot be made in the background. Use HTTP for that.",
+            param="background",
+            code="unsupported_parameter",
+        )

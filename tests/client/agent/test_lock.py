@@ -1,0 +1,40 @@
+"""One run speaks at a time, whoever waits and whoever leaves."""
+
+import asyncio
+
+import pytest
+
+from antiphon.client.agent.lock import ConversationLock
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_floor_is_given_in_the_order_it_was_asked_for():
+    floor, spoke = ConversationLock(), list[int]()
+
+    async def speak(number: int) -> None:
+        async with floor:
+            spoke.append(number)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(speak(number) for number in range(5)))
+    assert (spoke, floor.locked) == ([0, 1, 2, 3, 4], False)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before its turn", "as its turn comes"])
+async def test_whoever_leaves_holds_up_nobody(late: bool):
+    floor = ConversationLock()
+
+    async def speak() -> None:
+        async with floor:
+            pass
+
+    async with floor:
+        leaver, other = asyncio.create_task(speak()), asyncio.create_task(speak())
+        await asyncio.sleep(0)
+        if not late:
+            leaver.cancel()
+            await asyncio.wait([leaver])
+    leaver.cancel()
+    await asyncio.wait_for(other, 1)
+    assert (leaver.cancelled(), floor.locked) == (True, False)

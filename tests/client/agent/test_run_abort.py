@@ -1,0 +1,253 @@
+"""A run that is stopped: at whatever it waits for, and nothing of it goes on."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.client.agent.conversation import Conversation
+from antiphon.client.agent.events import AgentEvent
+from antiphon.client.agent.options import Aborted, AbortSignal, AgentOptions
+from antiphon.client.agent.run import run_agent, stream_agent
+from antiphon.client.tools.tool import tool
+from tests.client.agent.faulty_server import (
+    ALL_TRANSPORTS,
+    CHAT,
+    HTTP,
+    SOCKET,
+    Fault,
+)
+
+pytestmark = pytest.mark.anyio
+
+WORK = "rounds=2 parallel=2 slow=10"
+QUICK = "rounds=1 parallel=2"
+ENDS = ("conversation_completed", "conversation_cancelled", "error")
+TURNS = 40
+"""How many turns of the loop lie between two moments at which a run is stopped."""
+
+
+@tool
+async def rest(value: int) -> str:
+    """Rest a little."""
+    await asyncio.sleep(0.02)
+    return str(value)
+
+
+async def remaining_tasks() -> set[asyncio.Task]:
+    """The tasks that are still there when everything has had its turn."""
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+@ALL_TRANSPORTS
+async def test_a_run_can_be_aborted_at_every_event(client, options):
+    before, stop = await remaining_tasks(), 1
+    while "conversation_completed" not in (seen := await abort_after(client, options, stop)):
+        assert seen[-1] == "conversation_cancelled"
+        assert "error" not in seen
+        stop += 1
+    assert stop >= len(seen) > 20  # only then was it too late
+    assert await remaining_tasks() == before
+
+
+async def abort_after(client, options: AgentOptions, stop: int) -> list[str]:
+    """Abort a run at one of its events; return all that it told."""
+    signal, seen = AbortSignal(), []
+
+    def follow(event: AgentEvent) -> None:
+        seen.append(event.type)
+        if len(seen) == stop:
+            signal.abort()
+
+    options = replace(options, abort_signal=signal)
+    run = run_agent(
+        QUICK, model="worker", tools=[rest], options=options, client=client, on_event=follow
+    )
+    with contextlib.suppress(Aborted):
+        assert (await run).final == "Done: 0, 1."
+        assert seen[-1] == "conversation_completed"
+    return seen
+
+
+@ALL_TRANSPORTS
+async def test_a_run_can_be_cancelled_at_every_await(client, options):
+    before, stopped = await remaining_tasks(), 0
+    while True:
+        told: list[str] = []
+        run = run_agent(
+            QUICK,
+            model="worker",
+            tools=[rest],
+            options=options,
+            client=client,
+            on_event=lambda event, told=told: told.append(event.type),
+        )
+        task = asyncio.create_task(run)
+        for _ in range(stopped * TURNS):
+            await asyncio.sleep(0)
+        if task.done():
+            break
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task  # its last word may have been said already
+        ends = [name for name in told if name in ENDS]
+        assert ends in ([], ["conversation_completed"], ["conversation_cancelled"])
+        assert task.cancelled() or ends == ["conversation_completed"]
+        assert not told or ends == told[-1:]
+        stopped += 1
+    assert (await task).final == "Done: 0, 1."
+    assert stopped > 20
+    assert await remaining_tasks() == before
+
+
+@ALL_TRANSPORTS
+@pytest.mark.parametrize("after", [0.0, 0.005, 0.02, 0.04, 0.07, 0.1])
+async def test_a_run_ends_with_its_task(client, options, after):
+    told: list[str] = []
+    before = await remaining_tasks()
+    run = run_agent(
+        WORK,
+        model="worker",
+        tools=[rest],
+        options=options,
+        client=client,
+        on_event=lambda event: told.append(event.type),
+    )
+    task = asyncio.create_task(run)
+    await asyncio.sleep(after)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not told or told[-1] == "conversation_cancelled"
+    assert await remaining_tasks() == before
+
+
+async def test_an_aborted_signal_stops_a_run_before_anything_is_sent(client, server):
+    signal = AbortSignal()
+    signal.abort()
+    with pytest.raises(Aborted):
+        await run_agent("hi", model="worker", options=replace(HTTP, abort_signal=signal))
+    assert server.bodies == []
+
+
+@ALL_TRANSPORTS
+async def test_the_server_notices_at_once_that_nobody_listens(client, server, options):
+    signal = AbortSignal()
+    patient = replace(options, abort_signal=signal)
+    run = stream_agent("slow=2000", model="worker", options=patient, client=client)
+    asyncio.get_running_loop().call_later(0.3, signal.abort)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(Aborted):
+        [event async for event in run]
+    assert asyncio.get_running_loop().time() - started < 1.5
+
+
+async def test_waiting_for_a_retry_can_be_aborted(client, server):
+    server.faults[0] = Fault(429, headers={"retry-after": "20"})
+    signal = AbortSignal()
+    asyncio.get_running_loop().call_later(0.1, signal.abort)
+    with pytest.raises(Aborted):
+        await run_agent(
+            "hi", model="worker", client=client, options=replace(HTTP, abort_signal=signal)
+        )
+    assert len(server.bodies) == 1
+
+
+async def test_a_signal_may_come_from_another_thread(client):
+    signal = AbortSignal()
+    timer = threading.Timer(0.1, signal.abort)
+    timer.start()
+    with pytest.raises(Aborted):
+        await run_agent(
+            "slow=1000", model="worker", client=client, options=replace(HTTP, abort_signal=signal)
+        )
+    timer.join()
+
+
+@pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
+async def test_leaving_the_loop_early_stops_the_run(client, server, options):
+    before = await remaining_tasks()
+    conversation = Conversation()
+    run = stream_agent(
+        "rounds=5 slow=20",
+        model="worker",
+        tools=[rest],
+        options=options,
+        client=client,
+        conversation=conversation,
+    )
+    events = aiter(run)
+    async for event in events:
+        if event.type == "token":
+            break
+    await events.aclose()
+    assert await remaining_tasks() == before
+    assert conversation.items == []
+    again = await run_agent("hi", model="worker", client=client, conversation=conversation)
+    assert again.message == "Done: nothing."
+
+
+async def test_a_waiting_run_can_be_aborted_without_harm_to_the_first(client):
+    conversation, signal = Conversation(), AbortSignal()
+    first = asyncio.create_task(
+        run_agent("slow=60", model="worker", client=client, conversation=conversation)
+    )
+    await asyncio.sleep(0.05)
+    options = AgentOptions(abort_signal=signal)
+    second = asyncio.create_task(
+        run_agent("hi", model="worker", client=client, conversation=conversation, options=options)
+    )
+    await asyncio.sleep(0.05)
+    signal.abort()
+    with pytest.raises(Aborted):
+        await second
+    assert (await first).message == "Done: nothing."
+    assert len(conversation.items) == 2
+
+
+@pytest.mark.parametrize("whose", ["tool", "on_event"])
+async def test_a_function_that_swallows_its_cancellation_does_not_keep_the_run_alive(
+    client, server, whose
+):
+    signal = AbortSignal()
+
+    async def wait(here: bool) -> None:
+        if here:
+            asyncio.get_running_loop().call_later(0.01, signal.abort)
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(10)
+
+    @tool
+    async def swallow(value: int) -> str:
+        """Wait."""
+        await wait(whose == "tool")
+        return str(value)
+
+    async def hear(event: AgentEvent) -> None:
+        await wait(whose == "on_event" and event.type == "tool_call_parsed")
+
+    options = replace(HTTP, abort_signal=signal)
+    wanted = {"model": "worker", "tools": [swallow], "client": client, "on_event": hear}
+    with pytest.raises(Aborted):
+        await run_agent("rounds=3", options=options, **wanted)
+    assert len(server.bodies) == 1
+
+
+async def test_it_is_too_late_to_abort_what_is_completed(client):
+    signal, seen, conversation = AbortSignal(), list[str](), Conversation()
+
+    async def hear(event: AgentEvent) -> None:
+        seen.append(event.type)
+        if event.type == "conversation_completed":
+            signal.abort()
+            await asyncio.sleep(10)
+
+    options = replace(HTTP, abort_signal=signal)
+    wanted = {"model": "worker", "client": client, "on_event": hear}
+    result = await run_agent("hi", options=options, conversation=conversation, **wanted)
+    assert (result.final, len(conversation.items)) == ("Done: nothing.", 2)
+    assert seen[-1] == "conversation_completed"

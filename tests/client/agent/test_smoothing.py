@@ -1,0 +1,319 @@
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.client.agent.smoothing import Smoother
+
+Told = list[tuple[float, str]]
+
+
+class InstantSelector(selectors.DefaultSelector):
+    """A selector that does not wait, but says how long it would have."""
+
+    waited = 0.0
+
+    def select(self, timeout: float | None = None):
+        self.waited += timeout or 0
+        return super().select(0)
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """A loop whose time passes when everybody waits, and only then."""
+
+    def __init__(self) -> None:
+        self.selector = InstantSelector()
+        super().__init__(self.selector)
+
+    def time(self) -> float:
+        return self.selector.waited
+
+
+def run(story: Callable[[Told], Coroutine[None, None, None]]) -> Told:
+    """Run a story that writes into a list; return the list, with times in hundredths."""
+    told: Told = []
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(story(told))
+    return [(round(time * 100, 1), text) for time, text in told]
+
+
+def writer(told: Told, pause: float = 0) -> Callable[[str], Awaitable[None]]:
+    """Make a function that writes down when it was given what, and takes its time over it."""
+
+    async def emit(text: str) -> None:
+        told.append((asyncio.get_running_loop().time(), text))
+        await asyncio.sleep(pause)
+
+    return emit
+
+
+def test_one_chunk_goes_at_once_and_then_one_after_every_rest():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told))
+        await smoother.feed("one two three four ")
+        await asyncio.sleep(1)
+        await smoother.feed("five six")
+        await asyncio.sleep(1)
+        await smoother.flush()
+
+    assert run(story) == [
+        (0, "one "),
+        (3, "two "),
+        (6, "three "),
+        (100, "four "),
+        (103, "five "),
+        (200, "six"),
+    ]
+
+
+def test_a_flush_lets_out_what_is_left_in_one_piece_and_at_once():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told))
+        await smoother.feed("one two three four")
+        await smoother.flush()
+        await smoother.flush()
+        await asyncio.sleep(1)
+
+    assert run(story) == [(0, "one "), (0, "two three four")]
+
+
+def test_what_comes_after_a_flush_begins_anew():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told))
+        await smoother.feed("one two three")
+        await asyncio.sleep(0.04)
+        await smoother.flush()
+        await smoother.feed("four five six")
+        await smoother.flush()
+
+    assert run(story) == [(0, "one "), (3, "two "), (4, "three"), (4, "four "), (4, "five six")]
+
+
+def test_not_enabled_text_goes_as_it_comes_and_what_comes_during_a_rest_goes_together():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told), delay=0.1, enabled=False)
+        for word in ("He", "llo ", "wo", "", "rld"):
+            await smoother.feed(word)
+            await asyncio.sleep(0.04)
+        await smoother.feed("!")
+        await asyncio.sleep(1)
+        await smoother.feed("?")
+        await smoother.feed(".")
+        await smoother.flush()
+
+    assert run(story) == [(0, "He"), (10, "llo wo"), (20, "rld!"), (120, "?"), (120, ".")]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_without_a_delay_everything_flows(enabled: bool):
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told), delay=0, enabled=enabled)
+        await smoother.feed("one two ")
+        await smoother.feed("three")
+        assert len(asyncio.all_tasks()) == 1
+        await smoother.flush()
+
+    chunks = ["one ", "two ", "three"] if enabled else ["one two ", "three"]
+    assert run(story) == [(0, chunk) for chunk in chunks]
+
+
+def test_together_the_first_words_go_at_once_and_then_whole_sentences():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told), "sentence", delay=0.25, coalesce=True)
+        for word in ("Let", " me", " see. It", " is. So", " be it. And", " then"):
+            await smoother.feed(word)
+            await asyncio.sleep(0.1)
+        await smoother.flush()
+
+    assert run(story) == [
+        (0, "Let"),
+        (25, " me see. "),
+        (50, "It is. So be it. "),
+        (60, "And then"),
+    ]
+
+
+def test_a_flush_in_the_middle_of_a_chunk_keeps_the_order():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told, pause=0.02), delay=0.03)
+        await smoother.feed("one two three four")
+        await asyncio.sleep(0.02)  # "two" is on its way out
+        await smoother.flush()
+        assert len(asyncio.all_tasks()) == 1
+
+    assert run(story) == [(0, "one "), (3, "two "), (5, "three four")]
+
+
+def test_a_plain_function_may_take_the_text():
+    async def story(told: Told) -> None:
+        smoother = Smoother(lambda text: told.append((0, text)))
+        await smoother.feed("one two three")
+        await asyncio.sleep(1)
+        await smoother.flush()
+
+    assert [text for _, text in run(story)] == ["one ", "two ", "three"]
+
+
+def test_whoever_tells_slowly_holds_up_nobody_for_more_than_a_chunk():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told, pause=0.5))
+        await smoother.feed("one two three four five")
+        assert asyncio.get_running_loop().time() == 0.5
+        await asyncio.sleep(0.7)  # "three" is on its way out
+        await smoother.flush()
+        assert len(asyncio.all_tasks()) == 1
+
+    assert run(story) == [(0, "one "), (50, "two "), (100, "three "), (150, "four five")]
+
+
+def test_what_is_given_up_is_not_told_and_nothing_is_left_behind():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told, pause=0.05))
+        await smoother.feed("one two three ha")
+        await asyncio.sleep(0.01)  # "two" is on its way out
+        await smoother.discard()
+        await smoother.discard()
+        assert len(asyncio.all_tasks()) == 1
+        await asyncio.sleep(1)
+        await smoother.feed("four")
+        await smoother.flush()
+
+    assert run(story) == [(0, "one "), (5, "two "), (106, "four")]
+
+
+def test_giving_up_waits_until_the_telling_has_stopped():
+    async def story(told: Told) -> None:
+        async def emit(text: str) -> None:
+            try:
+                await writer(told, pause=0.05)(text)
+            finally:
+                await asyncio.sleep(0.1)
+
+        smoother = Smoother(emit)
+        await smoother.feed("one two three")
+        await asyncio.sleep(0.01)  # "two" is on its way out
+        await smoother.discard()
+        told.append((asyncio.get_running_loop().time(), "stopped"))
+        assert len(asyncio.all_tasks()) == 1
+
+    assert run(story) == [(0, "one "), (15, "two "), (26, "stopped")]
+
+
+# --- when telling fails ---
+
+
+class EmitFailed(Exception):
+    """Nobody listens."""
+
+
+def failing(told: Told, times: int) -> Callable[[str], None]:
+    """Make a function that takes some text, and then fails once."""
+
+    def emit(text: str) -> None:
+        told.append((0, text))
+        if len(told) == times:
+            raise EmitFailed
+
+    return emit
+
+
+async def expect(failure: Awaitable[None]) -> None:
+    """Await something that has to fail."""
+    with pytest.raises(EmitFailed):
+        await failure
+
+
+def test_what_fails_at_once_fails_where_the_text_was_given():
+    async def story(told: Told) -> None:
+        smoother = Smoother(failing(told, 1))
+        await expect(smoother.feed("one two "))
+        await smoother.discard()
+
+    assert run(story) == [(0, "one ")]
+
+
+def test_what_fails_during_a_rest_fails_with_the_next_text_or_flush():
+    async def story(told: Told) -> None:
+        smoother = Smoother(failing(told, 2))
+        await smoother.feed("one two three ")
+        await asyncio.sleep(1)
+        await expect(smoother.feed("four "))
+        smoother = Smoother(failing(told, 4))
+        await smoother.feed("one two three ")
+        await asyncio.sleep(1)
+        await expect(smoother.flush())
+        await smoother.flush()
+        assert len(asyncio.all_tasks()) == 1
+
+    assert [text for _, text in run(story)] == ["one ", "two ", "one ", "two ", "three "]
+
+
+def test_what_fails_unseen_before_it_is_given_up_is_given_up_too():
+    async def story(told: Told) -> None:
+        smoother = Smoother(failing(told, 2))
+        await smoother.feed("one two three ")
+        await asyncio.sleep(1)
+        await smoother.discard()
+
+    assert run(story) == [(0, "one "), (0, "two ")]
+
+
+def test_a_reader_that_is_cancelled_leaves_nothing_behind():
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told, pause=1))
+        await smoother.feed("one two three four")
+        flushing = asyncio.create_task(smoother.flush())
+        await asyncio.sleep(0.5)
+        flushing.cancel()
+        await asyncio.wait([flushing])
+        await smoother.discard()
+        assert (flushing.cancelled(), len(asyncio.all_tasks())) == (True, 1)
+
+    assert run(story) == [(0, "one "), (100, "two three four")]
+
+
+# --- what is true of any text at any pace ---
+
+STEP = st.one_of(
+    st.text(st.sampled_from("ab .!\n`é中👩\u200d🇫"), max_size=20),
+    st.sampled_from([0.0, 0.01, 0.03, 0.2]),
+    st.just("flush!"),
+)
+
+
+@settings(deadline=None)
+@given(
+    steps=st.lists(STEP, max_size=12),
+    strategy=st.sampled_from(["character", "word", "sentence"]),
+    delay=st.sampled_from([0.0, 0.03, 0.25]),
+    pause=st.sampled_from([0.0, 0.01, 0.1]),
+    manner=st.sampled_from([{}, {"enabled": False}, {"together": True}]),
+)
+def test_what_goes_out_is_what_came_in(steps, strategy, delay: float, pause: float, manner):
+    flushes: list[int] = []
+
+    async def story(told: Told) -> None:
+        smoother = Smoother(writer(told, pause), strategy, delay, **manner)
+        for step in steps:
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            elif step == "flush!":
+                await smoother.flush()
+                flushes.append(len(told))
+            else:
+                await smoother.feed(step)
+        await smoother.flush()
+        flushes.append(len(told))
+        assert len(asyncio.all_tasks()) == 1
+
+    told = run(story)
+    fed = [step for step in steps if isinstance(step, str) and step != "flush!"]
+    assert "".join(text for _, text in told) == "".join(fed)
+    for start, end in pairwise([0, *flushes]):
+        paced = told[start : max(start, end - 1)]  # the last may be the flush's own
+        times = [time for time, _ in paced]
+        assert all(after - before >= delay * 100 - 0.2 for before, after in pairwise(times))

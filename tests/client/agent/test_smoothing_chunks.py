@@ -1,0 +1,271 @@
+import subprocess
+import sys
+from itertools import accumulate, pairwise
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.client.agent.smoothing import ChunkStrategy, create_chunker
+from antiphon.protocol.errors import RequestError
+
+STRATEGIES: list[ChunkStrategy] = ["character", "word", "sentence"]
+TRICKY = (
+    "\r\n `~ab_1.,'?!…。！？)」*\"-é中あพ\u0301\u0e33\u200d\ufe0f\u1100\u1161\u0600"
+    "👩👧🏽🇫🇷\u0915\u0937\u094d\ud83c\udfb5"
+)
+TEXT = st.text(st.sampled_from(TRICKY) | st.characters(), max_size=40)
+PLACES = st.lists(st.integers(0, 50))
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    """Cut a text at some places."""
+    ends = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
+    return [text[start:end] for start, end in pairwise(ends)]
+
+
+def chunks(strategy: ChunkStrategy, *deltas: str) -> list[str]:
+    """Send deltas through, to the end."""
+    heard = create_chunker(strategy)
+    return [chunk for delta in deltas for chunk in heard.feed(delta)] + heard.flush()
+
+
+def steps(strategy: ChunkStrategy, *deltas: str) -> list[list[str]]:
+    """Return what each delta lets out, and what the end does."""
+    heard = create_chunker(strategy)
+    return [*(heard.feed(delta) for delta in deltas), heard.flush()]
+
+
+# --- what is true of any text ---
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(deadline=None)
+@given(TEXT, PLACES)
+def test_chunks_join_to_the_text_however_it_was_cut(
+    strategy: ChunkStrategy, text: str, places: list[int]
+):
+    whole = chunks(strategy, text)
+    assert "".join(whole) == text
+    assert "" not in whole
+    assert chunks(strategy, *cut(text, places)) == whole
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(deadline=None)
+@given(TEXT)
+def test_no_chunk_ends_inside_a_grapheme(strategy: ChunkStrategy, text: str):
+    ends = {match.end() for match in regex.finditer(r"\X", text)}
+    assert set(accumulate(map(len, chunks(strategy, text)))) <= ends
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(deadline=None)
+@given(
+    before=st.sampled_from(["", "Look:\n", "a. b\n\n", "- ", "> ", "x\r\n    "]),
+    mark=st.sampled_from(["```", "````", "~~~", "~~~~~"]),
+    info=st.text(st.sampled_from("py jsé中.?!+-{}=👩"), max_size=70),
+    after=st.sampled_from(["", "\n", "\r\nx", "\nprint(1)\n```\nDone."]),
+    places=PLACES,
+)
+def test_the_marker_of_a_fence_stays_whole(
+    strategy: ChunkStrategy, before: str, mark: str, info: str, after: str, places: list[int]
+):
+    told = chunks(strategy, *cut(before + mark + info + after, places))
+    assert "".join(told) == before + mark + info + after
+    start, end = len(before), len(before + mark + info)
+    assert not set(accumulate(map(len, told))) & set(range(start + 1, end))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(deadline=None)
+@given(st.lists(TEXT, max_size=5))
+def test_nothing_is_lost_over_a_flush(strategy: ChunkStrategy, texts: list[str]):
+    heard = create_chunker(strategy)
+    for text in texts:
+        assert "".join(heard.feed(text) + heard.flush()) == text
+    assert heard.flush() == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("unit", ["ab ", "🇫🇷", "\u0301", "`"])
+def test_a_hundred_thousand_single_characters_are_no_matter(strategy: ChunkStrategy, unit: str):
+    # At quadratic cost this would take minutes, and the test's time would be up.
+    text = (unit * 100_000)[:100_000]
+    assert "".join(chunks(strategy, *text)) == text
+
+
+# --- characters ---
+
+
+def test_characters_are_graphemes_and_the_last_is_kept_back():
+    assert steps("character", "Hello", ", wor", "ld👩", "\u200d👧!") == [
+        ["H", "e", "l", "l"],
+        ["o", ",", " ", "w", "o"],
+        ["r", "l", "d"],
+        ["👩\u200d👧"],
+        ["!"],
+    ]
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Hello, world! How", ["Hello, ", "world! ", "How"]),
+        ("  one two three", ["  ", "one ", "two ", "three"]),
+        ("It's 3.14 (ok), Dr.", ["It's ", "3.14 (", "ok), ", "Dr."]),
+        ("a_b test-case", ["a_b ", "test-", "case"]),
+        ("See https://example.com/a.", ["See ", "https://", "example.com/", "a."]),
+        ("one.\n\n- two", ["one.\n\n- ", "two"]),
+        ("a b\r\nc", ["a ", "b\r\n", "c"]),
+        ("Hi 👩‍👧 🇫🇷🇩🇪 end", ["Hi 👩‍👧 🇫🇷🇩🇪 ", "end"]),
+        ("你好。世界！", ["你", "好。", "世", "界！"]),
+        ("GPT用于中文", ["GPT", "用", "于", "中", "文"]),
+        ("これはテスト", ["こ", "れ", "は", "テ", "ス", "ト"]),
+        ("ที่นี่ ok", ["ที่", "นี่ ", "ok"]),
+        ("안녕 세상", ["안녕 ", "세상"]),
+        ("नमस्ते दुनिया", ["नमस्ते ", "दुनिया"]),
+        ("مرحبا بالعالم", ["مرحبا ", "بالعالم"]),
+        ('```py\nprint("hi")\n```\nDone.', ["```py\n", 'print("', 'hi")\n', "```\n", "Done."]),
+        ("use ```py here", ["use ", "```py ", "here"]),
+        ("x```py\ny", ["x", "```py\n", "y"]),
+        ("~~~ a b c\nd", ["~~~ a b c\n", "d"]),
+        ("", []),
+    ],
+)
+def test_a_word_takes_what_follows_it_along(text: str, words: list[str]):
+    assert chunks("word", text) == words
+
+
+def test_a_word_is_told_when_the_next_begins():
+    assert steps("word", "Hello", ", wor", "ld! How", " are") == [
+        [],
+        ["Hello, "],
+        ["world! "],
+        ["How "],
+        ["are"],
+    ]
+
+
+def test_a_word_that_does_not_end_is_broken():
+    assert chunks("word", "x" * 120 + " y") == ["x" * 50, "x" * 50, "x" * 20 + " ", "y"]
+
+
+def test_a_long_word_is_broken_between_graphemes():
+    family = "👩‍👩‍👧‍👦"
+    assert chunks("word", family * 10) == [family * 7, family * 3]
+
+
+# --- sentences ---
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("First one. Second one! Third", ["First one. ", "Second one! ", "Third"]),
+        ("Wait... what?! Yes.", ["Wait... ", "what?! ", "Yes."]),
+        ('He said "no." Then left.', ['He said "no." ', "Then left."]),
+        ('It ended. "Why?" (So.) *Ok.* Go', ["It ended. ", '"Why?" ', "(So.) ", "*Ok.* ", "Go"]),
+        ("Pi is 3.14 at a.b/c?d=e. Yes", ["Pi is 3.14 at a.b/c?d=e. ", "Yes"]),
+        ("A.  B", ["A.  ", "B"]),
+        ("Two. * one", ["Two. ", "* one"]),
+        ("Line one.\nLine two.\n\n- a\n- b", ["Line one.\n", "Line two.\n", "\n", "- a\n", "- b"]),
+        ("a\r\nb", ["a\r\n", "b"]),
+        ("你好。世界！今天？！是的", ["你好。", "世界！", "今天？！", "是的"]),
+        ("他说：「好。」然后", ["他说：「好。」", "然后"]),
+        ("Look: ```py\nx. y", ["Look: ", "```py\n", "x. ", "y"]),
+        ("```a. b\nc", ["```a. b\n", "c"]),
+        ("", []),
+    ],
+)
+def test_a_sentence_ends_at_its_mark_or_its_line(text: str, sentences: list[str]):
+    assert chunks("sentence", text) == sentences
+
+
+def test_a_mark_is_no_end_before_a_space_has_come():
+    assert steps("sentence", "It is 3.", "14. ", "Ok") == [[], [], ["It is 3.14. "], ["Ok"]]
+
+
+def test_a_sentence_that_does_not_end_is_broken():
+    assert chunks("sentence", "x" * 1000) == ["x" * 400, "x" * 400, "x" * 200]
+
+
+def test_a_long_sentence_is_broken_at_a_gap():
+    words = "word " * 100
+    assert chunks("sentence", words) == ["word " * 81, "word " * 19]
+
+
+# --- one's own ---
+
+
+def by_comma(text: str) -> list[str]:
+    """Cut after every comma."""
+    return regex.findall(r"[^,]*,|[^,]+", text)
+
+
+@settings(deadline=None)
+@given(TEXT, PLACES)
+def test_a_custom_function_loses_nothing_however_the_text_was_cut(text: str, places: list[int]):
+    heard = create_chunker(by_comma)
+    told = [chunk for delta in cut(text, places) for chunk in heard.feed(delta)]
+    assert "".join(told + heard.flush()) == text
+
+
+def test_a_custom_function_is_given_its_last_chunk_again():
+    heard = create_chunker(by_comma)
+    assert [heard.feed("a,b"), heard.feed("c,de"), heard.flush()] == [[], ["a,", "bc,"], ["de"]]
+
+
+@pytest.mark.parametrize(
+    "useless",
+    [
+        pytest.param(lambda text: [][0], id="raises"),
+        pytest.param(lambda text: text.split(","), id="loses text"),
+        pytest.param(lambda text: [text, text], id="invents text"),
+        pytest.param(lambda text: None, id="returns nothing"),
+        pytest.param(lambda text: [1, 2], id="returns numbers"),
+    ],
+)
+def test_where_a_custom_function_is_of_no_use_text_goes_out_as_it_is(useless):
+    heard = create_chunker(useless)
+    assert [heard.feed("a,b,c"), heard.feed("d,e"), heard.flush()] == [["a,b,"], ["cd,"], ["e"]]
+
+
+def test_a_custom_function_that_never_cuts_is_not_asked_for_every_character():
+    asked: list[int] = []
+
+    def never(text: str) -> list[str]:
+        asked.append(len(text))
+        return [text]
+
+    heard = create_chunker(never)
+    for character in "x" * 20_000:
+        assert heard.feed(character) == []
+    assert heard.flush() == ["x" * 20_000]
+    assert sum(asked) < 25 * 20_000
+
+
+def test_a_strategy_that_nobody_knows_is_refused():
+    with pytest.raises(RequestError) as refused:
+        create_chunker("paragraph")  # pyright: ignore[reportArgumentType]
+    assert str(refused.value) == (
+        "Unknown chunking strategy 'paragraph'. Use 'character', 'word', 'sentence', or a function."
+    )
+
+
+# --- what it costs to begin ---
+
+
+def test_plain_text_needs_no_library():
+    script = (
+        "import sys\n"
+        "from antiphon.client.agent.smoothing import chunker\n"
+        "chunker('word').feed('Hello — “world”, ça va? Привет, 你好。これは ok')\n"
+        "print('regex' in sys.modules)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert told.stdout.split() == [b"False"]

@@ -1,0 +1,362 @@
+"""Streams over HTTP as they go wrong: cut, slow, illegal, in pieces, and left early."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from antiphon.client.async_client import AsyncClient
+from antiphon.client.http_stream import MAX_BUFFERED_BYTES
+from antiphon.client.stream import Stream
+from antiphon.protocol.errors import RemoteProtocolError, UpstreamError
+from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.fold import fold
+from antiphon.protocol.parts import Text
+from antiphon.transport.connection import Timeouts
+from antiphon.transport.retry import RetryPolicy
+from tests.client.client_factory import REQUEST, ClientFactory, encode_sse
+from tests.http_client import WAIT
+from tests.protocol.builders import make_response, synthesize
+from tests.protocol.test_checker import KNOWN_MISTAKES, LEGAL, RULE_BREAKS
+from tests.scripted_upstream import (
+    ScriptedAnswer,
+    json_answer,
+    scripted_upstream,
+    sse_answer,
+)
+
+pytestmark = pytest.mark.anyio
+
+BACKGROUND = synthesize(
+    Text("One"), Text(" two"), Text(" three"), response=make_response(background=True)
+)
+
+
+async def eventually(happened: Any) -> None:
+    """Wait until something has happened, and let it."""
+    async with asyncio.timeout(WAIT):
+        while not happened():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Follow a lost connection without a pause."""
+    monkeypatch.setattr(
+        "antiphon.client.http_stream.FOLLOWING", RetryPolicy(retries=2, first_delay=0.01)
+    )
+
+
+# --- legal and illegal ---
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 7, 1000])
+@pytest.mark.parametrize("strict", [False, True])
+async def test_however_it_is_cut_into_pieces_it_is_the_same(
+    asking: ClientFactory, pieces: int, strict: bool
+):
+    with scripted_upstream(sse_answer(encode_sse(LEGAL), chunk_size=pieces)) as server:
+        async with asking(server, strict=strict).stream(**REQUEST) as told:
+            assert [event async for event in told] == LEGAL
+            assert told.response == fold(LEGAL)
+    (request,) = server.requests
+    assert request.json == {"model": "m", "input": "Hi!", "stream": True}
+    assert (request.path, request.headers["accept"]) == ("/v1/responses", "text/event-stream")
+
+
+@pytest.mark.parametrize("rule", RULE_BREAKS)
+async def test_strictly_an_illegal_stream_is_raised_after_what_was_legal(
+    asking: ClientFactory, rule: str
+):
+    heard: list[str] = []
+
+    async def listen(told: Stream) -> None:
+        async for event in told:
+            heard.append(event.type)  # noqa: PERF401 - what came before the error counts
+
+    with scripted_upstream(sse_answer(encode_sse(RULE_BREAKS[rule]))) as server:
+        told = asking(server, strict=True).stream(**REQUEST)
+        with pytest.raises(RemoteProtocolError, match=rf"\[{rule}\]$"):
+            await listen(told)
+    assert heard == [event["type"] for event in RULE_BREAKS[rule]][: len(heard)]
+
+
+@pytest.mark.parametrize("rule", RULE_BREAKS)
+async def test_otherwise_an_illegal_stream_ends_well(asking: ClientFactory, rule: str):
+    with scripted_upstream(sse_answer(encode_sse(RULE_BREAKS[rule]))) as server:
+        final = await asking(server).stream(**REQUEST).final()
+    assert final.id in ("resp_0", "resp_9")
+    assert final.status in ("completed", "failed", "incomplete")
+
+
+async def test_a_stream_without_done_ends_with_its_response(asking: ClientFactory):
+    with scripted_upstream(sse_answer(encode_sse(LEGAL, done=False), cut=True)) as server:
+        for strict in (False, True):
+            client = asking(server, strict=strict)
+            assert await client.stream(**REQUEST).final() == fold(LEGAL)
+
+
+async def test_nobody_waits_for_the_end_of_a_stream_that_has_ended(asking: ClientFactory):
+    with scripted_upstream(
+        sse_answer(encode_sse(LEGAL, done=False) + b": \n\n" * 50, chunk_size=3000, pause=0.5)
+    ) as server:
+        async with asyncio.timeout(WAIT):
+            assert await asking(server).stream(**REQUEST).final() == fold(LEGAL)
+
+
+async def test_a_whole_response_is_a_stream_of_one_event(asking: ClientFactory):
+    with scripted_upstream(
+        json_answer({"id": "resp_0", "model": "m", "created_at": 3, "output": []})
+    ) as server:
+        (event,) = [event async for event in asking(server).stream(**REQUEST)]
+        assert event.type == "response.completed"
+        with pytest.raises(RemoteProtocolError, match="no stream of events"):
+            await asking(server, strict=True).stream(**REQUEST).final()
+
+
+# --- cut ---
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_stream_that_is_cut_is_raised_and_its_snapshot_stays(
+    asking: ClientFactory, strict: bool
+):
+    with scripted_upstream(sse_answer(encode_sse(LEGAL[:-1], done=False), cut=True)) as server:
+        told = asking(server, strict=strict).stream(**REQUEST)
+        with pytest.raises(UpstreamError) as caught:
+            await told.final()
+    assert (caught.value.status, caught.value.payload.code) == (502, "upstream_cut")
+    assert caught.value.retryable
+    assert told.response.output == fold(LEGAL).output
+    assert len(server.requests) == 1
+
+
+async def test_a_stream_that_just_stops_is_cut_too(asking: ClientFactory):
+    spoilt, _ = KNOWN_MISTAKES["a stream that just stops"]
+    with scripted_upstream(sse_answer(encode_sse(spoilt))) as server:
+        with pytest.raises(UpstreamError, match="ended before the response did"):
+            await asking(server).stream(**REQUEST).final()
+        with pytest.raises(RemoteProtocolError, match=r"\[response-order\]"):
+            await asking(server, strict=True).stream(**REQUEST).final()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("repeats", [False, True])
+async def test_a_background_response_is_followed_on(
+    asking: ClientFactory, strict: bool, repeats: bool
+):
+    first, second = 4, 7
+
+    def after(number):
+        return 0 if repeats else number + 1
+
+    answers = [
+        sse_answer(encode_sse(BACKGROUND[:first], done=False), cut=True),
+        ScriptedAnswer(status=503),
+        sse_answer(encode_sse(BACKGROUND[after(first - 1) : second], done=False)),
+        sse_answer(encode_sse(BACKGROUND[after(second - 1) :])),
+    ]
+    with scripted_upstream(*answers) as server:
+        told = asking(server, strict=strict).stream(**REQUEST, background=True)
+        assert [event async for event in told] == BACKGROUND
+    assert told.response == fold(BACKGROUND)
+    assert [(request.method, request.path) for request in server.requests] == [
+        ("POST", "/v1/responses"),
+        ("GET", f"/v1/responses/resp_0?stream=true&starting_after={first - 1}"),
+        ("GET", f"/v1/responses/resp_0?stream=true&starting_after={first - 1}"),
+        ("GET", f"/v1/responses/resp_0?stream=true&starting_after={second - 1}"),
+    ]
+
+
+async def test_a_frame_that_was_cut_in_two_is_not_told_twice(asking: ClientFactory):
+    body = encode_sse(BACKGROUND[:6], done=False)[:-30]
+    with scripted_upstream(
+        sse_answer(body, cut=True), sse_answer(encode_sse(BACKGROUND[5:]))
+    ) as server:
+        heard = [event async for event in asking(server).stream(**REQUEST, background=True)]
+    assert heard == BACKGROUND
+
+
+async def test_following_ends_when_nothing_new_comes(asking: ClientFactory):
+    with scripted_upstream(
+        sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True), sse_answer(b"", cut=True)
+    ) as server:
+        told = asking(server).stream(**REQUEST, background=True)
+        with pytest.raises(UpstreamError) as caught:
+            await told.final()
+    assert caught.value.payload.code == "upstream_cut"
+    assert len(server.requests) == 3
+    assert told.response.background
+
+
+async def test_what_the_server_refuses_ends_the_following(asking: ClientFactory):
+    gone = json_answer({"error": {"type": "not_found", "code": "response_not_found"}}, 404)
+    with scripted_upstream(
+        sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True), gone
+    ) as server:
+        told = asking(server).stream(**REQUEST, background=True)
+        with pytest.raises(UpstreamError) as caught:
+            await told.final()
+    assert (caught.value.status, len(server.requests)) == (404, 2)
+
+
+async def test_a_resumed_stream_is_followed_on_too(asking: ClientFactory):
+    with scripted_upstream(
+        sse_answer(encode_sse(BACKGROUND[3:6], done=False), cut=True),
+        sse_answer(encode_sse(BACKGROUND[6:])),
+    ) as server:
+        heard = [e async for e in asking(server).resume("resp_0", starting_after=2)]
+    assert heard == BACKGROUND[3:]
+    assert [request.path.rpartition("=")[2] for request in server.requests] == ["2", "5"]
+
+
+async def test_a_server_that_says_nothing_is_late(asking: ClientFactory):
+    with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
+        with pytest.raises(UpstreamError) as caught:
+            await asking(server, timeout=0.1).create(**REQUEST)
+        assert (caught.value.status, caught.value.payload.code) == (504, "timeout")
+    with scripted_upstream(sse_answer(encode_sse(LEGAL), chunk_size=500, pause=2)) as server:
+        patience = Timeouts(idle=0.1)
+        with pytest.raises(UpstreamError) as caught:
+            await asking(server, timeout=patience).stream(**REQUEST).final()
+        assert caught.value.status == 504
+
+
+async def test_following_has_its_own_patience_alone(asking: ClientFactory):
+    begun = sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True)
+    with scripted_upstream(begun, ScriptedAnswer(delay=WAIT)) as server:
+        told = asking(server, timeout=0.1, retries=2).stream(**REQUEST, background=True)
+        with pytest.raises(UpstreamError, match="said nothing"):
+            await told.final()
+    assert len(server.requests) == 1 + 2
+
+
+# --- left early, and read slowly ---
+
+WORD = next(at for at, event in enumerate(LEGAL) if isinstance(event, OutputTextDelta))
+TALK = encode_sse(LEGAL[: WORD + 1], done=False)
+ENDLESS_STREAM = sse_answer(
+    TALK + encode_sse([LEGAL[WORD]], done=False) * 2000, chunk_size=1000, pause=0.01
+)
+
+
+async def leave_with(client: AsyncClient) -> None:
+    async with client.stream(**REQUEST) as told:
+        async for _ in told:
+            break
+
+
+async def leave_without(client: AsyncClient) -> None:
+    async for _ in client.stream(**REQUEST):
+        break
+
+
+async def leave_the_text(client: AsyncClient) -> None:
+    async for _ in client.stream(**REQUEST).text:
+        break
+
+
+async def be_cancelled(client: AsyncClient) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await client.stream(**REQUEST).final()
+
+
+@pytest.mark.parametrize("leave", [leave_with, leave_without, leave_the_text, be_cancelled])
+async def test_leaving_early_closes_the_connection_at_once(asking: ClientFactory, leave: Any):
+    with scripted_upstream(ENDLESS_STREAM) as server:
+        await leave(asking(server))
+        await eventually(lambda: server.disconnects)
+
+
+async def test_after_leaving_a_loop_inside_the_stream_the_rest_can_be_read(asking: ClientFactory):
+    with scripted_upstream(sse_answer(encode_sse(LEGAL))) as server:
+        async with asking(server).stream(**REQUEST) as told:
+            heard: list[Event] = []
+            async for event in told:
+                heard.append(event)
+                if isinstance(event, OutputTextDelta):
+                    break
+            assert heard + [event async for event in told] == LEGAL
+            assert await told.final() == fold(LEGAL)
+
+
+@asynccontextmanager
+async def flooding(sent: list[int]) -> AsyncIterator[str]:
+    """Run a server that says as much as it is let, and counts."""
+    frame = encode_sse([LEGAL[WORD]], done=False) * 40
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + TALK)
+        try:
+            while True:
+                writer.write(frame)
+                await writer.drain()
+                sent[0] += len(frame)
+        except ConnectionError:
+            writer.close()
+
+    async with await asyncio.start_server(flood, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+async def test_a_slow_reader_slows_down_the_server():
+    sent = [0]
+    async with flooding(sent) as url, AsyncClient(url) as client, client.stream(**REQUEST) as told:
+        batches = told.batches()
+        await anext(batches)
+        await asyncio.sleep(0.3)
+        before = sent[0]
+        await asyncio.sleep(0.3)
+        assert sent[0] == before, "the server is still being read"
+        async with asyncio.timeout(WAIT):
+            while sent[0] == before:
+                assert len(encode_sse(await anext(batches), done=False)) < 4 * MAX_BUFFERED_BYTES
+
+
+async def test_connections_are_used_again(asking: ClientFactory):
+    with scripted_upstream(sse_answer(encode_sse(LEGAL))) as server:
+        async with asking(server) as client:
+            for _ in range(3):
+                assert await client.stream(**REQUEST).final() == fold(LEGAL)
+                await asyncio.sleep(0.05)
+    assert server.connections == 1
+
+
+async def test_another_transport_may_carry_the_requests(asking: ClientFactory):
+    from antiphon.transport.client import HttpClient as HttpClient
+
+    class Counting(HttpClient):
+        opened = 0
+
+        async def open(self, request: Any) -> Any:
+            self.opened += 1
+            return await super().open(request)
+
+    transport = Counting()
+    with scripted_upstream(json_answer({"id": "resp_0", "output": []})) as server:
+        await asking(server, transport=transport).create(**REQUEST)
+    transport.close()
+    assert transport.opened == 1
+
+
+def test_a_client_may_be_used_in_one_loop_after_another():
+    once = ScriptedAnswer(b'{"id":"resp_0"}', headers={"connection": "close"})
+    with scripted_upstream(once) as server:
+        client = AsyncClient(server.url)
+        for _ in range(2):
+            assert asyncio.run(client.create(**REQUEST)).id == "resp_0"
+
+
+async def test_closing_a_client_ends_what_is_being_read(asking: ClientFactory):
+    with scripted_upstream(ENDLESS_STREAM) as server:
+        client = asking(server)
+        async with client.stream(**REQUEST) as told:
+            await told.next_batch()
+            await client.close()
+            with pytest.raises(UpstreamError, match="the client was closed"):
+                await told.final()
+        await eventually(lambda: server.disconnects)

@@ -1,0 +1,62 @@
+"""How a request is written: our own values, JSON, and what has no place in it."""
+
+import pytest
+
+from antiphon.client.params import (
+    CompactParams,
+    ResponseParams,
+    build_body,
+    build_headers,
+    to_json_value,
+)
+from antiphon.protocol.content import InputText
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.items import ExtensionItem, user_message
+from antiphon.protocol.request import CompactRequest, Request
+
+ASIDE = {"extra_body", "extra_headers"}
+
+
+def test_every_field_of_a_request_may_be_asked_for():
+    assert set(ResponseParams.__annotations__) - ASIDE == set(Request.__struct_fields__) - {
+        "extra",
+        "stream",
+    }
+    assert set(CompactParams.__annotations__) - ASIDE == set(CompactRequest.__struct_fields__) - {
+        "extra"
+    }
+
+
+def test_values_are_written_wherever_they_stand():
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
+    assert to_json_value([user_message("Hi!"), {"content": (InputText(text="Hi!"),)}]) == [
+        said,
+        {"content": said["content"]},
+    ]
+
+
+def test_what_only_openai_knows_goes_back_as_openai_writes_it():
+    item = ExtensionItem(type="openai:web_search_call", id="ws_1", extra={"action": {"q": "a"}})
+    other = ExtensionItem(type="acme:search", id="s_1")
+    assert to_json_value([item, other]) == [
+        {"type": "web_search_call", "id": "ws_1", "action": {"q": "a"}},
+        {"type": "acme:search", "id": "s_1"},
+    ]
+
+
+def test_what_goes_along_is_written_beside_the_fields():
+    fields = {"model": "m", "extra_body": {"acme:hint": 1}, "extra_headers": {"X-Team": "a"}}
+    assert build_body(fields) == {"model": "m", "acme:hint": 1}
+    assert build_headers(fields) == {"x-team": "a"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [({"stream": True}, "unsupported_parameter"), ({"wheels": 4}, "unknown_parameter")],
+)
+def test_a_name_that_is_none_is_refused(fields: dict[str, object], code: str):
+    with pytest.raises(RequestError) as caught:
+        build_body(fields)
+    assert (caught.value.payload.code, caught.value.payload.param) == (code, next(iter(fields)))
+    with pytest.raises(RequestError):
+        build_body({"tools": []}, CompactParams)

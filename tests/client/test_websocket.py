@@ -1,0 +1,503 @@
+"""Sessions over WebSocket, against our own server and against scripted ones."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.client import websocket as sessions
+from antiphon.client.errors import websocket_message_error
+from antiphon.client.websocket import (
+    MessageLabel,
+    Session,
+    decode_label,
+    decode_response_id,
+    encode_create,
+)
+from antiphon.protocol.errors import RemoteProtocolError, RequestError, UpstreamError
+from antiphon.protocol.events import (
+    ExtensionEvent,
+    OutputTextDelta,
+    ReasoningDelta,
+    ResponseCreated,
+)
+from antiphon.protocol.items import user_message
+from antiphon.server.settings import Settings
+from antiphon.transport.connection import Timeouts
+from tests.client.websocket_server import (
+    ServerSide,
+    created,
+    delta,
+    error,
+    serve_websocket,
+    status_and_code,
+    terminal,
+    text_of,
+    turn_messages,
+)
+from tests.run_server import run_server
+from tests.server.gated_model import GatedModel
+
+pytestmark = pytest.mark.anyio
+
+HELLO = "Hello from Antiphon's demo model. You said: "
+
+
+@pytest.fixture
+async def session(server: str) -> AsyncIterator[Session]:
+    async with Session(f"{server}/v1/responses") as session:
+        yield session
+
+
+@pytest.fixture
+def gated(gate: GatedModel) -> Iterator[str]:
+    with run_server(Settings(agents=[gate.agent])) as address:
+        yield f"{address}/v1/responses"
+
+
+# --- turns ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("door", ["/v1", "/openai/v1"])
+async def test_a_turn_is_a_stream(server: str, door: str) -> None:
+    async with (
+        Session(f"{server}{door}/responses", strict=door == "/v1") as session,
+        session.stream(model="demo", input="Hi!") as stream,
+    ):
+        events = [event async for event in stream]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert isinstance(events[0], ResponseCreated)
+        pieces = [event.delta for event in events if isinstance(event, OutputTextDelta)]
+        assert "".join(pieces) == text_of(stream.response) == f"{HELLO}Hi!"
+        assert stream.response.status == "completed"
+
+
+async def test_turns_continue_each_other_without_being_stored(session: Session) -> None:
+    first = await session.stream(model="demo", input="I am Ada.", store=False).final()
+    second = session.stream(
+        model="demo", input=[user_message("Who am I?")], store=False, previous_response_id=first.id
+    )
+    said = "".join([text async for text in second.text])
+    assert said == f"{HELLO}Who am I? This conversation has 3 messages."
+
+
+async def test_a_warm_up_is_continued(session: Session) -> None:
+    warm = await session.stream(model="demo", input="A.", store=False, generate=False).final()
+    assert warm.output == []
+    last = session.stream(model="demo", input="B.", store=False, previous_response_id=warm.id)
+    assert text_of(await last.final()) == f"{HELLO}B. This conversation has 2 messages."
+
+
+async def test_a_turn_that_breaks_is_told_to_the_end(session: Session) -> None:
+    broken = await session.stream(model="demo", input="FAIL").final()
+    assert broken.status == "failed"
+    assert text_of(await session.stream(model="demo", input="Hi!").final()) == f"{HELLO}Hi!"
+
+
+async def test_an_unknown_id_is_refused_and_the_session_goes_on(session: Session) -> None:
+    lost = session.stream(model="demo", input="?", store=False, previous_response_id="resp_no")
+    with pytest.raises(UpstreamError) as refused:
+        await lost.final()
+    assert status_and_code(refused.value) == (400, "previous_response_not_found")
+    assert refused.value.payload.param == "previous_response_id"
+    assert not refused.value.retryable
+    assert text_of(await session.stream(model="demo", input="Hi!").final()) == f"{HELLO}Hi!"
+
+
+async def test_every_word_of_an_envelope_is_kept() -> None:
+    headers = {"Retry-After": "7"}
+
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        message = "Slow down, sk-secretsecret !"
+        await visitor.send(error("busy", 429, message=message, param="model", headers=headers))
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        with pytest.raises(UpstreamError, match=r"^Slow down, \[redacted\] !$") as refused:
+            await session.stream(input="?").final()
+    assert status_and_code(refused.value) == (429, "busy")
+    assert refused.value.payload.param == "model"
+    assert refused.value.payload.type == "invalid_request_error"
+    assert refused.value.headers == {"retry-after": "7"}
+    assert refused.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("background", True), ("extra_headers", {"a": "b"}), ("nonsense", 1), ("stream", True)],
+)
+async def test_what_cannot_be_asked_is_not_sent(
+    session: Session, field: str, value: object
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        await session.stream(**{"model": "demo", field: value}).final()  # pyright: ignore
+    assert refused.value.payload.param == field
+
+
+async def test_what_is_asked_is_one_message() -> None:
+    heard: list[object] = []
+
+    async def meet(visitor: ServerSide) -> None:
+        while True:
+            heard.append(await visitor.receive())
+            await visitor.send(*turn_messages("."), lane="side" if len(heard) == 2 else "")
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        more = {"type": "x", "stream_id": "y", "stream": True, "acme": 1}
+        await session.stream(model="m", input=[user_message("é")], extra_body=more).final()
+        await session.lane("side").stream(model="m", store=False).final()
+    assert heard == [
+        {
+            "type": "response.create",
+            "model": "m",
+            "input": [
+                {
+                    "type": "message",
+                    "role": "user",
+                    "content": [{"type": "input_text", "text": "é"}],
+                }
+            ],
+            "acme": 1,
+        },
+        {"type": "response.create", "model": "m", "store": False, "stream_id": "side"},
+    ]
+
+
+async def test_the_other_dialect_is_understood() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        thought = delta("Hm.") | {"type": "response.reasoning_text.delta", "item_id": "rs_0"}
+        searched = {"type": "web_search_call", "id": "ws_0", "status": "completed"}
+        done = terminal(number=3)
+        done["response"]["output"] = [searched]
+        started = {"type": "response.web_search_call.searching", "sequence_number": 2}
+        await visitor.send(created(), thought, started, done)
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        events = [event async for event in session.stream(model="m")]
+    assert ReasoningDelta in map(type, events)
+    assert "response.web_search_call.searching" in [event.type for event in events]
+    assert [item.type for item in events[-1].response.output] == [  # pyright: ignore
+        "openai:web_search_call"
+    ]
+
+
+async def test_an_illegal_turn_is_told_up_to_the_broken_rule_in_strict_mode() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        while True:
+            await visitor.receive()
+            await visitor.send(*turn_messages("never opened"))
+
+    async with serve_websocket(meet) as url, Session(url, strict=True) as session:
+        events = aiter(session.stream(model="m"))
+        assert (await anext(events)).type == "response.created"
+        with pytest.raises(RemoteProtocolError, match=r"\[in-progress-first\]"):
+            await anext(events)
+        with pytest.raises(RemoteProtocolError, match=r"\[in-progress-first\]"):
+            await session.stream(model="m").final()
+
+
+# --- lanes ------------------------------------------------------------------------------------
+
+
+async def test_named_lanes_interleave(gated: str, gate: GatedModel) -> None:
+    async with (
+        Session(gated) as session,
+        session.lane("left").stream(model="gate", input="l") as left,
+        session.stream(lane="right", model="gate", input="r") as right,
+    ):
+        texts = [left.text, right.text]
+        assert [await anext(text) for text in texts] == ["l", "r"]
+        gate.release.set()
+        assert [[piece async for piece in text] for text in texts] == [["."], ["."]]
+        assert (await left.final()).id != (await right.final()).id
+    assert gate.most_running == 2
+
+
+async def test_turns_on_one_lane_wait_for_each_other_in_order(gated: str, gate: GatedModel) -> None:
+    async with Session(gated) as session:
+        finals = [
+            asyncio.create_task(session.stream(model="gate", input=name).final())
+            for name in ("one", "two", "three")
+        ]
+        async with asyncio.timeout(5):
+            while not gate.turns:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        assert len(gate.turns) == 1
+        gate.release.set()
+        assert [text_of(await final) for final in finals] == ["one.", "two.", "three."]
+    assert gate.most_running == 1
+    assert [turn.text for turn in gate.turns] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("name", ["a b", "é", "x" * 257])
+async def test_a_lane_must_have_a_name_that_servers_take(session: Session, name: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        session.stream(lane=name, model="demo")
+    assert refused.value.payload.code == "invalid_stream_id"
+
+
+async def test_messages_for_lanes_that_nobody_reads_are_dropped() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.send(*turn_messages("before anything was asked"))
+        await visitor.receive()
+        await visitor.send(*turn_messages("elsewhere"), error("elsewhere"), lane="elsewhere")
+        await visitor.send(*turn_messages("here"))
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        await asyncio.sleep(0.05)
+        assert text_of(await session.stream(model="m").final()) == "here"
+
+
+async def test_a_server_without_lanes_answers_in_the_order_it_was_asked() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        for _ in range(2):
+            asked = await visitor.receive()
+            await visitor.send(*turn_messages(f"to {asked['stream_id']}"))
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        streams = [session.stream(lane=lane, model="m").final() for lane in ("b", "a")]
+        assert [text_of(final) for final in await asyncio.gather(*streams)] == ["to b", "to a"]
+
+
+async def test_the_end_of_a_response_after_its_error_is_not_the_next_turn() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created("resp_0"), error("broken", None))
+        await visitor.receive()
+        await visitor.send(terminal("resp_0", "failed"), *turn_messages("well", "resp_1"))
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        with pytest.raises(UpstreamError) as broken:
+            await session.stream(model="m").final()
+        assert status_and_code(broken.value) == (400, "broken")
+        assert (await session.stream(model="m").final()).id == "resp_1"
+
+
+# --- strange messages -------------------------------------------------------------------------
+
+STRANGE = [b"\xff\x00", "no JSON", "[1, 2]", '{"type": ["x"]}', '{"type": "x", "stream_id": 7}', ""]
+
+
+async def test_strange_messages_do_no_harm() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        first, *rest = turn_messages("well")
+        await visitor.send(first, *STRANGE, *rest)
+
+    async with (
+        serve_websocket(meet) as url,
+        Session(url) as session,
+        session.stream(model="m") as stream,
+    ):
+        events = [event async for event in stream]
+        strangers = [event for event in events if isinstance(event, ExtensionEvent)]
+        assert len(strangers) == len(STRANGE)
+        assert text_of(stream.response) == "well"
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+async def test_strange_messages_break_a_rule_in_strict_mode(strange: str | bytes) -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created(), strange)
+
+    async with serve_websocket(meet) as url, Session(url, strict=True) as session:
+        with pytest.raises(RemoteProtocolError):
+            await session.stream(model="m").final()
+
+
+async def test_an_emoji_may_be_cut_between_two_messages() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created(), lane="a")
+        await visitor.send(delta("\ud83d", 1), delta("\ude00", 2), terminal(number=3), lane="a")
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        assert text_of(await session.stream(lane="a", model="m").final()) == "\N{GRINNING FACE}"
+
+
+async def wait_until_closed(session: Session) -> None:
+    """Wait until a session has come to its end."""
+    async with asyncio.timeout(5):
+        while not session.closed:
+            await asyncio.sleep(0.005)
+
+
+async def test_closing_wakes_everyone_who_waits(gated: str, gate: GatedModel) -> None:
+    before = asyncio.all_tasks()
+    session = Session(gated)
+    await session.open()
+    await session.open()  # it is open already
+    waiting = [
+        asyncio.create_task(session.stream(lane=lane, model="gate", input="?").final())
+        for lane in ("a", "b", "b", "")
+    ]
+    async with asyncio.timeout(5):
+        while gate.running < 3:
+            await asyncio.sleep(0.005)
+    await session.close()
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [status_and_code(error) for error in errors if isinstance(error, UpstreamError)] == [
+        (502, "websocket_closed")
+    ] * 4
+    assert session.closed
+    assert asyncio.all_tasks() == before
+    for use in (session.open, session.stream(model="gate").final):
+        with pytest.raises(UpstreamError, match="this side closed it") as closed:
+            await use()
+        assert closed.value.retryable
+    await session.close()
+
+
+async def test_a_session_must_be_opened_first() -> None:
+    session = Session("http://127.0.0.1:1/v1/responses")
+    with pytest.raises(RequestError, match="not open"):
+        await session.stream(model="demo").final()
+    await session.close()
+
+
+async def test_a_socket_that_closes_in_mid_turn_fails_every_lane() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        for lane in ("a", "b"):
+            await visitor.receive()
+            await visitor.send(created(f"resp_{lane}"), delta("so far"), lane=lane)
+        await visitor.socket.close(1011, "sk-secretsecret is bad")
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        streams = [session.stream(lane=lane, model="m") for lane in ("a", "b")]
+        finals = await asyncio.gather(*(s.final() for s in streams), return_exceptions=True)
+        for stream, failed in zip(streams, finals, strict=True):
+            assert isinstance(failed, UpstreamError)
+            assert status_and_code(failed) == (502, "websocket_closed")
+            assert str(failed) == "The WebSocket is closed: 1011 [redacted] is bad"
+            assert failed.retryable
+            assert text_of(stream.response) == "so far"
+        assert session.closed
+
+
+async def test_a_connection_that_is_lost_says_so() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        visitor.socket.transport.abort()
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        with pytest.raises(UpstreamError, match="the connection was lost"):
+            await session.stream(model="m").final()
+
+
+async def test_the_limit_of_a_connection_keeps_its_code_for_all() -> None:
+    code = "websocket_connection_limit_reached"
+
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created(), lane="a")
+        await visitor.send(error(code))
+        await visitor.socket.close(1001)
+
+    async with serve_websocket(meet) as url, Session(url) as session:
+        for _ in range(2):
+            with pytest.raises(UpstreamError) as over:
+                await session.stream(lane="a", model="m").final()
+            assert status_and_code(over.value) == (400, code)
+
+
+async def test_the_limit_of_our_own_server_ends_a_session() -> None:
+    with run_server(Settings(socket_seconds=0.3)) as address:
+        async with Session(f"{address}/v1/responses") as session:
+            await session.stream(model="demo", input="Hi!").final()
+            await wait_until_closed(session)
+            with pytest.raises(UpstreamError) as over:
+                await session.stream(model="demo").final()
+            assert status_and_code(over.value) == (400, "websocket_connection_limit_reached")
+
+
+async def test_a_message_that_is_too_large_closes_the_socket() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(delta("x" * (20 * 1024 * 1024)))
+        await visitor.send(delta("x" * (33 * 1024 * 1024)))
+
+    async with (
+        serve_websocket(meet) as url,
+        Session(url) as session,
+        session.stream(model="m") as stream,
+    ):
+        with pytest.raises(UpstreamError, match="more than 33554432 bytes") as closed:
+            await stream.final()
+        assert status_and_code(closed.value) == (502, "websocket_closed")
+        assert len(text_of(stream.response)) == 20 * 1024 * 1024
+
+
+async def test_a_server_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "PING_SECONDS", 0.05)
+
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await asyncio.sleep(0.3)  # pings are answered meanwhile
+        visitor.socket.transport.pause_reading()
+        await asyncio.sleep(0.5)
+
+    async with serve_websocket(meet, close_timeout=0.1) as url, Session(url) as session:
+        async with asyncio.timeout(2):
+            with pytest.raises(UpstreamError, match="answers no ping") as gone:
+                await session.stream(model="m").final()
+        assert status_and_code(gone.value) == (502, "websocket_closed")
+
+
+async def test_silence_has_its_limits() -> None:
+    async def meet(visitor: ServerSide) -> None:
+        await visitor.receive()
+        await visitor.send(created())
+        await visitor.receive()
+
+    patience = Timeouts(first_byte=5, idle=0.1)
+    async with serve_websocket(meet) as url, Session(url, timeout=patience) as session:
+        with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds") as late:
+            await session.stream(model="m").final()
+        assert status_and_code(late.value) == (504, "timeout")
+        with pytest.raises(UpstreamError, match="did not end the turn before"):
+            await session.stream(model="m").final()
+        assert not session.closed
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["type", "stream_id", "x"]), inner)
+    ),
+)
+
+
+@given(JSON)
+def test_any_json_has_a_label_and_may_be_an_error(value: object) -> None:
+    message = json.dumps(value).encode()
+    fields = value if isinstance(value, dict) else {}
+    kind, lane = fields.get("type"), fields.get("stream_id")
+    label = decode_label(message)
+    assert label.type == (kind if isinstance(kind, str) else "")
+    assert (label.stream_id or "") == (lane if isinstance(lane, str) else "")
+    assert 400 <= websocket_message_error(message).status < 600
+    assert decode_response_id(message) is None
+
+
+@given(st.binary())
+def test_any_bytes_have_a_label(message: bytes) -> None:
+    assert isinstance(decode_label(message), MessageLabel)
+    assert 400 <= websocket_message_error(message).status < 600
+
+
+def test_a_label_is_read_beside_anything() -> None:
+    message = rb'{"delta": "\ud83d", "type": "t", "stream_id": "s", "deep": [[{}]]}'
+    assert decode_label(message) == MessageLabel("t", "s")
+    assert decode_label(b'{"type": ' + b"[" * 100_000) == MessageLabel("", "")
+
+
+def test_what_is_no_json_cannot_be_asked() -> None:
+    with pytest.raises(RequestError) as refused:
+        encode_create({"model": object()}, "")
+    assert refused.value.payload.code == "invalid_json"

@@ -1,0 +1,93 @@
+"""Stores that tests can trouble, and the engines of one function that keep things in them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from antiphon.agents.agent import Agent, Function
+from antiphon.engine.background import read_events
+from antiphon.engine.engine import Engine
+from antiphon.engine.models import Models
+from antiphon.protocol.errors import StoreError
+from antiphon.protocol.events import Event
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import Response
+from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, Store
+from antiphon.store.memory import MemoryStore
+
+
+class FailingStore(MemoryStore):
+    """A store that fails as often as it is told to, and counts what each append brought."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+        self.appends: list[int] = []
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("the disk is full")
+
+    async def append(
+        self,
+        id: str,
+        epoch: int,
+        after: int,
+        events: Sequence[bytes],
+        *,
+        final: Response | None = None,
+        tenant: str = "",
+    ) -> bool:
+        """Add events, unless there is trouble."""
+        await asyncio.sleep(0)
+        self._fail()
+        self.appends.append(len(events))
+        return await super().append(id, epoch, after, events, final=final, tenant=tenant)
+
+    async def begin(self, *args: Any, **options: Any) -> IdempotencyRecord | None:
+        """Keep a beginning, unless there is trouble."""
+        self._fail()
+        return await super().begin(*args, **options)
+
+    async def end(self, response: Response, *, tenant: str = "") -> Response | None:
+        """Keep an end, unless there is trouble."""
+        self._fail()
+        return await super().end(response, tenant=tenant)
+
+    async def claim(self, id: str, *, tenant: str = "") -> int | None:
+        """Take a response over, unless there is trouble."""
+        self._fail()
+        return await super().claim(id, tenant=tenant)
+
+
+def make_engine(function: Function, store: Store | None = None, **options: Any) -> Engine:
+    """Make an engine whose only model is one function."""
+    return Engine(Models([Agent("m", function)]), store=store, **options)
+
+
+def make_request(text: str = "hello", **options: Any) -> Request:
+    """Ask that model something."""
+    return Request.from_message("m", text, **options)
+
+
+async def read_log(store: Store, id: str) -> list[Event]:
+    """Return every event of a response's log."""
+    return [event async for event in read_events(store, id)]
+
+
+async def wait_for_end(store: Store, id: str) -> Response:
+    """Wait until a response has ended, and return it."""
+    async with asyncio.timeout(20):
+        while True:
+            stored = await store.find(id)
+            assert stored
+            if stored.response.status in TERMINAL_STATUSES:
+                return stored.response
+            await asyncio.sleep(0.001)
+
+
+async def say_words(*said: str) -> AsyncIterator[str]:
+    """Say some words, one at a time."""
+    for word in said:
+        yield word

@@ -1,0 +1,23 @@
+"""An outlet that keeps what it is told."""
+
+from antiphon.engine.interfaces import EventSink
+from antiphon.protocol.events import Event
+
+
+class RecordingSink(EventSink):
+    """Keeps every event; there is always room."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    @property
+    def full(self) -> bool:
+        """Never."""
+        return False
+
+    def write(self, events: list[Event]) -> None:
+        """Keep some events."""
+        self.events += events
+
+    async def drain(self) -> None:
+        """Return at once."""

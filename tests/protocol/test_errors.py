@@ -1,0 +1,117 @@
+from typing import get_args
+
+import pytest
+
+from antiphon.protocol.errors import (
+    HTTP_STATUS,
+    AntiphonError,
+    ErrorCode,
+    ErrorPayload,
+    ErrorType,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    RequestError,
+    StoreError,
+    UpstreamError,
+)
+from antiphon.protocol.request import Request
+from antiphon.protocol.struct import InvalidValueError, decode
+from tests.protocol.builders import to_json
+
+
+def test_an_error_blames_a_parameter_and_has_a_code():
+    error = ErrorPayload.invalid_param("model", "Model not found").with_code("invalid_model")
+    assert to_json(error) == {
+        "message": "Model not found",
+        "type": "invalid_request",
+        "param": "model",
+        "code": "invalid_model",
+    }
+
+
+def test_a_code_may_be_any_word():
+    assert ErrorPayload(message="m", type="t").with_code("odd").code == "odd"
+
+
+@pytest.mark.parametrize(
+    ("type", "status"),
+    [
+        ("server_error", 500),
+        ("invalid_request", 400),
+        ("not_found", 404),
+        ("model_error", 500),
+        ("too_many_requests", 429),
+        ("authentication_error", 401),
+        ("permission_denied", 403),
+    ],
+)
+def test_every_type_of_error_has_its_status(type: ErrorType, status: int):
+    assert RequestError("m", type=type).status == status
+    assert RequestError("m", type=type, status=409).status == 409
+
+
+def test_the_types_and_codes_are_all_there():
+    assert set(get_args(ErrorType)) == set(HTTP_STATUS)
+    assert get_args(ErrorCode) == (
+        "invalid_api_key",
+        "insufficient_quota",
+        "context_length_exceeded",
+        "invalid_model",
+        "content_filter",
+        "tool_execution_failed",
+        "timeout",
+        "rate_limit_exceeded",
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "message", "param", "code"),
+    [
+        (
+            {"temperature": 3},
+            "Invalid 'temperature': expected `float` <= 2.0.",
+            "temperature",
+            "invalid_value",
+        ),
+        (
+            {"tools": [{"type": "function"}]},
+            "Invalid 'tools[0].name': this field is required.",
+            "tools[0].name",
+            "missing_required_parameter",
+        ),
+        (5, "Invalid body: expected an object, got a number.", None, "invalid_value"),
+    ],
+)
+def test_a_wrong_shape_becomes_the_callers_error(
+    raw: object, message: str, param: str | None, code: str
+):
+    with pytest.raises(InvalidValueError) as caught:
+        decode(Request, raw)
+    error = RequestError.from_invalid_value(caught.value)
+    assert str(error) == message
+    assert error.payload == ErrorPayload(
+        message=message, type="invalid_request", param=param, code=code
+    )
+    assert error.status == 400
+
+
+def test_an_upstreams_error_keeps_its_status_and_its_words():
+    error = UpstreamError(
+        "slow down", status=429, type="too_many_requests", retryable=True, headers={"a": "b"}
+    )
+    assert (error.status, error.retryable, error.headers) == (429, True, {"a": "b"})
+    assert error.payload == ErrorPayload(message="slow down", type="too_many_requests")
+
+
+def test_an_upstreams_error_is_a_bad_gateway_unless_it_says_otherwise():
+    error = UpstreamError("gone")
+    assert (error.status, error.retryable, error.headers) == (502, False, {})
+    assert error.payload == ErrorPayload(message="gone", type="model_error")
+
+
+def test_every_error_is_ours_and_says_whose_fault_it_is():
+    assert issubclass(ProtocolError, AntiphonError)
+    assert LocalProtocolError.__bases__ == RemoteProtocolError.__bases__ == (ProtocolError,)
+    for kind in (RequestError, UpstreamError, StoreError):
+        assert kind.__bases__ == (AntiphonError,)

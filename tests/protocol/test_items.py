@@ -1,0 +1,113 @@
+import pytest
+
+from antiphon.protocol.content import (
+    InputImage,
+    InputText,
+    OutputText,
+    RefusalContent,
+)
+from antiphon.protocol.items import (
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    user_message,
+)
+from antiphon.protocol.struct import InvalidValueError, decode_as
+from tests.protocol.builders import to_json
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [
+        ({"path": "README.md"}, '{"path":"README.md"}'),
+        ('{"path": "README.md"}', '{"path": "README.md"}'),
+        ({}, "{}"),
+        ([1, None], "[1,null]"),
+        ("", ""),
+    ],
+)
+def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(
+    arguments: object, written: str
+):
+    made = FunctionCall.of("read_file", arguments, call_id="call_1", id="fc_1")
+    assert to_json(made) == {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_1",
+        "name": "read_file",
+        "arguments": written,
+        "status": "in_progress",
+    }
+
+
+def test_an_extension_item_carries_its_slug_and_its_data():
+    made = ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py")
+    assert to_json(made) == {
+        "type": "vtcode:file_change",
+        "id": "item_1",
+        "status": "in_progress",
+        "path": "a.py",
+    }
+    assert decode_as(Item, to_json(made)) == made
+
+
+def test_an_extension_item_without_data_survives_too():
+    made = ExtensionItem.of("vtcode", "plan", id="item_1")
+    assert decode_as(Item, to_json(made)) == made
+
+
+@pytest.mark.parametrize(("slug", "name"), [("", "x"), ("vt-code", "x"), ("vtcode", "")])
+def test_an_extension_item_needs_a_slug_and_a_name(slug: str, name: str):
+    with pytest.raises(InvalidValueError, match=r"^type: '.*' is not of the form slug:name$"):
+        ExtensionItem.of(slug, name, id="item_1")
+
+
+def test_a_messages_text_is_its_words_joined():
+    said = Message(
+        role="assistant",
+        content=[
+            OutputText(text="Well, "),
+            RefusalContent(refusal="no."),
+            InputImage(image_url="u"),
+        ],
+    )
+    assert said.text == "Well, no."
+    assert user_message("Hi").text == "Hi"
+
+
+def test_an_outputs_text_is_its_words_joined():
+    assert FunctionCallOutput(call_id="c", output="42").text == "42"
+    parts = FunctionCallOutput(call_id="c", output=[InputText(text="4"), InputText(text="2")])
+    assert parts.text == "42"
+
+
+@pytest.mark.parametrize(
+    ("role", "type"),
+    [
+        ("user", "output_text"),
+        ("user", "refusal"),
+        ("system", "summary_text"),
+        ("developer", "reasoning_text"),
+        ("assistant", "input_image"),
+        ("assistant", "reasoning_text"),
+    ],
+)
+def test_a_role_says_only_what_it_can(role: str, type: str):
+    raw = {"type": "message", "role": role, "content": [{"type": type}]}
+    with pytest.raises(InvalidValueError) as caught:
+        decode_as(Item, raw, "input[3]")
+    assert caught.value.path == "input[3].content[0].type"
+    assert caught.value.reason.startswith(f"a message of role '{role}' cannot hold '{type}'; use ")
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
+def test_every_role_may_hold_an_extensions_part(role: str):
+    raw = {"type": "message", "role": role, "content": [{"type": "acme:chart", "data": 1}]}
+    assert to_json(decode_as(Item, raw)) == raw
+
+
+def test_a_call_of_what_no_tool_can_be_named_is_still_a_call():
+    raw = {"type": "function_call", "call_id": "c", "name": "functions.f", "arguments": "{}"}
+    assert to_json(decode_as(Item, raw)) == raw

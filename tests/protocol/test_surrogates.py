@@ -1,0 +1,97 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.protocol.content import LogProb, UrlCitation
+from antiphon.protocol.items import ExtensionItem
+from antiphon.protocol.surrogates import SurrogateJoiner, repair_surrogates, repair_value
+
+EMOJI = st.text(
+    st.sampled_from("aé🎵🏳️‍🌈\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=8
+)
+
+
+def split_surrogates(text: str) -> str:
+    """Write every character beyond the basic plane as its two surrogates."""
+    units = text.encode("utf-16-le")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(chr(low | high << 8) for low, high in pairs)
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    """Cut a text at some places."""
+    places = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+def join_pieces(texts: list[str]) -> str:
+    """Send texts through a joiner."""
+    joiner = SurrogateJoiner()
+    return "".join([joiner.feed(text) for text in texts]) + joiner.close()
+
+
+@settings(deadline=None)
+@given(EMOJI, st.lists(st.integers(0, 30)))
+def test_any_text_cut_anywhere_is_joined_again(text: str, cuts: list[int]):
+    assert join_pieces(pieces(split_surrogates(text), cuts)) == text
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(), max_size=4)))
+def test_whatever_comes_can_be_written(texts: list[str]):
+    assert join_pieces(texts) == join_pieces(texts).encode().decode()
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.sampled_from("a\ud83c\udfb5"), max_size=4)))
+def test_where_a_text_is_cut_makes_no_difference(texts: list[str]):
+    assert join_pieces(texts) == repair_surrogates("".join(texts))
+
+
+@pytest.mark.parametrize(
+    ("texts", "whole"),
+    [
+        (["\ud83c"], "\ufffd"),
+        (["\udfb5a"], "\ufffda"),
+        (["a\ud83c", "b"], "a\ufffdb"),
+        (["\ud83c\ud83c", "\udfb5"], "\ufffd🎵"),
+        (["\udfb5\ud83c"], "\ufffd\ufffd"),
+        (["\ud83c", "", "\udfb5"], "🎵"),
+        (["\ufeff\ud83c"], "\ufeff\ufffd"),
+    ],
+)
+def test_a_lone_half_becomes_a_replacement_character(texts: list[str], whole: str):
+    assert join_pieces(texts) == whole
+
+
+def test_a_half_is_held_and_the_rest_is_not():
+    joiner = SurrogateJoiner()
+    assert (joiner.feed("ab\ud83c"), joiner.pending) == ("ab", "\ud83c")
+    assert (joiner.feed("\udfb5c"), joiner.pending) == ("🎵c", "")
+    assert joiner.close() == ""
+
+
+HALF = "a\ud83c"
+WHOLE = "a\ufffd"
+
+
+def test_what_can_be_written_is_left_as_it_is():
+    note = UrlCitation(url="u", title="🎵", start_index=0, end_index=1)
+    assert repair_value(note) is note
+
+
+def test_halves_are_mended_wherever_a_value_holds_them():
+    token = LogProb(token=HALF, logprob=-0.5, bytes=[97], top_logprobs=[])
+    item = ExtensionItem(type="acme:call", extra={HALF: [{"deep": (HALF, 1, None)}], "tokens": 3})
+    assert repair_value([token, item]) == [
+        LogProb(token=WHOLE, logprob=-0.5, bytes=[97], top_logprobs=[]),
+        ExtensionItem(type="acme:call", extra={WHOLE: [{"deep": [WHOLE, 1, None]}], "tokens": 3}),
+    ]
+    assert repair_value({"pair": "\ud83c\udfb5"}) == {"pair": "🎵"}
+
+
+def test_what_cannot_be_written_even_so_is_refused():
+    with pytest.raises(TypeError):
+        repair_value([HALF, object()])

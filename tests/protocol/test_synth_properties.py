@@ -1,0 +1,89 @@
+"""The heart: whatever a source says, its stream is legal and folds to its own ending."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.events import decode_event
+from antiphon.protocol.fold import fold
+from antiphon.protocol.parts import Part
+from antiphon.protocol.response import Response
+from antiphon.protocol.struct import decode, encode
+from tests.protocol.builders import (
+    final_response,
+    make_response,
+    make_synth,
+    synthesize,
+    to_json,
+)
+from tests.protocol.strategies import part_lists
+from tests.spec.schema_checks import check_event, check_response
+
+slow = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=300)
+
+
+@quick
+@given(part_lists(), st.booleans())
+def test_any_parts_become_a_legal_stream(parts: list[Part], keep_empty: bool):
+    assert find_violations(synthesize(*parts, keep_empty=keep_empty)) == []
+
+
+@quick
+@given(part_lists())
+def test_any_stream_folds_to_the_response_it_ends_with(parts: list[Part]):
+    events = synthesize(*parts)
+    assert fold(events) == final_response(events)
+
+
+@quick
+@given(part_lists())
+def test_any_stream_is_numbered_from_zero_without_a_gap(parts: list[Part]):
+    events = synthesize(*parts)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+@quick
+@given(part_lists())
+def test_any_event_survives_being_written_and_read(parts: list[Part]):
+    events = synthesize(*parts)
+    assert [decode_event(msgspec.json.decode(encode(event))) for event in events] == events
+
+
+@quick
+@given(part_lists())
+def test_any_response_survives_being_stored(parts: list[Part]):
+    response = final_response(synthesize(*parts))
+    assert decode(Response, to_json(response)) == response
+
+
+@quick
+@given(part_lists())
+def test_any_prefix_of_a_stream_folds_to_what_the_synthesizer_has_so_far(parts: list[Part]):
+    made = make_synth()
+    events = made.start()
+    for part in parts:
+        if not made.ended:
+            events += made.feed(part)
+            assert fold(events) == made.response
+
+
+@slow
+@given(part_lists(max_size=6))
+def test_any_stream_is_the_specifications(parts: list[Part]):
+    events = synthesize(*parts, pad=lambda text: "x" * (3 - len(text) % 3))
+    for event in events:
+        check_event(to_json(event))
+    check_response(to_json(final_response(events)))
+
+
+@quick
+@given(part_lists())
+def test_any_queued_response_is_announced_begun_and_ended(parts: list[Part]):
+    made = make_synth(make_response(status="queued", background=True))
+    events = made.start() + made.mark_in_progress()
+    for part in parts:
+        if not made.ended:
+            events += made.feed(part)
+    assert find_violations(events + made.end()) == []

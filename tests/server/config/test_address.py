@@ -1,0 +1,81 @@
+"""What an address says about itself."""
+
+import pytest
+
+from antiphon.server.config.address import (
+    invalid_url_problem,
+    is_loopback,
+    is_unencrypted,
+    ollama_url,
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("10.0.0.1", False),
+        ("localhost.example.com", False),
+    ],
+)
+def test_only_this_machine_is_this_machine(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://127.0.0.1:9100/v1", None),
+        ("HTTPS://[::1]:1/", None),
+        ("https://a.b/v1/", None),
+        ("", "is not an http(s) URL"),
+        ("a.b/v1", "is not an http(s) URL"),
+        ("localhost:80", "is not an http(s) URL"),
+        ("ftp://a.b", "is not an http(s) URL"),
+        ("http://", "is not an http(s) URL"),
+        ("http://:80", "is not an http(s) URL"),
+        ("http://a:0", "is not an http(s) URL"),
+        ("http://a:99999", "is not an http(s) URL"),
+        ("http://[::1", "is not an http(s) URL"),
+        ("http://a b/", "is not an http(s) URL"),
+        ("http://a/\r\nx: y", "is not an http(s) URL"),
+        ("http://bär.example/", "is not an http(s) URL"),
+        ("https://a.b/?key=1", "has a query or a fragment"),
+        ("https://a.b/#x", "has a query or a fragment"),
+        ("https://a.b/v1?", "has a query or a fragment"),
+        ("https://a.b/v1#", "has a query or a fragment"),
+        ("https://me@a.b", "holds a user's name or password"),
+        ("https://:secret@a.b", "holds a user's name or password"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(url: str, problem: str | None) -> None:
+    assert invalid_url_problem(url) == problem
+
+
+def test_only_http_to_another_machine_can_be_read_by_others() -> None:
+    urls = ["http://a.b", "http://10.0.0.1", "https://a.b", "http://localhost", "http://[::1]:1"]
+    assert [is_unencrypted(url) for url in urls] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("gpu", "http://gpu:11434"),
+        ("gpu:80", "http://gpu:80"),
+        (":8080", "http://127.0.0.1:8080"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:1", "http://127.0.0.1:1"),
+        ("::1", "http://[::1]:11434"),
+        ("[::]:5", "http://[::1]:5"),
+        ("http://gpu", "http://gpu"),
+        ("https://ollama.example/base/", "https://ollama.example/base"),
+    ],
+)
+def test_ollamas_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
+    assert ollama_url(host) == url

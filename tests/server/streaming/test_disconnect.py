@@ -1,0 +1,91 @@
+"""What is made for a client stops when the client leaves, and only then."""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from antiphon.protocol.errors import RequestError
+from antiphon.server.asgi import ClientDisconnected
+from antiphon.server.service import Service
+from antiphon.server.settings import Settings
+from antiphon.server.streaming.disconnect import run_until_disconnect
+
+pytestmark = pytest.mark.anyio
+
+
+class FakeClient:
+    """A client that leaves when it is told to, or cannot be heard any more."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Wait for the client to leave."""
+        await self.left.wait()
+        if self.error:
+            raise self.error
+        return {"type": "http.disconnect"}
+
+
+async def waiting() -> str:
+    """Work that never ends by itself."""
+    await asyncio.Event().wait()
+    return "made"
+
+
+def service() -> Service:
+    """Make a service without providers."""
+    return Service(Settings(responses_dir=None, drain_seconds=0))
+
+
+def depth() -> int:
+    """Tell how often this task has been asked to stop."""
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
+@pytest.mark.parametrize("error", [None, OSError("lost"), RuntimeError("what is this?")])
+async def test_work_stops_when_its_client_leaves_or_cannot_be_heard(
+    error: Exception | None,
+) -> None:
+    visitor = FakeClient()
+    visitor.error = error
+    asyncio.get_running_loop().call_soon(visitor.left.set)
+    with pytest.raises(ClientDisconnected):
+        await run_until_disconnect(service(), waiting(), visitor.receive)
+    assert depth() == 0
+
+
+async def test_a_client_that_leaves_as_the_work_ends_stops_nothing_that_follows() -> None:
+    visitor = FakeClient()
+
+    async def work() -> str:
+        await asyncio.sleep(0)
+        visitor.left.set()
+        return "made"
+
+    assert await run_until_disconnect(service(), work(), visitor.receive) == "made"
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert depth() == 0
+
+
+async def test_the_end_of_the_server_is_a_503() -> None:
+    house = service()
+    asyncio.get_running_loop().call_soon(asyncio.ensure_future, house.drain())
+    with pytest.raises(RequestError) as raised:
+        await run_until_disconnect(house, waiting(), FakeClient().receive)
+    assert (raised.value.payload.code, depth()) == ("server_stopping", 0)
+    with pytest.raises(RequestError, match="about to stop"):
+        await run_until_disconnect(house, waiting(), FakeClient().receive)
+
+
+async def test_whoever_else_stops_the_task_stops_it() -> None:
+    task = asyncio.create_task(run_until_disconnect(service(), waiting(), FakeClient().receive))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

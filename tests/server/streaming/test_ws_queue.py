@@ -1,0 +1,168 @@
+"""What leaves a WebSocket: in order, no faster than it is read, and announced in time."""
+
+import asyncio
+import json
+
+import pytest
+
+from antiphon.agents.turn import Turn
+from antiphon.engine.models import PartSink
+from antiphon.engine.run import Run
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.parts import Text
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import Response
+from antiphon.protocol.synth import Synth
+from antiphon.server.asgi import Message
+from antiphon.server.errors import ReportedError
+from antiphon.server.streaming.ws_queue import OutgoingQueue, TurnSink
+from antiphon.wire.openresponses import Dialect
+
+pytestmark = pytest.mark.anyio
+
+
+class FakeReader:
+    """Takes messages, as long as it may."""
+
+    def __init__(self) -> None:
+        self.read: list[Message] = []
+        self.may = asyncio.Event()
+
+    async def send(self, message: Message) -> None:
+        await self.may.wait()
+        self.read.append(message)
+
+    @property
+    def types(self) -> list[str]:
+        return [json.loads(message["text"])["type"] for message in self.read]
+
+
+async def run_pending() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_messages_are_sent_in_order_and_the_connection_is_closed_after_them() -> None:
+    outgoing, reader = OutgoingQueue(10), FakeReader()
+    reader.may.set()
+    outgoing.put(b"one")
+    sending = asyncio.create_task(outgoing.run(reader.send))
+    await run_pending()
+    outgoing.put("zwölf".encode())
+    outgoing.close(1001, "Over.")
+    outgoing.put(b"too late")
+    await sending
+    assert reader.read == [
+        {"type": "websocket.send", "text": "one"},
+        {"type": "websocket.send", "text": "zwölf"},
+        {"type": "websocket.close", "code": 1001, "reason": "Over."},
+    ]
+
+
+async def test_whoever_writes_too_much_waits_for_the_reader() -> None:
+    outgoing, reader = OutgoingQueue(10), FakeReader()
+    sending = asyncio.create_task(outgoing.run(reader.send))
+    outgoing.put(b"x" * 10)
+    assert not outgoing.full
+    await outgoing.drain()
+    outgoing.put(b"y")
+    assert outgoing.full
+    drained = asyncio.create_task(outgoing.drain())
+    flushed = asyncio.create_task(outgoing.flush())
+    await run_pending()
+    assert not drained.done()
+    assert not flushed.done()
+    reader.may.set()
+    await asyncio.gather(drained, flushed)
+    assert len(reader.read) == 2
+    sending.cancel()
+
+
+async def test_nobody_waits_for_a_reader_that_has_to_go() -> None:
+    outgoing = OutgoingQueue(10)
+    outgoing.put(b"x" * 11)
+    waiting = asyncio.gather(outgoing.drain(), outgoing.flush())
+    await run_pending()
+    outgoing.close(1001, "Over.")
+    await waiting
+
+
+# --- the voice of a turn ----------------------------------------------------------------------
+
+
+class TurnFixture:
+    """A run whose model says what it is given, heard through a voice."""
+
+    def __init__(self, lane: str = "") -> None:
+        self.outgoing, self.reader = OutgoingQueue(10_000), FakeReader()
+        self.reader.may.set()
+        self.voice = TurnSink(self.outgoing, Dialect(), lane)
+        self.says: asyncio.Queue[str | Exception] = asyncio.Queue()
+        request = Request.from_message("stage", "Hi!")
+        begun = Response.new(request, id="resp_1", created_at=0)
+        synth = Synth(begun, ids=lambda prefix: f"{prefix}_1", clock=lambda: 0.0)
+        self.run = Run(self.answer, Turn(request, request.input), synth, self.voice)
+
+    async def answer(self, turn: Turn, sink: PartSink) -> None:
+        while said := await self.says.get():
+            if isinstance(said, Exception):
+                raise said
+            sink.feed([Text(said)])
+
+    async def heard(self) -> list[str]:
+        """Return the types of what has been sent by now."""
+        sending = asyncio.create_task(self.outgoing.run(self.reader.send))
+        await run_pending()
+        sending.cancel()
+        return self.reader.types
+
+
+BEGUN = ["response.created", "response.in_progress"]
+
+
+async def test_a_response_is_announced_when_its_model_begins_to_answer() -> None:
+    stage = TurnFixture()
+    driving = asyncio.create_task(stage.run.execute())
+    assert await stage.heard() == []
+    stage.says.put_nowait("word")
+    assert (await stage.heard())[:3] == [*BEGUN, "response.output_item.added"]
+    assert not stage.voice.ended
+    stage.says.put_nowait("")
+    await driving
+    assert stage.voice.ended
+    assert (await stage.heard())[-1] == "response.completed"
+    assert stage.voice.status == 200
+
+
+async def test_a_refusal_before_any_answer_leaves_nothing_said() -> None:
+    stage = TurnFixture()
+    stage.says.put_nowait(RequestError("No."))
+    with pytest.raises(RequestError):
+        await stage.run.execute()
+    assert await stage.heard() == []
+    assert not stage.voice.ended
+    stage.voice.fail(ReportedError(RequestError("No.").payload, 400, {}))
+    assert await stage.heard() == ["error"]
+    assert stage.voice.status == 400
+
+
+async def test_a_response_that_was_announced_in_time_can_only_fail() -> None:
+    stage = TurnFixture("lane")
+    driving = asyncio.create_task(stage.run.execute())
+    await run_pending()
+    stage.voice.commit(stage.run)
+    assert await stage.heard() == BEGUN
+    stage.says.put_nowait(RequestError("No."))
+    await driving
+    assert await stage.heard() == [*BEGUN, "response.failed"]
+    assert {json.loads(message["text"])["stream_id"] for message in stage.reader.read} == {"lane"}
+    assert stage.voice.status == 500
+
+
+async def test_a_response_that_was_refused_already_is_not_announced() -> None:
+    stage = TurnFixture()
+    stage.says.put_nowait(RequestError("No."))
+    with pytest.raises(RequestError):
+        await stage.run.execute()
+    stage.voice.commit(stage.run)
+    assert await stage.heard() == []

@@ -1,0 +1,287 @@
+"""What every request passes: its id, its key, its line in the log, and the shape of its errors."""
+
+import asyncio
+import logging
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import httpx
+import pytest
+from httpx import Headers, RemoteProtocolError
+
+from antiphon.agents.agent import agent
+from antiphon.server.asgi import Receive, Scope, Send
+from antiphon.server.middleware import GatewayMiddleware
+from antiphon.server.settings import Settings
+from tests.http_client import (
+    DOORS,
+    http_client,
+    post_response,
+    wait_until,
+)
+from tests.run_server import run_server
+from tests.server.streaming.test_event_stream import visiting
+
+KEY = "sk-correct-horse"
+BODY = {"model": "demo", "input": "Hi!"}
+ID = re.compile(r"req_[0-9a-f]{40,}")
+
+
+# --- ids --------------------------------------------------------------------------------------
+
+
+def test_every_answer_has_an_id_of_its_own(server: str) -> None:
+    with http_client(server) as http:
+        answers = [
+            http.get("/healthz"),
+            http.get("/v1/models"),
+            http.get("/nothing"),
+            http.get("/v1/responses"),
+            http.post("/v1/responses", json=BODY),
+            http.post("/v1/responses", json=BODY | {"stream": True}),
+            http.post("/v1/responses", json={}),
+            http.post("/v1/responses", json=BODY | {"model": "gpt-9"}),
+            http.post("/v1/responses", json=BODY | {"input": "FAIL"}),
+            http.post("/openai/responses", content="{"),
+        ]
+    ids = [answer.headers.get_list("x-request-id") for answer in answers]
+    assert all(len(one) == 1 and ID.fullmatch(one[0]) for one in ids)
+    assert len({one for [one] in ids}) == len(answers)
+
+
+@pytest.mark.parametrize("given", ["abc", "7", "a.b:c_d-e", "x" * 128])
+def test_an_id_that_the_caller_gives_is_kept(server: str, given: str) -> None:
+    with http_client(server) as http:
+        answer = http.get("/healthz", headers={"x-request-id": given})
+    assert answer.headers["x-request-id"] == given
+
+
+@pytest.mark.parametrize("given", ["", "x" * 129, "two words", "semi;colon", "<b>", "a\tb", "ü"])
+def test_an_id_that_is_not_sane_is_replaced(server: str, given: str) -> None:
+    with http_client(server) as http:
+        answer = http.get("/healthz", headers=Headers({"x-request-id": given}, "utf-8"))
+    assert ID.fullmatch(answer.headers["x-request-id"])
+
+
+# --- keys -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[str]:
+    """Give the address of a server that needs a key."""
+    with run_server(Settings(api_key=KEY)) as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        KEY,
+        f"Basic {KEY}",
+        "Bearer",
+        "Bearer wrong",
+        f"Bearer {KEY}x",
+        f"Bearer {KEY[:-1]}",
+        f"Bearer {KEY.upper()}",
+        "Bearer \xfc\xff",
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/v1/models"), ("POST", "/v1/responses"), ("GET", "/nothing"), ("GET", "/healthz/")],
+)
+def test_without_the_key_nothing_is_told(
+    locked: str, method: str, path: str, authorization: str | None
+) -> None:
+    given = {} if authorization is None else {"authorization": authorization}
+    with http_client(locked) as http:
+        answer = http.request(method, path, headers=Headers(given, "latin-1"))
+    message = "This server needs a key. Send 'Authorization: Bearer <key>'."
+    error = {
+        "message": message,
+        "type": "authentication_error",
+        "param": None,
+        "code": "invalid_api_key",
+    }
+    assert (answer.status_code, answer.json()) == (401, {"error": error})
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert ID.fullmatch(answer.headers["x-request-id"])
+
+
+@pytest.mark.parametrize("door", DOORS[1:])
+def test_at_openais_door_the_refusal_has_its_detail(locked: str, door: str) -> None:
+    answer = post_response(locked, door)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (401, "authentication_error")
+    assert answer.json() == {"error": error, "detail": error["message"]}
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
+@pytest.mark.parametrize("door", DOORS)
+def test_with_the_key_everything_is_open(locked: str, door: str, scheme: str) -> None:
+    with http_client(locked) as http:
+        headers = {"authorization": f"{scheme} {KEY}"}
+        assert http.post(f"{door}/responses", json=BODY, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_anyone_may_ask_how_the_server_is(locked: str, path: str) -> None:
+    with http_client(locked) as http:
+        assert http.get(path).status_code == 200
+
+
+def test_settings_do_not_show_their_key() -> None:
+    assert KEY not in repr(Settings(api_key=KEY))
+
+
+# --- the log ----------------------------------------------------------------------------------
+
+LINE = re.compile(r"(\w+) (\S+) (\d+) \d+\.\dms (\d+)B (\S+)")
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """Give what reads the access log."""
+    with caplog.at_level(logging.INFO):
+        yield lambda: [
+            record.getMessage() for record in caplog.records if record.name == "antiphon.access"
+        ]
+
+
+def test_every_request_has_a_line_without_any_content(
+    locked: str, log: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    with http_client(locked) as http:
+        headers = {"authorization": f"Bearer {KEY}", "x-request-id": "mine"}
+        asked = {"model": "demo", "input": "the secret prompt", "metadata": {"a": "private"}}
+        answers = [
+            http.post("/v1/responses", json=asked, headers=headers),
+            http.post("/openai/responses", json=asked | {"stream": True}, headers=headers),
+            http.post("/v1/responses?q=hidden", json=asked | {"model": "gpt-9"}, headers=headers),
+            http.get("/healthz", headers=headers),
+            http.get("/v1/models", headers={"x-request-id": "mine"}),
+        ]
+        asked["input"] = "the secret prompt to FAIL"
+        answers.append(http.post("/v1/responses", json=asked, headers=headers))
+    wait_until(lambda: len(log()) == len(answers))
+    found = [LINE.fullmatch(line) for line in log()]
+    assert [match.groups() if match else None for match in found] == [
+        (a.request.method, a.request.url.path, str(a.status_code), str(len(a.content)), "mine")
+        for a in answers
+    ]
+    ours = [record for record in caplog.records if record.name.startswith("antiphon")]
+    said = "\n".join(caplog.handler.format(record) for record in ours)
+    for secret in ("secret prompt", "private", "hidden", KEY, "Hello from"):
+        assert secret not in said
+
+
+def test_a_path_cannot_write_lines_of_its_own(server: str, log: Callable[[], list[str]]) -> None:
+    with http_client(server) as http:
+        http.get("/v1/x%0aGET%20/forged%20200")
+    wait_until(lambda: len(log()) == 1)
+    [line] = log()
+    match = LINE.fullmatch(line)
+    assert match
+    assert match[2] == "/v1/x%0AGET%20/forged%20200"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_left_has_a_line_that_says_so(
+    stream: bool, log: Callable[[], list[str]]
+) -> None:
+    begun = threading.Event()
+
+    @agent("waiting")
+    async def waiting() -> AsyncIterator[str]:
+        begun.set()
+        await asyncio.sleep(120)
+        yield "never heard"
+
+    with run_server(Settings(agents=[waiting])) as address:
+        with visiting(address, {"model": "waiting", "input": "Hi!", "stream": stream}):
+            assert begun.wait(20)
+        wait_until(lambda: len(log()) == 1)
+    [line] = log()
+    match = LINE.fullmatch(line)
+    assert match
+    assert match.groups()[:4] == ("POST", "/v1/responses", "499", "0")
+
+
+# --- what nobody expected ---------------------------------------------------------------------
+
+
+def broken(after: int) -> GatewayMiddleware:
+    """Make an application that breaks after some messages."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if after:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise LookupError("the secret of the server")
+
+    return GatewayMiddleware(app, Settings())
+
+
+@pytest.mark.parametrize("door", ["/v1", "/openai"])
+def test_what_nobody_expected_is_a_500_that_names_the_line_in_the_log(
+    door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run_server(broken(0)) as address, http_client(address) as http:
+        answer = http.get(f"{door}/anything", headers={"x-request-id": "mine"})
+    message = "Something broke on our side. The log knows it as mine."
+    error = {
+        "message": message,
+        "type": "server_error",
+        "param": None,
+        "code": "internal_error",
+    }
+    detail = {"detail": message} if door == "/openai" else {}
+    assert (answer.status_code, answer.json()) == (500, {"error": error} | detail)
+    assert answer.headers["x-request-id"] == "mine"
+    [record] = [one for one in caplog.records if one.name == "antiphon.server"]
+    assert record.getMessage() == "mine failed"
+    assert record.exc_info
+
+
+def test_what_breaks_after_the_answer_has_begun_breaks_the_answer() -> None:
+    with (
+        run_server(broken(1)) as address,
+        http_client(address) as http,
+        http.stream("GET", "/v1/anything") as answer,
+    ):
+        assert answer.status_code == 200
+        with pytest.raises(RemoteProtocolError):
+            answer.read()
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def status_for(address: str, host: str, **headers: str) -> int:
+    """Ask for a response by some name."""
+    body = {"model": "echo", "input": "Hi!"}
+    named = {"host": host, **headers}
+    return httpx.post(f"{address}/v1/responses", json=body, headers=named).status_code
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000"])
+def test_a_strangers_name_for_this_machine_is_refused(server: str, host: str) -> None:
+    assert status_for(server, host) == 403
+    answer = httpx.get(f"{server}/v1/models", headers={"host": host})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1:80", "[::1]:8000", "box"])
+def test_its_own_names_are_welcome(server: str, host: str) -> None:
+    assert status_for(server, host) == 200
+
+
+def test_a_name_that_is_allowed_or_comes_with_a_key_is_welcome() -> None:
+    with run_server(Settings(allowed_hosts=["gateway.example"])) as address:
+        assert status_for(address, "gateway.example") == 200
+        assert status_for(address, "other.example") == 403
+    with run_server(Settings(api_key="k")) as address:
+        assert status_for(address, "any.example", authorization="Bearer k") == 200

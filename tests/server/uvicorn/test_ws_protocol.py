@@ -1,0 +1,177 @@
+"""WebSockets to clients that do not read, do not answer, or are there when the server stops."""
+
+import asyncio
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+import uvicorn
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
+
+from antiphon.cli.serve import uvicorn_config
+from antiphon.server.app import create_app
+from antiphon.server.settings import Settings
+from antiphon.server.uvicorn.http_protocol import ConnectionLimits, http_protocol
+from antiphon.server.uvicorn.ws_protocol import websocket_protocol
+from tests.http_client import WAIT, wait_until
+from tests.run_server import run_command
+from tests.ws_client import response_text, ws_client
+
+SHORT = 0.25
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+class House:
+    """A running server whose app speaks until its client has left."""
+
+    def __init__(self, size: int, **options: Any) -> None:
+        self.size = size
+        self.left = threading.Event()
+        limits = ConnectionLimits(write_stall_seconds=SHORT)
+        self.server = uvicorn.Server(
+            uvicorn.Config(
+                self.app,
+                interface="asgi3",
+                http=http_protocol(limits),
+                ws=websocket_protocol(limits, SHORT),
+                lifespan="off",
+                log_config=None,
+                log_level="critical",
+                port=0,
+                timeout_graceful_shutdown=5,
+                **options,
+            )
+        )
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        speaking = asyncio.create_task(self.speak(send))
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        speaking.cancel()
+        self.left.set()
+
+    async def speak(self, send: Any) -> None:
+        while self.size:
+            await send({"type": "websocket.send", "text": "x" * self.size})
+            await asyncio.sleep(0.01)
+
+    @property
+    def port(self) -> int:
+        return self.server.servers[0].sockets[0].getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}"
+
+    def is_empty(self) -> bool:
+        return not self.server.server_state.connections
+
+    @contextmanager
+    def visit(self) -> Iterator[socket.socket]:
+        """Open a WebSocket by hand, to be read as slowly as a test likes."""
+        with socket.socket() as client:
+            client.settimeout(WAIT)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", self.port))
+            client.sendall(HANDSHAKE)
+            assert client.recv(12) == b"HTTP/1.1 101"
+            yield client
+
+
+@contextmanager
+def running(size: int, **options: Any) -> Iterator[House]:
+    """Run a server."""
+    house = House(size, **options)
+    thread = threading.Thread(target=house.server.run)
+    thread.start()
+    try:
+        wait_until(lambda: house.server.started)
+        yield house
+    finally:
+        house.server.should_exit = True
+        thread.join(WAIT)
+
+
+def end_of(client: Connection) -> int | None:
+    """Read to the end of a connection; return the code that the server closes it with."""
+    with suppress(ConnectionClosed):
+        while client.recv(WAIT):
+            pass
+    return client.close_code
+
+
+def test_a_client_that_does_not_read_is_cut_off() -> None:
+    with running(size=100_000) as house, house.visit():
+        assert house.left.wait(WAIT)
+        wait_until(house.is_empty)
+
+
+def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+    with running(size=20_000) as house, house.visit() as client:
+        deadline = time.monotonic() + 4 * SHORT
+        while time.monotonic() < deadline:
+            client.recv(65536)
+        assert not house.left.is_set()
+
+
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_a_client_that_answers_no_ping_is_cut_off(size: int) -> None:
+    lively = {"ws_ping_interval": 0.1, "ws_ping_timeout": 0.1}
+    with running(size, **lively) as house, house.visit():
+        assert house.left.wait(WAIT)
+        wait_until(house.is_empty)
+
+
+def test_a_client_that_answers_pings_may_be_silent() -> None:
+    lively = {"ws_ping_interval": 0.05, "ws_ping_timeout": 0.1}
+    with running(0, **lively) as house, connect(house.url, proxy=None) as client:
+        with pytest.raises(TimeoutError):
+            client.recv(0.5)
+        assert not house.left.is_set()
+
+
+def test_a_stopping_server_lets_the_app_speak_on_for_a_while() -> None:
+    with running(10) as house, connect(house.url, proxy=None) as client:
+        client.recv(WAIT)
+        house.server.should_exit = True
+        stopped = time.monotonic()
+        assert end_of(client) == 1012
+        assert time.monotonic() - stopped >= SHORT
+
+
+def test_a_server_that_is_told_to_stop_ends_its_turns_first() -> None:
+    with run_command("--drain-seconds", "10") as (address, process), ws_client(address) as talk:
+        talk.create(input="SLOW")
+        while talk.receive()["type"] != "response.output_text.delta":
+            pass
+        process.send_signal(signal.SIGTERM)
+        last = talk.receive_turn()[-1]
+        assert last["type"] == "response.completed"
+        assert len(response_text(last["response"]).split()) >= 30
+        assert end_of(talk.socket) == 1001
+        process.wait(5)
+
+
+def test_a_frame_that_is_too_large_closes_the_connection() -> None:
+    with running(0, ws_max_size=1000) as house, connect(house.url, proxy=None) as client:
+        client.send("x" * 1001)
+        assert end_of(client) == 1009
+
+
+def test_frames_and_bodies_have_the_same_limit() -> None:
+    chosen = uvicorn_config(create_app(), "127.0.0.1", 0, Settings(body_limit=1000))
+    assert chosen.ws_max_size == 1000
+    assert (chosen.ws_ping_interval, chosen.ws_ping_timeout) == (20, 20)
+    assert chosen.ws_per_message_deflate is False

@@ -1,0 +1,200 @@
+"""VT Code's nine compliance tests, in our words, and stricter: whole values and exact order."""
+
+import pytest
+
+from antiphon.protocol.checker import find_violations
+from antiphon.protocol.content import OutputText
+from antiphon.protocol.errors import ErrorPayload
+from antiphon.protocol.events import (
+    OutputItemAdded,
+    OutputTextDelta,
+    ReasoningDone,
+    ResponseCreated,
+)
+from antiphon.protocol.items import (
+    ExtensionItem,
+    FunctionCall,
+    Message,
+    Reasoning,
+)
+from antiphon.protocol.parts import Call, Finish, Text
+from antiphon.protocol.parts import Reasoning as Thinking
+from antiphon.protocol.request import Request
+from antiphon.protocol.response import IncompleteDetails, Response
+from antiphon.protocol.rules import advance_status, is_success_status, is_terminal_status
+from antiphon.protocol.struct import is_extension_type
+from tests.protocol.builders import (
+    LATER,
+    NOW,
+    event_types,
+    final_response,
+    make_response,
+    make_synth,
+    synthesize,
+    synthesize_with,
+    to_json,
+)
+from tests.spec.schema_checks import check_event, check_item, check_response
+
+pytestmark = pytest.mark.compliance
+
+
+def test_a_response_object_is_made_and_completed():
+    new = Response.new(Request(model="gpt-oss-20b"), id="resp_1", created_at=NOW)
+    assert (new.object, new.model, new.status) == ("response", "gpt-oss-20b", "in_progress")
+    assert (new.created_at, new.completed_at, new.output) == (NOW, None, [])
+
+    done = final_response(synthesize_with([], make_synth(new)))
+    assert (done.status, done.completed_at) == ("completed", LATER)
+    written = to_json(done)
+    assert isinstance(written, dict)
+    assert (written["object"], written["status"]) == ("response", "completed")
+    assert written["output"] == [
+        {
+            "type": "message",
+            "id": "msg_0",
+            "status": "completed",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "", "annotations": []}],
+        }
+    ]
+    check_response(written)
+
+
+def test_an_item_goes_through_its_states():
+    [added] = [event for event in synthesize(Text("Hello")) if isinstance(event, OutputItemAdded)]
+    assert added.item == Message(id="msg_0", status="in_progress", role="assistant", content=[])
+    status = advance_status("in_progress", "completed")
+    assert (is_terminal_status(status), is_success_status(status)) == (True, True)
+    assert FunctionCall.of("f", {}, call_id="call_1").status == "in_progress"
+
+
+def test_events_come_in_the_order_of_the_specification():
+    events = synthesize(Text("Hello"), Text(" world"), Text("!"))
+    assert event_types(events) == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.delta",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert find_violations(events) == []
+    assert final_response(events).output_text == "Hello world!"
+    for event in events:
+        check_event(to_json(event))
+
+
+def test_a_request_object_is_written_as_the_specification_asks():
+    asked = Request.from_message("gpt-oss-20b", "Hello", temperature=0.7, stream=True)
+    written = to_json(asked)
+    assert isinstance(written, dict)
+    assert (written["model"], written["temperature"], written["stream"]) == (
+        "gpt-oss-20b",
+        0.7,
+        True,
+    )
+    assert written["input"] == [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
+    ]
+
+
+def test_an_incomplete_response_says_why():
+    response = final_response(synthesize(Text("Hel"), Finish("length")))
+    assert response.status == "incomplete"
+    assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
+    assert response.output == [
+        Message(
+            id="msg_0",
+            status="incomplete",  # VT Code calls it completed
+            role="assistant",
+            content=[OutputText(text="Hel")],
+        )
+    ]
+    written = to_json(response)
+    assert isinstance(written, dict)
+    assert written["status"] == "incomplete"
+    assert written["incomplete_details"] == {"reason": "max_output_tokens"}
+    check_response(written)
+
+
+def test_extensions_are_named_by_slug():
+    assert is_extension_type("vtcode:file_change")
+    assert is_extension_type("acme:search")
+    assert not is_extension_type("invalid_type")
+    assert ExtensionItem.of("vtcode", "file_change", id="item_1").type == "vtcode:file_change"
+
+
+def test_an_error_object_is_written_as_the_specification_asks():
+    error = ErrorPayload.invalid_param("model", "Model not found").with_code("invalid_model")
+    assert to_json(error) == {
+        "type": "invalid_request",
+        "code": "invalid_model",
+        "param": "model",
+        "message": "Model not found",
+    }
+
+
+def test_reasoning_is_one_item_with_its_own_events():
+    events = synthesize(Thinking("Let me think"), Thinking("..."))
+    assert event_types(events) == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning.delta",
+        "response.reasoning.delta",
+        "response.reasoning.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    [item] = final_response(events).output
+    assert isinstance(item, Reasoning)
+    assert events[6] == ReasoningDone(
+        sequence_number=6,
+        item_id="rs_0",
+        output_index=0,
+        content_index=0,
+        text="Let me think...",
+    )
+    check_item(to_json(item))
+
+
+def test_a_tool_call_carries_its_arguments_as_a_string():
+    events = synthesize(
+        Call(0, "read_file", '{"path":', "call_1"), Call(0, arguments='"README.md"}')
+    )
+    assert final_response(events).output == [
+        FunctionCall(
+            id="fc_0",
+            call_id="call_1",
+            name="read_file",
+            arguments='{"path":"README.md"}',
+            status="completed",
+        )
+    ]
+    assert event_types(events)[2:-1] == [
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+    ]
+    check_item(to_json(final_response(events).output[0]))
+
+
+def test_the_emitters_example_is_three_events():
+    made = make_synth()
+    events = [made.start()[0], *made.feed(Text("Hel"))[-1:], *made.feed(Text("lo"))]
+    place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
+    assert events == [
+        ResponseCreated(sequence_number=0, response=make_response()),
+        OutputTextDelta(sequence_number=4, **place, delta="Hel"),  # pyright: ignore[reportArgumentType]
+        OutputTextDelta(sequence_number=5, **place, delta="lo"),  # pyright: ignore[reportArgumentType]
+    ]

@@ -1,0 +1,217 @@
+"""The contract of conversations: one response at a time, joined whole, paged like any list."""
+
+import asyncio
+
+import pytest
+
+from antiphon.protocol.response import ResponseStatus
+from antiphon.store.base import (
+    ConversationBusyError,
+    ItemPage,
+    Order,
+    PageCursor,
+    Store,
+    StoredConversation,
+)
+from tests.store.builders import (
+    ITEMS,
+    NOW,
+    assistant_message,
+    ended_response,
+    new_response,
+    user_message,
+)
+
+TALK = StoredConversation(id="conv_1", created_at=NOW, metadata={"topic": "it's \0 🎵"})
+ALL = PageCursor(limit=100, order="asc")
+
+
+class ConversationsContract:
+    """What conversations are made of."""
+
+    async def test_a_conversation_is_found_as_it_was_given(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        assert await store.find_conversation("conv_1") == TALK
+        assert await store.list_items("conv_1", ALL) == ItemPage([], has_more=False)
+
+    async def test_a_conversation_changes_and_keeps_its_items(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        await store.add_items("conv_1", [user_message("a")])
+        changed = StoredConversation(id="conv_1", created_at=NOW, metadata={})
+        await store.save_conversation(changed)
+        assert await store.find_conversation("conv_1") == changed
+        assert await store.list_items("conv_1", ALL) == ItemPage(
+            [user_message("a")], has_more=False
+        )
+
+    async def test_there_is_nothing_in_a_conversation_that_is_not_there(self, store: Store) -> None:
+        assert await store.find_conversation("conv_1") is None
+        assert await store.list_items("conv_1", ALL) is None
+        assert not await store.add_items("conv_1", [user_message("a")])
+        assert not await store.delete_item("conv_1", "a")
+        assert not await store.delete_conversation("conv_1")
+        assert await store.find_item("a") is None
+
+    async def test_every_field_of_every_item_survives_in_it(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        assert await store.add_items("conv_1", ITEMS[:3])
+        assert await store.add_items("conv_1", ITEMS[3:])
+        assert await store.list_items("conv_1", ALL) == ItemPage(ITEMS, has_more=False)
+        for item in ITEMS:
+            wanted = None if item.type == "item_reference" else item
+            assert await store.find_item(str(item.id)) == wanted
+
+    async def test_pages_of_a_conversation_tile_it(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        items = [user_message(f"m{n}") for n in range(7)]
+        await store.add_items("conv_1", items)
+        orders: list[Order] = ["asc", "desc"]
+        for order, wanted in zip(orders, [items, items[::-1]], strict=True):
+            after = None
+            for n in range(0, 7, 3):
+                page = await store.list_items("conv_1", PageCursor(3, order, after=after))
+                assert page == ItemPage([*wanted[n : n + 3]], has_more=n < 6)
+                after = str(wanted[n : n + 3][-1].id)
+            page = await store.list_items("conv_1", PageCursor(2, order, before=str(wanted[5].id)))
+            assert page == ItemPage([*wanted[3:5]], has_more=True)
+
+    async def test_an_item_is_found_in_its_conversation_only(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        await store.save_conversation(StoredConversation(id="conv_2", created_at=NOW, metadata={}))
+        await store.add_items(
+            "conv_1", [user_message("a"), assistant_message("a"), user_message("b")]
+        )
+        await store.add_items("conv_2", [user_message("b", "elsewhere")])
+        assert await store.find_conversation_item("conv_1", "a") == assistant_message(
+            "a"
+        )  # the newest
+        assert await store.find_conversation_item("conv_1", "b") == user_message("b")
+        assert await store.find_conversation_item("conv_2", "b") == user_message("b", "elsewhere")
+        assert await store.find_conversation_item("conv_2", "a") is None
+        assert await store.find_conversation_item("conv_3", "a") is None
+        assert await store.find_conversation_item("conv_1", "a", tenant="other") is None
+
+    async def test_an_item_leaves_a_conversation(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        await store.add_items("conv_1", [user_message(id) for id in "abc"])
+        assert await store.delete_item("conv_1", "b")
+        assert not await store.delete_item("conv_1", "b")
+        await store.add_items("conv_1", [user_message("d")])
+        page = await store.list_items("conv_1", ALL)
+        assert page == ItemPage([user_message(id) for id in "acd"], has_more=False)
+        assert await store.delete_item("conv_1", "d")
+        await store.add_items("conv_1", [user_message("e")])
+        page = await store.list_items("conv_1", PageCursor(order="asc", after="a"))
+        assert page == ItemPage([user_message("c"), user_message("e")], has_more=False)
+        assert await store.find_item("b") is None
+
+    async def test_a_conversation_goes_with_its_items(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        await store.add_items("conv_1", [user_message("a")])
+        assert await store.delete_conversation("conv_1")
+        assert await store.find_conversation("conv_1") is None
+        assert await store.find_item("a") is None
+        await store.save_conversation(TALK)
+        assert await store.list_items("conv_1", ALL) == ItemPage([], has_more=False)
+
+    async def test_conversations_of_two_tenants_may_have_one_name(self, store: Store) -> None:
+        other = StoredConversation(id="conv_1", created_at=0, metadata={})
+        await store.save_conversation(TALK, tenant="a")
+        await store.add_items("conv_1", [user_message("x")], tenant="a")
+        assert await store.find_conversation("conv_1", tenant="b") is None
+        assert await store.list_items("conv_1", ALL, tenant="b") is None
+        assert not await store.add_items("conv_1", [user_message("y")], tenant="b")
+        assert not await store.delete_item("conv_1", "x", tenant="b")
+        assert not await store.delete_conversation("conv_1", tenant="b")
+        assert await store.find_item("x", tenant="b") is None
+        await store.save_conversation(other, tenant="b")
+        await store.begin(new_response("r1"), [], conversation="conv_1", tenant="a")
+        await store.begin(
+            new_response("r2"), [user_message("z")], conversation="conv_1", tenant="b"
+        )
+        await store.end(ended_response(new_response("r2")), tenant="b")
+        assert await store.find_conversation("conv_1", tenant="a") == TALK
+        page = await store.list_items("conv_1", ALL, tenant="a")
+        assert page == ItemPage([user_message("x")], has_more=False)
+        page = await store.list_items("conv_1", ALL, tenant="b")
+        assert page == ItemPage([user_message("z")], has_more=False)
+
+    # --- responses in them -------------------------------------------------------------------
+
+    @pytest.mark.parametrize("status", ["completed", "incomplete"])
+    @pytest.mark.parametrize("logged", [True, False])
+    async def test_a_response_joins_when_it_ends(
+        self, store: Store, status: ResponseStatus, logged: bool
+    ) -> None:
+        await store.save_conversation(TALK)
+        await store.add_items("conv_1", [user_message("before")])
+        await store.begin(new_response("r"), ITEMS, conversation="conv_1")
+        before = await store.list_items("conv_1", ALL)
+        assert before == ItemPage([user_message("before")], has_more=False)
+        final = ended_response(
+            new_response("r"), assistant_message("x"), assistant_message("y"), status=status
+        )
+        if logged:
+            await store.append("r", 0, -1, [b"{}"], final=final)
+        else:
+            await store.end(final)
+            await store.end(final)  # the second changes nothing
+        joined = [user_message("before"), *ITEMS, assistant_message("x"), assistant_message("y")]
+        assert await store.list_items("conv_1", ALL) == ItemPage(joined, has_more=False)
+
+    @pytest.mark.parametrize("status", ["failed", "cancelled"])
+    async def test_a_response_that_came_to_nothing_does_not_join(
+        self, store: Store, status: ResponseStatus
+    ) -> None:
+        await store.save_conversation(TALK)
+        await store.begin(new_response("r"), [user_message("a")], conversation="conv_1")
+        await store.end(ended_response(new_response("r"), assistant_message("x"), status=status))
+        assert await store.list_items("conv_1", ALL) == ItemPage([], has_more=False)
+        await store.begin(new_response("s"), [], conversation="conv_1")
+
+    async def test_a_conversation_takes_one_response_at_a_time(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        await store.begin(new_response("r"), [], conversation="conv_1", key=("key", "print"))
+        with pytest.raises(ConversationBusyError, match="conv_1"):
+            await store.begin(
+                new_response("s"), [user_message("a")], conversation="conv_1", key=("new", "print")
+            )
+        assert await store.find("s") is None
+        assert await store.find_item("a") is None
+        claim = await store.begin(
+            new_response("s"), [], conversation="conv_1", key=("key", "print")
+        )
+        assert claim is not None  # the same request again is no other response
+        await store.begin(new_response("t"), [], conversation="conv_2")
+        await store.begin(new_response("u"), [])
+        await store.end(ended_response(new_response("r")))
+        assert (
+            await store.begin(new_response("s"), [], conversation="conv_1", key=("new", "p"))
+            is None
+        )
+
+    async def test_of_many_responses_one_gets_the_conversation(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        tries = [store.begin(new_response(f"r{n}"), [], conversation="conv_1") for n in range(20)]
+        results = await asyncio.gather(*tries, return_exceptions=True)
+        assert sorted(str(type(result).__name__) for result in results) == [
+            *["ConversationBusy"] * 19,
+            "NoneType",
+        ]
+
+    async def test_a_conversation_deleted_meanwhile_takes_nothing(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        await store.begin(new_response("r"), [user_message("a")], conversation="conv_1")
+        await store.delete_conversation("conv_1")
+        final = ended_response(new_response("r"), assistant_message("x"))
+        assert await store.end(final) == final
+        assert await store.find_conversation("conv_1") is None
+
+    async def test_a_conversation_keeps_what_a_deleted_response_said(self, store: Store) -> None:
+        await store.save_conversation(TALK)
+        await store.begin(new_response("r"), [user_message("a")], conversation="conv_1")
+        await store.end(ended_response(new_response("r"), assistant_message("x")))
+        await store.delete("r")
+        page = await store.list_items("conv_1", ALL)
+        assert page == ItemPage([user_message("a"), assistant_message("x")], has_more=False)
+        assert await store.find_item("x") == assistant_message("x")

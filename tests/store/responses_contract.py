@@ -1,0 +1,336 @@
+"""The contract of responses: kept whole, ended once, chained, paged, and nobody else's."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.protocol.items import Item
+from antiphon.store.base import (
+    History,
+    IdempotencyRecord,
+    ItemPage,
+    Order,
+    PageCursor,
+    Store,
+    StoredResponse,
+)
+from tests.store.builders import (
+    FULL,
+    ITEMS,
+    assistant_message,
+    ended_response,
+    new_response,
+    user_message,
+)
+
+
+async def add_ended_response(
+    store: Store, id: str, previous: str | None = None, tenant: str = ""
+) -> None:
+    """Keep a response that asked one thing and was answered."""
+    response = new_response(id, previous)
+    await store.begin(response, [user_message(f"{id}_in")], tenant=tenant)
+    await store.end(ended_response(response, assistant_message(f"{id}_out")), tenant=tenant)
+
+
+def expected_items(ids: Iterable[str]) -> list[Item]:
+    """Return what responses made by `ended` hold."""
+    return [
+        item for id in ids for item in (user_message(f"{id}_in"), assistant_message(f"{id}_out"))
+    ]
+
+
+class ResponsesContract:
+    """Where responses and their items rest."""
+
+    # --- whole values ------------------------------------------------------------------------
+
+    async def test_a_response_is_found_as_it_was_given(self, store: Store) -> None:
+        queued = replace(FULL, status="queued", completed_at=None)
+        await store.begin(queued, [], request=b"\0\xff{}", conversation="conv_1")
+        assert await store.find(FULL.id) == StoredResponse(queued, b"\0\xff{}", "conv_1", 0, -1)
+        assert await store.end(FULL) == FULL
+        assert await store.find(FULL.id) == StoredResponse(FULL, b"\0\xff{}", "conv_1", 0, -1)
+
+    async def test_a_plain_response_is_found_as_it_was_given(self, store: Store) -> None:
+        response = new_response("resp_1")
+        await store.begin(response, [])
+        assert await store.find("resp_1") == StoredResponse(response)
+
+    async def test_every_field_of_every_item_survives(self, store: Store) -> None:
+        await store.begin(new_response("resp_1"), ITEMS)
+        page = await store.list_input_items("resp_1", PageCursor(limit=100, order="asc"))
+        assert page == ItemPage(ITEMS, has_more=False)
+
+    async def test_a_response_that_begins_at_its_end_has_ended(self, store: Store) -> None:
+        response = ended_response(new_response("resp_1"), assistant_message("out"))
+        await store.begin(response, [])
+        assert await store.list_unfinished() == []
+        assert await store.end(replace(response, status="failed")) == response
+        assert await store.find_item("out") == assistant_message("out")
+
+    async def test_an_id_is_used_once(self, store: Store) -> None:
+        await store.begin(new_response("resp_1"), [user_message("a")])
+        with pytest.raises(StoreError):
+            await store.begin(new_response("resp_1", model="other"), [user_message("b")])
+        assert await store.find("resp_1") == StoredResponse(new_response("resp_1"))
+        assert await store.list_input_items("resp_1", PageCursor()) == ItemPage(
+            [user_message("a")], has_more=False
+        )
+
+    async def test_unknown_ids_are_nothing(self, store: Store) -> None:
+        assert await store.find("resp_1") is None
+        assert await store.read_history("resp_1") is None
+        assert await store.list_input_items("resp_1", PageCursor()) is None
+        assert await store.find_item("msg_1") is None
+        assert await store.end(ended_response(new_response("resp_1"))) is None
+        assert not await store.delete("resp_1")
+
+    # --- ending ------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("first", ["completed", "failed", "incomplete", "cancelled"])
+    async def test_a_terminal_status_never_changes(self, store: Store, first: str) -> None:
+        response = new_response("resp_1")
+        await store.begin(response, [])
+        kept = ended_response(response, assistant_message("out"), status=first)  # pyright: ignore[reportArgumentType]
+        assert await store.end(kept) == kept
+        for status in ("completed", "failed", "incomplete", "cancelled"):
+            assert await store.end(ended_response(response, status=status)) == kept
+        assert await store.find("resp_1") == StoredResponse(kept)
+
+    async def test_of_many_who_end_a_response_one_wins(self, store: Store) -> None:
+        response = new_response("resp_1")
+        await store.begin(response, [])
+        endings = [ended_response(response, assistant_message(f"out_{n}")) for n in range(50)]
+        kept = await asyncio.gather(*map(store.end, endings))
+        assert len({r.output[0].id for r in kept if r}) == 1
+        assert await store.find("resp_1") == StoredResponse(kept[0] or response)
+
+    async def test_unfinished_responses_are_listed_oldest_first(self, store: Store) -> None:
+        responses = [
+            new_response(f"resp_{n}", created_at=at) for n, at in enumerate([30, 10, 20, 10])
+        ]
+        for n, response in enumerate(responses):
+            await store.begin(response, [], tenant=f"t{n}", request=b"%d" % n)
+        await store.end(ended_response(responses[2]), tenant="t2")
+        assert await store.list_unfinished() == [
+            (f"t{n}", StoredResponse(responses[n], b"%d" % n)) for n in (1, 3, 0)
+        ]
+
+    # --- chains ------------------------------------------------------------------------------
+
+    async def test_a_chain_is_told_from_its_beginning(self, store: Store) -> None:
+        for id, parent in zip("abcdef", [None, *"abcde"], strict=True):
+            await add_ended_response(store, id, parent)
+        assert await store.read_history("f") == History(expected_items("abcdef"), list("abcdef"))
+        assert await store.read_history("c") == History(expected_items("abc"), list("abc"))
+        assert await store.read_history("a") == History(expected_items("a"), list("a"))
+
+    async def test_a_turn_may_be_without_input_or_output(self, store: Store) -> None:
+        await add_ended_response(store, "a")
+        await store.begin(new_response("b", "a"), [])
+        await store.end(ended_response(new_response("b", "a")))
+        await store.begin(new_response("c", "b"), ITEMS)
+        assert await store.read_history("c") == History([*expected_items("a"), *ITEMS], list("abc"))
+
+    async def test_forks_do_not_see_each_other(self, store: Store) -> None:
+        for id, parent in ["1.", "21", "32", "42", "53", "64", "74", "82", "98"]:
+            await add_ended_response(store, id, None if parent == "." else parent)
+        chains = ["1", "12", "123", "124", "1235", "1246", "1247", "128", "1289"]
+        for chain in chains:
+            assert await store.read_history(chain[-1]) == History(
+                expected_items(chain), list(chain)
+            ), chain
+
+    async def test_a_chain_through_a_deleted_response_is_nothing(self, store: Store) -> None:
+        for id, parent in ["a.", "ba", "cb", "dc", "eb"]:
+            await add_ended_response(store, id, None if parent == "." else parent)
+        await store.delete("b")
+        assert [await store.read_history(id) for id in "bcde"] == [None] * 4
+        assert await store.read_history("a") == History(expected_items("a"), list("a"))
+        await add_ended_response(store, "x", "a")  # takes the place that became free
+        await add_ended_response(store, "y", "x")
+        assert [await store.read_history(id) for id in "cde"] == [None] * 3
+        assert await store.read_history("y") == History(expected_items("axy"), list("axy"))
+
+    async def test_a_chain_whose_beginning_was_deleted_is_nothing(self, store: Store) -> None:
+        for id, parent in ["a.", "ba", "ca", "dc"]:
+            await add_ended_response(store, id, None if parent == "." else parent)
+        await store.delete("a")
+        assert [await store.read_history(id) for id in "bcd"] == [None] * 3
+
+    async def test_a_parent_that_was_never_kept_is_named(self, store: Store) -> None:
+        await add_ended_response(store, "b", "a")
+        await add_ended_response(store, "c", "b")
+        await add_ended_response(store, "d", "b")
+        assert await store.read_history("c") == History(expected_items("bc"), list("bc"), "a")
+        assert await store.read_history("d") == History(expected_items("bd"), list("bd"), "a")
+
+    # --- pages -------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    async def test_pages_tile_the_list(self, store: Store, order: Order) -> None:
+        items = [user_message(f"m{n}") for n in range(7)]
+        await store.begin(new_response("resp_1"), items)
+        wanted = items if order == "asc" else items[::-1]
+        for limit in range(1, 9):
+            pages = [wanted[n : n + limit] for n in range(0, 7, limit)]
+            after: str | None = None
+            for number, page in enumerate(pages, 1):
+                cursor = PageCursor(limit, order, after=after)
+                expected = ItemPage([*page], has_more=number < len(pages))
+                assert await store.list_input_items("resp_1", cursor) == expected
+                after = str(page[-1].id)
+            assert await store.list_input_items(
+                "resp_1", PageCursor(limit, order, after=after)
+            ) == ItemPage([], has_more=False)
+
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    async def test_pages_tile_the_list_backwards(self, store: Store, order: Order) -> None:
+        items = [user_message(f"m{n}") for n in range(7)]
+        await store.begin(new_response("resp_1"), items)
+        wanted = items if order == "asc" else items[::-1]
+        for limit in range(1, 9):
+            end = 6  # the last item is where we come from
+            while end > 0:
+                cursor = PageCursor(limit, order, before=str(wanted[end].id))
+                first = max(end - limit, 0)
+                expected = ItemPage([*wanted[first:end]], has_more=first > 0)
+                assert await store.list_input_items("resp_1", cursor) == expected
+                end = first
+
+    @pytest.mark.parametrize("order", ["asc", "desc"])
+    async def test_a_page_may_lie_between_two_items(self, store: Store, order: Order) -> None:
+        items = [user_message(f"m{n}") for n in range(7)]
+        await store.begin(new_response("resp_1"), items)
+        wanted = items if order == "asc" else items[::-1]
+        between = {"after": str(wanted[1].id), "before": str(wanted[5].id)}
+        page = await store.list_input_items("resp_1", PageCursor(2, order, **between))
+        assert page == ItemPage([*wanted[2:4]], has_more=True)
+        page = await store.list_input_items("resp_1", PageCursor(3, order, **between))
+        assert page == ItemPage([*wanted[2:5]], has_more=False)
+        around = {"after": between["before"], "before": between["after"]}
+        page = await store.list_input_items("resp_1", PageCursor(3, order, **around))
+        assert page == ItemPage([], has_more=False)
+
+    async def test_twenty_items_come_newest_first_if_nothing_is_said(self, store: Store) -> None:
+        items = [user_message(f"m{n}") for n in range(21)]
+        await store.begin(new_response("resp_1"), items)
+        page = await store.list_input_items("resp_1", PageCursor())
+        assert page == ItemPage([*items[:0:-1]], has_more=True)
+
+    @pytest.mark.parametrize("param", ["after", "before"])
+    async def test_a_cursor_must_be_in_the_list(self, store: Store, param: str) -> None:
+        await store.begin(new_response("resp_1"), [user_message("a")])
+        await store.begin(new_response("resp_2"), [user_message("b")])
+        with pytest.raises(RequestError, match="'b'") as caught:
+            await store.list_input_items("resp_1", replace(PageCursor(), **{param: "b"}))
+        assert caught.value.payload.param == param
+
+    async def test_paging_ends_even_if_an_id_comes_twice(self, store: Store) -> None:
+        items = [user_message(id) for id in "abab"]
+        await store.begin(new_response("resp_1"), items)
+        for order in ("asc", "desc"):
+            cursor, seen = PageCursor(1, order), 0
+            while (page := await store.list_input_items("resp_1", cursor)) and page.items:
+                cursor, seen = PageCursor(1, order, after=str(page.items[-1].id)), seen + 1
+            assert 0 < seen <= 4
+
+    # --- items -------------------------------------------------------------------------------
+
+    async def test_an_item_is_found_wherever_it_is(self, store: Store) -> None:
+        await add_ended_response(store, "resp_1")
+        assert await store.find_item("resp_1_in") == user_message("resp_1_in")
+        assert await store.find_item("resp_1_out") == assistant_message("resp_1_out")
+        await store.begin(new_response("resp_2"), ITEMS)
+        for item in ITEMS:
+            wanted = None if item.type == "item_reference" else item
+            assert await store.find_item(str(item.id)) == wanted
+
+    async def test_an_item_may_come_again(self, store: Store) -> None:
+        await add_ended_response(store, "a")
+        await store.begin(new_response("b"), [assistant_message("a_out"), user_message("new")])
+        await store.delete("a")
+        assert await store.find_item("a_out") == assistant_message("a_out")
+        await store.delete("b")
+        assert await store.find_item("a_out") is None
+
+    # --- deletion and tenants ----------------------------------------------------------------
+
+    async def test_a_deleted_response_leaves_nothing(self, store: Store) -> None:
+        await store.begin(new_response("resp_1"), [user_message("in")], key=("key", "print"))
+        await store.append("resp_1", 0, -1, [b"{}"])
+        await store.end(ended_response(new_response("resp_1"), assistant_message("out")))
+        assert await store.delete("resp_1")
+        assert not await store.delete("resp_1")
+        assert await store.find("resp_1") is None
+        assert await store.read("resp_1", -1) is None
+        assert [await store.find_item(id) for id in ("in", "out")] == [None, None]
+        assert await store.begin(new_response("resp_2"), [], key=("key", "other")) is None
+
+    async def test_a_response_deleted_while_it_runs_does_not_come_back(self, store: Store) -> None:
+        await store.begin(new_response("resp_1"), [], conversation="conv_1")
+        await store.delete("resp_1")
+        assert not await store.append("resp_1", 0, -1, [b"{}"])
+        assert await store.end(ended_response(new_response("resp_1"))) is None
+        assert await store.find("resp_1") is None
+        assert await store.list_unfinished() == []
+        await store.begin(new_response("resp_2"), [], conversation="conv_1")
+
+    async def test_what_belongs_to_another_does_not_exist(self, store: Store) -> None:
+        response = new_response("resp_1")
+        await store.begin(response, [user_message("in")], tenant="a", key=("key", "print"))
+        await store.append("resp_1", 0, -1, [b"{}"], tenant="a")
+        for tenant in ("b", "", "A", "a "):
+            assert await store.find("resp_1", tenant=tenant) is None
+            assert await store.read_history("resp_1", tenant=tenant) is None
+            assert await store.list_input_items("resp_1", PageCursor(), tenant=tenant) is None
+            assert await store.find_item("in", tenant=tenant) is None
+            assert await store.claim("resp_1", tenant=tenant) is None
+            assert not await store.append("resp_1", 0, 0, [b"{}"], tenant=tenant)
+            assert await store.read("resp_1", -1, tenant=tenant) is None
+            assert await store.end(ended_response(response), tenant=tenant) is None
+            assert not await store.delete("resp_1", tenant=tenant)
+        assert await store.find("resp_1", tenant="a") == StoredResponse(response, last_sequence=0)
+
+    async def test_another_tenants_parent_is_a_parent_that_is_not_there(self, store: Store) -> None:
+        await add_ended_response(store, "a", tenant="one")
+        await add_ended_response(store, "b", "a", tenant="two")
+        assert await store.read_history("b", tenant="two") == History(
+            expected_items("b"), list("b"), "a"
+        )
+
+    # --- idempotency -------------------------------------------------------------------------
+
+    async def test_a_key_leads_to_its_first_response(self, store: Store) -> None:
+        assert await store.begin(new_response("resp_1"), [], key=("key", "print")) is None
+        claim = await store.begin(
+            new_response("resp_2"), [user_message("in")], key=("key", "other")
+        )
+        assert claim == IdempotencyRecord("print", "resp_1")
+        assert await store.find("resp_2") is None
+        assert await store.find_item("in") is None
+        assert (
+            await store.begin(new_response("resp_3"), [], tenant="b", key=("key", "other")) is None
+        )
+        assert await store.begin(new_response("resp_4"), [], key=("another", "print")) is None
+
+    async def test_a_key_is_claimed_once_by_many(self, store: Store) -> None:
+        claims = await asyncio.gather(
+            *(store.begin(new_response(f"r{n}"), [], key=("key", "print")) for n in range(50))
+        )
+        counted = Counter(claim.response_id for claim in claims if claim)
+        assert list(counted.values()) == [49]
+        assert len(await store.list_unfinished()) == 1
+
+    async def test_a_key_is_free_again_when_its_response_could_not_begin(
+        self, store: Store
+    ) -> None:
+        await store.begin(new_response("resp_1"), [])
+        with pytest.raises(StoreError):
+            await store.begin(new_response("resp_1"), [], key=("key", "print"))
+        assert await store.begin(new_response("resp_2"), [], key=("key", "print")) is None

@@ -1,0 +1,81 @@
+"""A process that is killed while it writes loses nothing that it was told is kept."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from antiphon.store.base import LoggedEvents
+from antiphon.store.sqlite.store import SqliteStore
+from tests.store.builders import ended_response, make_events
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = 4
+STREAMS = 8
+CHILD = f"""
+import asyncio, sys
+from antiphon.store.sqlite import SqliteStore
+from tests.store.making import begun, events, said
+
+async def stream(store, id):
+    await store.begin(begun(id), [said(id + "_in")])
+    print(id, -1, flush=True)
+    last = -1
+    while True:
+        assert await store.append(id, 0, last, events(last + 1, 3))
+        last += 3
+        print(id, last, flush=True)
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await asyncio.gather(*(stream(store, f"{{sys.argv[2]}}_{{n}}") for n in range({STREAMS})))
+
+asyncio.run(main())
+"""
+
+
+def killed(folder: Path, name: str, after: float) -> dict[str, int]:
+    """Run a child that appends, kill it, and return what it was told is kept."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(folder), name],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert child.stdout
+    lines = [child.stdout.readline() for _ in range(STREAMS)]  # it has begun
+    time.sleep(after)
+    child.send_signal(signal.SIGKILL)
+    lines += child.stdout.readlines()
+    child.stdout.close()
+    assert child.wait() == -signal.SIGKILL
+    whole = [line.split() for line in lines if line.endswith(b"\n")]
+    return {id.decode(): int(last) for id, last in whole}
+
+
+async def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
+    kept: dict[str, int] = {}
+    for number in range(ROUNDS):
+        kept |= killed(tmp_path, f"r{number}", 0.05 + 0.05 * number)
+        store = SqliteStore(tmp_path)
+        unfinished = {stored.response.id: stored for _, stored in await store.list_unfinished()}
+        ours = {id: last for id, last in kept.items() if id.startswith(f"r{number}_")}
+        assert unfinished.keys() == ours.keys()
+        for id, last in ours.items():
+            stored = unfinished[id]
+            assert stored.last_sequence >= last
+            final = ended_response(stored.response, status="failed")
+            epoch = await store.claim(id) or 0
+            assert await store.append(id, epoch, stored.last_sequence, [], final=final)
+            log = await store.read(id, -1, limit=2**31)
+            assert log == LoggedEvents(make_events(0, stored.last_sequence + 1), ended=True)
+        await store.close()
+        connection = sqlite3.connect(store.database.path)
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        connection.close()
+    assert max(kept.values()) > 10

@@ -1,0 +1,181 @@
+"""The writing thread: few transactions for many changes, and no failure that outlasts its cause."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.protocol.errors import StoreError
+from antiphon.store.base import LoggedEvents, StoredResponse
+from antiphon.store.sqlite.store import SqliteStore
+from tests.store.builders import (
+    assistant_message,
+    ended_response,
+    make_events,
+    new_response,
+    user_message,
+)
+
+pytestmark = pytest.mark.anyio
+
+BIG = "x" * 100_000
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """Give an empty store."""
+    store = SqliteStore(tmp_path)
+    yield store
+    await store.close()
+
+
+class Disk:
+    """What a store writes to: with room for so many pages more, or for as many as it likes."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.writer = store.database.writer
+        self.connect = self.writer._connect
+        self.writer._connect = self.connected
+        self.most = 2**30
+
+    async def limit(self, room: int | None) -> None:
+        """Let the database grow by so much, whichever connection it grows through."""
+
+        def measure(connection: sqlite3.Connection) -> None:
+            used = connection.execute("PRAGMA page_count").fetchone()[0]
+            self.most = 2**30 if room is None else used + room
+            self.confine(connection)
+
+        await self.writer.submit(measure)
+
+    def connected(self) -> sqlite3.Connection:
+        """Open a connection that is as limited as the disk."""
+        connection = self.connect()
+        self.confine(connection)
+        return connection
+
+    def confine(self, connection: sqlite3.Connection) -> None:
+        """Limit a connection."""
+        connection.execute(f"PRAGMA max_page_count = {self.most}")
+
+
+async def check(store: SqliteStore) -> None:
+    """Let SQLite look for anything wrong in the file."""
+
+    def look(connection: sqlite3.Connection) -> list[str]:
+        problems = connection.execute("PRAGMA foreign_key_check").fetchall()
+        return [*map(str, problems), connection.execute("PRAGMA integrity_check").fetchone()[0]]
+
+    assert await store.database.read(look) == ["ok"]
+
+
+async def test_many_changes_share_a_transaction(store: SqliteStore) -> None:
+    before = store.database.writer.commits
+    for number in range(10):
+        await asyncio.gather(*(store.begin(new_response(f"r{number}_{n}"), []) for n in range(100)))
+    assert len(await store.list_unfinished()) == 1000
+    assert store.database.writer.commits - before <= 100
+
+
+async def test_a_change_that_fails_harms_no_other(store: SqliteStore) -> None:
+    def broken(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO conversations VALUES ('', 'half', 0, '{}')")
+        raise ZeroDivisionError
+
+    before = store.database.writer.commits
+    results = await asyncio.gather(
+        store.begin(new_response("a"), []),
+        store.database.write(broken),
+        store.begin(new_response("a"), []),
+        store.begin(new_response("b"), []),
+        return_exceptions=True,
+    )
+    kinds = [type(result) for result in results]
+    assert kinds == [type(None), ZeroDivisionError, StoreError, type(None)]
+    assert store.database.writer.commits - before <= 2
+    assert await store.list_unfinished() == [
+        ("", StoredResponse(new_response("a"))),
+        ("", StoredResponse(new_response("b"))),
+    ]
+    assert await store.find_conversation("half") is None
+
+
+async def test_a_full_disk_is_a_store_error_and_passes(store: SqliteStore) -> None:
+    disk = Disk(store)
+    await store.begin(new_response("r"), [user_message("in")])
+    assert await store.append("r", 0, -1, make_events(0, 5))
+    await disk.limit(0)
+    for change in (
+        lambda: store.begin(new_response("s"), [user_message("s", BIG)]),
+        lambda: store.append("r", 0, 4, [BIG.encode()]),
+        lambda: store.end(ended_response(new_response("r"), assistant_message("out", BIG))),
+    ):
+        with pytest.raises(StoreError, match="full"):
+            await change()
+    assert await store.find("r") == StoredResponse(
+        new_response("r"), last_sequence=4
+    )  # reading goes on
+    assert await store.find("s") is None
+    await disk.limit(None)
+    assert await store.append("r", 0, 4, make_events(5, 1), final=ended_response(new_response("r")))
+    assert await store.read("r", -1) == LoggedEvents(make_events(0, 6), ended=True)
+    await check(store)
+
+
+async def test_nothing_acknowledged_is_lost_while_the_disk_fills_again_and_again(
+    store: SqliteStore,
+) -> None:
+    disk, body = Disk(store), b"x" * 2000
+    kept = {f"r{n}": -1 for n in range(5)}
+    for id in kept:
+        await store.begin(new_response(id), [])
+
+    async def stream(id: str) -> int:
+        failures = 0
+        for _ in range(30):
+            try:
+                assert await store.append(id, 0, kept[id], [body])
+                kept[id] += 1
+            except StoreError:
+                failures += 1
+        return failures
+
+    for room in (3, 1, 0, 7, 20):
+        await disk.limit(room)
+        assert sum(await asyncio.gather(*map(stream, kept))) > 50
+        await disk.limit(None)
+        for id, last in kept.items():
+            log = await store.read(id, -1)
+            assert log == LoggedEvents([body] * (last + 1), ended=False)
+    await check(store)
+
+
+async def test_a_broken_connection_is_replaced(store: SqliteStore) -> None:
+    await store.begin(new_response("a"), [])
+    with pytest.raises(StoreError):
+        await store.database.write(lambda connection: connection.close())
+    await store.begin(new_response("b"), [])
+    assert [stored.response.id for _, stored in await store.list_unfinished()] == ["a", "b"]
+
+
+async def test_a_broken_reader_is_replaced(store: SqliteStore) -> None:
+    await store.begin(new_response("a"), [])
+    for _ in range(10):
+        with pytest.raises(StoreError):
+            await store.database.read(lambda connection: connection.execute("nonsense"))
+    assert await store.find("a") == StoredResponse(new_response("a"))
+
+
+async def test_a_database_locked_for_too_long_is_a_store_error_and_passes(
+    store: SqliteStore,
+) -> None:
+    await store.database.write(lambda connection: connection.execute("PRAGMA busy_timeout = 20"))
+    other = sqlite3.connect(store.database.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked"):
+        await store.begin(new_response("a"), [])
+    other.execute("ROLLBACK")
+    other.close()
+    assert await store.begin(new_response("a"), []) is None

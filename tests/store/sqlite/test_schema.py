@@ -1,0 +1,202 @@
+"""The tables: as the mission names them, grown from older ones, and never scanned."""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.protocol.errors import StoreError
+from antiphon.protocol.response import ResponseUsage
+from antiphon.store.base import (
+    History,
+    ItemPage,
+    PageCursor,
+    StoredResponse,
+)
+from antiphon.store.sqlite import sql
+from antiphon.store.sqlite.database import connect_writer
+from antiphon.store.sqlite.schema import MIGRATIONS, migrate
+from antiphon.store.sqlite.store import SqliteStore
+from tests.store.builders import (
+    assistant_message,
+    ended_response,
+    new_response,
+    user_message,
+)
+
+RESPONSES = """
+id TEXT, object TEXT, created_at INTEGER, status TEXT, error TEXT, incomplete_details TEXT,
+instructions TEXT, max_output_tokens INTEGER, model TEXT, output TEXT, parallel_tool_calls BOOLEAN,
+previous_response_id TEXT, reasoning TEXT, store BOOLEAN, temperature REAL, text TEXT,
+tool_choice TEXT, tools TEXT, top_p REAL, truncation TEXT, usage TEXT, user_id TEXT, metadata TEXT,
+background BOOLEAN"""
+ITEMS = "id TEXT, response_id TEXT, type TEXT, role TEXT, content TEXT, created_at INTEGER"
+HISTORY = "id, response_id, previous_response_id, conversation_data, created_at"
+
+SMALL = {"SCAN segment"}
+"""What may be scanned: a chain's threads, which are few."""
+QUERIES = {name: text for name, text in vars(sql).items() if name.isupper()}
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """Give a writing connection to a new database."""
+    connection = connect_writer(tmp_path / "responses.db")
+    yield connection
+    connection.close()
+
+
+def columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
+    """Return the names and types of a table's columns."""
+    rows = connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
+    return {row["name"]: row["type"] for row in rows}
+
+
+def wanted(text: str) -> dict[str, str]:
+    """Return the names and types that a text asks for."""
+    return dict(column.split() for column in text.split(","))
+
+
+def test_the_tables_have_the_columns_that_were_asked_for(connection: sqlite3.Connection) -> None:
+    assert wanted(RESPONSES).items() <= columns(connection, "responses").items()
+    assert wanted(ITEMS).items() <= columns(connection, "input_items").items()
+    assert [*columns(connection, "conversation_history")] == HISTORY.split(", ")
+
+
+@pytest.mark.parametrize(
+    ("pragma", "value"),
+    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("secure_delete", 1)],
+)
+def test_nothing_acknowledged_is_lost_to_a_power_cut(
+    connection: sqlite3.Connection, pragma: str, value: object
+) -> None:
+    assert connection.execute(f"PRAGMA {pragma}").fetchone()[0] == value
+
+
+@pytest.mark.parametrize("name", [name for name in QUERIES if name != "UNFINISHED"])
+def test_no_query_scans_a_table(connection: sqlite3.Connection, name: str) -> None:
+    text = QUERIES[name]
+    values: object = (0, 0, 0) if "?" in text else dict.fromkeys(re.findall(r":(\w+)", text), 0)
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", values)  # pyright: ignore[reportArgumentType]
+    steps = [row["detail"] for row in plan]
+    assert [s for s in steps if s.startswith("SCAN") and s not in SMALL] == [], steps
+    assert not any("AUTOMATIC" in step for step in steps), steps
+
+
+def test_unfinished_responses_are_found_without_the_others(connection: sqlite3.Connection) -> None:
+    (step,) = connection.execute(f"EXPLAIN QUERY PLAN {sql.FIND_UNFINISHED}").fetchall()
+    assert step["detail"] == "SCAN responses USING INDEX responses_unfinished"
+
+
+# --- versions --------------------------------------------------------------------------------
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """Return the version that a database says it has."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def test_opening_twice_changes_nothing(connection: sqlite3.Connection) -> None:
+    before = connection.execute("SELECT sql FROM sqlite_master").fetchall()
+    migrate(connection)
+    assert connection.execute("SELECT sql FROM sqlite_master").fetchall() == before
+    assert version(connection) == len(MIGRATIONS)
+
+
+@pytest.mark.anyio
+async def test_an_older_database_grows_and_keeps_its_rows(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.begin(new_response("r"), [user_message("a")])
+    await store.close()
+    connection = connect_writer(store.database.path)
+    newer = [*MIGRATIONS, lambda c: c.execute("ALTER TABLE responses ADD COLUMN colour TEXT")]
+    migrate(connection, newer)  # pyright: ignore[reportArgumentType]
+    migrate(connection, newer)  # pyright: ignore[reportArgumentType]
+    assert version(connection) == len(MIGRATIONS) + 1
+    row = connection.execute("SELECT id, colour FROM responses").fetchone()
+    assert tuple(row) == ("r", None)
+    connection.close()
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(
+    connection: sqlite3.Connection,
+) -> None:
+    def broken(connection: sqlite3.Connection) -> None:
+        connection.execute("DROP TABLE events")
+        connection.execute("this is not SQL")
+
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(connection, [*MIGRATIONS, broken])
+    assert version(connection) == len(MIGRATIONS)
+    assert connection.execute("SELECT count(*) FROM events").fetchone()[0] == 0
+    assert not connection.in_transaction
+
+
+def test_a_database_from_the_future_is_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "responses.db") as connection:
+        connection.execute("PRAGMA user_version = 999")
+        connection.execute("CREATE TABLE responses (id TEXT)")
+    connection.close()
+    with pytest.raises(StoreError, match=r"version 999.*Use a newer Antiphon"):
+        SqliteStore(tmp_path)
+    connection = sqlite3.connect(tmp_path / "responses.db")
+    assert version(connection) == 999
+    connection.close()
+
+
+# --- the database that was there before us ----------------------------------------------------
+
+XAIBO = f"""
+CREATE TABLE responses ({RESPONSES.replace("id TEXT,", "id TEXT PRIMARY KEY,", 1)});
+CREATE TABLE input_items ({ITEMS.replace("id TEXT,", "id TEXT PRIMARY KEY,", 1)});
+CREATE TABLE conversation_history (
+    id TEXT PRIMARY KEY, response_id TEXT, previous_response_id TEXT, conversation_data TEXT,
+    created_at INTEGER
+);
+INSERT INTO responses (id, object, created_at, status, model, output, previous_response_id, user_id,
+    usage, parallel_tool_calls, store, background)
+VALUES
+    ('b', 'response', 2, 'completed', 'm', '[]', 'a', 'ann', NULL, 1, 1, 0),
+    ('a', 'response', 1, 'completed', 'm',
+     '[{{"type":"message","id":"x","role":"assistant","status":"completed",
+        "content":[{{"type":"output_text","text":"hi"}}]}}]',
+     NULL, NULL, '{{"input_tokens":1,"output_tokens":2,"total_tokens":3}}', 0, 1, 0),
+    ('running', 'response', 3, 'in_progress', 'm', '[]', NULL, NULL, NULL, 1, 1, 0),
+    ('broken', 'response', 4, 'completed', 'm', 'not JSON', NULL, NULL, NULL, 1, 1, 0);
+INSERT INTO input_items VALUES ('i', 'a', 'message', 'user', '"hello"', 1);
+INSERT INTO conversation_history VALUES ('h', 'a', NULL, '{json.dumps({"messages": []})}', 1);
+"""
+
+
+@pytest.mark.anyio
+async def test_a_xaibo_database_is_adopted_and_nothing_of_it_lost(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "responses.db")
+    old.executescript(XAIBO)
+    old.close()
+    store = SqliteStore(tmp_path)
+    first = ended_response(
+        new_response("a", created_at=1, parallel_tool_calls=False, usage=ResponseUsage.of(1, 2)),
+        assistant_message("x"),
+        at=None,
+    )
+    second = ended_response(new_response("b", "a", created_at=2, user="ann"), at=None)
+    assert await store.find("a") == StoredResponse(first)
+    assert await store.find("b") == StoredResponse(second)
+    assert await store.read_history("b") == History(
+        [user_message("i"), assistant_message("x")], ["a", "b"]
+    )
+    assert await store.list_input_items("a", PageCursor()) == ItemPage(
+        [user_message("i")], has_more=False
+    )
+    assert [await store.find("running"), await store.find("broken")] == [None, None]
+    await store.close()
+    connection = sqlite3.connect(tmp_path / "responses.db")
+    kept = [
+        connection.execute(f"SELECT count(*) FROM {table}_v0").fetchone()[0]
+        for table in ("responses", "input_items", "conversation_history")
+    ]
+    connection.close()
+    assert kept == [4, 1, 1]

@@ -1,0 +1,224 @@
+"""The contract, kept in a file; and what the file is like."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.protocol.errors import StoreError
+from antiphon.store.base import (
+    ItemPage,
+    LoggedEvents,
+    PageCursor,
+    StoredConversation,
+    StoredResponse,
+)
+from antiphon.store.sqlite.store import SqliteStore
+from tests.store.builders import (
+    FULL,
+    ITEMS,
+    assistant_message,
+    ended_response,
+    make_events,
+    new_response,
+    user_message,
+)
+from tests.store.contract import StoreContract
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """Give an empty store."""
+    store = SqliteStore(tmp_path / "responses")
+    yield store
+    await store.close()
+
+
+class TestSqlite(StoreContract):
+    """Everything that every store must do."""
+
+
+async def test_the_folder_is_made_where_it_is_missing(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "a" / "b"))
+    assert (tmp_path / "a" / "b" / "responses.db").is_file()
+    assert repr(store) == f"<SqliteStore at {tmp_path}/a/b/responses.db>"
+    await store.close()
+
+
+async def test_a_folder_that_cannot_be_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file"):
+        SqliteStore(tmp_path / "file" / "folder")
+    (tmp_path / "responses.db").write_text("this is no database, and never was one" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        SqliteStore(tmp_path)
+
+
+async def test_a_store_opened_again_has_everything(tmp_path: Path) -> None:
+    talk = StoredConversation(id="conv_1", created_at=1, metadata={"a": "b"})
+    store = SqliteStore(tmp_path)
+    await store.save_conversation(talk)
+    await store.begin(FULL, ITEMS, request=b"body", key=("key", "print"))
+    await store.begin(new_response("r"), [user_message("in")], conversation="conv_1")
+    await store.claim("r")
+    await store.append("r", 1, -1, make_events(0, 3))
+    await store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["responses.db"]
+    store = SqliteStore(tmp_path)
+    assert await store.find(FULL.id) == StoredResponse(FULL, b"body")
+    assert await store.list_unfinished() == [
+        ("", StoredResponse(new_response("r"), b"", "conv_1", 1, 2))
+    ]
+    assert await store.read("r", -1) == LoggedEvents(make_events(0, 3), ended=False)
+    assert await store.append(
+        "r", 1, 2, [], final=ended_response(new_response("r"), assistant_message("out"))
+    )
+    joined = ItemPage([user_message("in"), assistant_message("out")], has_more=False)
+    assert await store.list_items("conv_1", PageCursor(order="asc")) == joined
+    assert await store.find_conversation("conv_1") == talk
+    claim = await store.begin(new_response("other"), [], key=("key", "print"))
+    assert claim is not None
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["output = '[{'", "output = '[5]'", "rest = '[]'", "model = CAST(x'ff' AS TEXT)"],
+)
+async def test_an_unfinished_response_that_cannot_be_read_is_set_aside(
+    tmp_path: Path, damage: str
+) -> None:
+    store = SqliteStore(tmp_path, clock=lambda: 1000)
+    await store.begin(new_response("bad"), [user_message("a")], tenant="t", conversation="conv_1")
+    await store.begin(new_response("good"), [user_message("b")])
+    database = sqlite3.connect(tmp_path / "responses.db", isolation_level=None)
+    database.execute(f"UPDATE responses SET {damage} WHERE id = 'bad'")
+    assert await store.list_unfinished() == [("", StoredResponse(new_response("good")))]
+    ended = "SELECT id, status, ended_at FROM responses WHERE ended_at IS NOT NULL"
+    assert database.execute(ended).fetchall() == [("bad", "failed", 1000)]
+    with pytest.raises(StoreError):
+        await store.find("bad", tenant="t")
+    await store.begin(new_response("next"), [user_message("c")], tenant="t", conversation="conv_1")
+    assert await store.delete("bad", tenant="t")
+    database.close()
+    await store.close()
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    pending = asyncio.gather(*(store.begin(new_response(f"r{n}"), []) for n in range(20)))
+    await asyncio.sleep(0)
+    await store.close()
+    assert await pending == [None] * 20  # what was begun is finished
+    with pytest.raises(StoreError, match="closed"):
+        await store.find("r1")
+    with pytest.raises(StoreError, match="closed"):
+        await store.begin(new_response("r"), [])
+    await store.close()
+    store = SqliteStore(tmp_path)
+    assert len(await store.list_unfinished()) == 20
+    await store.close()
+
+
+async def test_one_process_sees_what_another_writes(store: SqliteStore, tmp_path: Path) -> None:
+    other = SqliteStore(tmp_path / "responses")
+    await store.begin(new_response("r"), [])
+    waiting = asyncio.create_task(store.wait("r", -1))
+    await other.append("r", 0, -1, make_events(0, 1))
+    await waiting
+    assert await store.read("r", -1) == LoggedEvents(make_events(0, 1), ended=False)
+    assert await store.append("r", 0, 0, make_events(1, 1))
+    assert not await other.append("r", 0, 0, make_events(1, 1))
+    await other.close()
+
+
+async def test_bells_do_not_pile_up(store: SqliteStore) -> None:
+    await store.begin(new_response("r"), [])
+    readers = [asyncio.create_task(store.wait("r", -1)) for _ in range(10)]
+    await asyncio.sleep(0.05)
+    assert len(store.notifier) == 1
+    readers[0].cancel()
+    await store.append("r", 0, -1, make_events(0, 1))
+    await asyncio.gather(*readers, return_exceptions=True)
+    assert len(store.notifier) == 0
+
+
+async def test_an_append_counts_even_if_nobody_waits_for_it(store: SqliteStore) -> None:
+    await store.begin(new_response("r"), [])
+    reader = asyncio.create_task(store.wait("r", -1))
+    writing = asyncio.create_task(store.append("r", 0, -1, make_events(0, 1)))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.wait_for(reader, 0.9)
+    assert await store.read("r", -1) == LoggedEvents(make_events(0, 1), ended=False)
+
+
+async def test_what_sqlite_cannot_take_is_a_store_error(store: SqliteStore) -> None:
+    with pytest.raises(StoreError):
+        await store.find("\ud800")
+    with pytest.raises(StoreError):
+        await store.begin(new_response("r", created_at=2**70), [])
+    assert await store.find("r") is None
+    await store.begin(new_response("r"), [])
+    with pytest.raises(StoreError):
+        await store.read("r", 2**70)
+
+
+async def test_a_row_that_cannot_be_read_is_a_store_error(store: SqliteStore) -> None:
+    await store.begin(new_response("r"), [])
+    with sqlite3.connect(store.database.path) as connection:
+        connection.execute("UPDATE responses SET status = 'unheard of'")
+    connection.close()
+    with pytest.raises(StoreError, match="status"):
+        await store.find("r")
+
+
+async def test_the_history_of_a_response_can_be_seen_in_a_view(store: SqliteStore) -> None:
+    await store.begin(new_response("a"), [user_message("1", "hello"), *ITEMS[4:]])
+    await store.end(ended_response(new_response("a"), assistant_message("2", "hi")))
+    await store.begin(new_response("b", "a"), [user_message("3", "and?")])
+    await store.end(ended_response(new_response("b", "a"), assistant_message("4", "so")))
+    connection = sqlite3.connect(store.database.path)
+    rows = connection.execute("SELECT * FROM conversation_history ORDER BY id").fetchall()
+    connection.close()
+    messages = [
+        {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "hi", "annotations": []}],
+        },
+        {"role": "user", "content": [{"type": "input_text", "text": "and?"}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "so", "annotations": []}],
+        },
+    ]
+    assert [row[:3] for row in rows] == [("a", "a", None), ("b", "b", "a")]
+    assert [json.loads(row[3]) for row in rows] == [
+        {"messages": messages[:2]},
+        {"messages": messages},
+    ]
+
+
+async def test_a_deleted_response_is_in_no_table(store: SqliteStore) -> None:
+    await store.begin(new_response("r"), ITEMS, key=("key", "print"))
+    await store.append(
+        "r",
+        0,
+        -1,
+        make_events(0, 3),
+        final=ended_response(new_response("r"), assistant_message("out")),
+    )
+    await store.delete("r")
+    await store.close()
+    connection = sqlite3.connect(store.database.path)
+    tables = "responses input_items output_items events idempotency conversation_history".split()
+    counts = [connection.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables]
+    connection.close()
+    assert counts == [0] * 6
+    assert b"DROP TABLE" not in store.database.path.read_bytes()  # nor anywhere in the file

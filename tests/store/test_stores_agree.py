@@ -1,0 +1,213 @@
+"""Whatever is done to them, in any order, the SQLite store and the memory store agree."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.protocol.response import ResponseStatus
+from antiphon.store.base import (
+    Order,
+    PageCursor,
+    Store,
+    StoredConversation,
+)
+from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite.store import SqliteStore
+from tests.store.builders import (
+    NOW,
+    assistant_message,
+    ended_response,
+    make_events,
+    new_response,
+    user_message,
+)
+
+RESPONSES = [f"r{n}" for n in range(6)]
+CONVERSATIONS = ["c0", "c1"]
+IDS = st.sampled_from(RESPONSES)
+TALKS = st.sampled_from(CONVERSATIONS)
+TENANTS = st.sampled_from(["", "", "", "t"])
+TIMES = st.integers(NOW, NOW + 3)
+STATUSES: st.SearchStrategy[ResponseStatus] = st.sampled_from(
+    ["completed", "failed", "incomplete", "cancelled"]
+)
+ITEM_IDS = st.sampled_from(["i0", "i1", "i2", "i3", "r0_out", "r1_out"])
+INPUTS = st.lists(ITEM_IDS.map(user_message), max_size=3)
+ORDERS: st.SearchStrategy[Order] = st.sampled_from(["asc", "desc"])
+CURSORS = st.builds(
+    PageCursor, st.integers(1, 4), ORDERS, after=st.none() | ITEM_IDS, before=st.none() | ITEM_IDS
+)
+
+Verb = Callable[[Store], Awaitable[object]]
+
+
+class Agreement(RuleBasedStateMachine):
+    """Two stores to which the same things happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp()
+        self.runner = asyncio.Runner()
+        self.memory = MemoryStore(clock=lambda: NOW)
+        self.sqlite = self.runner.run(self.opened())
+
+    async def opened(self) -> SqliteStore:
+        """Open the store that has a file."""
+        return SqliteStore(self.folder, clock=lambda: NOW)
+
+    def teardown(self) -> None:
+        """Let go of everything."""
+        self.runner.run(self.sqlite.close())
+        self.runner.close()
+        shutil.rmtree(self.folder)
+
+    def both(self, verb: Verb) -> None:
+        """Do it to both, and compare what comes of it."""
+
+        async def outcome(store: Store) -> object:
+            try:
+                return await verb(store)
+            except (RequestError, StoreError) as error:
+                return type(error)
+
+        async def outcomes() -> tuple[object, object]:
+            return await outcome(self.memory), await outcome(self.sqlite)
+
+        memory, sqlite = self.runner.run(outcomes())
+        assert memory == sqlite
+
+    @initialize()
+    def converse(self) -> None:
+        """Have a conversation to join."""
+        talk = StoredConversation(id="c0", created_at=NOW, metadata={})
+        self.both(lambda store: store.save_conversation(talk))
+
+    @rule(
+        id=IDS,
+        parent=st.none() | IDS,
+        input=INPUTS,
+        tenant=TENANTS,
+        talk=st.none() | TALKS,
+        key=st.none() | st.tuples(st.sampled_from("kl"), st.just("print")),
+    )
+    def begin(self, id, parent, input, tenant, talk, key) -> None:
+        response = new_response(id, parent)
+        self.both(
+            lambda store: store.begin(response, input, tenant=tenant, conversation=talk, key=key)
+        )
+
+    @rule(id=IDS, tenant=TENANTS, status=STATUSES, at=st.none() | TIMES)
+    def end(self, id, tenant, status, at) -> None:
+        async def verb(store: Store) -> object:
+            found = await store.find(id, tenant=tenant)
+            response = found.response if found else new_response(id)
+            final = ended_response(response, assistant_message(f"{id}_out"), status=status, at=at)
+            return await store.end(final, tenant=tenant)
+
+        self.both(verb)
+
+    @rule(id=IDS, tenant=TENANTS)
+    def claim(self, id, tenant) -> None:
+        self.both(lambda store: store.claim(id, tenant=tenant))
+
+    @rule(
+        id=IDS,
+        tenant=TENANTS,
+        wrong=st.sampled_from([(0, 0)] * 6 + [(1, 0), (0, 1), (-1, 0), (0, -1)]),
+        count=st.integers(0, 4),
+        status=st.none() | STATUSES,
+        at=TIMES,
+    )
+    def append(self, id, tenant, wrong, count, status, at) -> None:
+        async def verb(store: Store) -> object:
+            found = await store.find(id, tenant=tenant)
+            epoch, after = (found.epoch, found.last_sequence) if found else (0, -1)
+            final = (
+                found
+                and status
+                and ended_response(found.response, assistant_message(f"{id}_out"), at=at)
+            )
+            return await store.append(
+                id,
+                epoch + wrong[0],
+                after + wrong[1],
+                make_events(after + 1, count),
+                final=final or None,
+                tenant=tenant,
+            )
+
+        self.both(verb)
+
+    @rule(id=IDS, tenant=TENANTS)
+    def delete(self, id, tenant) -> None:
+        self.both(lambda store: store.delete(id, tenant=tenant))
+
+    @rule(responses=TIMES, logs=TIMES, limit=st.integers(20, 500))
+    def sweep(self, responses, logs, limit) -> None:
+        async def verb(store: Store) -> object:
+            bounds = {"responses_before": responses, "events_before": logs}
+            total = 0
+            while went := await store.sweep(**bounds, limit=limit):
+                total += went
+            return total
+
+        self.both(verb)
+
+    @rule(id=TALKS, tenant=TENANTS, items=INPUTS)
+    def add_items(self, id, tenant, items) -> None:
+        self.both(lambda store: store.add_items(id, items, tenant=tenant))
+
+    @rule(id=TALKS, tenant=TENANTS, metadata=st.dictionaries(st.sampled_from("ab"), st.text("xy")))
+    def save_conversation(self, id, tenant, metadata) -> None:
+        talk = StoredConversation(id=id, created_at=NOW, metadata=metadata)
+        self.both(lambda store: store.save_conversation(talk, tenant=tenant))
+
+    @rule(id=TALKS, item=ITEM_IDS, tenant=TENANTS)
+    def delete_item(self, id, item, tenant) -> None:
+        self.both(lambda store: store.delete_item(id, item, tenant=tenant))
+
+    @rule(id=TALKS, tenant=TENANTS)
+    def delete_conversation(self, id, tenant) -> None:
+        self.both(lambda store: store.delete_conversation(id, tenant=tenant))
+
+    @rule()
+    def reopen(self) -> None:
+        """Close the file and open it again."""
+        self.runner.run(self.sqlite.close())
+        self.sqlite = self.runner.run(self.opened())
+
+    @rule(tenant=TENANTS, cursor=CURSORS)
+    def look(self, tenant, cursor) -> None:
+        """Compare everything that can be seen."""
+        self.both(lambda store: store.list_unfinished())
+        for id in RESPONSES:
+            self.both(partial(self.seen, id, tenant))
+            self.both(lambda store, r=id: store.list_input_items(r, cursor, tenant=tenant))
+        for talk in CONVERSATIONS:
+            self.both(lambda store, talk=talk: store.find_conversation(talk, tenant=tenant))
+            self.both(lambda store, talk=talk: store.list_items(talk, cursor, tenant=tenant))
+
+    async def seen(self, id: str, tenant: str, store: Store) -> object:
+        """Return everything that can be seen of a response."""
+        return [
+            await store.find(id, tenant=tenant),
+            await store.read_history(id, tenant=tenant),
+            await store.read(id, -1, tenant=tenant),
+            await store.read(id, 1, limit=2, tenant=tenant),
+        ]
+
+
+TestAgreement = Agreement.TestCase
+TestAgreement.settings = settings(
+    max_examples=25,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

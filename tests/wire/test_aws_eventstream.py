@@ -1,0 +1,168 @@
+"""The event stream of AWS: any chunking gives the same messages, and botocore reads the same."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from struct import pack
+from zlib import crc32
+
+import pytest
+from botocore.eventstream import EventStreamBuffer, ParserError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.wire.aws_eventstream import (
+    Decoder,
+    EventStreamError,
+    EventStreamMessage,
+    HeaderValue,
+    encode,
+)
+
+HEADERS: dict[str, HeaderValue] = {
+    ":message-type": "event",
+    ":event-type": "contentBlockDelta",
+    ":content-type": "application/json",
+}
+STREAM = (
+    encode(HEADERS, '{"text":"é😀"}'.encode())
+    + encode({}, b"")
+    + encode({"a": True, "b": False, "c": -7, "d": b"\0\xff", "ü": "😀"}, b"\0" * 20)
+    + encode(HEADERS, b"again")
+)
+MESSAGES = [
+    EventStreamMessage(HEADERS, '{"text":"é😀"}'.encode()),
+    EventStreamMessage({}, b""),
+    EventStreamMessage({"a": True, "b": False, "c": -7, "d": b"\0\xff", "ü": "😀"}, b"\0" * 20),
+    EventStreamMessage(HEADERS, b"again"),
+]
+
+values = st.one_of(
+    st.booleans(), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40), st.text(max_size=40)
+)
+headers = st.dictionaries(st.text(max_size=20), values, max_size=5)
+messages = st.builds(EventStreamMessage, headers, st.binary(max_size=80))
+
+
+def read(chunks: Iterable[bytes], max_message: int = 1_000_000) -> list[EventStreamMessage]:
+    decoder = Decoder(max_message)
+    return [message for chunk in chunks for message in decoder.feed(chunk)]
+
+
+def cut(stream: bytes, positions: Iterable[int]) -> Iterable[bytes]:
+    edges = [0, *sorted(positions), len(stream)]
+    return (stream[start:end] for start, end in pairwise(edges))
+
+
+def reference(stream: bytes) -> list[EventStreamMessage]:
+    """What botocore reads."""
+    buffer = EventStreamBuffer()
+    buffer.add_data(stream)
+    return [EventStreamMessage(event.headers, event.payload) for event in buffer]
+
+
+def raw(head: bytes, payload: bytes = b"", length: int = 0) -> bytes:
+    """A message around headers that `encode` would not write."""
+    lengths = pack(">II", length or len(head) + len(payload) + 16, len(head))
+    message = lengths + pack(">I", crc32(lengths)) + head + payload
+    return message + pack(">I", crc32(message))
+
+
+def test_every_cut_in_two_gives_the_same_messages() -> None:
+    for position in range(len(STREAM) + 1):
+        assert read([STREAM[:position], STREAM[position:]]) == MESSAGES
+
+
+def test_byte_by_byte_gives_the_same_messages() -> None:
+    assert read(STREAM[n : n + 1] for n in range(len(STREAM))) == MESSAGES
+
+
+def test_a_message_is_returned_as_soon_as_its_last_byte_comes() -> None:
+    decoder = Decoder()
+    assert decoder.feed(STREAM[:100]) == []
+    assert decoder.feed(STREAM[100:200]) == MESSAGES[:2]
+    assert decoder.feed(STREAM[200:]) == MESSAGES[2:]
+
+
+@given(st.lists(messages, max_size=6), st.data())
+def test_what_is_written_is_read_back_by_us_and_by_botocore(
+    sent: list[EventStreamMessage], data: st.DataObject
+) -> None:
+    stream = b"".join(encode(message.headers, message.payload) for message in sent)
+    positions = data.draw(st.lists(st.integers(0, len(stream))))
+    assert read(cut(stream, positions)) == sent
+    assert reference(stream) == sent
+
+
+def test_headers_of_every_type_are_read_as_botocore_reads_them() -> None:
+    head = (
+        b"\x01a\x00\x01b\x01\x01c\x02\xfe\x01d\x03\xff\x00\x01e\x04\xff\x00\x00\x00"
+        b"\x01f\x05\xff\x00\x00\x00\x00\x00\x00\x00\x01g\x06\x00\x02\x00\x01\x01h\x07\x00\x02hi"
+        b"\x01i\x08\x00\x00\x01\x8b\xcf\xe5\x68\x00\x01j\x09" + bytes(range(16))
+    )
+    expected: dict[str, HeaderValue] = {
+        "a": True,
+        "b": False,
+        "c": -2,
+        "d": -256,
+        "e": -(2**24),
+        "f": -(2**56),
+        "g": b"\0\1",
+        "h": "hi",
+        "i": 1_700_000_000_000,
+        "j": bytes(range(16)),
+    }
+    assert read([raw(head)]) == reference(raw(head)) == [EventStreamMessage(expected, b"")]
+
+
+@given(st.integers(0, len(STREAM) - 1), st.integers(1, 255))
+def test_one_damaged_byte_is_always_noticed(position: int, change: int) -> None:
+    damaged = bytearray(STREAM)
+    damaged[position] ^= change
+    whole = read([STREAM[:position]])
+    with pytest.raises(EventStreamError):
+        read([bytes(damaged), bytes(len(STREAM) * 2)])
+    with pytest.raises(ParserError):
+        reference(bytes(damaged) + bytes(len(STREAM) * 2))
+    assert whole == MESSAGES[: len(whole)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        (b"<html>Bad gateway</html>", "The bytes are no event stream, or were damaged on the way."),
+        (raw(b"")[:-1] + b"\0", "A message was damaged on the way: its checksum is wrong."),
+        (raw(b"", length=15), "A message is shorter than its headers."),
+        (raw(b"\x01a\x0a"), "A header has the unknown type 10."),
+        (raw(b"\x01a\x00\x01a\x00"), "The header 'a' comes twice."),
+        (raw(b"\x01a\x07\x00\x09short"), "The headers of a message cannot be read."),
+        (raw(b"\x09a"), "The headers of a message cannot be read."),
+        (raw(b"\x01a"), "The headers of a message cannot be read."),
+        (raw(b"\x01a\x05\x00"), "The headers of a message cannot be read."),
+        (raw(b"\x01a\x09\x00"), "The headers of a message cannot be read."),
+        (raw(b"\x01a\x07\x00\x01\xff"), "The headers of a message cannot be read."),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_words(stream: bytes, words: str) -> None:
+    with pytest.raises(EventStreamError) as caught:
+        read([stream])
+    assert str(caught.value) == words
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_message_may_be_as_long_as_the_limit_and_no_longer() -> None:
+    stream = encode({}, bytes(84))
+    assert len(stream) == 100
+    assert read([stream], 100) == [EventStreamMessage({}, bytes(84))]
+    decoder = Decoder(99)
+    assert decoder.feed(stream[:11]) == []
+    with pytest.raises(EventStreamError) as caught:
+        decoder.feed(stream[11:12])  # its length is known before any of it is held
+    words = "A message has 100 bytes, more than 99. Raise the limit if it should pass."
+    assert str(caught.value) == words
+
+
+def test_headers_that_never_repeat_are_not_all_remembered() -> None:
+    stream = b"".join(encode({"n": n}, b"") for n in range(1000))
+    decoder = Decoder()
+    assert [message.headers["n"] for message in decoder.feed(stream)] == list(range(1000))
+    assert len(decoder._cached_headers) <= 100
