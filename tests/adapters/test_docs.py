@@ -9,6 +9,7 @@ import pytest
 
 from antiphon.adapters import features
 from antiphon.adapters.base import Adapter, Provider
+from antiphon.adapters.registry import adapter_class
 from antiphon.engine.tool_choice import ToolChoiceFilter
 from antiphon.protocol import parts
 from antiphon.protocol.content import Content
@@ -156,7 +157,7 @@ def events(name: str, scene: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_says_what_every_stop_reason_leads_to(name: str) -> None:
-    reasons = import_module(f"antiphon.adapters.{name}").REASONS
+    reasons = vars(import_module(adapter_class(name).__module__))["REASONS"]
     shown = by_name(table(page(name)["Stop reasons"], "they say", "status", "reason"))
     assert shown == {word: finish_events(name, reason) for word, reason in reasons.items()}
 

@@ -45,7 +45,7 @@ async def eventually(happened: Any) -> None:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Follow a lost connection without a pause."""
     monkeypatch.setattr(
-        "antiphon.client.http_stream.FOLLOWING", RetryPolicy(retries=2, first_delay=0.01)
+        "antiphon.client.http_stream.RECONNECT_POLICY", RetryPolicy(retries=2, first_delay=0.01)
     )
 
 

@@ -434,7 +434,7 @@ async def test_a_message_that_is_too_large_closes_the_socket() -> None:
 
 
 async def test_a_server_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(sessions, "PING_INTERVAL", 0.05)
 
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()

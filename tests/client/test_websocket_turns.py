@@ -107,7 +107,7 @@ async def test_a_slow_reader_on_one_lane_holds_up_the_others_and_no_longer(
 async def test_a_reader_who_is_slower_than_pings_is_not_taken_for_gone(
     talker: StreamingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "PING_SECONDS", 0.02)
+    monkeypatch.setattr(sessions, "PING_INTERVAL", 0.02)
     async with (
         serve_websocket(talker) as url,
         Session(url) as session,

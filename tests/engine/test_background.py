@@ -171,7 +171,7 @@ async def test_a_refusal_with_a_status_fails_a_background_response() -> None:
 
 
 async def test_a_response_outlasts_a_failing_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "PATIENCE", (0.001, 0.002))
+    monkeypatch.setattr(log_module, "RETRY_SECONDS", (0.001, 0.002))
     store = FailingStore()
 
     async def model() -> AsyncIterator[str]:
@@ -295,7 +295,7 @@ async def test_nobody_stops_what_belongs_to_another() -> None:
 async def test_too_many_that_wait_are_refused_with_the_advice_to_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(background, "WAITING", 2)
+    monkeypatch.setattr(background, "MAX_WAITING", 2)
     engine = make_engine(Endless(), slots=1)
     ids = [(await engine.submit(make_request(background=True))).id for _ in range(3)]
     with pytest.raises(RequestError) as caught:

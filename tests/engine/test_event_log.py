@@ -19,7 +19,7 @@ ID = "resp_0"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not let the tests wait for long."""
-    monkeypatch.setattr(log_module, "PATIENCE", (0.001, 0.002))
+    monkeypatch.setattr(log_module, "RETRY_SECONDS", (0.001, 0.002))
 
 
 async def open_log(store: FailingStore) -> EventLog:

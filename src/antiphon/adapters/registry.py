@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "antiphon.adapters"
 
 BUILT_IN = {
-    "openai": "OpenAI",
-    "azure": "Azure",
-    "anthropic": "Anthropic",
-    "bedrock": "Bedrock",
-    "google": "Google",
-    "ollama": "Ollama",
-    "writer": "Writer",
-    "responses": "Responses",
+    "openai": "openai:OpenAI",
+    "azure": "azure:Azure",
+    "anthropic": "anthropic.adapter:Anthropic",
+    "bedrock": "bedrock.adapter:Bedrock",
+    "google": "google.adapter:Google",
+    "ollama": "ollama.adapter:Ollama",
+    "writer": "writer:Writer",
+    "responses": "open_responses.adapter:OpenResponses",
 }
-"""The module beside this one, and its class."""
+"""The module of each adapter in this package, and its class."""
 
 
 class AdapterError(AntiphonError):
@@ -45,8 +45,10 @@ def make_adapter(provider: Provider) -> Adapter:
 def adapter_class(name: str) -> type[Adapter]:
     """Return the adapter of a name; raises AdapterError."""
     if name in BUILT_IN:
-        module = import_module(f"antiphon.adapters.{name}")
-        return cast("type[Adapter]", getattr(module, BUILT_IN[name]))
+        module, _, attribute = BUILT_IN[name].partition(":")
+        return cast(
+            "type[Adapter]", getattr(import_module(f"antiphon.adapters.{module}"), attribute)
+        )
     found = [plugin for plugin in _plugins() if plugin.name == name]
     if not found:
         raise AdapterError(f"there is no adapter '{name}'. Use one of {', '.join(adapter_names())}")

@@ -30,7 +30,7 @@ from antiphon.adapters.json_access import (
     normalize_arguments,
     omit,
 )
-from antiphon.adapters.open_responses.decode import FINISH_REASONS as FINISH_REASONS
+from antiphon.adapters.open_responses.decode import REASONS as REASONS
 from antiphon.adapters.open_responses.decode import OpenResponsesDecoder
 from antiphon.adapters.open_responses.item_values import UNSEALED_REASONING, strip_slug
 from antiphon.adapters.registry import make_adapter

@@ -43,7 +43,7 @@ TEXT_EVENTS: dict[str, TextKind] = {
 DELTA_EVENTS: dict[str, TextKind] = {f"{name}.delta": face for name, face in TEXT_EVENTS.items()}
 DONE_EVENTS: dict[str, TextKind] = {f"{name}.done": face for name, face in TEXT_EVENTS.items()}
 
-FINISH_REASONS: Mapping[str, parts.Reason] = {
+REASONS: Mapping[str, parts.Reason] = {
     "completed": "stop",
     "max_output_tokens": "length",
     "content_filter": "content_filter",
@@ -174,7 +174,7 @@ class OpenResponsesDecoder(Decoder):
         raw = reason or status if status == "incomplete" else status
         if status == "completed":
             return parts.Finish("tool_calls" if self._tracker.has_calls else "stop", raw)
-        return parts.Finish(FINISH_REASONS.get(raw, "length"), raw)
+        return parts.Finish(REASONS.get(raw, "length"), raw)
 
     def _protocol_error(self) -> parts.Failure:
         words = f"broke a rule of the protocol: {self._checker.problems[0]}"
