@@ -10,7 +10,7 @@ from openai.types.responses import Response as TheirResponse
 from openai.types.responses import ResponseCompletedEvent, ResponseIncompleteEvent
 
 from antiphon.adapters.base import Provider
-from antiphon.adapters.open_responses.adapter import FINISH_REASONS, OpenResponses
+from antiphon.adapters.open_responses.adapter import REASONS, OpenResponses
 from antiphon.protocol import parts
 from antiphon.protocol.events import Event, OutputItemAdded, OutputItemDone
 from antiphon.protocol.items import (
@@ -193,7 +193,7 @@ def test_every_end_is_understood(status: str, reason: str | None, finish: parts.
         decode_parts(encode_request(ADAPTER), json.dumps(end).encode(), stream=False)[-1] == finish
     )
     assert decode_parts(encode_request(ADAPTER, stream=True), stream([], end))[-1] == finish
-    assert set(FINISH_REASONS) >= {reason or status} - {"something_new"}
+    assert set(REASONS) >= {reason or status} - {"something_new"}
 
 
 def test_a_message_keeps_its_phase():
