@@ -73,7 +73,7 @@ def read_file(part: InputFile) -> Media:
     else:
         return Media(id=_file_id(part), name=name)
     kind = found.media_type or mimetypes.guess_type(name or found.url)[0] or ""
-    return replace(found, kind=kind, name=name)
+    return replace(found, media_type=kind, name=name)
 
 
 def read_audio(part: ExtensionContent) -> Media:

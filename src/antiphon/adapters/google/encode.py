@@ -302,7 +302,7 @@ def _read_media(part: Content) -> list[Media]:
             return []
     if found.url.startswith("s3://"):
         raise ValueError("Google does not read from S3")
-    return [found if found.media_type else replace(found, kind=guess)]
+    return [found if found.media_type else replace(found, media_type=guess)]
 
 
 def _encode_media(media: Media) -> JsonObject:
