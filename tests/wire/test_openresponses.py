@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from antiphon.protocol.content import ExtensionAnnotation, LogProb
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.events import Event, OutputTextDelta, ResponseFailed
+from antiphon.protocol.foreign.openai_types import add_slugs
 from antiphon.protocol.items import ExtensionItem
 from antiphon.protocol.parts import (
     Annotation,
@@ -33,7 +34,6 @@ from antiphon.wire.openresponses import (
     DIALECTS,
     Dialect,
     OpenAIDialect,
-    add_slugs,
     decode_request,
     failure_payload,
 )

@@ -1,32 +1,27 @@
 """JSON objects: written with nothing in vain, and read from strangers with patience."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeVar, cast
 
 import msgspec
 
+from antiphon.protocol.json_values import JsonObject as JsonObject
+from antiphon.protocol.json_values import as_array as as_array
+from antiphon.protocol.json_values import as_object as as_object
+from antiphon.protocol.json_values import as_string as as_string
+from antiphon.protocol.json_values import drop_none as drop_none
+from antiphon.protocol.json_values import omit as omit
 from antiphon.wire import json
 
 T = TypeVar("T")
-JsonObject = dict[str, object]
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
-def drop_none(fields: Mapping[str, object]) -> JsonObject:
-    """Return the fields that were given: all but null."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def drop_empty(fields: Mapping[str, object]) -> JsonObject:
     """Return the fields that say something: neither null, nor an empty text, list or object."""
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
-
-
-def omit(fields: Mapping[str, object], names: Iterable[str]) -> JsonObject:
-    """Return the fields but those of some names."""
-    return {name: fields[name] for name in fields if name not in names}
 
 
 def to_json_text(value: object) -> str:
@@ -37,21 +32,6 @@ def to_json_text(value: object) -> str:
 
 
 # --- reading --------------------------------------------------------------------------------------
-
-
-def as_object(value: object) -> JsonObject:
-    """Return an object's fields, and none for anything else."""
-    return cast("JsonObject", value) if isinstance(value, dict) else {}
-
-
-def as_array(value: object) -> Sequence[object]:
-    """Return a list's entries, and none for anything else."""
-    return cast("list[object]", value) if isinstance(value, list) else ()
-
-
-def as_string(value: object) -> str:
-    """Return a string, and an empty one for anything else."""
-    return value if isinstance(value, str) else ""
 
 
 def parse_arguments(text: str) -> JsonObject:

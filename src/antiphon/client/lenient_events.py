@@ -23,10 +23,10 @@ from antiphon.protocol.events import (
     Event,
     ExtensionEvent,
 )
+from antiphon.protocol.foreign.openai_types import add_item_slugs, add_slugs
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import ProtocolStruct, type_names
 from antiphon.protocol.surrogates import repair_surrogates
-from antiphon.wire.openresponses import add_item_slugs, add_slugs
 
 REASONING_PREFIXES = ("response.reasoning_text.", "response.reasoning_content.")
 REASONING_PREFIX = "response.reasoning."

@@ -21,6 +21,7 @@ from antiphon.adapters.json_access import (
     as_string,
     drop_none,
 )
+from antiphon.protocol.foreign.openai_types import add_item_slugs
 from antiphon.protocol.items import Item
 from antiphon.protocol.struct import (
     InvalidValueError,
@@ -31,7 +32,6 @@ from antiphon.protocol.struct import (
 )
 from antiphon.protocol.surrogates import repair_value
 from antiphon.wire import json
-from antiphon.wire.openresponses import add_item_slugs
 
 V = TypeVar("V", bound=ProtocolStruct)
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from msgspec import Struct, field
 
 from antiphon.protocol.errors import RequestError
+from antiphon.protocol.foreign.openai_types import SLUG
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import (
     ConversationParam,
@@ -21,7 +22,6 @@ from antiphon.protocol.request import (
 from antiphon.protocol.struct import ProtocolStruct, to_builtins
 from antiphon.protocol.tools import Tool, ToolChoice
 from antiphon.wire import json
-from antiphon.wire.openresponses import SLUG
 
 JsonObject = Mapping[str, object]
 """A JSON object, as the protocol writes it."""

@@ -9,9 +9,9 @@ from antiphon.adapters.open_responses.stream_checker import canonical_event_type
 from antiphon.protocol.checker import StreamChecker
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import Event, ExtensionEvent, decode_event
+from antiphon.protocol.foreign.openai_types import OPENAI_ITEMS, SLUG
 from antiphon.protocol.rules import RuleViolation
 from antiphon.protocol.struct import InvalidValueError, decode
-from antiphon.wire.openresponses import OPENAI_ITEMS, SLUG
 
 OPENAI_EVENT_SUBJECTS = OPENAI_ITEMS | {
     "audio",

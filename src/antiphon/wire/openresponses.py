@@ -16,7 +16,7 @@ door's own. The differences, all of them here:
 
 import re
 from collections.abc import Callable, Mapping
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -43,6 +43,14 @@ from antiphon.protocol.events import (
     ResponseQueued,
     WebSocketError,
 )
+from antiphon.protocol.foreign.openai_types import (
+    OPENAI_ANNOTATIONS,
+    OPENAI_CONTENT,
+    OPENAI_ITEMS,
+    OPENAI_TOOLS,
+    SLUG,
+    add_slugs,
+)
 from antiphon.protocol.items import Item, Reasoning
 from antiphon.protocol.request import (
     INCLUDE_ENCRYPTED_REASONING,
@@ -60,22 +68,6 @@ from antiphon.protocol.struct import (
 )
 from antiphon.wire import sse
 
-SLUG = "openai:"
-OPENAI_ITEMS = frozenset(
-    """additional_tools apply_patch_call apply_patch_call_output code_interpreter_call
-    compaction_trigger computer_call computer_call_output configuration_update custom_tool_call
-    custom_tool_call_output file_search_call image_generation_call local_shell_call
-    local_shell_call_output mcp_approval_request mcp_approval_response mcp_call mcp_list_tools
-    program program_output shell_call shell_call_output tool_search_call tool_search_output
-    web_search_call""".split()
-)
-OPENAI_TOOLS = frozenset(
-    """apply_patch code_interpreter computer computer_use computer_use_preview custom file_search
-    image_generation local_shell mcp namespace programmatic_tool_calling shell tool_search
-    web_search web_search_2025_08_26 web_search_preview web_search_preview_2025_03_11""".split()
-)
-OPENAI_CONTENT = frozenset({"input_audio", "output_audio", "computer_screenshot"})
-OPENAI_ANNOTATIONS = frozenset({"file_citation", "container_file_citation", "file_path"})
 KNOWN_INCLUDES = frozenset(
     """code_interpreter_call.outputs computer_call_output.output.image_url
     file_search_call.results message.input_image.image_url message.output_text.logprobs
@@ -125,58 +117,6 @@ def _check_include(request: R) -> R:
 def decode_compact(raw: object) -> CompactRequest:
     """Read a request to make a conversation small, in either dialect; raises ShapeError."""
     return decode(CompactRequest, add_slugs(raw))
-
-
-def add_slugs(raw: object) -> object:
-    """Give OpenAI's own types their slug, wherever a request or an item may hold them."""
-    if not isinstance(raw, dict):
-        return raw
-    fields = dict(cast("dict[str, object]", raw))
-    for name, slugged in (("input", add_item_slugs), ("tools", _add_tool_slug)):
-        if isinstance(fields.get(name), list):
-            fields[name] = [slugged(entry) for entry in cast("list[object]", fields[name])]
-    choice = fields.get("tool_choice")
-    if isinstance(choice, dict):
-        choice = cast("dict[str, object]", _add_tool_slug(cast("object", choice)))
-        if isinstance(choice.get("tools"), list):
-            choice = choice | {
-                "tools": [_add_tool_slug(t) for t in cast("list[object]", choice["tools"])]
-            }
-        fields["tool_choice"] = choice
-    return fields
-
-
-def add_item_slugs(raw: object) -> object:
-    """Give an item, its content and their annotations their slugs."""
-    return _map_lists(_add_slug(raw, OPENAI_ITEMS), ("content", "output"), _add_content_slugs)
-
-
-def _add_content_slugs(raw: object) -> object:
-    return _map_lists(
-        _add_slug(raw, OPENAI_CONTENT), ("annotations",), lambda a: _add_slug(a, OPENAI_ANNOTATIONS)
-    )
-
-
-def _add_tool_slug(raw: object) -> object:
-    return _add_slug(raw, OPENAI_TOOLS)
-
-
-def _map_lists(raw: object, names: tuple[str, ...], change: Callable[[object], object]) -> object:
-    if not isinstance(raw, dict):
-        return raw
-    fields = cast("dict[str, object]", raw)
-    lists = {n: cast("list[object]", fields[n]) for n in names if isinstance(fields.get(n), list)}
-    return fields | {name: [change(entry) for entry in entries] for name, entries in lists.items()}
-
-
-def _add_slug(raw: object, known: frozenset[str]) -> object:
-    if not isinstance(raw, dict):
-        return raw
-    fields = cast("dict[str, object]", raw)
-    name = fields.get("type")
-    if isinstance(name, str) and name in known:
-        return fields | {"type": SLUG + name}
-    return fields
 
 
 # --- writing, door by door -------------------------------------------------------------------

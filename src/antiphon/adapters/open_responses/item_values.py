@@ -29,6 +29,7 @@ from antiphon.protocol.content import (
     content_text,
 )
 from antiphon.protocol.content import ReasoningText as RawText
+from antiphon.protocol.foreign.openai_types import add_item_slugs
 from antiphon.protocol.items import (
     ExtensionItem,
     Item,
@@ -44,7 +45,6 @@ from antiphon.protocol.struct import (
 )
 from antiphon.protocol.surrogates import repair_value
 from antiphon.wire import json
-from antiphon.wire.openresponses import add_item_slugs
 
 SLUG = "responses:"
 OWN_SLUGS = ("openai:", SLUG)

@@ -25,11 +25,11 @@ from antiphon.adapters.open_responses.item_values import (
 )
 from antiphon.protocol.checker import StreamChecker
 from antiphon.protocol.events import Event, decode_event
+from antiphon.protocol.foreign.openai_types import add_item_slugs
 from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.rules import RULES
 from antiphon.protocol.struct import InvalidValueError, decode_as
 from antiphon.protocol.surrogates import repair_surrogates
-from antiphon.wire.openresponses import add_item_slugs
 
 EVENT_TYPES = types_in(Event)
 REASONING_PREFIXES = ("response.reasoning_text.", "response.reasoning_content.")

@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 
 from antiphon.engine.ids import ensure_id, new_id
 from antiphon.protocol.errors import RequestError
+from antiphon.protocol.foreign.openai_types import add_item_slugs
 from antiphon.protocol.items import (
     FunctionCall,
     FunctionCallOutput,
@@ -35,7 +36,7 @@ from antiphon.server.endpoints.query import Query, not_found_error, path_id
 from antiphon.server.endpoints.stored_responses import encode_list
 from antiphon.server.service import Service
 from antiphon.store.base import ItemPage, Store, StoredConversation
-from antiphon.wire.openresponses import Dialect, add_item_slugs
+from antiphon.wire.openresponses import Dialect
 
 CONVERSATION, ITEM = "Conversation", "Item"
 MAX_ITEMS_PER_REQUEST = 20
