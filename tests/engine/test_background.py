@@ -121,7 +121,7 @@ async def test_only_so_many_are_made_at_once_and_the_others_wait_their_turn() ->
         yield "done"
         running -= 1
 
-    engine = make_engine(model, slots=3)
+    engine = make_engine(model, background_slots=3)
     responses = [await engine.submit(make_request(background=True)) for _ in range(12)]
     for response in responses:
         assert (await check_log(engine.store, response.id)).status == "completed"
@@ -212,7 +212,7 @@ async def test_cancelling_stops_the_model_and_keeps_what_was_made() -> None:
 
 async def test_what_waits_for_its_turn_can_be_cancelled() -> None:
     model = Endless()
-    engine = make_engine(model, slots=1)
+    engine = make_engine(model, background_slots=1)
     first = (await engine.submit(make_request(background=True))).id
     await model.said.wait()
     second = (await engine.submit(make_request(background=True))).id
@@ -296,7 +296,7 @@ async def test_too_many_that_wait_are_refused_with_the_advice_to_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(background, "MAX_WAITING", 2)
-    engine = make_engine(Endless(), slots=1)
+    engine = make_engine(Endless(), background_slots=1)
     ids = [(await engine.submit(make_request(background=True))).id for _ in range(3)]
     with pytest.raises(RequestError) as caught:
         await engine.submit(make_request(background=True))
@@ -312,7 +312,7 @@ async def test_too_many_that_wait_are_refused_with_the_advice_to_come_back(
 
 async def test_what_runs_when_the_server_stops_has_failed_and_what_waits_still_waits() -> None:
     model = Endless()
-    engine = make_engine(model, slots=1)
+    engine = make_engine(model, background_slots=1)
     running = (await engine.submit(make_request(background=True))).id
     await model.said.wait()
     waiting = (await engine.submit(make_request(background=True))).id

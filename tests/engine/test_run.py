@@ -339,7 +339,7 @@ async def test_a_model_waits_while_its_outlet_is_full() -> None:
             """Whether there is no more room."""
             return len(self.events) > 10 and not self.room.is_set()
 
-        async def drained(self) -> None:
+        async def drain(self) -> None:
             """Return when there is room."""
             await self.room.wait()
 

@@ -117,11 +117,11 @@ def test_thinking_in_the_open_stays_as_it_is() -> None:
 
 def test_thinking_without_a_seal_of_its_own_is_sealed_when_that_is_asked_for() -> None:
     plain = replace(SIGNED, encrypted_content=UNSET)
-    sealed = make_sealer(always=True).seal_item(plain)
+    sealed = make_sealer(seal_all_reasoning=True).seal_item(plain)
     assert isinstance(sealed, Reasoning)
     assert sealed.encrypted_content is not UNSET
     assert unseal(replace(sealed, content=UNSET), make_sealer()) == [plain]
-    assert make_sealer(always=True).seal_item(Reasoning(id="rs_2")) == Reasoning(id="rs_2")
+    assert make_sealer(seal_all_reasoning=True).seal_item(Reasoning(id="rs_2")) == Reasoning(id="rs_2")
 
 
 # --- compactions ------------------------------------------------------------------------------
