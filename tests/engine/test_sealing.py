@@ -121,7 +121,9 @@ def test_thinking_without_a_seal_of_its_own_is_sealed_when_that_is_asked_for() -
     assert isinstance(sealed, Reasoning)
     assert sealed.encrypted_content is not UNSET
     assert unseal(replace(sealed, content=UNSET), make_sealer()) == [plain]
-    assert make_sealer(seal_all_reasoning=True).seal_item(Reasoning(id="rs_2")) == Reasoning(id="rs_2")
+    assert make_sealer(seal_all_reasoning=True).seal_item(Reasoning(id="rs_2")) == Reasoning(
+        id="rs_2"
+    )
 
 
 # --- compactions ------------------------------------------------------------------------------
