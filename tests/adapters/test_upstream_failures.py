@@ -121,7 +121,7 @@ UNFINISHED = {
 def test_a_refusal_whose_reason_does_not_come_keeps_its_status(
     patient: ProviderServers, status: int, body: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.engine.provider_model.REFUSAL_SECONDS", 0.05)
+    monkeypatch.setattr("antiphon.engine.provider_model.ERROR_BODY_SECONDS", 0.05)
     told, message = UNFINISHED[body]
     patient.upstreams["openai"].play(
         dataclasses.replace(told, status=status, headers={"retry-after": "60"})

@@ -43,18 +43,18 @@ class OpenAI(ChatCompletions):
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
         self.is_openai = is_openai(self.base_url)
-        self.habits, self.features = ChatQuirks(), COMPATIBLE_FEATURES
+        self.quirks, self.features = ChatQuirks(), COMPATIBLE_FEATURES
         if self.is_openai:
-            self.habits, self.features, self.hosted_tools = (
+            self.quirks, self.features, self.hosted_tools = (
                 OPENAI_QUIRKS,
                 OPENAI_FEATURES,
                 frozenset({CUSTOM_TOOL}),
             )
-            self.learns = frozenset({"reasoning"})
+            self.learnable_features = frozenset({"reasoning"})
         elif url_host(self.base_url) == "api.mistral.ai":
-            self.habits, self.features = MISTRAL_QUIRKS, COMPATIBLE_FEATURES - {"logprobs", "user"}
+            self.quirks, self.features = MISTRAL_QUIRKS, COMPATIBLE_FEATURES - {"logprobs", "user"}
         elif url_host(self.base_url) == "api.deepseek.com":
-            self.habits = DEEPSEEK_QUIRKS
+            self.quirks = DEEPSEEK_QUIRKS
 
     def missing_features(self, model: str) -> frozenset[str]:
         """Some models of OpenAI's own are known not to think."""
