@@ -1,4 +1,4 @@
-"""`make bench`: run every measurement, or the one that is named.
+"""`make bench`: run all benchmarks, or the ones that are named.
 
 Each prints a table and, as its last line, one line of JSON with its figures and their baselines,
 measured in the same run. Figures are for comparing within a run: machines are noisy.
@@ -13,7 +13,7 @@ COMPARABLE = ["gateway", "client"]
 
 
 def main() -> int:
-    """Run what is asked for."""
+    """Run the chosen benchmarks."""
     parser = argparse.ArgumentParser(prog="bench", description="Measure; figures are ratios.")
     parser.add_argument("names", nargs="*", help=f"one or more of: {', '.join(ALL)}")
     parser.add_argument("--old", help="a commit to compare with (gateway and client only)")

@@ -1,8 +1,9 @@
-"""A translating gateway in plain Python with nothing that need not be, as a measure for ours.
+"""A minimal translating gateway in plain Python, to compare ours with.
 
-The same loop, HTTP parser and JSON library, and nothing else: no check, no limit, no state, no
-lifecycle, one dialect each way. Every chunk is read as JSON, every event written anew. Of an answer
-that is not streamed it only reads the words and writes them, in no shape that anybody would accept.
+It uses the same event loop, HTTP parser and JSON library, and leaves everything else out: no
+checks, limits, state or lifecycle, one dialect each way. It decodes every chunk and encodes every
+event. For answers that are not streamed it only copies the text, in a shape that no client would
+accept.
 """
 
 import asyncio
@@ -29,11 +30,11 @@ class Upstream(asyncio.Protocol):
     """A connection to the upstream."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport."""
         self._transport: asyncio.Transport = transport  # pyright: ignore[reportAttributeAccessIssue]
 
     def ask(self, body: bytes, client: asyncio.Transport) -> None:
-        """Ask, for a client."""
+        """Send a request on behalf of a client."""
         self._client, self._streamed = client, b'"stream": true' in body
         self._number, self._over = 0, False
         self._pieces: list[bytes] = []
@@ -44,11 +45,11 @@ class Upstream(asyncio.Protocol):
             client.write(HEAD)
 
     def on_message_complete(self) -> None:
-        """Take note of the end."""
+        """Forget the connection."""
         self._over = True
 
     def data_received(self, data: bytes) -> None:
-        """Translate what has come, and send it on."""
+        """Translate the received bytes and send them to the client."""
         self._parser.feed_data(data)
         if self._streamed:
             told = [self._delta(words) for words in self._words()]
@@ -82,21 +83,21 @@ class Upstream(asyncio.Protocol):
 
 
 FREE: list[Upstream] = []
-"""The connections to the upstream that carry nothing now."""
+"""Idle connections to the upstream."""
 
 
 class Client(asyncio.Protocol):
-    """A connection of a client's."""
+    """A connection from a client."""
 
     upstream = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport."""
         self._transport: asyncio.Transport = transport  # pyright: ignore[reportAttributeAccessIssue]
         self._heard = b""
 
     def data_received(self, data: bytes) -> None:
-        """Ask the upstream once a body has come."""
+        """Send the upstream request once the body is complete."""
         self._heard += data
         body = self._heard.partition(b"\r\n\r\n")[2]
         if self._heard.startswith(b"GET"):
@@ -116,7 +117,7 @@ class Client(asyncio.Protocol):
 
 
 async def serve(port: int, upstream: int) -> None:
-    """Serve."""
+    """Run the gateway."""
     Client.upstream = upstream
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Client, "127.0.0.1", port, backlog=1024)

@@ -1,8 +1,8 @@
 """CPU per streamed event in the client's process, beside openai-python, on the same bytes.
 
-A server in a process of its own plays one response of many deltas, each event in a chunk of its
-own, as fast as it is read. The clients take turns, each reads typed events to the end, and what
-counts is the CPU time of this process: all of its threads, the kernel's share included.
+A server in another process plays one response of many deltas, one event per HTTP chunk, as fast as
+the client reads. The clients take turns; each reads typed events to the end. The figure is the CPU
+time of this process, all threads and system time included.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ FRAMES = recorded_frames()
 
 
 async def play(port: int) -> None:
-    """Be the server."""
+    """Run a server that plays the recorded stream."""
     chunks = [b"%x\r\n%b\r\n" % (len(f), f) for f in [*FRAMES, sse.DONE_FRAME]]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,7 +80,7 @@ async def play(port: int) -> None:
 
 @contextlib.contextmanager
 def run_playback_server() -> Iterator[str]:
-    """Run the server; give its address."""
+    """Run the playback server in a process; give its address."""
     port = free_port()
     with subprocess.Popen([sys.executable, "-m", "bench.client", str(port)]) as process:
         for _ in range(200):

@@ -1,13 +1,12 @@
 """CPU per streamed event of the whole gateway, a chat upstream to a Responses client, beside nginx.
 
-An upstream of our own plays the same chat completion to everyone: 200 chunks, each in a write of
-its own, and counts them. `saturated` is as fast as the gateway goes; `paced` is 100 streams of 50
-events a second each, or as many as take half a core, spread so evenly that nearly every event
-arrives and leaves alone. Every stream that is begun is heard to its end, so that what was played
-was delivered. CPU time is what the kernel charges the gateway's processes (/proc), so that the
-upstream's and wrk's do not count. nginx passes the very same bytes through, and `bench.baseline` is
-Python with nothing that need not be: both are measured in turns with ours, and every figure is the
-middle of three. `bench.programs` tells who else is measured.
+A scripted upstream plays the same chat completion to every gateway: 200 chunks, one write each.
+`saturated` is full speed. `paced` is 100 streams of 50 events a second (or as many as take half a
+core), spread so evenly that nearly every event arrives alone. Every stream is read to its end, so
+each played event was delivered. CPU time is that of the gateway's processes (/proc); the upstream
+and wrk do not count. nginx passes the bytes through unchanged, and `bench.baseline` is a minimal
+Python gateway: both alternate with ours, and every figure is the median of three rounds. The
+gateway runs as users run it, with its log line per request. `bench.programs` lists the others.
 """
 
 import asyncio
@@ -60,16 +59,13 @@ RIVAL_CONNECTIONS = 4
 HALF_A_CORE = 0.5e6
 
 
-# --- the upstream ---------------------------------------------------------------------------------
-
-
 def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     """Write one chunk of a chat completion, as an event in an HTTP chunk."""
     return encode_chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
 
 
 def encode_chunk(choices: list[dict[str, object]], **more: object) -> bytes:
-    """Write a chunk of these choices, and of what else it tells."""
+    """Encode a chunk with these choices and other fields."""
     value: dict[str, object] = {
         "id": "chatcmpl-0123456789abcdef",
         "object": "chat.completion.chunk",
@@ -90,7 +86,7 @@ def http_chunk(data: bytes) -> bytes:
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": EVENTS, "total_tokens": EVENTS + 10}
 FIRST = chunk({"role": "assistant", "content": ""})
-# LiteLLM takes a model that says one word a hundred times for a broken one.
+# LiteLLM aborts a stream that repeats the same chunk a hundred times.
 WORDS = [chunk({"content": " word"}), chunk({"content": " next"})]
 LAST = chunk({}, "stop") + encode_chunk([], usage=USAGE)
 DONE = http_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
@@ -114,7 +110,7 @@ WHOLE = json.dumps(
 
 
 def answer(body: bytes) -> bytes:
-    """Write a whole HTTP answer."""
+    """Encode an HTTP response with a JSON body."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % len(body) + body
 
@@ -124,9 +120,9 @@ MODELS_ANSWER = answer(b'{"object":"list","data":[]}')
 
 
 class Pacer:
-    """Has every paced stream go on in its turn, so evenly that each event comes alone.
+    """Advances the paced streams one after the other, so that each event is sent alone.
 
-    The loop's own timers are only as fine as a millisecond, in which five streams would go on.
+    The event loop's timers have a resolution of a millisecond, in which five streams would advance.
     """
 
     def __init__(self) -> None:
@@ -134,7 +130,7 @@ class Pacer:
         self._task: asyncio.Task[None] | None = None
 
     def join(self, beats: Iterator[None]) -> None:
-        """Have a stream go on until it is over."""
+        """Advance a stream until it ends."""
         free = self._slots.index(None) if None in self._slots else len(self._slots)
         self._slots[free : free + 1] = [beats]
         if self._task is None or self._task.done():
@@ -156,12 +152,12 @@ PACER = Pacer()
 
 
 class UpstreamProtocol(asyncio.Protocol):
-    """Plays the completion to every request, slowly to a model named `paced`; tells how much."""
+    """Plays the completion to every request, paced for the model `paced`; counts the chunks."""
 
     played = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport."""
         self._transport: asyncio.Transport = transport  # pyright: ignore[reportAttributeAccessIssue]
         self._received = b""
         self._steps: Generator[None] | None = None
@@ -172,7 +168,7 @@ class UpstreamProtocol(asyncio.Protocol):
             self._steps.close()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for a whole request, then play."""
+        """Collect a whole request, then play."""
         self._received += data
         head, found, body = self._received.partition(b"\r\n\r\n")
         length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
@@ -194,7 +190,7 @@ class UpstreamProtocol(asyncio.Protocol):
                 self._task = asyncio.get_running_loop().create_task(run_unpaced(self._steps))
 
     def _play(self) -> Generator[None]:
-        """Say another word whenever it is gone on with."""
+        """Write one chunk per step."""
         for number in range(EVENTS):
             self._transport.write(WORDS[number % 2])
             UpstreamProtocol.played += 1
@@ -204,19 +200,16 @@ class UpstreamProtocol(asyncio.Protocol):
 
 
 async def run_unpaced(beats: Iterator[None]) -> None:
-    """Go on with a stream as fast as can be, and let the others go on in between."""
+    """Run a stream at full speed, yielding to the others after each chunk."""
     for _ in beats:
         await asyncio.sleep(0)
 
 
 async def play(port: int) -> None:
-    """Be the upstream."""
+    """Run the upstream."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(UpstreamProtocol, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
-
-
-# --- the gateways ---------------------------------------------------------------------------------
 
 
 CONFIG = """
@@ -247,9 +240,7 @@ def cpu(pid: int) -> float:
     return sum(cpu_seconds(member) for member in process_tree(pid))
 
 
-# --- the load -------------------------------------------------------------------------------------
-
-# After its time a connection asks no more, and what it asked for has `rest` seconds to come.
+# After `seconds` a connection sends no further request; running answers have `rest` seconds to end.
 SCRIPT = """
 wrk.method, wrk.body = 'POST', [[{body}]]
 wrk.headers['Content-Type'] = 'application/json'
@@ -262,7 +253,7 @@ end
 
 
 def load(url: str, body: dict[str, object], connections: int, seconds: int, rest: int) -> int:
-    """Ask again and again; return how many whole answers came."""
+    """Send requests repeatedly; return the number of complete answers."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(SCRIPT.format(body=json.dumps(body), seconds=seconds))
         script.flush()
@@ -283,7 +274,7 @@ def load(url: str, body: dict[str, object], connections: int, seconds: int, rest
 
 
 class Gateway:
-    """One gateway, under load."""
+    """One running gateway, and the measurements on it."""
 
     def __init__(self, program: Program, pid: int, upstream: int) -> None:
         self._program, self._pid, self._upstream = program, pid, upstream
@@ -312,7 +303,7 @@ class Gateway:
         return {"model": name, "stream": stream, "input": "hi", "store": False}
 
     def check(self) -> None:
-        """Hear a stream to its end, twice: the second tells how long one takes."""
+        """Read two streams to the end; the second shows how long one takes."""
         self._read_stream()
         began = time.monotonic()
         self._read_stream()
@@ -337,7 +328,7 @@ class Gateway:
             raise MeasurementFailed(f"its stream ends with {last[:500]}")
 
     def saturated(self) -> float:
-        """Return CPU microseconds per event, as fast as it goes."""
+        """Return CPU microseconds per event, at full speed."""
         body = self._body("saturated", stream=True)
         load(self._program.url, body, self._connections, 1, self._rest)
         return self._per_event("saturated", self._connections, SATURATED_SECONDS, self._rest)
@@ -356,7 +347,7 @@ class Gateway:
 
 
 def measure(program: Program, gateway: Gateway) -> Iterator[tuple[str, float]]:
-    """Measure one gateway: each figure as it is known. Raises Unmeasured."""
+    """Measure one gateway: yield each figure. Raises MeasurementFailed."""
     prefix = "" if program.who == "antiphon" else f"{program.who}_"
     gateway.check()
     saturated = gateway.saturated()
@@ -369,7 +360,7 @@ def measure(program: Program, gateway: Gateway) -> Iterator[tuple[str, float]]:
 
 
 def side_by_side(programs: list[Program], upstream: int) -> dict[str, float]:
-    """Measure gateways in turns: a slow moment is everybody's. Raises Unmeasured."""
+    """Measure gateways alternately, so that a slow moment affects all. Raises MeasurementFailed."""
     taken: defaultdict[str, list[float]] = defaultdict(list)
     with ExitStack() as stack:
         gateways = [
@@ -383,7 +374,7 @@ def side_by_side(programs: list[Program], upstream: int) -> dict[str, float]:
 
 
 def require_program(program: str, package: str) -> None:
-    """Have a program, installing its package if we may."""
+    """Make sure that a program is installed; install its package if we are root."""
     if shutil.which(program):
         return
     if os.geteuid() or not shutil.which("apt-get"):
@@ -393,7 +384,7 @@ def require_program(program: str, package: str) -> None:
 
 
 def report_missing(who: str, reason: MeasurementFailed, figures: dict[str, float]) -> None:
-    """Say what was not measured of a rival, and why."""
+    """Report what could not be measured of another gateway, and why."""
     how = "not wholly" if any(name.startswith(who) for name in figures) else "not"
     where = f"its command is looked for in BENCH_{who.upper()}, then on the path"
     print(f"bench gateway: {who} was {how} measured: {reason} ({where})", file=sys.stderr)

@@ -10,7 +10,7 @@ ROUNDS = 7
 
 
 def start(code: str, rounds: int = ROUNDS) -> float:
-    """Return the least milliseconds in which Python runs some code."""
+    """Return the minimum of the milliseconds that Python takes to run some code."""
     best = float("inf")
     for _ in range(rounds):
         begin = time.perf_counter()

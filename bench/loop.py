@@ -1,10 +1,10 @@
-"""An agent's loop over each way to ask a server: what every round sends, and how long all take.
+"""The agent loop over each transport: bytes sent per round, and total time.
 
-The same agent, through the same gateway, to the same upstream: a scripted chat model that calls a
-tool in twenty rounds, gets 16 kB back each time, and then answers. A chat sends everything in every
-round; a response that continues another sends what is new. Each loop has a client of its own, so it
-pays for opening its connection, and the WebSocket's for closing it too. It runs on bare loopback,
-and over the link that `bench/slow_network.py` models.
+The same agent runs through the same gateway to the same upstream: a scripted chat model that calls
+a tool in twenty rounds, receives 16 kB each time, and then answers. Chat completions send the whole
+history in every round; Responses send only new items. Each run has its own client, so opening the
+connection (and closing the WebSocket) is included. It runs on plain loopback, and over the network
+that `bench/slow_network.py` simulates.
 """
 
 import asyncio
@@ -47,14 +47,11 @@ WAYS = {
 }
 NAMES = {"chat": "chat", "http": "Responses, HTTP", "ws": "Responses, WebSocket"}
 DETOURS = {"connection_update", "context_management"}
-"""What a run tells when it leaves the way it was to be measured on."""
-
-
-# --- the model ------------------------------------------------------------------------------------
+"""Events that show that a run changed its transport."""
 
 
 def answer(done: int) -> bytes:
-    """Write what the model says after so many results."""
+    """Encode the model's answer after a number of tool results."""
     if done < ROUNDS:
         arguments = json.dumps({"number": done})
         function = {"name": "read_page", "arguments": arguments}
@@ -72,7 +69,7 @@ def answer(done: int) -> bytes:
 
 
 async def play(port: int) -> None:
-    """Be the upstream."""
+    """Run the upstream."""
 
     async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -84,9 +81,6 @@ async def play(port: int) -> None:
 
     server = await asyncio.start_server(hear, "127.0.0.1", port)
     await server.serve_forever()
-
-
-# --- the loop -------------------------------------------------------------------------------------
 
 
 LETTERS = random.Random(0).choices(string.ascii_letters, k=RESULT_BYTES * ROUNDS)
@@ -121,7 +115,7 @@ async def loop(port: int, options: AgentOptions) -> float:
 
 @dataclass(frozen=True)
 class NetworkUsage:
-    """What a link says went up in one loop."""
+    """What one run sent over the network."""
 
     connections: int
     uplink: int
@@ -129,7 +123,7 @@ class NetworkUsage:
 
 
 def over_link(gateway: int, options: AgentOptions) -> tuple[float, NetworkUsage]:
-    """Run the agent over a link; return its seconds, and what went up."""
+    """Run the agent over the simulated network; return its seconds and what it sent."""
     port = free_port()
     command = [sys.executable, "-m", "bench.slow_network", str(port), str(gateway)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as link:
@@ -142,12 +136,9 @@ def over_link(gateway: int, options: AgentOptions) -> tuple[float, NetworkUsage]
         return seconds, NetworkUsage(**json.loads(link.stdout.read()))
 
 
-# --- the figures ----------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def gateway() -> Iterator[int]:
-    """Run the upstream and the gateway before it; give the gateway's port."""
+    """Run the upstream and a gateway in front of it; give the gateway's port."""
     upstream, port = free_port(), free_port()
     model = [sys.executable, "-m", "bench.loop", str(upstream)]
     door = [sys.executable, "-m", "bench.gateway", "serve", str(port), str(upstream)]
@@ -156,7 +147,7 @@ def gateway() -> Iterator[int]:
 
 
 def show_bytes(tallies: dict[str, NetworkUsage]) -> None:
-    """Print what each round sent, and all of them."""
+    """Print the bytes of each round, and their sum."""
     rounds = zip(*(tally.bodies for tally in tallies.values()), strict=True)
     lines = {str(number): sizes for number, sizes in enumerate(rounds, 1)}
     lines["bodies"] = tuple(sum(tally.bodies) for tally in tallies.values())
@@ -170,7 +161,7 @@ def show_bytes(tallies: dict[str, NetworkUsage]) -> None:
 
 
 def compare_ways(place: str, seconds: dict[str, list[float]]) -> dict[str, float]:
-    """Return how long the loops took in one place, and how much less than a chat."""
+    """Return the times on one network, and their ratios to chat completions."""
     medians = {way: statistics.median(times) for way, times in seconds.items()}
     figures = {f"{place}{way}_seconds": median for way, median in medians.items()}
     for way in ("http", "ws"):

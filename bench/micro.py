@@ -1,4 +1,4 @@
-"""CPU per event: a provider's chunk to the bytes of our event, beside bare msgspec."""
+"""CPU per event: from a provider's chunk to the bytes of our event, beside plain msgspec."""
 
 import itertools
 import time
@@ -25,7 +25,7 @@ ROUNDS, COUNT = 40, 2_000
 
 
 class Delta(msgspec.Struct):
-    """What a chunk adds."""
+    """The new text of a chunk."""
 
     content: str | None = None
 
@@ -44,7 +44,7 @@ class Chunk(msgspec.Struct):
 
 
 def per_call(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the least CPU microseconds that one call of each took.
+    """Return the minimum CPU microseconds of one call of each function.
 
     They take turns, so that a slow moment of the machine is everybody's.
     """
@@ -59,7 +59,7 @@ def per_call(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 
 def new_synth(dialect: Dialect | None = None) -> Synth:
-    """Make a synthesizer in the middle of a text, which a dialect has written so far."""
+    """Return a synthesizer in the middle of a text that a dialect has encoded so far."""
     counter = itertools.count()
     response = Response.new(Request(model="m"), id="resp_" + "0" * 48, created_at=0)
     synth = Synth(response, ids=lambda prefix: f"{prefix}_{next(counter):048}", clock=time.time)

@@ -1,9 +1,9 @@
-"""The gateways that are measured: what starts each of them in front of the bench's upstream.
+"""The other gateways that are measured, and how each is started in front of the bench's upstream.
 
-nginx passes the upstream's bytes through; `bench.baseline` is plain Python with nothing superfluous
-LiteLLM and OGX translate them, as we do. Those two are measured where their commands are on the
-path, or named by BENCH_LITELLM and BENCH_OGX. Each runs one process, told to log errors only, to
-store nothing and to ask nobody but the upstream.
+nginx passes the bytes through; `bench.baseline` is a minimal Python gateway; LiteLLM and OGX
+translate, as we do. Those two are measured if their commands are on the PATH or named by
+BENCH_LITELLM and BENCH_OGX. Each runs one process that logs errors only, stores nothing and calls
+only the upstream.
 """
 
 import os
@@ -40,7 +40,7 @@ http {{
 }}
 """
 
-# Without `use_chat_completions_api` it asks an OpenAI upstream for a response, not for a chat.
+# Without `use_chat_completions_api` LiteLLM calls the Responses API of an OpenAI upstream.
 LITELLM = """
 model_list:
   - model_name: "*"
@@ -51,7 +51,7 @@ model_list:
       use_chat_completions_api: true
 """
 
-# Its responses insist on files, and on APIs of tools and vectors even where nobody provides any.
+# OGX requires the files, tool and vector APIs for responses, even without providers for them.
 OGX = """
 version: 2
 distro_name: bench
@@ -90,31 +90,31 @@ server: {{host: 127.0.0.1, port: {port}}}
 
 
 class MeasurementFailed(Exception):
-    """A gateway that did not start, or did not answer as it should."""
+    """A gateway did not start, or did not answer as expected."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A gateway's command, and how it is asked."""
+    """A gateway's command, and where it answers."""
 
     who: str
     command: list[str]
     port: int
     path: str = "/v1/responses"
     models: str = ""
-    """What it puts before the upstream's name of a model."""
+    """Prefix of the upstream's model names."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     is_rival: bool = False
-    """Whether it may be missing, and is slow: it gets a load that it can bear."""
+    """Whether it is optional and slow: it gets a smaller load."""
 
     @property
     def url(self) -> str:
-        """Where it is asked."""
+        """Where it answers."""
         return f"http://127.0.0.1:{self.port}{self.path}"
 
     @contextmanager
     def running(self) -> Iterator[int]:
-        """Run it; give its pid. Raises Unmeasured."""
+        """Run it; give its pid. Raises MeasurementFailed."""
         with run_process(*self.command, port=self.port, environment=self.environment) as pid:
             yield pid
 
@@ -127,7 +127,7 @@ def nginx(upstream: int, folder: Path) -> Program:
 
 
 def baseline(upstream: int, folder: Path) -> Program:
-    """Translate with as little as can be, and no more."""
+    """Translate with the minimal Python gateway."""
     del folder
     port = free_port()
     return Program("bare", [sys.executable, "-m", "bench.baseline", str(port), str(upstream)], port)
@@ -160,7 +160,7 @@ def ogx(upstream: int, folder: Path) -> Program:
 def run_process(
     *command: str, port: int, environment: Mapping[str, str] | None = None
 ) -> Iterator[int]:
-    """Run a process that listens on a port; give its pid. Raises Unmeasured."""
+    """Run a process that listens on a port; give its pid. Raises MeasurementFailed."""
     with tempfile.TemporaryFile() as log:
         try:
             process = subprocess.Popen(
@@ -181,7 +181,7 @@ def run_process(
 
 
 def wait_for(process: "subprocess.Popen[bytes]", port: int, log: IO[bytes]) -> None:
-    """Wait until a process answers, whatever it says."""
+    """Wait until a process answers with any status."""
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:

@@ -1,8 +1,8 @@
 """CPU per streamed event of the whole server, under wrk, beside a bare ASGI application.
 
-CPU time is what the kernel charges the server's process (/proc), so wrk's own does not count. The
-baseline sends as many events, ready-made, one per send, on uvicorn as it comes. `burst` is a model
-that never waits; `paced` one that lets the loop turn before each word, so each event leaves alone.
+CPU time is that of the server's process (/proc); wrk does not count. The baseline sends the same
+number of prepared events, one per send, on unmodified uvicorn. `burst` is a model that never waits;
+`paced` yields to the event loop before each word, so each event is written alone.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ FRAME = b"event: response.output_text.delta\ndata: " + b'{"type":"x"}'.ljust(230
 
 @agent("burst")
 async def burst(turn: Turn) -> AsyncIterator[str]:
-    """Say everything at once."""
+    """Yield all words without waiting."""
     del turn
     for _ in range(EVENTS):
         yield " word"
@@ -48,7 +48,7 @@ async def burst(turn: Turn) -> AsyncIterator[str]:
 
 @agent("paced")
 async def paced(turn: Turn) -> AsyncIterator[str]:
-    """Let the loop turn after every word, so that each event leaves alone."""
+    """Yield to the event loop before every word, so that each event is written alone."""
     del turn
     for _ in range(EVENTS):
         await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def paced(turn: Turn) -> AsyncIterator[str]:
 
 
 async def bare(scope: Scope, receive: Receive, send: Send) -> None:
-    """Send ready-made events, one by one; on `/paced`, let the loop turn before each."""
+    """Send prepared events one by one; on `/paced`, yield to the event loop before each."""
     while (await receive()).get("more_body"):
         pass
     headers = [(b"content-type", b"text/event-stream")]
@@ -71,7 +71,7 @@ async def bare(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def serve(which: str, port: int) -> None:
-    """Be the server that is measured."""
+    """Run the server that is measured."""
     import uvicorn
 
     if which == "bare":
@@ -85,7 +85,7 @@ def serve(which: str, port: int) -> None:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -93,7 +93,7 @@ def free_port() -> int:
 
 @contextmanager
 def run_server(which: str) -> Iterator[tuple[int, int]]:
-    """Run a server in a process of its own; give its pid and port."""
+    """Run a server in another process; give its pid and port."""
     port = free_port()
     command = [sys.executable, "-m", "bench.serve", which, str(port)]
     with subprocess.Popen(command) as process:

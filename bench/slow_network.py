@@ -1,12 +1,11 @@
-"""A link between a client and a server, modelled: a delay each way, and a narrow way up.
+"""Simulates a network between a client and a server: latency both ways, limited upload bandwidth.
 
-A connection is accepted at once, but a round trip passes before its first byte goes up, as it does
-for a SYN and its answer. What the client sends, on all its connections together, then goes through
-one token bucket that saves nothing; a segment arrives when its last bit is through and the delay is
-over, in the order it was sent. The way down has the delay alone. Nothing is lost and no connection
-starts slowly: both would cost most where most is sent.
+A connection is accepted at once, but one round trip passes before its first byte is forwarded, as
+with a TCP handshake. All uploads of the client share one token bucket without burst; a segment
+arrives when its last bit has passed and the latency is over, in order. Downloads have the latency
+only. There is no packet loss and no slow start: both would favour the transport that sends least.
 
-Told to stop, it says how many bytes went up, and how many of them in each message.
+On SIGTERM it prints the uploaded bytes, in total and per message.
 """
 
 import asyncio
@@ -18,29 +17,29 @@ import signal
 import sys
 
 DELAY = 0.025
-"""Seconds that a byte is on its way, up or down."""
+"""One-way latency in seconds."""
 
 UPLINK = 20_000_000
-"""Bits a second that go up."""
+"""Upload bandwidth in bits per second."""
 
 SEGMENT = 1460
-"""Bytes that travel together."""
+"""Bytes per segment."""
 
 
 class TokenBucket:
-    """The way up: a bit goes through when time has brought a token for it."""
+    """Token bucket of the upload direction, without burst."""
 
     def __init__(self) -> None:
         self._free = 0.0
 
     def through(self, size: int, now: float) -> float:
-        """Return the time at which so many more bytes are through."""
+        """Return the time at which the next `size` bytes have passed."""
         self._free = max(self._free, now) + size * 8 / UPLINK
         return self._free
 
 
 class OneWay:
-    """One direction of one connection: what goes in comes out later, in order."""
+    """One direction of one connection: delivers bytes later, in order."""
 
     def __init__(self, bucket: TokenBucket | None = None) -> None:
         self.sent = bytearray()
@@ -49,7 +48,7 @@ class OneWay:
         self._now = asyncio.get_running_loop().time
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry all that is read, and then the end."""
+        """Forward everything that is read, then end-of-file."""
         delivering = asyncio.create_task(self._deliver(writer))
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
@@ -79,7 +78,7 @@ class OneWay:
 
 
 class SlowNetwork:
-    """The link to one server."""
+    """The simulated network to one server."""
 
     def __init__(self, server: int) -> None:
         self._server = server
@@ -88,11 +87,11 @@ class SlowNetwork:
         self._joined: set[asyncio.Task[None]] = set()
 
     def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Join a client to the server."""
+        """Connect a client to the server."""
         self._joined.add(asyncio.create_task(self._join(reader, writer)))
 
     async def settle(self) -> None:
-        """Let what is on its way arrive."""
+        """Wait until bytes in transit have arrived."""
         if self._joined:
             await asyncio.wait(self._joined, timeout=1)
 
@@ -104,7 +103,7 @@ class SlowNetwork:
         await asyncio.gather(up.carry(reader, back), down.carry(there, writer))
 
     def tally(self) -> dict[str, object]:
-        """Say what went up."""
+        """Return what was uploaded."""
         return {
             "connections": len(self._ways),
             "uplink": sum(len(way.sent) for way in self._ways),
@@ -113,7 +112,7 @@ class SlowNetwork:
 
 
 def bodies(sent: bytes) -> list[int]:
-    """Return the sizes of the bodies that one connection sent: of requests, or of messages."""
+    """Return the sizes of the request bodies or WebSocket messages of one connection."""
     sizes: list[int] = []
     while sent:
         head, _, sent = sent.partition(b"\r\n\r\n")
@@ -126,7 +125,7 @@ def bodies(sent: bytes) -> list[int]:
 
 
 def messages(sent: bytes) -> list[int]:
-    """Return the sizes of a WebSocket's messages; those that are about the connection are none."""
+    """Return the sizes of a WebSocket's data messages; control frames do not count."""
     sizes: list[int] = []
     while sent:
         kind, size, head = sent[0] & 0x0F, sent[1] & 0x7F, 2
@@ -140,7 +139,7 @@ def messages(sent: bytes) -> list[int]:
 
 
 async def run(port: int, server: int) -> None:
-    """Be the link until told to stop."""
+    """Run the simulation until SIGTERM."""
     link, stop = SlowNetwork(server), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with await asyncio.start_server(link.connect, "127.0.0.1", port):
@@ -151,7 +150,7 @@ async def run(port: int, server: int) -> None:
 
 
 def precise_loop() -> asyncio.AbstractEventLoop:
-    """Make a loop that is on time; the usual one rounds every delay up to a millisecond."""
+    """Return an event loop with precise timers; the default one rounds up to milliseconds."""
     return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
 

@@ -1,7 +1,7 @@
-"""What remembering costs: chains of ten and a thousand turns, and responses stored or not.
+"""What state costs: chains of ten and a thousand turns, and responses stored or not.
 
-CPU time is what the kernel charges the server's process; the client's does not count. A chain is
-continued hot (its context is in the server's memory) and cold (after a restart, from the disk).
+CPU time is that of the server's process; the client does not count. A chain is continued hot (its
+context is cached in memory) and cold (after a restart, from disk).
 """
 
 import http.client
@@ -22,7 +22,7 @@ from bench.table import show
 
 @agent("quiet")
 async def quiet(turn: Turn) -> AsyncIterator[Part]:
-    """Answer without reading what was said: what it costs to read is the reader's affair."""
+    """Answer without reading the input, so that only the server's own work is measured."""
     del turn
     yield Text("And then.")
     yield Usage(1, 2)
@@ -40,7 +40,7 @@ class Server:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
 
     def ask(self, **body: object) -> str:
-        """Ask, and return the response's id."""
+        """Create a response; return its id."""
         data = json.dumps({"model": "quiet", "input": "And then?"} | body)
         headers = {"Content-Type": "application/json"}
         self._connection.request("POST", "/v1/responses", data, headers)
@@ -58,7 +58,7 @@ class Server:
         return (cpu_seconds(self.process.pid) - before) / count * 1000
 
     def rate(self, seconds: float, **body: object) -> float:
-        """Return how many responses a second one client gets."""
+        """Return the responses per second of one client."""
         count, begin = 0, time.perf_counter()
         while time.perf_counter() - begin < seconds:
             self.ask(**body)

@@ -30,12 +30,12 @@ TEXT = "All that is gold does not glitter, not all those who wander are lost. " 
 
 
 def new_response(id: str, after: str | None = None) -> Response:
-    """Make a response that has just begun."""
+    """Return a response that is in progress."""
     return Response(id=id, created_at=1, model="m", previous_response_id=after)
 
 
 async def save(store: SqliteStore, id: str, after: str | None = None) -> None:
-    """Keep a response that asked one thing and was answered."""
+    """Store a completed response with one question and one answer."""
     asked = Message(id=f"{id}_in", role="user", content=[InputText(text=TEXT)])
     told = Message(
         id=f"{id}_out", role="assistant", status="completed", content=[OutputText(text=TEXT)]
@@ -46,7 +46,7 @@ async def save(store: SqliteStore, id: str, after: str | None = None) -> None:
 
 
 async def gather(work: Iterable[Awaitable[object]], width: int = 500) -> None:
-    """Do a lot, some of it at the same time."""
+    """Await many operations, `width` at a time."""
     todo = iter(work)
 
     async def worker() -> None:
@@ -88,7 +88,7 @@ async def each(work: Callable[[int], Awaitable[object]], count: int = LOOKUPS) -
 
 
 async def lookups(store: SqliteStore, stored: int) -> dict[str, float]:
-    """Measure lookups among so many responses, in chains of three."""
+    """Measure lookups among a number of stored responses, in chains of three."""
 
     def id(number: int) -> str:
         return f"r{number * 7919 % (stored // 3) * 3 + 2}"  # the third of some chain
@@ -112,7 +112,7 @@ async def fill(store: SqliteStore, first: int, last: int) -> None:
 
 
 async def grow(store: SqliteStore, length: int) -> str:
-    """Make one long chain; return its last response."""
+    """Store one long chain; return the id of its last response."""
     for n in range(length):
         await save(store, f"turn{length}_{n}", f"turn{length}_{n - 1}" if n else None)
     return f"turn{length}_{length - 1}"

@@ -30,7 +30,7 @@ async def read_ours(url: str) -> int:
 
 
 async def read_ours_sync(url: str) -> int:
-    """Read streams with `Client`, which has a loop of its own."""
+    """Read streams with `Client`, which runs its own event loop."""
     received = 0
     with Client(url) as client:
         for _ in range(STREAMS):

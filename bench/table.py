@@ -1,4 +1,4 @@
-"""Rows for people, and one line of JSON for programs."""
+"""Print figures as a table for people and one line of JSON for programs."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A conversation with an agent, in a terminal: what it says, what it calls, what it cost.
+"""A conversation with an agent in the terminal: its text, its tool calls and its token usage.
 
 Start a server (`make serve`), then `python agent.py`; an empty line ends it. Other models and other
 servers: `ANTIPHON_BASE_URL=… ANTIPHON_API_KEY=… python agent.py anthropic/claude-sonnet-4-5`.
@@ -12,7 +12,7 @@ from antiphon import Client, Conversation, tool
 
 @tool
 def clock() -> str:
-    """Tell the time, in UTC."""
+    """Return the time in UTC."""
     return datetime.now(UTC).strftime("%H:%M")
 
 
@@ -28,7 +28,7 @@ def multiply(a: float, b: float) -> float:
 
 
 def answer(client: Client, prompt: str, model: str, conversation: Conversation) -> None:
-    """Ask once, and show what happens."""
+    """Run one prompt and print the events."""
     run = client.stream_agent(
         prompt, model=model, tools=[clock, multiply], conversation=conversation
     )
@@ -43,7 +43,7 @@ def answer(client: Client, prompt: str, model: str, conversation: Conversation) 
 
 
 def main() -> None:
-    """Talk until there is nothing more to say."""
+    """Read prompts until an empty line."""
     model = sys.argv[1] if len(sys.argv) > 1 else "demo"
     conversation = Conversation(instructions="Be brief. Use the tools.")
     with Client() as client:

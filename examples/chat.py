@@ -1,4 +1,4 @@
-"""A chat in the terminal: the server remembers, so only what is new is sent.
+"""A chat in the terminal: the server keeps the history, so only new input is sent.
 
 With a server running, `python chat.py`, or `python chat.py MODEL URL`. An empty line ends it.
 """

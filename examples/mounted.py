@@ -1,4 +1,4 @@
-"""Antiphon inside another application: the doors are then `/ai/v1` and `/ai/openai/v1`.
+"""Antiphon inside another application, at `/ai/v1` and `/ai/openai/v1`.
 
 Serve it, from this folder, with `uvicorn mounted:app`.
 """
@@ -15,7 +15,7 @@ from antiphon import (
 
 @agent("parrot")
 def parrot(turn: Turn) -> str:
-    """Repeats everything, twice."""
+    """Return the input twice."""
     return f"{turn.text} {turn.text}"
 
 

@@ -11,14 +11,14 @@ from antiphon import Turn, agent
 
 @agent("my-agent")
 async def my_agent(turn: Turn) -> AsyncIterator[str]:
-    """Says what it heard, and how much of it there was."""
+    """Repeat the input and count its words."""
     yield f"You said “{turn.text}”, "
     yield f"and that is {len(turn.text.split())} words."
 
 
 @my_agent.entry("echo")
 async def echo(turn: Turn) -> AsyncIterator[str]:
-    """Answers as a valley does: later each time, and with less of the words."""
+    """Repeat the input several times, each time slower and with fewer words."""
     words = turn.text.split()
     for start in range(len(words)):
         await asyncio.sleep(0.1 * start)

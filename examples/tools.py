@@ -1,4 +1,4 @@
-"""An agent that asks its client to call a function, and then answers with what came back.
+"""An agent that asks its client to call a function, then answers with the result.
 
 Serve it, from this folder, with `antiphon serve --app tools`.
 """
@@ -13,7 +13,7 @@ CITIES = ["Lisbon", "Oslo", "Quito"]
 
 @agent("traveller")
 async def traveller(turn: Turn) -> AsyncIterator[str | Call]:
-    """Wants to know the weather in each city that was named, if it is offered `get_weather`."""
+    """Call `get_weather` for each city in the input, if the client offers that tool."""
     cities = [city for city in CITIES if city in turn.text]
     if turn.tool_outputs:
         yield "Pack for this: "

@@ -1,4 +1,4 @@
-"""Fail when a source file has outgrown one idea."""
+"""Fail if a Python file is longer than the limit."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ def main() -> int:
     for path, length in sorted(lengths.items()):
         if length > LIMIT:
             name = path.relative_to(ROOT)
-            print(f"{name}: {length} lines, over {LIMIT}: which two ideas does it hold?")
+            print(f"{name}: {length} lines, over {LIMIT}: split it")
     longest = max(lengths.values(), default=0)
     source = sum(length for path, length in lengths.items() if ROOT / "src" in path.parents)
     print(f"{len(files)} files, the longest {longest} lines; {source} lines of source")

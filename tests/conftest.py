@@ -63,7 +63,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def gate() -> Iterator[GatedModel]:
-    """Give a model that answers when it is let."""
+    """Give a model that answers when the test releases it."""
     gate = GatedModel()
     yield gate
     gate.release.set()

@@ -1,4 +1,4 @@
-"""How tests ask a server, and read what it says."""
+"""Send requests to a server and parse its streams, for tests."""
 
 import json
 import time
@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 
 DOORS = ["/v1", "/openai/v1", "/openai"]
-"""Every prefix at which responses are made."""
+"""Every prefix under which the Responses API is served."""
 
 WAIT = 20.0
-"""Seconds after which something that should have happened has not."""
+"""Timeout in seconds for everything that tests wait for."""
 
 
 @contextmanager
@@ -23,25 +23,25 @@ def http_client(address: str) -> Iterator[httpx.Client]:
 
 
 def post_response(address: str, door: str = "/v1", **body: object) -> httpx.Response:
-    """Ask for a response; of `demo`, unless the body says otherwise."""
+    """Post a request, to `demo` unless the body names another model."""
     with http_client(address) as http:
         return http.post(f"{door}/responses", json={"model": "demo", "input": "Hi!", **body})
 
 
 def stream_events(address: str, door: str = "/v1", **body: object) -> list[dict[str, Any]]:
-    """Ask for a stream, and return its events."""
+    """Post a streaming request and return its events."""
     return parse_stream(post_response(address, door, **(body | {"stream": True})).text)
 
 
 def parse_stream(text: str) -> list[dict[str, Any]]:
-    """Read a whole stream that is framed as it should be."""
+    """Parse a complete SSE stream; assert that it ends with `[DONE]`."""
     *frames, last, rest = text.split("\n\n")
     assert (last, rest) == ("data: [DONE]", "")
     return [parse_event(frame) for frame in frames if not frame.startswith(":")]
 
 
 def parse_event(frame: str) -> dict[str, Any]:
-    """Read one event, whose first line must name its type."""
+    """Parse one SSE frame; assert that its event line names its type."""
     first, second = frame.split("\n")
     event = json.loads(second.removeprefix("data: "))
     assert first == f"event: {event['type']}"
@@ -49,13 +49,13 @@ def parse_event(frame: str) -> dict[str, Any]:
 
 
 def event_types(events: list[dict[str, Any]]) -> list[str]:
-    """Return only the names of some events."""
+    """Return the types of events."""
     return [event["type"] for event in events]
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
-    """Wait until something has happened."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + WAIT
     while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A real server on a real socket, for tests: in a thread of this process, or as a process."""
+"""Run a real server for tests: in a thread of this process, or as a process."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def without_store(settings: Settings | None) -> Settings:
-    """Store nothing on disk, unless a test says where."""
+    """Disable the store unless a test sets a folder."""
     settings = settings or Settings()
     default = settings.responses_dir == Settings().responses_dir
     return replace(settings, responses_dir=None) if default else settings
@@ -31,7 +31,7 @@ def without_store(settings: Settings | None) -> Settings:
 
 @contextmanager
 def run_server(served: Settings | AsgiApp | None = None) -> Iterator[str]:
-    """Serve an application, or settings, on a free port; give its address."""
+    """Serve an application or settings on a free port; give the address."""
     app = create_app(without_store(served)) if not callable(served) else served
     server = uvicorn.Server(uvicorn_config(app, "127.0.0.1", 0))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -55,7 +55,7 @@ def run_command(
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `antiphon serve` on a free port as a user would; give its address and its process.
 
-    It runs in a folder of its own unless a test says where, and so stores nothing anywhere else.
+    It runs in a temporary folder unless a test sets `cwd`.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

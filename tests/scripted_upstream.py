@@ -1,12 +1,12 @@
-"""A scripted upstream on a real socket: plays a provider's bytes, remembers what it was sent.
+"""A scripted upstream on a real socket: plays a provider's bytes and records the requests.
 
     with upstream(sse(b'data: {"choices": …}\n\n')) as provider:
         ...                         # anything that calls provider.url
-        provider.requests[0].json   # what it was sent
+        provider.requests[0].json   # what it received
 
-Each answer is played once and the last one again and again. `pieces` says how the body is cut into
-writes: 1 is byte by byte. `cut` closes the connection before the body has ended. `pause` is how
-long to wait between two pieces, and `late` before the head.
+Each answer is played once, the last one repeatedly. `chunk_size` is the size of each write (1 means
+byte by byte; 0, the whole body). `cut` closes the connection before the end of the body. `pause` is
+the delay between two writes in seconds, `delay` the delay before the status line.
 """
 
 import json
@@ -19,12 +19,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 STATUSES_WITHOUT_BODY = frozenset({204, 304})
-"""Statuses that nothing follows, not even the end of a body."""
+"""Statuses that have no body."""
 
 
 @dataclass(frozen=True)
 class ScriptedAnswer:
-    """What is played to one request."""
+    """The answer to one request."""
 
     body: bytes = b""
     status: int = 200
@@ -36,17 +36,17 @@ class ScriptedAnswer:
 
 
 def sse_answer(body: bytes, **options: object) -> ScriptedAnswer:
-    """Play Server-Sent Events."""
+    """Return an answer of Server-Sent Events."""
     return ScriptedAnswer(body, headers={"content-type": "text/event-stream"}, **options)  # type: ignore[arg-type]
 
 
 def ndjson_answer(body: bytes, **options: object) -> ScriptedAnswer:
-    """Play lines of JSON."""
+    """Return an answer of newline-delimited JSON."""
     return ScriptedAnswer(body, headers={"content-type": "application/x-ndjson"}, **options)  # type: ignore[arg-type]
 
 
 def json_answer(value: object, status: int = 200, **headers: str) -> ScriptedAnswer:
-    """Play one JSON value."""
+    """Return a JSON answer."""
     lines = {"content-type": "application/json"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
@@ -55,7 +55,7 @@ def json_answer(value: object, status: int = 200, **headers: str) -> ScriptedAns
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """What was sent to the upstream; header names are in lower case."""
+    """A request as the upstream received it; header names are in lower case."""
 
     method: str
     path: str
@@ -69,13 +69,13 @@ class ReceivedRequest:
 
 
 class ScriptedUpstream:
-    """A provider that says what it was told to say."""
+    """A server that plays scripted answers."""
 
     def __init__(self, *answers: ScriptedAnswer) -> None:
         self.answers = list(answers)
         self.requests: list[ReceivedRequest] = []
         self.disconnects = 0
-        """How many clients left before they were answered."""
+        """How many clients disconnected before the answer was complete."""
         self.connections = 0
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self._socket.getsockname()[1]
@@ -91,10 +91,10 @@ class ScriptedUpstream:
             self.answers = list(answers)
 
     def close(self) -> None:
-        """Let go of everything.
+        """Close all sockets.
 
-        Each thread closes what it uses: closed by another, a number that it is about to use may
-        already be the socket of the next upstream.
+        Each thread closes its own socket: if another thread closed it, the file descriptor could
+        already belong to the next upstream.
         """
         self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()

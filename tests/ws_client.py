@@ -1,4 +1,4 @@
-"""A plain client of a WebSocket, for tests: it sends messages and reads what comes."""
+"""A plain WebSocket client for tests: sends messages and reads the answers."""
 
 import json
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ TERMINAL_TYPES = frozenset(
 
 
 class WsClient:
-    """One connection."""
+    """One WebSocket connection."""
 
     def __init__(self, socket: Connection) -> None:
         self.socket = socket
 
     def create(self, **fields: object) -> None:
-        """Ask for a response; of `demo`, unless the fields say otherwise."""
+        """Send `response.create`, to `demo` unless the fields name another model."""
         asked = {"type": "response.create", "model": "demo", "input": "Hi!", "store": False}
         self.socket.send(json.dumps(asked | fields))
 
@@ -36,25 +36,25 @@ class WsClient:
         return json.loads(text)
 
     def receive_turn(self) -> list[Json]:
-        """Return the messages of one turn, to its end."""
+        """Return the messages of one turn, up to its terminal message."""
         heard = [self.receive()]
         while heard[-1]["type"] not in TERMINAL_TYPES:
             heard.append(self.receive())
         return heard
 
     def turn(self, **fields: object) -> list[Json]:
-        """Ask for a response, and return its messages."""
+        """Create a response and return its messages."""
         self.create(**fields)
         return self.receive_turn()
 
     def completed_response(self, **fields: object) -> Json:
-        """Ask for a response, and return it when it is completed."""
+        """Create a response and return it; assert that it is completed."""
         last = self.turn(**fields)[-1]
         assert last["type"] == "response.completed", last
         return last["response"]
 
     def error_message(self, **fields: object) -> Json:
-        """Ask for what is refused; return the one message that says so."""
+        """Send an invalid request; return the one error message."""
         (only,) = self.turn(**fields)
         assert only["type"] == "error"
         return only
@@ -69,5 +69,5 @@ def ws_client(address: str, door: str = "/v1", **options: Any) -> Iterator[WsCli
 
 
 def response_text(response: Json) -> str:
-    """Return what a response says."""
+    """Return the text of a response."""
     return "".join(part["text"] for item in response["output"] for part in item["content"])
