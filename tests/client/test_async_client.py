@@ -162,7 +162,7 @@ async def test_input_items_page_by_themselves(client: AsyncClient, monkeypatch: 
     made = await client.create(model="demo", input=NUMBERS)
     wanted = [f"Number {n}." for n in range(7)]
     for limit in (1, 3, 7, 100):
-        monkeypatch.setattr("antiphon.client.pagination.LIMIT", limit)
+        monkeypatch.setattr("antiphon.client.pagination.PAGE_SIZE", limit)
         items = [item async for item in client.input_items(made.id)]
         assert [item.text for item in items if isinstance(item, Message)] == wanted
     down = [item async for item in client.input_items(made.id, order="desc")]

@@ -262,7 +262,7 @@ UNFINISHED = {
 async def test_a_refusal_whose_reason_does_not_come_keeps_its_status(
     asking: ClientFactory, body: str, status: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("antiphon.client.http.REFUSAL_SECONDS", 0.05)
+    monkeypatch.setattr("antiphon.client.http.ERROR_BODY_TIMEOUT", 0.05)
     answer, message = UNFINISHED[body]
     with (
         scripted_upstream(replace(answer, status=status)) as server,

@@ -291,7 +291,7 @@ STEP = st.one_of(
     strategy=st.sampled_from(["character", "word", "sentence"]),
     delay=st.sampled_from([0.0, 0.03, 0.25]),
     pause=st.sampled_from([0.0, 0.01, 0.1]),
-    manner=st.sampled_from([{}, {"enabled": False}, {"together": True}]),
+    manner=st.sampled_from([{}, {"enabled": False}, {"coalesce": True}]),
 )
 def test_what_goes_out_is_what_came_in(steps, strategy, delay: float, pause: float, manner):
     flushes: list[int] = []

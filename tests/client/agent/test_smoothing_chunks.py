@@ -263,8 +263,8 @@ def test_a_strategy_that_nobody_knows_is_refused():
 def test_plain_text_needs_no_library():
     script = (
         "import sys\n"
-        "from antiphon.client.agent.smoothing import chunker\n"
-        "chunker('word').feed('Hello — “world”, ça va? Привет, 你好。これは ok')\n"
+        "from antiphon.client.agent.smoothing import create_chunker\n"
+        "create_chunker('word').feed('Hello — “world”, ça va? Привет, 你好。これは ok')\n"
         "print('regex' in sys.modules)\n"
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)

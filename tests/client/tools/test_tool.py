@@ -217,8 +217,8 @@ def test_a_tool_loads_neither_pydantic_nor_the_checker():
     program = """
 import sys
 from dataclasses import dataclass
-from antiphon.client.tools.calls import run_calls
-from antiphon.client.tools.toolbox import resolved
+from antiphon.client.tools.execute import execute_calls
+from antiphon.client.tools.resolve import resolve_tools
 from antiphon.client.tools.tool import tool
 
 @dataclass
