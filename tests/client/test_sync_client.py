@@ -264,7 +264,7 @@ print(client.create(model="m").id)
 @pytest.mark.parametrize(
     ("answer", "call"),
     [
-        (ScriptedAnswer(late=WAIT), 'client.create(model="m")'),
+        (ScriptedAnswer(delay=WAIT), 'client.create(model="m")'),
         (ENDLESS_STREAM, 'list(client.stream(model="m"))'),
     ],
     ids=["create", "stream"],
