@@ -1,0 +1,37 @@
+"""CONTRIBUTING.md and the guide to one request name files that exist, and few of them."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TASKS = ["provider", "event type", "store", "request field", "endpoint", "CLI command"]
+
+
+def answers() -> dict[str, list[str]]:
+    """Return the files that CONTRIBUTING.md names for each task."""
+    section = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where do I change …?")[2]
+    rows = re.findall(
+        r"^\| add an? (.+?) \| (.+?) \|$", section.partition("\n## ")[0], re.MULTILINE
+    )
+    return {task: re.findall(r"\]\(([^)]+)\)", files) for task, files in rows}
+
+
+def test_each_task_is_answered_by_one_to_three_files_that_exist() -> None:
+    found = answers()
+    assert list(found) == TASKS
+    assert all(1 <= len(files) <= 3 for files in found.values())
+    assert [f for files in found.values() for f in files if not (ROOT / f).is_file()] == []
+
+
+def test_one_request_takes_at_most_12_steps_and_25_files() -> None:
+    page = (ROOT / "docs/explain/one-request.md").read_text()
+    assert len(re.findall(r"^\d+\. ", page, re.MULTILINE)) <= 12
+    assert len(set(re.findall(r"src/antiphon/[\w/]+\.py", page))) <= 25
+
+
+def test_the_glossary_is_short_and_names_files_that_exist() -> None:
+    page = (ROOT / "docs/glossary.md").read_text()
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \| .+ \| (.+?) \|$", page, re.MULTILINE)
+    places = [place for _, where in rows for place in re.findall(r"`(.+?)`", where)]
+    assert 20 <= len(rows) <= 30
+    assert [place for place in places if not (ROOT / "src/antiphon" / place).exists()] == []
