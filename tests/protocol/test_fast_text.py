@@ -117,7 +117,7 @@ def test_a_flow_ends_with_the_next_part(part: Part):
     flow = made.text_fast_path()
     assert flow
     made.feed(part)
-    with pytest.raises(LocalProtocolError, match="after something else was said"):
+    with pytest.raises(LocalProtocolError, match="after another event"):
         flow.append(["c"])
 
 
@@ -128,5 +128,5 @@ def test_a_flow_ends_with_the_response():
     flow = made.text_fast_path()
     assert flow
     made.end()
-    with pytest.raises(LocalProtocolError, match="after something else was said"):
+    with pytest.raises(LocalProtocolError, match="after another event"):
         flow.append(["b"])

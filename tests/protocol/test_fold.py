@@ -186,7 +186,7 @@ def test_a_delta_for_an_item_that_is_done_is_their_fault():
 
 
 def test_no_events_are_no_response():
-    with pytest.raises(RemoteProtocolError, match="has not told of a response yet"):
+    with pytest.raises(RemoteProtocolError, match="no event has carried a response yet"):
         fold([])
 
 

@@ -425,7 +425,7 @@ def test_deltas_are_padded_when_asked_for_and_refusals_cannot_be():
         Text("Hi"),
         Refusal("No."),
         Call(0, "f", "{}"),
-        pad=lambda text: "*" * len(text),
+        obfuscate=lambda text: "*" * len(text),
     )
     padded = {event.type: to_json(event) for event in events if event.type.endswith("delta")}
     assert {name: event.get("obfuscation") for name, event in padded.items()} == {  # pyright: ignore
@@ -446,8 +446,8 @@ def test_optional_fields_are_left_out_of_the_bytes():
 HALF, MENDED = "a\ud83c", "a\ufffd"
 
 
-@pytest.mark.parametrize("one_message", [False, True])
-def test_half_a_character_anywhere_can_be_written(one_message: bool):
+@pytest.mark.parametrize("single_message", [False, True])
+def test_half_a_character_anywhere_can_be_written(single_message: bool):
     chance = replace(LOGPROB, token=HALF, top_logprobs=[])
     note = replace(CITATION, title=HALF)
     written = OutputText(text=HALF, annotations=[note], logprobs=[chance])
@@ -462,7 +462,7 @@ def test_half_a_character_anywhere_can_be_written(one_message: bool):
         parts.Extension("acme:event", {HALF: HALF}),
         parts.Warn(HALF, HALF, HALF),
         Failure(ErrorPayload(message=HALF, type=HALF, code=HALF)),
-        one_message=one_message,
+        single_message=single_message,
     )
     told = b"".join(map(encode, events))
     assert told.decode().count(MENDED) > 12

@@ -285,7 +285,7 @@ def test_a_tail_of_a_call_that_is_over_is_not_taken_for_the_next_call():
 def test_arguments_of_a_call_that_never_gets_a_name_are_left_out_with_a_warning():
     warning = ResponseWarning(
         code="nameless_call",
-        message="Arguments came that belong to no call; they were left out.",
+        message="Arguments arrived that belong to no call; they were left out.",
     )
     assert synthesize(Call(0, arguments='{"a":1}'), Text("Hi")) == number_events(
         start_events(),

@@ -72,7 +72,7 @@ def test_any_prefix_of_a_stream_folds_to_what_the_synthesizer_has_so_far(parts: 
 @slow
 @given(part_lists(max_size=6))
 def test_any_stream_is_the_specifications(parts: list[Part]):
-    events = synthesize(*parts, pad=lambda text: "x" * (3 - len(text) % 3))
+    events = synthesize(*parts, obfuscate=lambda text: "x" * (3 - len(text) % 3))
     for event in events:
         check_event(to_json(event))
     check_response(to_json(final_response(events)))

@@ -33,7 +33,7 @@ quick = settings(deadline=None, max_examples=300)
 
 def synthesize_single(*parts: Part, keep_empty: bool = True) -> list[Event]:
     """Return the stream that some parts become."""
-    return synthesize(*parts, keep_empty=keep_empty, one_message=True, calls_by_id=True)
+    return synthesize(*parts, keep_empty=keep_empty, single_message=True, reuse_call_ids=True)
 
 
 def text_deltas(events: list[Event]) -> list[tuple[int, int, str]]:
@@ -207,7 +207,7 @@ def test_a_whole_message_is_words_like_any_other() -> None:
 
 
 def test_a_source_of_ids_of_its_own_names_the_items() -> None:
-    events = synthesize(Text("a"), one_message=True, ids=lambda prefix: f"own-{prefix}")
+    events = synthesize(Text("a"), single_message=True, new_id=lambda prefix: f"own-{prefix}")
     (message,) = final_response(events).output
     assert message.id == "own-msg"
 

@@ -497,7 +497,7 @@ PLAIN = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=
 @given(number=st.integers(0, 2**40), words=PLAIN | st.just(" 100% sure, %d times "))
 def test_the_form_of_a_text_writes_any_of_its_deltas(door: Dialect, number: int, words: str):
     place = {"item_id": "msg_100%d", "output_index": 1, "content_index": 2}
-    form = door.fast_text_template(OutputTextDelta(sequence_number=0, delta="", **place))
+    form = door.text_fast_path(OutputTextDelta(sequence_number=0, delta="", **place))
     event = OutputTextDelta(sequence_number=number, delta=words, **place)
     assert form
     assert form % (number, words.encode()) == door.encode_sse(event)
@@ -508,4 +508,4 @@ def test_doors_whose_deltas_have_no_form_say_so(door: Dialect):
     delta = OutputTextDelta(
         sequence_number=0, delta="a", item_id="msg_0", output_index=0, content_index=0
     )
-    assert door.fast_text_template(delta) is None
+    assert door.text_fast_path(delta) is None

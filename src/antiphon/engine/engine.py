@@ -293,7 +293,7 @@ class Engine:
         attempts = Fallback([asked, *others])
         turn = attempts.build_turn(response.id)
         pad = random_padding if request.stream_options.include_obfuscation else None
-        synth_options = replace(synth_options, pad=pad, seal=attempts.seal_item)
+        synth_options = replace(synth_options, obfuscate=pad, seal=attempts.seal_item)
         synth = Synth(
             response,
             ids=self.ids,

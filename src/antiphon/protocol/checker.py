@@ -1,6 +1,6 @@
-"""The judge: walks a stream of events along the rules.
+"""The checker: applies the rules to a stream of events.
 
-A broken rule is a `Violation`, never an exception, so that one stream can be judged whole.
+A broken rule is a `RuleViolation`, not an exception, so that a whole stream can be checked at once.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,6 +12,7 @@ from antiphon.protocol.events import (
     ContentEvent,
     ContentPartAdded,
     ContentPartDone,
+    DeltaEvent,
     ErrorEvent,
     Event,
     ExtensionEvent,
@@ -22,43 +23,39 @@ from antiphon.protocol.events import (
     OutputItemAdded,
     OutputItemDone,
     OutputTextAnnotationAdded,
-    OutputTextDelta,
-    OutputTextDone,
-    ReasoningDelta,
-    ReasoningDone,
     ReasoningSummaryPartAdded,
     ReasoningSummaryPartDone,
-    ReasoningSummaryTextDelta,
-    ReasoningSummaryTextDone,
-    RefusalDelta,
-    RefusalDone,
     SummaryEvent,
+    TextDoneEvent,
 )
-from antiphon.protocol.items import (
-    FunctionCall,
-    Item,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
 from antiphon.protocol.response import Response
 from antiphon.protocol.rules import (
-    CONTENT_TYPE_BY_EVENT,
-    CONTENT_TYPES_BY_ITEM,
+    ITEM_FINAL_STATUSES,
+    ITEM_START_STATUSES,
     PART_TRANSITIONS,
+    PART_TYPES,
     RESPONSE_STATUSES_BY_EVENT,
     RESPONSE_TRANSITIONS,
     RuleViolation,
 )
 from antiphon.protocol.struct import is_extension_type
+from antiphon.protocol.text_kinds import (
+    DELTA_EVENTS,
+    PART_ADDED_EVENTS,
+    PART_DONE_EVENTS,
+    TEXT_DONE_EVENTS,
+    TEXT_EVENTS,
+)
 
 
 def find_violations(events: Iterable[Event]) -> list[RuleViolation]:
     """Return every rule that a whole stream breaks."""
-    book = StreamChecker()
+    checker = StreamChecker()
     for event in events:
-        book.feed(event)
-    book.close()
-    return book.violations
+        checker.feed(event)
+    checker.close()
+    return checker.violations
 
 
 def check_stream(events: Iterable[Event]) -> None:
@@ -67,8 +64,13 @@ def check_stream(events: Iterable[Event]) -> None:
         raise RemoteProtocolError(str(violations[0]))
 
 
+# A status is optional: reasoning and compaction items have none.
+START = ITEM_START_STATUSES | {None}
+FINAL = ITEM_FINAL_STATUSES | {None}
+
+
 class CheckedPart:
-    """A content part as the rulebook has seen it."""
+    """A content part as its events have described it."""
 
     __slots__ = ("annotations", "part", "pieces", "state", "text")
 
@@ -81,7 +83,7 @@ class CheckedPart:
 
 
 class CheckedItem:
-    """An item as the rulebook has seen it."""
+    """An item as its events have described it."""
 
     __slots__ = ("arguments", "content", "done", "item", "pieces", "summary")
 
@@ -95,7 +97,7 @@ class CheckedItem:
 
 
 class StreamChecker:
-    """Judges one stream, event by event."""
+    """Checks one stream, event by event."""
 
     def __init__(self) -> None:
         self.violations: list[RuleViolation] = []
@@ -108,7 +110,7 @@ class StreamChecker:
         self._item_ids: set[object] = set()
 
     def feed(self, event: Event) -> list[RuleViolation]:
-        """Judge one event; return the rules it breaks."""
+        """Check one event; return the rules it breaks."""
         before = len(self.violations)
         self._position += 1
         self._check_sequence(event)
@@ -123,14 +125,14 @@ class StreamChecker:
         return self.violations[before:]
 
     def close(self) -> list[RuleViolation]:
-        """Judge the end of the stream."""
+        """Check that the stream may end here."""
         before = len(self.violations)
         if not self._last_lifecycle_type or RESPONSE_TRANSITIONS[self._last_lifecycle_type]:
             self._report("response-order", "The stream stopped before the response ended.")
         return self.violations[before:]
 
     def check_response(self, response: Response) -> list[RuleViolation]:
-        """Judge a response that came in one piece; return the rules it breaks."""
+        """Check a response that was not streamed; return the rules it breaks."""
         before = len(self.violations)
         if response.status in ("queued", "in_progress"):
             self._report("response-status", f"It has ended with status {response.status}.")
@@ -142,8 +144,6 @@ class StreamChecker:
 
     def _report(self, rule: str, detail: str) -> None:
         self.violations.append(RuleViolation(rule, detail, self._position))
-
-    # --- the stream and the response ---
 
     def _check_sequence(self, event: Event) -> None:
         number = event.sequence_number
@@ -163,11 +163,9 @@ class StreamChecker:
 
     def _check_lifecycle(self, event: LifecycleEvent) -> None:
         response = event.response
-        if (
-            event.type not in RESPONSE_TRANSITIONS[self._last_lifecycle_type]
-            and RESPONSE_TRANSITIONS[self._last_lifecycle_type]
-            and self._last_lifecycle_type
-        ):
+        following = RESPONSE_TRANSITIONS[self._last_lifecycle_type]
+        # At the start and after the end, `created-first` and `nothing-after-end` report instead.
+        if self._last_lifecycle_type and following and event.type not in following:
             self._report("response-order", f"{event.type} follows {self._last_lifecycle_type}.")
         self._last_lifecycle_type = event.type
         if response.status not in RESPONSE_STATUSES_BY_EVENT[event.type]:
@@ -183,8 +181,8 @@ class StreamChecker:
             if state.done is None:
                 self._report("item-done", f"Item {index} ({state.item.type}) is still open.")
         if response.output != [state.done or state.item for state in self._items]:
-            said, seen = len(response.output), len(self._items)
-            self._report("output-matches", f"It has {said} items where the stream had {seen}.")
+            final, streamed = len(response.output), len(self._items)
+            self._report("output-matches", f"It has {final} items where the stream had {streamed}.")
         self._check_final_response(response)
 
     def _check_final_response(self, response: Response) -> None:
@@ -201,14 +199,13 @@ class StreamChecker:
         if usage and usage.total_tokens != usage.input_tokens + usage.output_tokens:
             self._report("usage-adds-up", f"{usage.total_tokens} is not the sum.")
 
-    # --- items ---
-
     def _check_item_added(self, event: OutputItemAdded) -> None:
         item = event.item
         if event.output_index != len(self._items):
             self._report("index-gapless", f"{event.output_index} instead of {len(self._items)}.")
         self._check_item_id(item)
-        if not isinstance(item, Reasoning) and _item_status(item) not in ("in_progress", None):
+        # A reasoning item has no status of its own; some servers send one anyway.
+        if not isinstance(item, Reasoning) and _item_status(item) not in START:
             self._report(
                 "item-status", f"Item {event.output_index} is added as {_item_status(item)}."
             )
@@ -227,7 +224,7 @@ class StreamChecker:
         if any(earlier.done is None for earlier in self._items[: event.output_index]):
             self._report("done-in-order", f"Item {event.output_index} is done too early.")
         for part in [*state.content, *state.summary]:
-            if part.state != "closed":
+            if PART_TRANSITIONS[part.state]:
                 self._report("part-done", f"A part of item {event.output_index} is still open.")
         self._check_item_content(state, item)
         state.done = item
@@ -238,7 +235,7 @@ class StreamChecker:
         self._item_ids.add(item.id)
 
     def _check_final_status(self, item: Item, index: int) -> None:
-        if _item_status(item) not in ("completed", "incomplete", "failed", None):
+        if _item_status(item) not in FINAL:
             self._report("item-status", f"Item {index} is done as {_item_status(item)}.")
 
     def _check_item_content(self, state: CheckedItem, item: Item) -> None:
@@ -254,9 +251,9 @@ class StreamChecker:
                     self._report("item-content", "Its summary is not what the parts were.")
             case FunctionCall():
                 if state.arguments is None:
-                    self._report("arguments-done", "They never were.")
+                    self._report("arguments-done", "They were never done.")
                 elif item.arguments != state.arguments:
-                    self._report("item-content", "Its arguments are not what the events said.")
+                    self._report("item-content", "Its arguments are not what the events carried.")
             case _:
                 pass
 
@@ -276,39 +273,29 @@ class StreamChecker:
             self._report("id-stable", f"{event.type} names {event.item_id}, not {state.item.id}.")
         return state
 
-    # --- parts ---
-
     def _check_part_added(self, event: ContentPartAdded | ReasoningSummaryPartAdded) -> None:
         if (state := self._find_event_item(event)) is None:
             return
-        if isinstance(event, ContentPartAdded):
-            parts, index, kinds = (
-                state.content,
-                event.content_index,
-                CONTENT_TYPES_BY_ITEM.get(state.item.type),
-            )
-        else:
-            parts, index, kinds = state.summary, event.summary_index, frozenset({"summary_text"})
+        parts, index, field = _locate_part(state, event)
         if index != len(parts):
             self._report("part-index", f"{index} instead of {len(parts)}.")
-        if event.part.type not in (kinds or ()) and not is_extension_type(event.part.type):
+        allowed = PART_TYPES.get((state.item.type, field), ())
+        if event.part.type not in allowed and not is_extension_type(event.part.type):
             self._report("part-kind", f"A {state.item.type} item cannot hold {event.part.type}.")
         parts.append(CheckedPart(event.part))
 
     def _advance_part(self, event: ContentEvent | SummaryEvent, step: str) -> CheckedPart | None:
-        """Find an event's part, and move it along its table."""
+        """Find the part of an event and move it to its next state."""
         if (state := self._find_event_item(event)) is None:
             return None
-        parts, index = (
-            (state.content, event.content_index)
-            if isinstance(event, ContentEvent)
-            else (state.summary, event.summary_index)
-        )
+        parts, index, _ = _locate_part(state, event)
         if not 0 <= index < len(parts):
             self._report("part-added", f"{event.type} names part {index}, which was never added.")
             return None
         part = parts[index]
-        if part.part.type != CONTENT_TYPE_BY_EVENT.get(event.type, part.part.type):
+        kind = TEXT_EVENTS.get(type(event))
+        # A summary has one type of part only, so a wrong one was reported when it was added.
+        if kind and isinstance(event, ContentEvent) and part.part.type != kind.content_type:
             self._report("part-kind", f"{event.type} belongs in no {part.part.type} part.")
             return None
         if step not in PART_TRANSITIONS[part.state]:
@@ -317,26 +304,32 @@ class StreamChecker:
         part.state = PART_TRANSITIONS[part.state][step]
         return part
 
-    def _check_delta(
-        self, event: OutputTextDelta | RefusalDelta | ReasoningDelta | ReasoningSummaryTextDelta
-    ) -> None:
-        if part := self._advance_part(event, "delta"):
+    def _check_delta(self, event: DeltaEvent) -> None:
+        if isinstance(event, FunctionCallArgumentsDelta):
+            if state := self._find_open_call(event):
+                state.pieces.append(event.delta)
+        elif part := self._advance_part(event, "delta"):
             part.pieces.append(event.delta)
 
-    def _check_text_done(
-        self, event: OutputTextDone | RefusalDone | ReasoningDone | ReasoningSummaryTextDone
-    ) -> None:
-        if part := self._advance_part(event, "text"):
-            part.text = event.refusal if isinstance(event, RefusalDone) else event.text
-            if part.text != "".join(part.pieces):
-                self._report("deltas-add-up", f"{event.type} says another text.")
+    def _check_text_done(self, event: TextDoneEvent) -> None:
+        text: str = getattr(event, TEXT_DONE_EVENTS[type(event)].text_field)
+        if isinstance(event, FunctionCallArgumentsDone):
+            if (state := self._find_open_call(event)) is None:
+                return
+            state.arguments, pieces = text, state.pieces
+        elif part := self._advance_part(event, "text_done"):
+            part.text, pieces = text, part.pieces
+        else:
+            return
+        if text != "".join(pieces):
+            self._report("deltas-add-up", f"{event.type} has another text than the deltas.")
 
     def _check_part_done(self, event: ContentPartDone | ReasoningSummaryPartDone) -> None:
-        if part := self._advance_part(event, "part"):
+        if part := self._advance_part(event, "part_done"):
             if event.part.type != part.part.type:
                 self._report("part-kind", f"{part.part.type} became {event.part.type}.")
             elif content_text(event.part) != part.text:
-                self._report("deltas-add-up", f"{event.type} holds another text.")
+                self._report("deltas-add-up", f"{event.type} has another text than the deltas.")
             part.part = event.part
 
     def _check_annotation(self, event: OutputTextAnnotationAdded) -> None:
@@ -347,43 +340,37 @@ class StreamChecker:
                 )
             part.annotations += 1
 
-    # --- calls ---
-
-    def _check_arguments(
+    def _find_open_call(
         self, event: FunctionCallArgumentsDelta | FunctionCallArgumentsDone
-    ) -> None:
+    ) -> CheckedItem | None:
         if (state := self._find_event_item(event)) is None:
-            return
+            return None
         if not isinstance(state.item, FunctionCall):
             self._report("part-kind", f"{event.type} belongs in no {state.item.type} item.")
-        elif state.arguments is not None:
-            self._report("arguments-done", f"{event.type} comes after they were.")
-        elif isinstance(event, FunctionCallArgumentsDelta):
-            state.pieces.append(event.delta)
-        else:
-            state.arguments = event.arguments
-            if event.arguments != "".join(state.pieces):
-                self._report("deltas-add-up", "The arguments are not what the deltas were.")
+            return None
+        if state.arguments is not None:
+            self._report("arguments-done", f"{event.type} comes after the arguments were done.")
+            return None
+        return state
 
-    HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+    HANDLERS: ClassVar[dict[object, Callable[..., None]]] = {
         OutputItemAdded: _check_item_added,
         OutputItemDone: _check_item_done,
-        ContentPartAdded: _check_part_added,
-        ContentPartDone: _check_part_done,
-        OutputTextDelta: _check_delta,
-        OutputTextDone: _check_text_done,
+        **dict.fromkeys(PART_ADDED_EVENTS, _check_part_added),
+        **dict.fromkeys(DELTA_EVENTS, _check_delta),
+        **dict.fromkeys(TEXT_DONE_EVENTS, _check_text_done),
+        **dict.fromkeys(PART_DONE_EVENTS, _check_part_done),
         OutputTextAnnotationAdded: _check_annotation,
-        RefusalDelta: _check_delta,
-        RefusalDone: _check_text_done,
-        ReasoningDelta: _check_delta,
-        ReasoningDone: _check_text_done,
-        ReasoningSummaryPartAdded: _check_part_added,
-        ReasoningSummaryPartDone: _check_part_done,
-        ReasoningSummaryTextDelta: _check_delta,
-        ReasoningSummaryTextDone: _check_text_done,
-        FunctionCallArgumentsDelta: _check_arguments,
-        FunctionCallArgumentsDone: _check_arguments,
     }
+
+
+def _locate_part(
+    state: CheckedItem, event: ContentEvent | SummaryEvent
+) -> tuple[list[CheckedPart], int, str]:
+    """Return the list that an event's part belongs in, its index, and the index's field."""
+    if isinstance(event, ContentEvent):
+        return state.content, event.content_index, "content_index"
+    return state.summary, event.summary_index, "summary_index"
 
 
 def _item_status(item: Item) -> str | None:
@@ -392,5 +379,5 @@ def _item_status(item: Item) -> str | None:
 
 
 def _item_identity(item: Item) -> tuple[object, ...]:
-    called = (item.call_id, item.name) if isinstance(item, FunctionCall) else ()
-    return (item.type, item.id, *called)
+    call = (item.call_id, item.name) if isinstance(item, FunctionCall) else ()
+    return (item.type, item.id, *call)

@@ -262,21 +262,24 @@ DeltaEvent = (
     | ReasoningSummaryTextDelta
     | FunctionCallArgumentsDelta
 )
+TextDoneEvent = (
+    OutputTextDone
+    | RefusalDone
+    | ReasoningDone
+    | ReasoningSummaryTextDone
+    | FunctionCallArgumentsDone
+)
 Event = (
     LifecycleEvent
     | DeltaEvent
+    | TextDoneEvent
     | OutputItemAdded
     | OutputItemDone
     | ContentPartAdded
     | ContentPartDone
-    | OutputTextDone
     | OutputTextAnnotationAdded
-    | RefusalDone
-    | ReasoningDone
     | ReasoningSummaryPartAdded
     | ReasoningSummaryPartDone
-    | ReasoningSummaryTextDone
-    | FunctionCallArgumentsDone
     | ErrorEvent
     | ExtensionEvent
 )

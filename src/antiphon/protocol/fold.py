@@ -1,12 +1,11 @@
-"""Events in, response out: the only place where a response is made.
+"""Events in, response out: the only place where a response is built.
 
-Non-streaming answers, stored responses, terminal events and a client's snapshot all come from this
-fold, so they cannot disagree. Text is kept in pieces and joined when it is asked for, which makes
-the fold linear in the number of events.
+Non-streaming answers, stored responses, terminal events and the client's snapshot all come from
+this fold, so they cannot disagree.
 """
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -24,43 +23,34 @@ from antiphon.protocol.content import (
 )
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
+    ContentEvent,
     ContentPartAdded,
     ContentPartDone,
+    DeltaEvent,
     Event,
-    FunctionCallArgumentsDelta,
-    FunctionCallArgumentsDone,
+    ItemEvent,
     LifecycleEvent,
     OutputItemAdded,
     OutputItemDone,
     OutputTextAnnotationAdded,
     OutputTextDelta,
-    OutputTextDone,
-    ReasoningDelta,
-    ReasoningDone,
     ReasoningSummaryPartAdded,
     ReasoningSummaryPartDone,
-    ReasoningSummaryTextDelta,
-    ReasoningSummaryTextDone,
-    RefusalDelta,
-    RefusalDone,
-    ResponseCompleted,
-    ResponseCreated,
-    ResponseFailed,
-    ResponseIncomplete,
-    ResponseInProgress,
-    ResponseQueued,
+    SummaryEvent,
+    TextDoneEvent,
 )
-from antiphon.protocol.items import (
-    FunctionCall,
-    Item,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
 from antiphon.protocol.response import Response
+from antiphon.protocol.text_kinds import (
+    DELTA_EVENTS,
+    PART_ADDED_EVENTS,
+    PART_DONE_EVENTS,
+    TEXT_DONE_EVENTS,
+)
 
 
 def fold(events: Iterable[Event]) -> Response:
-    """Return the response that a stream of events tells of."""
+    """Return the response that a stream of events describes."""
     state = Fold()
     for event in events:
         state.feed(event)
@@ -68,26 +58,27 @@ def fold(events: Iterable[Event]) -> Response:
 
 
 class PartDraft:
-    """A content part while it grows."""
+    """A content part that is still streamed."""
 
     __slots__ = ("annotations", "logprobs", "part", "pieces")
 
     def __init__(self, part: Content) -> None:
         self.part = part
+        # Concatenating a string per delta would be quadratic: collect pieces, join on demand.
         self.pieces = [text] if (text := content_text(part)) else []
         self.annotations: list[TextAnnotation] = []
         self.logprobs: list[LogProb] = []
 
     def build(self) -> Content:
-        """Return the part with all that has come for it."""
+        """Return the part with everything that has arrived for it."""
         if not (self.pieces or self.annotations):
             return self.part
         text = "".join(self.pieces)
         match self.part:
             case OutputText():
                 logprobs: list[LogProb] | UnsetType = self.logprobs or self.part.logprobs
-                notes = [*self.part.annotations, *self.annotations]
-                return replace(self.part, text=text, annotations=notes, logprobs=logprobs)
+                annotations = [*self.part.annotations, *self.annotations]
+                return replace(self.part, text=text, annotations=annotations, logprobs=logprobs)
             case RefusalContent():
                 return replace(self.part, refusal=text)
             case TextContent() | SummaryText() | ReasoningText():
@@ -97,7 +88,7 @@ class PartDraft:
 
 
 class ItemDraft:
-    """An item while it grows."""
+    """An item that is still streamed; `pieces` are the deltas of a call's arguments."""
 
     __slots__ = ("content", "done", "item", "pieces", "summary")
 
@@ -109,21 +100,18 @@ class ItemDraft:
         self.summary: dict[int, PartDraft] = {}
 
     def build(self) -> Item:
-        """Return the item with all that has come for it."""
+        """Return the item with everything that has arrived for it."""
         if self.done:
             return self.item
         content = _build_parts(self.content)
         match self.item:
-            case Message():
-                return replace(self.item, content=content) if content else self.item
-            case FunctionCall():
-                return (
-                    replace(self.item, arguments="".join(self.pieces)) if self.pieces else self.item
-                )
+            case Message() if content:
+                return replace(self.item, content=content)
+            case FunctionCall() if self.pieces:
+                return replace(self.item, arguments="".join(self.pieces))
             case Reasoning():
                 summary = _build_parts(self.summary) or self.item.summary
-                seen = content or self.item.content
-                return replace(self.item, summary=summary, content=seen)
+                return replace(self.item, summary=summary, content=content or self.item.content)
             case _:
                 return self.item
 
@@ -133,17 +121,17 @@ def _build_parts(drafts: dict[int, PartDraft]) -> list[Content]:
 
 
 class Fold:
-    """The state of one stream."""
+    """The response that the events fed so far describe."""
 
     def __init__(self) -> None:
         self._response: Response | None = None
         self._drafts: dict[int, ItemDraft] = {}
 
     def feed(self, event: Event) -> None:
-        """Take in one event; events that say nothing about the response are passed over."""
-        if step := self.HANDLERS.get(type(event)):
+        """Apply one event; ignore events that do not change the response."""
+        if handle := self.HANDLERS.get(type(event)):
             try:
-                step(self, event)
+                handle(self, event)
             except LookupError:
                 raise RemoteProtocolError(
                     f"{event.type} names a part that was never added"
@@ -153,7 +141,7 @@ class Fold:
     def response(self) -> Response:
         """The response as far as it is known."""
         if self._response is None:
-            raise RemoteProtocolError("the stream has not told of a response yet")
+            raise RemoteProtocolError("no event has carried a response yet")
         if not self._drafts:
             return self._response
         output = [self._drafts[index].build() for index in sorted(self._drafts)]
@@ -163,25 +151,21 @@ class Fold:
         """Return one item as far as it is known."""
         return self._drafts[output_index].build()
 
-    def content(self, output_index: int, index: int) -> Content:
-        """Return one content part as far as it is known."""
-        return self._drafts[output_index].content[index].build()
+    def part(self, output_index: int, index_field: str, index: int) -> Content:
+        """Return one part of an item's content or summary as far as it is known."""
+        draft = self._drafts[output_index]
+        parts = draft.content if index_field == "content_index" else draft.summary
+        return parts[index].build()
 
-    def summary(self, output_index: int, index: int) -> Content:
-        """Return one part of a summary as far as it is known."""
-        return self._drafts[output_index].summary[index].build()
+    def open_text_pieces(self, output_index: int, index_field: str, index: int) -> list[str]:
+        """Return the list that collects the deltas of an open text.
 
-    def open_text_pieces(self, output_index: int, kind: str, index: int) -> list[str]:
-        """Return the list that the deltas of an open text go to.
-
-        The synthesizer appends to it directly: what `feed` would do for each of them.
+        The synthesizer appends to it directly, which is what `feed` does for a plain delta.
         """
         draft = self._drafts[output_index]
-        if kind == "content_index":
+        if index_field == "content_index":
             return draft.content[index].pieces
-        return draft.summary[index].pieces if kind == "summary_index" else draft.pieces
-
-    # --- one step per kind of event ---
+        return draft.summary[index].pieces if index_field == "summary_index" else draft.pieces
 
     def _set_response(self, event: LifecycleEvent) -> None:
         self._response = event.response
@@ -190,70 +174,60 @@ class Fold:
         self._drafts[event.output_index] = ItemDraft(event.item)
 
     def _finish_item(self, event: OutputItemDone) -> None:
-        draft = self._drafts.get(event.output_index) or ItemDraft(event.item)
-        self._drafts[event.output_index] = draft
+        draft = self._drafts.setdefault(event.output_index, ItemDraft(event.item))
         draft.item, draft.done = event.item, True
         draft.pieces, draft.content, draft.summary = [], {}, {}
 
-    def _set_content_part(self, event: ContentPartAdded | ContentPartDone) -> None:
-        self._drafts[event.output_index].content[event.content_index] = PartDraft(event.part)
+    def _set_part(
+        self,
+        event: ContentPartAdded
+        | ContentPartDone
+        | ReasoningSummaryPartAdded
+        | ReasoningSummaryPartDone,
+    ) -> None:
+        draft = self._drafts[event.output_index]
+        if isinstance(event, ContentEvent):
+            draft.content[event.content_index] = PartDraft(event.part)
+        else:
+            draft.summary[event.summary_index] = PartDraft(event.part)
+
+    def _text_draft(self, event: ItemEvent) -> PartDraft | ItemDraft:
+        """Return the draft that collects the text an event belongs to."""
+        draft = self._drafts[event.output_index]
+        match event:
+            case ContentEvent():
+                return draft.content[event.content_index]
+            case SummaryEvent():
+                return draft.summary[event.summary_index]
+            case _:
+                return draft
+
+    def _add_delta(self, event: DeltaEvent) -> None:
+        self._text_draft(event).pieces.append(event.delta)
 
     def _add_text_delta(self, event: OutputTextDelta) -> None:
+        # Hot path of every client: most events are these, so the draft is looked up in place.
         draft = self._drafts[event.output_index].content[event.content_index]
         draft.pieces.append(event.delta)
         if event.logprobs is not UNSET:
             draft.logprobs += event.logprobs
 
-    def _add_delta(self, event: RefusalDelta | ReasoningDelta) -> None:
-        self._drafts[event.output_index].content[event.content_index].pieces.append(event.delta)
-
-    def _set_text(self, event: OutputTextDone | ReasoningDone | RefusalDone) -> None:
-        text = event.refusal if isinstance(event, RefusalDone) else event.text
-        self._drafts[event.output_index].content[event.content_index].pieces = [text]
+    def _set_text(self, event: TextDoneEvent) -> None:
+        text: str = getattr(event, TEXT_DONE_EVENTS[type(event)].text_field)
+        self._text_draft(event).pieces = [text]
 
     def _add_annotation(self, event: OutputTextAnnotationAdded) -> None:
         draft = self._drafts[event.output_index].content[event.content_index]
         draft.annotations.append(event.annotation)
 
-    def _set_summary_part(
-        self, event: ReasoningSummaryPartAdded | ReasoningSummaryPartDone
-    ) -> None:
-        self._drafts[event.output_index].summary[event.summary_index] = PartDraft(event.part)
-
-    def _add_summary_delta(self, event: ReasoningSummaryTextDelta) -> None:
-        self._drafts[event.output_index].summary[event.summary_index].pieces.append(event.delta)
-
-    def _set_summary_text(self, event: ReasoningSummaryTextDone) -> None:
-        self._drafts[event.output_index].summary[event.summary_index].pieces = [event.text]
-
-    def _add_arguments_delta(self, event: FunctionCallArgumentsDelta) -> None:
-        self._drafts[event.output_index].pieces.append(event.delta)
-
-    def _set_arguments(self, event: FunctionCallArgumentsDone) -> None:
-        self._drafts[event.output_index].pieces = [event.arguments]
-
-    HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
-        ResponseCreated: _set_response,
-        ResponseQueued: _set_response,
-        ResponseInProgress: _set_response,
-        ResponseCompleted: _set_response,
-        ResponseFailed: _set_response,
-        ResponseIncomplete: _set_response,
+    HANDLERS: ClassVar[dict[object, Callable[..., None]]] = {
+        **dict.fromkeys(get_args(LifecycleEvent), _set_response),
         OutputItemAdded: _add_item,
         OutputItemDone: _finish_item,
-        ContentPartAdded: _set_content_part,
-        ContentPartDone: _set_content_part,
+        **dict.fromkeys(PART_ADDED_EVENTS, _set_part),
+        **dict.fromkeys(DELTA_EVENTS, _add_delta),
+        **dict.fromkeys(TEXT_DONE_EVENTS, _set_text),
+        **dict.fromkeys(PART_DONE_EVENTS, _set_part),
         OutputTextDelta: _add_text_delta,
-        OutputTextDone: _set_text,
         OutputTextAnnotationAdded: _add_annotation,
-        RefusalDelta: _add_delta,
-        RefusalDone: _set_text,
-        ReasoningDelta: _add_delta,
-        ReasoningDone: _set_text,
-        ReasoningSummaryPartAdded: _set_summary_part,
-        ReasoningSummaryPartDone: _set_summary_part,
-        ReasoningSummaryTextDelta: _add_summary_delta,
-        ReasoningSummaryTextDone: _set_summary_text,
-        FunctionCallArgumentsDelta: _add_arguments_delta,
-        FunctionCallArgumentsDone: _set_arguments,
     }

@@ -1,12 +1,13 @@
-"""The rules: what a stream of events may say, and in which order, as tables.
+"""The rules of a stream, as tables: which events may follow which, and in which states.
 
-`judge.py` walks them. Our own synthesizer is tested against them, foreign streams are judged by
-them, and the conformance checker quotes them. Every rule has a name and a sentence.
+`checker` applies them. Our own synthesizer is tested against them and foreign streams are checked
+with them. The events of each kind of text are in `text_kinds`. Every rule has a name and a
+sentence; both appear in warnings, so the names are stable.
 """
 
 from typing import NamedTuple
 
-from antiphon.protocol.errors import RemoteProtocolError
+from antiphon.protocol.text_kinds import TEXT_KINDS
 
 ITEM_STATUS_TRANSITIONS: dict[str, frozenset[str]] = {
     "in_progress": frozenset({"incomplete", "completed", "failed"}),
@@ -14,7 +15,10 @@ ITEM_STATUS_TRANSITIONS: dict[str, frozenset[str]] = {
     "completed": frozenset(),
     "failed": frozenset(),
 }
-"""From each status of an item, where it may go; `failed` is for extension items."""
+"""The statuses that may follow each status of an item; `failed` is for extension items."""
+
+ITEM_START_STATUSES = frozenset(s for s, following in ITEM_STATUS_TRANSITIONS.items() if following)
+ITEM_FINAL_STATUSES = ITEM_STATUS_TRANSITIONS.keys() - ITEM_START_STATUSES
 
 RESPONSE_TRANSITIONS: dict[str, frozenset[str]] = {
     "": frozenset({"response.created"}),
@@ -31,7 +35,7 @@ RESPONSE_TRANSITIONS: dict[str, frozenset[str]] = {
     "response.failed": frozenset(),
     "response.incomplete": frozenset(),
 }
-"""After each event of a response's life, which may follow."""
+"""The lifecycle events of a response that may follow each of them; the first follows none."""
 
 RESPONSE_STATUSES_BY_EVENT: dict[str, frozenset[str]] = {
     "response.created": frozenset({"queued", "in_progress"}),
@@ -41,31 +45,20 @@ RESPONSE_STATUSES_BY_EVENT: dict[str, frozenset[str]] = {
     "response.failed": frozenset({"failed"}),
     "response.incomplete": frozenset({"incomplete", "cancelled"}),
 }
-"""The statuses that a response may have in each event of its life."""
+"""The statuses that a response may have in each of its lifecycle events."""
 
 PART_TRANSITIONS: dict[str, dict[str, str]] = {
-    "open": {"delta": "open", "annotation": "open", "text": "said"},
-    "said": {"part": "closed"},
-    "closed": {},
+    "open": {"delta": "open", "annotation": "open", "text_done": "text done"},
+    "text done": {"part_done": "done"},
+    "done": {},
 }
-"""From each state of a content part, which step leads where."""
+"""The states of a content part: by state, the state that each step leads to."""
 
-CONTENT_TYPES_BY_ITEM: dict[str, frozenset[str]] = {
-    "message": frozenset({"output_text", "refusal"}),
-    "reasoning": frozenset({"reasoning_text"}),
-}
-"""The content parts that each type of item streams."""
+PART_TYPES: dict[tuple[str, str], set[str]] = {}
+"""The types of parts that an item may hold, by the item's type and the parts' index field."""
 
-CONTENT_TYPE_BY_EVENT: dict[str, str] = {
-    "response.output_text.delta": "output_text",
-    "response.output_text.done": "output_text",
-    "response.output_text.annotation.added": "output_text",
-    "response.refusal.delta": "refusal",
-    "response.refusal.done": "refusal",
-    "response.reasoning.delta": "reasoning_text",
-    "response.reasoning.done": "reasoning_text",
-}
-"""The content part that each event belongs in."""
+for _kind in TEXT_KINDS.values():
+    PART_TYPES.setdefault((_kind.item_type, _kind.index_field), set()).add(_kind.content_type)
 
 RULES: dict[str, str] = {
     "created-first": "The first event is response.created.",
@@ -86,43 +79,26 @@ RULES: dict[str, str] = {
     "item-status": "An item is added in progress and done in a status that ends it.",
     "item-done": "Every item that was added is done before the response ends.",
     "done-in-order": "Items are done in the order of their output_index.",
-    "item-content": "A finished item holds exactly what its events said.",
+    "item-content": "A finished item holds exactly what its events carried.",
     "id-stable": "Every event inside an item names the item's own id.",
     "part-index": "Each new part takes the next content_index or summary_index.",
     "part-kind": "A part is of a kind its item can hold, and its events are of the part's kind.",
     "part-added": "An event inside a part comes after that part was added.",
-    "part-order": "A part is added, grows, has its text done, is done; and then is left alone.",
+    "part-order": "A part is added, grows, has its text done, is done, and does not change again.",
     "part-done": "Every part that was added is done before its item is.",
     "deltas-add-up": "The deltas of a text, joined, are the text.",
     "annotation-index": "Each new annotation takes the next annotation_index.",
     "arguments-done": "A call's arguments are done, once, before the call is.",
     "no-incomplete-in-completed": "A completed response holds no incomplete item.",
     "output-matches": "The final output is the finished items, in order.",
-    "error-told": "A failed response says its error; no other response has one.",
-    "reason-told": "An incomplete response says why; a completed one has no reason.",
+    "error-told": "A failed response has an error; no other response has one.",
+    "reason-told": "An incomplete response has a reason; a completed one has none.",
     "usage-adds-up": "total_tokens is input_tokens plus output_tokens.",
 }
 
 
-def is_terminal_status(status: str) -> bool:
-    """Tell whether an item of this status will not change any more."""
-    return not ITEM_STATUS_TRANSITIONS[status]
-
-
-def is_success_status(status: str) -> bool:
-    """Tell whether an item of this status is all it should be."""
-    return status == "completed"
-
-
-def advance_status(status: str, to: str) -> str:
-    """Return the new status of an item, or refuse a step that the table does not have."""
-    if to not in ITEM_STATUS_TRANSITIONS[status]:
-        raise RemoteProtocolError(f"an item cannot go from {status} to {to}")
-    return to
-
-
 class RuleViolation(NamedTuple):
-    """A broken rule, and where."""
+    """A broken rule, and the position of the event that breaks it."""
 
     rule: str
     detail: str

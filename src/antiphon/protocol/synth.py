@@ -1,7 +1,7 @@
 """Parts in, events out: the only source of ids, indexes and sequence numbers.
 
-Adapters and agents say what the model produced; the synthesizer decides everything else. Here is
-the life of the response; `output.py` holds the life of its items, `opened.py` what is open.
+Adapters and agents say what the model produced; the synthesizer decides everything else. This
+module holds the lifecycle of the response, `synth_items` that of its items.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ from antiphon.protocol.events import (
     ResponseInProgress,
     ResponseQueued,
 )
-from antiphon.protocol.fast_text import EventEmitter, TextFastPath, find_open_items
+from antiphon.protocol.fast_text import EventEmitter, TextFastPath
 from antiphon.protocol.fold import Fold
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import (
@@ -34,7 +34,12 @@ from antiphon.protocol.response import (
 )
 from antiphon.protocol.struct import is_extension_type
 from antiphon.protocol.surrogates import repair_value
-from antiphon.protocol.synth_items import DEFAULT_OPTIONS, ItemSynth, SynthOptions
+from antiphon.protocol.synth_items import (
+    DEFAULT_OPTIONS,
+    ItemSynth,
+    SynthOptions,
+    find_open_items,
+)
 from antiphon.protocol.synth_single_message import SingleMessageSynth
 
 INCOMPLETE_REASONS = {
@@ -42,7 +47,7 @@ INCOMPLETE_REASONS = {
     "content_filter": "content_filter",
     "cancelled": "cancelled",
 }
-
+"""The reason in `incomplete_details`, by finish reason; the other reasons complete a response."""
 
 TERMINAL_EVENT_BY_STATUS = {
     "completed": ResponseCompleted,
@@ -50,15 +55,13 @@ TERMINAL_EVENT_BY_STATUS = {
     "incomplete": ResponseIncomplete,
     "cancelled": ResponseIncomplete,
 }
-"""The event that each end of a response is told by."""
-
-
-UNKEYED_TEXT = parts.Text("")
-"""Words of no key or piece in particular."""
+NO_USAGE = parts.Usage()
+RESERVED_FIELDS = frozenset({"type", "sequence_number"})
+"""The fields of an extension event that only the synthesizer sets."""
 
 
 class Synth:
-    """One response being made."""
+    """The synthesizer of one response."""
 
     def __init__(
         self,
@@ -73,11 +76,11 @@ class Synth:
         self._initial_response = response
         self._clock = clock
         self._emitter = EventEmitter()
-        output = SingleMessageSynth if options.one_message else ItemSynth
-        self._items = output(self._emitter, options.ids or ids, options)
+        item_synth = SingleMessageSynth if options.single_message else ItemSynth
+        self._items = item_synth(self._emitter, options.new_id or ids, options)
         self._warnings: list[ResponseWarning] = list(response.warnings or ())
         self._initial_warning_count = 0
-        """How many of them were there before the response was announced."""
+        """How many warnings there were before the response was announced."""
         self._finish_reason: parts.Reason = "stop"
         self.usage = parts.Usage()
         self.ended = False
@@ -90,7 +93,7 @@ class Synth:
         }
 
     def resume(self, events: Sequence[Event]) -> None:
-        """Go on where an earlier synthesizer stopped, as its events tell."""
+        """Continue a stream that another synthesizer began, from its events."""
         for event in events:
             self._emitter.fold.feed(event)
             self._emitter.next_number = event.sequence_number + 1
@@ -98,7 +101,7 @@ class Synth:
 
     @property
     def response(self) -> Response:
-        """The response as far as it has been made."""
+        """The response as far as it is known."""
         return self._emitter.fold.response
 
     @property
@@ -107,7 +110,7 @@ class Synth:
         return self._emitter.next_number > 0
 
     def start(self) -> list[Event]:
-        """Announce the response: created, then queued or in progress."""
+        """Announce the response: `created`, then `queued` or `in_progress`."""
         self._initial_warning_count = len(self._warnings)
         self._emitter.emit(ResponseCreated, response=self._initial_response)
         if self._initial_response.status != "queued":
@@ -116,50 +119,49 @@ class Synth:
         return self._emitter.take()
 
     def mark_in_progress(self) -> list[Event]:
-        """Say that the response is being made."""
+        """Emit `in_progress`."""
         self._emitter.emit(
             ResponseInProgress, response=replace(self._initial_response, status="in_progress")
         )
         return self._emitter.take()
 
     def feed(self, part: Part) -> list[Event]:
-        """Turn one part into the events it causes, perhaps none."""
+        """Return the events that one part causes; there may be none."""
         return self.feed_all((part,))
 
     def feed_all(self, batch: Iterable[Part]) -> list[Event]:
-        """Turn parts into the events they cause."""
-        speech, stream = self._item_handlers, self._emitter
-        stream.flow = None
+        """Return the events that some parts cause."""
+        handlers, emitter = self._item_handlers, self._emitter
+        emitter.text_fast_path = None
         for part in batch:
             if self.ended:
                 raise LocalProtocolError(f"{type(part).__name__} after the end of the response")
-            if say := speech.get(type(part)):
-                say(part)
+            if handle := handlers.get(type(part)):
+                handle(part)
             else:
                 self.HANDLERS[type(part)](self, part)
-        said, stream.said = stream.said, []
-        return said
+        pending, emitter.pending = emitter.pending, []
+        return pending
 
     def text_fast_path(self) -> TextFastPath | None:
-        """Return what adds plain words to the text that grew last, until a part is fed."""
-        stream, strand = (
-            self._emitter,
-            self._items.find_growing_text(UNKEYED_TEXT.key, UNKEYED_TEXT.part),
-        )
-        if strand is None:
+        """Return the fast path of the text that grew last, valid until the next part is fed."""
+        # Key 0 and part 0 are those of a `Text` that names none, as the chat decoder's.
+        emitter, open_text = self._emitter, self._items.find_growing_text(0, 0)
+        if open_text is None:
             return None
-        stream.flow = strand.flow = strand.flow or TextFastPath(stream, strand)
-        return stream.flow
+        path = open_text.text_fast_path or TextFastPath(emitter, open_text)
+        emitter.text_fast_path = open_text.text_fast_path = path
+        return path
 
     def reset_for_fallback(self) -> None:
-        """Forget what a model gave of which nothing was told: another one answers in its place."""
+        """Forget the parts of a model that has emitted nothing, so that another can answer."""
         self.usage = parts.Usage()
         self._finish_reason = "stop"
         self._items.forget_nameless_calls()
         del self._warnings[self._initial_warning_count :]
 
     def end(self) -> list[Event]:
-        """Close everything and say how the response ended."""
+        """Close every item and emit the terminal event of the finish reason."""
         if self.ended:
             return []
         self.ended = True
@@ -179,7 +181,7 @@ class Synth:
         return self._emitter.take()
 
     def fail(self, error: ErrorPayload) -> list[Event]:
-        """Close everything as incomplete and say what broke."""
+        """Close every unfinished item as incomplete and emit `failed`."""
         if self.ended:
             return []
         self.ended = True
@@ -192,34 +194,37 @@ class Synth:
         return self._emitter.take()
 
     def end_as(self, response: Response) -> list[Event]:
-        """End exactly as a response ended that was made before from the same items."""
+        """End exactly as an earlier response did that was built from the same items."""
         self.ended = True
         self._items.close_all("completed" if response.status == "completed" else "incomplete")
         self._emitter.emit(TERMINAL_EVENT_BY_STATUS[response.status], response=response)
         return self._emitter.take()
 
     def replace_end_with_failure(self, error: ErrorPayload) -> list[Event]:
-        """Fail after all: the end that was said last has been heard by nobody."""
+        """Fail after all; the terminal event that was emitted must not have been sent."""
         self.ended = False
         self._emitter.next_number -= 1
         return self.fail(error)
 
     def fail_without_output(self, error: ErrorPayload) -> list[Event]:
-        """Fail with nothing of what was made, which cannot be told."""
+        """Fail and drop the output, when ending the response with it raised an exception."""
         self.ended = True
         self._emitter.take()
         self._emitter.fold = Fold()
-        begun = replace(self._initial_response, completed_at=int(self._clock()))
-        failed = replace(begun, status="failed", error=_build_response_error(error))
-        self._emitter.emit(ResponseFailed, response=failed)
+        response = replace(
+            self._initial_response,
+            completed_at=int(self._clock()),
+            status="failed",
+            error=_build_response_error(error),
+        )
+        self._emitter.emit(ResponseFailed, response=response)
         return self._emitter.take()
 
     def _final_response(self) -> Response:
         if self._items.dropped_arguments:
-            self._items.dropped_arguments = (
-                False  # it is said once, also by an end that is retracted
-            )
-            message = "Arguments came that belong to no call; they were left out."
+            # Reset it, so that an end which is replaced by a failure does not warn twice.
+            self._items.dropped_arguments = False
+            message = "Arguments arrived that belong to no call; they were left out."
             self._add_warning(parts.Warn("nameless_call", message))
         counts = self.usage
         usage = ResponseUsage.of(
@@ -231,14 +236,9 @@ class Synth:
         return replace(
             self.response,
             completed_at=int(self._clock()),
-            usage=None if counts == self.NO_USAGE else usage,
+            usage=None if counts == NO_USAGE else usage,
             warnings=self._warnings or UNSET,
         )
-
-    NO_USAGE: ClassVar = parts.Usage()
-    RESERVED_FIELDS: ClassVar = frozenset({"type", "sequence_number"})
-
-    # --- the parts that make no item ---
 
     def _add_whole(self, part: parts.Whole) -> None:
         self._items.add_whole(part.item)
@@ -246,11 +246,12 @@ class Synth:
     def _emit_extension(self, part: parts.Extension) -> None:
         if not is_extension_type(part.type):
             raise LocalProtocolError(f"'{part.type}' is not of the form slug:name")
-        data = {name: part.data[name] for name in part.data if name not in self.RESERVED_FIELDS}
+        data = {name: part.data[name] for name in part.data if name not in RESERVED_FIELDS}
         self._emitter.emit(ExtensionEvent, type=part.type, extra=repair_value(data) or UNSET)
 
     def _update_usage(self, part: parts.Usage) -> None:
-        given = asdict(part).items()  # less than nothing is no count
+        given = asdict(part).items()
+        # A negative number is not a count: keep what is known.
         known = {name: value for name, value in given if value is not None and value >= 0}
         self.usage = replace(self.usage, **known)
 
@@ -263,8 +264,10 @@ class Synth:
         self._finish_reason = part.reason
 
     def _fail_with_part(self, part: parts.Failure) -> None:
-        self._emitter.said = self.fail(part.error)
+        self._emitter.pending = self.fail(part.error)
 
+    # Unbound functions, unlike `_item_handlers`: bound methods of the synthesizer itself would be
+    # a reference cycle, and every response would wait for the garbage collector.
     HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         parts.Whole: _add_whole,
         parts.Extension: _emit_extension,
@@ -273,7 +276,6 @@ class Synth:
         parts.Finish: _set_finish_reason,
         parts.Failure: _fail_with_part,
     }
-    """The steps of the others. Bound methods of its own would have it wait for the collector."""
 
 
 def _build_response_error(error: ErrorPayload) -> ResponseError:

@@ -1,6 +1,15 @@
-"""How a response is written, beyond what its parts say."""
+"""The items of a response while they are streamed: when each is opened and closed.
 
-from collections.abc import Callable
+- A message or a reasoning item stays open until a part of another item comes. Within it, one
+  content part is open until a part with another number comes.
+- Calls may interleave. A call stays open until its source says that it is complete, or another
+  item begins while the call's arguments are whole JSON, or the response ends.
+- Items are closed in the order of their index: one that is finished while an earlier one is open
+  waits for it. The rule `done-in-order` requires this.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -9,25 +18,20 @@ from msgspec.structs import replace
 from antiphon.protocol import content, items, parts
 from antiphon.protocol.errors import LocalProtocolError
 from antiphon.protocol.events import (
+    ContentPartAdded,
+    ContentPartDone,
+    Event,
+    FunctionCallArgumentsDelta,
     FunctionCallArgumentsDone,
+    ItemEvent,
     OutputItemAdded,
     OutputItemDone,
     OutputTextAnnotationAdded,
+    ReasoningSummaryPartAdded,
+    ReasoningSummaryPartDone,
 )
-from antiphon.protocol.fast_text import (
-    EventEmitter,
-    ItemKind,
-    OpenItem,
-    OpenText,
-)
-from antiphon.protocol.items import (
-    FunctionCall,
-    Item,
-    ItemStatus,
-    Message,
-    Phase,
-    Reasoning,
-)
+from antiphon.protocol.fast_text import EventEmitter, OpenText
+from antiphon.protocol.items import FunctionCall, Item, ItemStatus, Message, Phase, Reasoning
 from antiphon.protocol.parts import Key
 from antiphon.protocol.surrogates import repair_surrogates, repair_value
 from antiphon.protocol.text_kinds import (
@@ -36,34 +40,42 @@ from antiphon.protocol.text_kinds import (
     REASONING_TEXT,
     REFUSAL,
     SUMMARY_TEXT,
+    TEXT_DONE_EVENTS,
+    TEXT_KINDS,
     TextKind,
 )
 
+ItemKind = Literal["message", "reasoning", "call", "whole"]
+ITEM_KINDS: dict[str, ItemKind] = {
+    "message": "message",
+    "reasoning": "reasoning",
+    "function_call": "call",
+}
+
 
 class SynthOptions(Struct, frozen=True):
-    """A writer's habits; by default there are none."""
+    """How a response is written, beyond what its parts say."""
 
     keep_empty: bool = False
-    """Whether deltas without words are told too."""
+    """Whether empty text deltas become events too."""
 
-    pad: Callable[[str], str] | None = None
-    """Makes the noise that hides how long a delta is."""
+    obfuscate: Callable[[str], str] | None = None
+    """Return the random padding that hides the length of a delta."""
 
     seal: Callable[[Item], Item] | None = None
-    """Closes what only its maker may read, before an item leaves."""
+    """Encrypt the private content of an item before the item is emitted."""
 
-    one_message: bool = False
-    """Whether all words go to one message, which is the first item and open to the end."""
+    single_message: bool = False
+    """Whether all text goes to one message, which is the first item and open to the end."""
 
-    calls_by_id: bool = False
-    """Whether the item of a call has the id of the call."""
+    reuse_call_ids: bool = False
+    """Whether the item of a call has the call_id as its id."""
 
-    ids: Callable[[str], str] | None = None
-    """Makes the ids of items in another form than the synthesizer's own source."""
+    new_id: Callable[[str], str] | None = None
+    """Make item ids in another form than the synthesizer's own source does."""
 
 
 DEFAULT_OPTIONS = SynthOptions()
-
 
 ID_PREFIXES = {
     "message": "msg",
@@ -82,11 +94,41 @@ ID_PREFIXES = {
     "openai:mcp_list_tools": "mcpl",
     "openai:web_search_call": "ws",
 }
-"""How ids begin, by the type of an item; OpenAI checks it when an item comes back."""
+"""The prefix of an item's id, by item type. OpenAI checks it when an item is sent back."""
+
+
+class OpenItem:
+    """An item that has been added and is not done."""
+
+    __slots__ = (
+        "finished",
+        "id",
+        "index",
+        "key",
+        "kind",
+        "open_text",
+        "part_counts",
+        "source_id",
+        "value",
+    )
+
+    def __init__(self, kind: ItemKind, key: Key, index: int, item: Item) -> None:
+        self.kind: ItemKind = kind
+        self.key = key
+        self.index = index
+        self.value = item
+        self.id = str(item.id)
+        self.source_id = ""
+        """The call_id as the source wrote it; ours may differ."""
+        self.open_text: OpenText | None = None
+        self.part_counts: dict[str, int] = {}
+        """How many parts have been added, by index field."""
+        self.finished = False
+        """Whether nothing more comes; the item may still wait for an earlier one."""
 
 
 class ItemSynth:
-    """Everything a response's items are made through."""
+    """Turns the parts of items into events, and decides when items open and close."""
 
     def __init__(
         self,
@@ -97,58 +139,55 @@ class ItemSynth:
         self._emitter = emitter
         self._new_id = ids
         self._keep_empty = options.keep_empty
-        self._obfuscate = options.pad
+        self._obfuscate = options.obfuscate
         self._seal_hook = options.seal
-        self._calls_by_id = options.calls_by_id
+        self._reuse_call_ids = options.reuse_call_ids
         self._unclosed: list[OpenItem] = []
         self._current_item: OpenItem | None = None
         self._open_calls: dict[Key, OpenItem] = {}
         self._nameless_calls: dict[Key, parts.Call] = {}
         self._named_keys: set[Key] = set()
         self.dropped_arguments = False
-        """Whether arguments came that belong to no call."""
+        """Whether arguments arrived that belong to no named call."""
         self._used_call_ids: set[str] = set()
         self._last_grown: OpenItem | None = None
         self.item_count = 0
 
-    # --- growing ---
-
     def add_text(self, part: parts.Text) -> None:
-        """Add words to a message."""
+        """Add text to a message."""
         text = part.text
-        strand = self.find_growing_text(part.key, part.part)
-        if strand and text and text.isascii() and not (part.logprobs or part.phase):
-            self._emitter.emit_delta(strand, text)  # so it is nearly always
+        open_text = self.find_growing_text(part.key, part.part)
+        if open_text and text and text.isascii() and not (part.logprobs or part.phase):
+            # Hot path: nearly every part is ASCII text that extends the text that grew last.
+            self._emitter.emit_delta(open_text, text)
         elif text or part.logprobs or self._keep_empty:
-            strand = self._ensure_text(
-                self._ensure_item("message", part.key, part.phase), OUTPUT_TEXT, part.part
-            )
-            self._add_delta(strand, part.text, part.logprobs)
+            message = self._ensure_item("message", part.key, part.phase)
+            self._add_delta(self._ensure_text(message, OUTPUT_TEXT, part.part), text, part.logprobs)
 
     def find_growing_text(self, key: Key, part: int) -> OpenText | None:
-        """Return the text to which plain words of a key belong, if it was the last to grow."""
+        """Return the output text that parts of a key extend, if it was the last to grow."""
         item = self._last_grown
-        strand = item.strand if item is not None and item is self._current_item else None
+        open_text = item.open_text if item is not None and item is self._current_item else None
         if (
             item is None
-            or strand is None
-            or strand.kind is not OUTPUT_TEXT
+            or open_text is None
+            or open_text.kind is not OUTPUT_TEXT
             or item.key != key
-            or strand.part != part
+            or open_text.part != part
             or self._obfuscate
-            or strand.joiner.pending
+            or open_text.joiner.pending
         ):
             return None
-        return strand
+        return open_text
 
     def add_refusal(self, part: parts.Refusal) -> None:
-        """Add words to a refusal."""
+        """Add text to a refusal."""
         if part.text or self._keep_empty:
-            strand = self._ensure_text(self._ensure_item("message", part.key), REFUSAL, part.part)
-            self._add_delta(strand, part.text)
+            message = self._ensure_item("message", part.key)
+            self._add_delta(self._ensure_text(message, REFUSAL, part.part), part.text)
 
     def add_reasoning(self, part: parts.Reasoning) -> None:
-        """Add raw thinking, a summary, or a seal to a reasoning item."""
+        """Add raw text, a summary or encrypted content to a reasoning item."""
         if not (part.text or part.summary or part.encrypted_content):
             return
         item = self._ensure_item("reasoning", part.key)
@@ -157,32 +196,34 @@ class ItemSynth:
         if part.summary:
             self._add_delta(self._ensure_text(item, SUMMARY_TEXT, part.part), part.summary)
         if part.encrypted_content and isinstance(item.value, Reasoning):
-            seal = repair_surrogates(part.encrypted_content)
-            item.value = replace(item.value, encrypted_content=seal)
+            encrypted = repair_surrogates(part.encrypted_content)
+            item.value = replace(item.value, encrypted_content=encrypted)
 
     def add_annotation(self, part: parts.Annotation) -> None:
-        """Add a note to a message's text."""
-        note = repair_value(part.annotation)
-        strand = self._ensure_text(self._ensure_item("message", part.key), OUTPUT_TEXT, part.part)
-        index, strand.annotations = strand.annotations, strand.annotations + 1
+        """Add an annotation to a message's text."""
+        annotation = repair_value(part.annotation)
+        message = self._ensure_item("message", part.key)
+        open_text = self._ensure_text(message, OUTPUT_TEXT, part.part)
+        index, open_text.annotations = open_text.annotations, open_text.annotations + 1
         self._emitter.emit(
             OutputTextAnnotationAdded,
             annotation_index=index,
-            annotation=note,
-            **strand.location,
+            annotation=annotation,
+            **open_text.location,
         )
 
     def add_call(self, part: parts.Call) -> None:
-        """Begin a call, or add to its arguments."""
+        """Open a call, or add to its arguments."""
         item = self._open_calls.get(part.key)
         if item and part.name and part.call_id and part.call_id != item.source_id:
+            # Some chat servers reuse an index: a new id on a known key is another call.
             self._finish_item(item)
             item = None
         if item is None:
             if earlier := self._nameless_calls.pop(part.key, None):
                 part = _join_calls(earlier, part)
             if not part.name:
-                if part.key in self._named_keys:  # a tail of a call that is over
+                if part.key in self._named_keys:  # the call of this key is already closed
                     self.dropped_arguments = self.dropped_arguments or bool(part.arguments)
                 else:
                     self._nameless_calls[part.key] = part
@@ -195,9 +236,10 @@ class ItemSynth:
             self._finish_item(item)
 
     def add_whole(self, item: Item) -> None:
-        """Add an item that arrives finished, through the same steps as one that grows."""
+        """Add an item that arrives finished, with the same events as one that is streamed."""
         key = f"whole {self.item_count}"
-        item = repair_value(item)  # what cannot be written must not be begun either
+        # Before the first event: an item that cannot be encoded must not be opened either.
+        item = repair_value(item)
         match item:
             case Message():
                 self._add_whole_message(item, key)
@@ -215,18 +257,18 @@ class ItemSynth:
         phase = None if message.phase is UNSET else message.phase
         item = self._ensure_item("message", key, phase)
         for index, piece in enumerate(message.content):
-            strand = self._ensure_text(
+            open_text = self._ensure_text(
                 item, REFUSAL if isinstance(piece, content.RefusalContent) else OUTPUT_TEXT, index
             )
-            written = isinstance(piece, content.OutputText)
+            is_text = isinstance(piece, content.OutputText)
             text, logprobs = (
                 content.content_text(piece),
-                (piece.logprobs or None) if written else None,
+                (piece.logprobs or None) if is_text else None,
             )
             if text or logprobs:
-                self._add_delta(strand, text, logprobs)
-            for note in piece.annotations if written else []:
-                self.add_annotation(parts.Annotation(note, key, index))
+                self._add_delta(open_text, text, logprobs)
+            for annotation in piece.annotations if is_text else []:
+                self.add_annotation(parts.Annotation(annotation, key, index))
         if message.status != "incomplete":
             self._finish_item(item)
 
@@ -252,16 +294,15 @@ class ItemSynth:
         if item.type == items.CUSTOM_TOOL_CALL and not item.get("call_id"):
             item = replace(item, extra={**(item.extra or {}), "call_id": self._new_id("call")})
         opened = self._open_item("whole", id, replace(item, id=id, status="in_progress"))
-        if item.status == "incomplete":  # only the end can tell whether it may stay so
+        if item.status == "incomplete":
+            # A completed response must not hold an incomplete item, so its end decides.
             return
         status = "failed" if item.status == "failed" else "completed"
         opened.value = replace(item, id=id, status=status)
         self._finish_item(opened)
 
-    # --- opening ---
-
     def _ensure_item(self, kind: ItemKind, key: Key, phase: Phase | None = None) -> OpenItem:
-        """Return the open message or reasoning item of a key, opening it if need be."""
+        """Return the open message or reasoning item of a key; open one if there is none."""
         item = self._current_item
         if item is None or item.key != key or item.kind != kind or _changes_phase(item, phase):
             self._finish_growing()
@@ -280,10 +321,11 @@ class ItemSynth:
         self._finish_growing()
         self._named_keys.add(part.key)
         call_id = repair_surrogates(part.call_id)
+        # The specification limits the length of a call_id, and outputs are matched by it.
         if not 0 < len(call_id) <= items.MAX_CALL_ID_LENGTH or call_id in self._used_call_ids:
             call_id = self._new_id("call")
         self._used_call_ids.add(call_id)
-        id = call_id if self._calls_by_id else self._new_id(ID_PREFIXES["function_call"])
+        id = call_id if self._reuse_call_ids else self._new_id(ID_PREFIXES["function_call"])
         call = FunctionCall(
             id=id,
             call_id=call_id,
@@ -303,20 +345,20 @@ class ItemSynth:
         return opened
 
     def _ensure_text(self, item: OpenItem, kind: TextKind, part: int) -> OpenText:
-        """Return the open strand of an item, closing the one before it if need be."""
-        strand = item.strand
-        if strand is not None and strand.kind is kind and strand.part == part:
-            return strand
-        if strand is not None:
-            self._close_text(item, strand)
-        place: dict[str, object] = {"item_id": item.id, "output_index": item.index}
-        index = item.counts.get(kind.index_field, 0)
+        """Return the open text of an item; close the one before it if it is another."""
+        open_text = item.open_text
+        if open_text is not None and open_text.kind is kind and open_text.part == part:
+            return open_text
+        if open_text is not None:
+            self._close_text(item, open_text)
+        location: dict[str, object] = {"item_id": item.id, "output_index": item.index}
+        index = item.part_counts.get(kind.index_field, 0)
         if kind.part_added_event:
-            item.counts[kind.index_field] = index + 1
-            place[kind.index_field] = index
-            self._emitter.emit(kind.part_added_event, part=kind.empty_part(), **place)
-        item.strand = self._bind_pieces(item, OpenText(kind, part, index, place))
-        return item.strand
+            item.part_counts[kind.index_field] = index + 1
+            location[kind.index_field] = index
+            self._emitter.emit(kind.part_added_event, part=kind.empty_part(), **location)
+        item.open_text = self._bind_pieces(item, OpenText(kind, part, index, location))
+        return item.open_text
 
     def _bind_pieces(self, item: OpenItem, open_text: OpenText) -> OpenText:
         open_text.pieces = self._emitter.fold.open_text_pieces(
@@ -327,6 +369,7 @@ class ItemSynth:
     def _add_delta(
         self, open_text: OpenText, text: str, logprobs: list[content.LogProb] | None = None
     ) -> None:
+        # Only text beyond ASCII can end in half of a surrogate pair.
         if not text.isascii() or open_text.joiner.pending:
             text = open_text.joiner.feed(text)
             if not (text or logprobs):
@@ -345,20 +388,18 @@ class ItemSynth:
             self._emitter.emit_delta(open_text, text)
 
     def adopt_open_items(self, unclosed: list[OpenItem], count: int) -> None:
-        """Take over items that an earlier synthesizer left open."""
+        """Take over the items that an earlier synthesizer left open."""
         self._unclosed, self.item_count = unclosed, count
         for item in unclosed:
-            if item.strand:
-                self._bind_pieces(item, item.strand)
+            if item.open_text:
+                self._bind_pieces(item, item.open_text)
 
     def forget_nameless_calls(self) -> None:
         """Forget the calls that have no name yet."""
         self._nameless_calls.clear()
 
-    # --- closing ---
-
     def close_all(self, status: ItemStatus) -> None:
-        """Close every item; what was still growing gets the status."""
+        """Close every item; those that are not finished get the status."""
         self.dropped_arguments = self.dropped_arguments or any(
             call.arguments for call in self._nameless_calls.values()
         )
@@ -367,25 +408,26 @@ class ItemSynth:
         self._open_calls.clear()
         while self._unclosed:
             item = self._unclosed.pop(0)
+            # The last item to grow may have been cut off even if its arguments are whole JSON.
             whole = item.finished or (
                 item is not self._last_grown and self._has_whole_arguments(item)
             )
             self._close_item(item, "completed" if whole else status)
 
     def add_empty_message(self) -> None:
-        """Answer with no words, which is what a model that said nothing has done."""
+        """Add a message with an empty text, for a model that produced no output."""
         self._ensure_text(self._ensure_item("message", 0), OUTPUT_TEXT, 0)
         self.close_all("completed")
 
     def _finish_growing(self) -> None:
-        """Seal what cannot grow any more because another item begins."""
+        """Finish the items that cannot grow any more because another item begins."""
         if self._current_item is not None:
             self._finish_item(self._current_item)
         for call in [call for call in self._open_calls.values() if self._has_whole_arguments(call)]:
             self._finish_item(call)
 
     def _finish_item(self, item: OpenItem) -> None:
-        """Take an item out of growth, and close every item whose turn it is."""
+        """Mark an item as finished, and close every finished item at the head of the queue."""
         item.finished = True
         if self._current_item is item:
             self._current_item = None
@@ -395,13 +437,14 @@ class ItemSynth:
             self._close_item(self._unclosed.pop(0), "completed")
 
     def _close_item(self, item: OpenItem, status: ItemStatus) -> None:
-        told = item.strand is not None and item.strand.done_emitted
-        if item.kind == "call" and item.strand is None and status == "completed":
+        done_emitted = item.open_text is not None and item.open_text.done_emitted
+        if item.kind == "call" and item.open_text is None and status == "completed":
+            # A call without arguments: clients parse them as JSON, and "" is not JSON.
             self._add_delta(self._ensure_text(item, CALL_ARGUMENTS, 0), "{}")
-        if item.strand is not None:
-            self._close_text(item, item.strand)
+        if item.open_text is not None:
+            self._close_text(item, item.open_text)
         value = self._final_item(item, status)
-        if isinstance(value, FunctionCall) and not told:
+        if isinstance(value, FunctionCall) and not done_emitted:
             self._emitter.emit(
                 FunctionCallArgumentsDone,
                 item_id=item.id,
@@ -411,34 +454,33 @@ class ItemSynth:
         self._emitter.emit(OutputItemDone, output_index=item.index, item=value)
 
     def _final_item(self, item: OpenItem, status: ItemStatus) -> Item:
-        """Return an item as its events have made it."""
+        """Return the item that its events have built, with its final status."""
         if item.kind == "whole" and item.finished:
             return item.value
-        grown = self._emitter.fold.item(item.index)
-        if isinstance(grown, Reasoning) and isinstance(item.value, Reasoning):
-            return self._apply_seal(replace(grown, encrypted_content=item.value.encrypted_content))
-        statusless = isinstance(grown, Reasoning | items.Compaction)
-        return grown if statusless else replace(grown, status=status)
+        built = self._emitter.fold.item(item.index)
+        if isinstance(built, Reasoning) and isinstance(item.value, Reasoning):
+            return self._apply_seal(replace(built, encrypted_content=item.value.encrypted_content))
+        # The specification gives reasoning and compaction items no status.
+        has_status = not isinstance(built, Reasoning | items.Compaction)
+        return replace(built, status=status) if has_status else built
 
     def _apply_seal(self, item: Item) -> Item:
         return self._seal_hook(item) if self._seal_hook else item
 
     def _close_text(self, item: OpenItem, open_text: OpenText) -> None:
-        item.strand = None
-        face, place = open_text.kind, open_text.location
+        item.open_text = None
+        kind, location = open_text.kind, open_text.location
         if rest := open_text.joiner.close():
-            self._emitter.emit(face.delta_event, delta=rest, **place)
-        if face.text_done_event and face.part_done_event:
-            fold = self._emitter.fold
-            read = fold.summary if face is SUMMARY_TEXT else fold.content
-            part = read(item.index, open_text.index)
+            self._emitter.emit(kind.delta_event, delta=rest, **location)
+        if kind.part_done_event:
+            part = self._emitter.fold.part(item.index, kind.index_field, open_text.index)
             if not open_text.done_emitted:
-                self._emitter.emit(face.text_done_event, **face.done_fields(part), **place)
-            self._emitter.emit(face.part_done_event, part=part, **place)
+                self._emitter.emit(kind.text_done_event, **kind.done_fields(part), **location)
+            self._emitter.emit(kind.part_done_event, part=part, **location)
 
     def _has_whole_arguments(self, item: OpenItem) -> bool:
-        """Tell whether a call's arguments are a whole JSON object."""
-        if item.kind != "call" or item.strand is None:
+        """Return whether the arguments of a call are a whole JSON object."""
+        if item.kind != "call" or item.open_text is None:
             return False
         call = self._emitter.fold.item(item.index)
         return isinstance(call, FunctionCall) and _is_json_object(call.arguments)
@@ -461,3 +503,41 @@ def _is_json_object(text: str) -> bool:
         return isinstance(msgspec.json.decode(text), dict)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
+
+
+def find_open_items(events: Iterable[Event]) -> tuple[list[OpenItem], int]:
+    """Return the items that a stream has left open, and how many it has added."""
+    opened: dict[int, OpenItem] = {}
+    count = 0
+    for event in events:
+        match event:
+            case OutputItemAdded(output_index=index, item=item):
+                kind = ITEM_KINDS.get(item.type, "whole")
+                opened[index] = OpenItem(kind, f"item {index}", index, item)
+                count = index + 1
+            case OutputItemDone(output_index=index):
+                del opened[index]
+            case (
+                ContentPartAdded(content_index=part) | ReasoningSummaryPartAdded(summary_index=part)
+            ):
+                open_text = _reopen_text(event, TEXT_KINDS[event.part.type], part)
+                opened[event.output_index].open_text = open_text
+            case ContentPartDone(output_index=index) | ReasoningSummaryPartDone(output_index=index):
+                opened[index].open_text = None
+            case FunctionCallArgumentsDelta(output_index=index):
+                opened[index].open_text = _reopen_text(event, CALL_ARGUMENTS, 0)
+            case ItemEvent(output_index=index) if type(event) in TEXT_DONE_EVENTS:
+                if isinstance(event, FunctionCallArgumentsDone):  # there may have been no delta
+                    opened[index].open_text = _reopen_text(event, CALL_ARGUMENTS, 0)
+                if open_text := opened[index].open_text:
+                    open_text.done_emitted = True
+            case _:
+                pass
+    return list(opened.values()), count
+
+
+def _reopen_text(event: ItemEvent, kind: TextKind, index: int) -> OpenText:
+    location: dict[str, object] = {"item_id": event.item_id, "output_index": event.output_index}
+    if kind.index_field:
+        location[kind.index_field] = index
+    return OpenText(kind, 0, index, location)

@@ -1,9 +1,8 @@
-"""The items of a response that says everything in one message.
+"""The items of a response whose whole text is one message.
 
-Some clients know one text per answer. For them the message comes first, whatever else does, and so
-has index 0; all words go to its first text, wherever they come between other items; and it is open
-to the end. Other items end when they would anyway, and do not wait for it: that is the one rule of
-the rulebook (`done-in-order`) which such a stream does not keep.
+Some clients (Hashbrown's) show one text per answer. For them the message is always the first item;
+all text goes to its first part, even text between other items; and it stays open to the end. Other
+items are done as usual and do not wait for it, so such a stream breaks the rule `done-in-order`.
 """
 
 from collections.abc import Callable
@@ -12,25 +11,26 @@ from msgspec.structs import replace
 
 from antiphon.protocol import content, parts
 from antiphon.protocol.content import UrlCitation
-from antiphon.protocol.fast_text import EventEmitter, ItemKind, OpenItem
-from antiphon.protocol.items import (
-    Item,
-    ItemStatus,
-    Message,
-    Phase,
-)
+from antiphon.protocol.fast_text import EventEmitter
+from antiphon.protocol.items import Item, ItemStatus, Message, Phase
 from antiphon.protocol.parts import Key
-from antiphon.protocol.synth_items import ID_PREFIXES, ItemSynth, SynthOptions
+from antiphon.protocol.synth_items import (
+    ID_PREFIXES,
+    ItemKind,
+    ItemSynth,
+    OpenItem,
+    SynthOptions,
+)
 from antiphon.protocol.text_kinds import OUTPUT_TEXT
 
 SourceText = tuple[Key, int]
-"""A piece of text as its source knows it: its key and its part."""
+"""A text as its source identifies it: its key and its part."""
 
 FIRST_SOURCE_TEXT: SourceText = (0, 0)
 
 
 class SingleMessageSynth(ItemSynth):
-    """Everything such a response's items are made through."""
+    """An item synthesizer that puts all text into one message."""
 
     def __init__(
         self, emitter: EventEmitter, ids: Callable[[str], str], options: SynthOptions
@@ -38,57 +38,59 @@ class SingleMessageSynth(ItemSynth):
         super().__init__(emitter, ids, options)
         self._message: OpenItem | None = None
         self._text_offsets: dict[SourceText, int] = {}
-        """Where in the one text each of the source's own begins."""
-
-    # --- words ---
+        """The offset of each source text within the one text."""
 
     def add_text(self, part: parts.Text) -> None:
-        """Add words to the message; a delta without any begins nothing but the first text."""
+        """Add text to the message; an empty delta never ends a refusal."""
         if not (part.text or part.logprobs) and self._is_refusing:
             return
-        block = (part.key, part.part)
-        if block not in self._text_offsets:
-            self._text_offsets[block] = self._text_length
-        if block != FIRST_SOURCE_TEXT or part.phase:
+        source_text = (part.key, part.part)
+        if source_text not in self._text_offsets:
+            self._text_offsets[source_text] = self._text_length
+        if source_text != FIRST_SOURCE_TEXT or part.phase:
             part = parts.Text(part.text, logprobs=part.logprobs)
         super().add_text(part)
 
     def add_refusal(self, part: parts.Refusal) -> None:
-        """Add words to the refusal of the message."""
+        """Add text to the refusal of the message."""
         super().add_refusal(
             part if (part.key, part.part) == FIRST_SOURCE_TEXT else parts.Refusal(part.text)
         )
 
     def add_annotation(self, part: parts.Annotation) -> None:
-        """Add a note, at its place in the one text."""
-        start, note = self._text_offsets.get((part.key, part.part), 0), part.annotation
-        if start and isinstance(note, UrlCitation):
-            place = {"start_index": note.start_index + start, "end_index": note.end_index + start}
-            note = replace(note, **place)
-        super().add_annotation(parts.Annotation(note))
+        """Add an annotation, with its indexes shifted to the one text."""
+        offset = self._text_offsets.get((part.key, part.part), 0)
+        annotation = part.annotation
+        if offset and isinstance(annotation, UrlCitation):
+            annotation = replace(
+                annotation,
+                start_index=annotation.start_index + offset,
+                end_index=annotation.end_index + offset,
+            )
+        super().add_annotation(parts.Annotation(annotation))
 
     @property
     def _is_refusing(self) -> bool:
-        strand = self._message.strand if self._message else None
-        return strand is not None and strand.kind is not OUTPUT_TEXT
+        open_text = self._message.open_text if self._message else None
+        return open_text is not None and open_text.kind is not OUTPUT_TEXT
 
     @property
     def _text_length(self) -> int:
-        strand = self._message.strand if self._message else None
-        return sum(map(len, strand.pieces)) if strand and strand.kind is OUTPUT_TEXT else 0
+        open_text = self._message.open_text if self._message else None
+        if open_text is None or open_text.kind is not OUTPUT_TEXT:
+            return 0
+        return sum(map(len, open_text.pieces))
 
     def _add_whole_message(self, message: Message, key: Key) -> None:
         for index, piece in enumerate(message.content):
             if isinstance(piece, content.RefusalContent):
                 self.add_refusal(parts.Refusal(piece.refusal, key, index))
                 continue
-            written = isinstance(piece, content.OutputText)
-            logprobs = (piece.logprobs or None) if written else None
+            is_text = isinstance(piece, content.OutputText)
+            logprobs = (piece.logprobs or None) if is_text else None
             self.add_text(parts.Text(content.content_text(piece), key, index, logprobs))
-            for note in piece.annotations if written else []:
-                self.add_annotation(parts.Annotation(note, key, index))
-
-    # --- the message ---
+            for annotation in piece.annotations if is_text else []:
+                self.add_annotation(parts.Annotation(annotation, key, index))
 
     def _ensure_item(self, kind: ItemKind, key: Key, phase: Phase | None = None) -> OpenItem:
         message = self._message

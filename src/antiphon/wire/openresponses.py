@@ -147,7 +147,7 @@ class Dialect:
             return b"".join([sse.encode(name, data) for name, data in self.encode_event(event)])
         return b"%b%b\n\n" % (sse.event_prefix(event.type), encode(event))
 
-    def fast_text_template(self, delta: Event) -> bytes | None:
+    def text_fast_path(self, delta: Event) -> bytes | None:
         """Return how deltas like this one are written, with places for the number and the words.
 
         They are written by `form % (number, words)`, if nothing in the words has to be escaped.

@@ -239,7 +239,7 @@ def test_logprobs_go_with_their_words():
 
 def test_noise_stands_beside_the_choices():
     said = (parts.Reasoning("Hm."), parts.Text("Hi"), parts.Text("!"), parts.Call(0, "f", "{}"))
-    events = synthesize(*said, pad=lambda text: "x" * len(text))
+    events = synthesize(*said, obfuscate=lambda text: "x" * len(text))
     noise = [chunk.get("obfuscation") for chunk in written(events)]
     assert noise == [None, "xxx", "xx", "x", None, "xx", None]
 

@@ -166,7 +166,7 @@ def told(
 
 def made(*parts: Part) -> list[Event]:
     """Return the events that some parts become, written for these clients."""
-    return synthesize(*parts, keep_empty=True, one_message=True, calls_by_id=True)
+    return synthesize(*parts, keep_empty=True, single_message=True, reuse_call_ids=True)
 
 
 def frames(dialect: HashbrownDialect, events: Iterable[Event]) -> list[Json]:

@@ -57,7 +57,9 @@ logger = logging.getLogger("antiphon.server")
 
 T = TypeVar("T")
 
-SYNTH_OPTIONS = SynthOptions(keep_empty=True, one_message=True, calls_by_id=True, ids=new_uuid)
+SYNTH_OPTIONS = SynthOptions(
+    keep_empty=True, single_message=True, reuse_call_ids=True, new_id=new_uuid
+)
 """How a response is written for these clients: one text, calls under their own ids."""
 
 THREADS_UNAVAILABLE = "Thread loading is not available for this transport."

@@ -60,7 +60,7 @@ class EventStream:
 
     def text_fast_path(self, fast_path: TextFastPath) -> WriteText | None:
         """Return what writes more of a text, in the form that all its deltas have."""
-        form = self._dialect.fast_text_template(fast_path.delta_template)
+        form = self._dialect.text_fast_path(fast_path.delta_template)
         if form is None:
             return None
 

@@ -39,7 +39,7 @@ class ChatDialect(OpenAIDialect):
             return b"data: " + self.encode_error(failure_payload(event.response)) + b"\n\n"
         return self._chunks.encode_sse(event)
 
-    def fast_text_template(self, delta: Event) -> None:
+    def text_fast_path(self, delta: Event) -> None:
         """Chunks have no form: what they say depends on what was said before."""
         del delta
 

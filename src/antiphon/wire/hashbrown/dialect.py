@@ -182,7 +182,7 @@ class HashbrownDialect(Dialect):
             return super().encode_event(event)
         return [(event.type, encode_frame(event))] if type(event) in FRAME_FIELDS else []
 
-    def fast_text_template(self, delta: Event) -> None:
+    def text_fast_path(self, delta: Event) -> None:
         """Frames have no form: each begins with its length."""
         del delta
 
