@@ -8,12 +8,15 @@ prompt that is blocked is a 400 with the code `content_filter`, an answer that i
 with that word.
 """
 
+from collections.abc import Mapping
+from typing import ClassVar
 from urllib.parse import quote
 
 from antiphon.adapters.base import Prompt, Provider
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
 from antiphon.adapters.openai_chat.decode import REASONS
 from antiphon.adapters.openai_chat.encode import ChatQuirks
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import CUSTOM_TOOL
 from antiphon.transport.request import (
     Credential,
@@ -32,8 +35,27 @@ class Azure(ChatCompletions):
 
     name = "azure"
     key_env = ("AZURE_OPENAI_API_KEY",)
+    field_variables: ClassVar = {
+        "endpoint": ("AZURE_OPENAI_ENDPOINT",),
+        "api_version": ("OPENAI_API_VERSION",),
+    }
+    table_keys: ClassVar = {
+        "endpoint": '"https://NAME.openai.azure.com"',
+        "api_version": '"2025-04-01-preview"',
+        "profile": '"entra"',
+    }
+    required_field = "endpoint"
     hosted_tools = frozenset({CUSTOM_TOOL})
     quirks = ChatQuirks(max_tokens_field="max_completion_tokens", has_openai_extensions=True)
+
+    @classmethod
+    def check_table(cls, table: Mapping[str, object]) -> None:
+        """Reject profiles other than Entra's, and two addresses at once."""
+        if table.get("profile", "entra") != "entra":
+            raise InvalidValueError("profile", f'for {cls.name} there is only profile = "entra".')
+        if {"base_url", "endpoint"} <= table.keys():
+            reason = "base_url says already where to ask"
+            raise InvalidValueError("endpoint", f"{reason}. Give only one of them.")
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)

@@ -29,6 +29,7 @@ from antiphon.adapters.errors import (
     unreadable_error,
 )
 from antiphon.adapters.json_access import as_array, as_object
+from antiphon.adapters.provider_config import ConfigurableProvider
 from antiphon.protocol import parts
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.protocol.items import Item
@@ -111,13 +112,8 @@ TokenCountRequest = tuple[Upstream, Callable[[object], int]]
 """A request for a count, and what reads it out of the answer; that raises ValueError."""
 
 
-class Adapter(ABC):
+class Adapter(ConfigurableProvider, ABC):
     """One provider's dialect, at one address."""
-
-    name: ClassVar[str]
-    default_url: ClassVar[str | None] = None
-    key_env: ClassVar[tuple[str, ...]] = ()
-    """The environment variables that may hold the key, the best first."""
 
     features: frozenset[str] = frozenset()
     """The features that this dialect has; see `carry.py`."""

@@ -7,6 +7,8 @@ Mistral refuses every field that it does not know, `stream_options` among them, 
 that are not nine letters and digits. DeepSeek refuses calls without the thinking that led to them.
 """
 
+from typing import ClassVar
+
 from antiphon.adapters.base import Provider, is_openai, url_host
 from antiphon.adapters.openai_chat.adapter import OPENAI_FEATURES, ChatCompletions
 from antiphon.adapters.openai_chat.decode import REASONS
@@ -39,6 +41,7 @@ class OpenAI(ChatCompletions):
     name = "openai"
     default_url = "https://api.openai.com/v1"
     key_env = ("OPENAI_API_KEY",)
+    field_variables: ClassVar = {"base_url": ("OPENAI_BASE_URL",)}
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)

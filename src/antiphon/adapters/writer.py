@@ -22,6 +22,7 @@ class Writer(ChatCompletions):
     name = "writer"
     default_url = "https://api.writer.com/v1"
     key_env = ("WRITER_API_KEY",)
+    field_variables: ClassVar = {"base_url": ("WRITER_BASE_URL",)}
     path: ClassVar[str] = "/chat"
     hosted_tools = frozenset[str]()
     features = frozenset(

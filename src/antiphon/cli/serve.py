@@ -16,6 +16,7 @@ from typing import cast
 
 import uvicorn
 
+from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.agents.agent import Agent
 from antiphon.cli.exit import exit_now
 from antiphon.engine.encryption import check_keys
@@ -110,8 +111,9 @@ def banner_lines(settings: Settings, url: str) -> list[str]:
     providers = settings.ready
     if not (models or providers):
         return []
-    # It is looked for though nobody has named it, and not before somebody asks for it.
-    named = [f"{name} (if it runs)" if name == "ollama" else name for name in providers]
+    # A local server is offered though nobody configured it; it is contacted on first use.
+    local = {name for name in BUILT_IN if adapter_class(name).is_local()}
+    named = [f"{name} (if it runs)" if name in local else name for name in providers]
     return [
         *([f"models: {', '.join(models)}"] if models else []),
         *([f"providers: {', '.join(named)}"] if named else []),

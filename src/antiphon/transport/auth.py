@@ -290,3 +290,29 @@ def import_extra(module: str, extra_name: str) -> Any:
         raise credentials_error(
             f"Install antiphon[{extra_name}] to use this provider without a key."
         ) from None
+
+
+AWS_FILE_VARIABLES = {
+    "config_file": "AWS_CONFIG_FILE",
+    "credentials_file": "AWS_SHARED_CREDENTIALS_FILE",
+}
+"""botocore's names for the files of AWS, and the variables that say where they are."""
+
+
+def profile_region(profile: str | None, environ: Mapping[str, str]) -> str | None:
+    """Return the region of an AWS profile, or of the default one; None if it has none.
+
+    An invalid profile is reported when its credentials are needed, not here.
+    """
+    try:
+        errors = import_extra("botocore.exceptions", "bedrock")
+        session = import_extra("botocore.session", "bedrock").Session(profile=profile)
+    except UpstreamError:
+        return None  # the extra is not installed
+    for name, variable in AWS_FILE_VARIABLES.items():
+        if path := environ.get(variable):
+            session.set_config_variable(name, path)
+    try:
+        return session.get_scoped_config().get("region")
+    except (errors.BotoCoreError, *LIBRARY_ERRORS):
+        return None

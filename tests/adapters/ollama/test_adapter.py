@@ -595,3 +595,21 @@ def test_the_address_may_end_as_its_makers_write_it(end: str):
     listing = there.models_request()
     assert listing
     assert listing.url == "https://ollama.com/api/tags"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("gpu", "http://gpu:11434"),
+        ("gpu:80", "http://gpu:80"),
+        (":8080", "http://127.0.0.1:8080"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:1", "http://127.0.0.1:1"),
+        ("::1", "http://[::1]:11434"),
+        ("[::]:5", "http://[::1]:5"),
+        ("http://gpu", "http://gpu"),
+        ("https://ollama.example/base/", "https://ollama.example/base"),
+    ],
+)
+def test_the_host_variable_is_read_as_ollamas_own_client_reads_it(host: str, url: str) -> None:
+    assert Ollama.parse_variable("base_url", host) == url

@@ -6,7 +6,6 @@ from antiphon.server.config.address import (
     invalid_url_problem,
     is_loopback,
     is_unencrypted,
-    ollama_url,
 )
 
 
@@ -61,21 +60,3 @@ def test_what_cannot_be_asked_is_told(url: str, problem: str | None) -> None:
 def test_only_http_to_another_machine_can_be_read_by_others() -> None:
     urls = ["http://a.b", "http://10.0.0.1", "https://a.b", "http://localhost", "http://[::1]:1"]
     assert [is_unencrypted(url) for url in urls] == [True, True, False, False, False]
-
-
-@pytest.mark.parametrize(
-    ("host", "url"),
-    [
-        ("gpu", "http://gpu:11434"),
-        ("gpu:80", "http://gpu:80"),
-        (":8080", "http://127.0.0.1:8080"),
-        ("0.0.0.0", "http://127.0.0.1:11434"),
-        ("0.0.0.0:1", "http://127.0.0.1:1"),
-        ("::1", "http://[::1]:11434"),
-        ("[::]:5", "http://[::1]:5"),
-        ("http://gpu", "http://gpu"),
-        ("https://ollama.example/base/", "https://ollama.example/base"),
-    ],
-)
-def test_ollamas_host_is_read_as_ollama_reads_it(host: str, url: str) -> None:
-    assert ollama_url(host) == url

@@ -11,14 +11,13 @@ from antiphon import agent
 from antiphon.adapters.base import Capabilities, Provider
 from antiphon.adapters.features import ALL_FEATURES
 from antiphon.adapters.registry import BUILT_IN, adapter_class
-from antiphon.server.config.environment import FIELD_VARIABLES
 from antiphon.server.config.load import (
     ConfigError,
     GatewayConfig,
     load_config,
     parse_config,
 )
-from antiphon.server.config.tables import MODEL_KEYS, PROVIDER_KEYS
+from antiphon.server.config.tables import MODEL_KEYS, provider_keys
 from antiphon.server.settings import Settings
 from tests.run_server import ROOT
 from tests.server.config.test_environment import AZURE, OLLAMA, UNSET
@@ -343,9 +342,11 @@ def test_every_example_of_the_documentation_is_read() -> None:
 
 
 def test_the_documentation_names_every_key_variable_and_feature() -> None:
+    kinds = [adapter_class(name) for name in BUILT_IN]
     variables = {
-        name for fields in FIELD_VARIABLES.values() for names in fields.values() for name in names
+        name for kind in kinds for names in kind.field_variables.values() for name in names
     }
-    keys = {name for adapter in BUILT_IN for name in adapter_class(adapter).key_env}
-    names = {*variables, *keys, *PROVIDER_KEYS, *MODEL_KEYS, *ALL_FEATURES, *BUILT_IN} - {"models"}
+    keys = {name for kind in kinds for name in kind.key_env}
+    names = {*variables, *keys, *provider_keys(), *MODEL_KEYS, *ALL_FEATURES, *BUILT_IN}
+    names -= {"models"}
     assert {name for name in names if f"`{name}" not in DOCS} == set()

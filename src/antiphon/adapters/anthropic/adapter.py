@@ -5,6 +5,8 @@ Dialect notes: `max_tokens` must be said; a temperature exists only in the older
 the API; the key goes into a header of its own; how to think is decided in `thinking.py`.
 """
 
+from typing import ClassVar
+
 import msgspec
 
 from antiphon.adapters.anthropic import tools
@@ -56,6 +58,8 @@ class Anthropic(Adapter):
     name = "anthropic"
     default_url = "https://api.anthropic.com"
     key_env = ("ANTHROPIC_API_KEY", AUTH_TOKEN_ENV)
+    field_variables: ClassVar = {"base_url": ("ANTHROPIC_BASE_URL",)}
+    table_keys: ClassVar = {"api_version": f'"{API_VERSION}"'}
     features = frozenset(
         """temperature top_p stop max_output_tokens prompt_cache_key safety_identifier user
         service_tier reasoning tools strict_tools tool_choice parallel_tool_calls json_schema

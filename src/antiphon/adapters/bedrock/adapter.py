@@ -8,6 +8,7 @@ requests are signed, or carry a bearer key. What families of models want beside 
 
 import re
 from collections.abc import Mapping
+from typing import ClassVar
 from urllib.parse import quote
 
 from antiphon.adapters.anthropic.adapter import encode_sampling
@@ -36,9 +37,22 @@ from antiphon.adapters.bedrock.models import (
 from antiphon.adapters.errors import ErrorInfo, parse_error
 from antiphon.adapters.features import service_tier_name
 from antiphon.adapters.json_access import JsonObject, as_object, drop_empty
+from antiphon.adapters.provider_config import ConfigSource
 from antiphon.transport.request import AwsSignature, Credential, Upstream
 
 DEFAULT_REGION = "us-east-1"
+PROFILE_VARIABLE = "AWS_PROFILE"
+AWS_CREDENTIAL_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    PROFILE_VARIABLE,
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+)
+"""The variables that show that there are AWS credentials to sign requests with."""
+
 REGION_IN_URL = re.compile(r"//bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
 SERVICE_TIERS = {"priority": "priority", "flex": "flex"}
 AUTHENTICATION_ERRORS = frozenset(
@@ -53,10 +67,55 @@ class Bedrock(Adapter):
     name = "bedrock"
     raw_tool_slug = "bedrock:"
     key_env = ("AWS_BEARER_TOKEN_BEDROCK",)
+    field_variables: ClassVar = {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
+    machine_fields = frozenset({"region"})
+    table_keys: ClassVar = {"region": '"eu-central-1"', "profile": '"work"'}
+    required_field = "region"
     features = frozenset(
         """temperature top_p stop max_output_tokens prompt_cache_key service_tier reasoning tools
         strict_tools tool_choice json_schema tools_with_format images files""".split()
     )
+
+    @classmethod
+    def environment_fields(cls, source: ConfigSource) -> dict[str, str]:
+        """Return the region, from a variable or from the AWS profile."""
+        found = super().environment_fields(source)
+        if {"base_url", "region"} & {*found, *source.table}:
+            return found
+        # Without any sign of credentials the profile is not read: it needs botocore, which is
+        # slow to import.
+        if source.in_file or cls.has_aws_credentials(source):
+            profile = str(source.table.get("profile") or source.variable(PROFILE_VARIABLE)) or None
+            if region := source.profile_region(profile, source.environ):
+                found["region"] = region
+        return found
+
+    @classmethod
+    def has_aws_credentials(cls, source: ConfigSource) -> bool:
+        """Return whether the environment mentions AWS credentials, which make a key needless."""
+        return any(map(source.variable, AWS_CREDENTIAL_VARIABLES))
+
+    @classmethod
+    def api_key_variable(cls, fields: Mapping[str, object], source: ConfigSource) -> str | None:
+        """Return the variable of the bearer key; None if requests are signed instead."""
+        if found := cls.find_api_key(source):
+            return found
+        if source.in_file or cls.has_aws_credentials(source):
+            return None
+        return super().api_key_variable(fields, source)
+
+    @classmethod
+    def missing_field(
+        cls, fields: Mapping[str, object], source: ConfigSource
+    ) -> tuple[str, str] | None:
+        """Return the region as missing only if AWS credentials are the sole sign of Bedrock.
+
+        AWS credentials alone may be meant for something else. A table in the file or a key for
+        Bedrock shows that Bedrock is wanted; then the default region will do.
+        """
+        if source.in_file or fields.get("api_key_env"):
+            return None
+        return super().missing_field(fields, source)
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)

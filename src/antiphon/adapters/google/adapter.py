@@ -9,7 +9,7 @@ written in `body.py`, its conversation in `conversation.py`; what is answered is
 import math
 import re
 from collections.abc import Mapping
-from typing import cast
+from typing import ClassVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -27,7 +27,9 @@ from antiphon.adapters.google.decode import FAILURE_REASONS, REASONS, GoogleDeco
 from antiphon.adapters.google.encode import encode_body
 from antiphon.adapters.google.thinking import is_before_gemini_3
 from antiphon.adapters.google.wire_types import ErrorBody, GenerateContentResponse
+from antiphon.adapters.provider_config import ConfigSource
 from antiphon.protocol.errors import UpstreamError
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
 from antiphon.transport import request as wire
 from antiphon.transport.request import Credential, Key, Upstream
@@ -36,6 +38,7 @@ from antiphon.wire import json
 __all__ = ["FAILURE_REASONS", "REASONS", "Google"]
 
 API_VERSION_SUFFIX = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?$")
+USE_VERTEX_VARIABLE = "GOOGLE_GENAI_USE_VERTEXAI"
 MULTI_REGIONS = frozenset({"us", "eu"})
 """The locations that are more than one region, and have addresses of their own."""
 
@@ -47,6 +50,16 @@ class Google(Adapter):
     raw_tool_slug = "google:"
     default_url = "https://generativelanguage.googleapis.com/v1beta"
     key_env = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+    field_variables: ClassVar = {
+        "project": ("GOOGLE_CLOUD_PROJECT",),
+        "location": ("GOOGLE_CLOUD_LOCATION",),
+        "base_url": ("GOOGLE_GEMINI_BASE_URL",),
+    }
+    table_keys: ClassVar = {
+        "api_version": '"v1beta"',
+        "project": '"my-project"',
+        "location": '"europe-west1"',
+    }
     features = frozenset(ALL_FEATURES) - {
         "allowed_tools",
         "file_ids",
@@ -60,6 +73,43 @@ class Google(Adapter):
         "verbosity",
     }
     hosted_tools = WEB_SEARCH_TYPES
+
+    @classmethod
+    def environment_fields(cls, source: ConfigSource) -> dict[str, str]:
+        """Return the fields of Vertex AI or those of the Gemini API, never both."""
+        found = super().environment_fields(source)
+        if cls.means_vertex(source):
+            fields = {"project", "location"}
+        else:
+            fields = set[str]() if "project" in source.table else {"base_url"}
+        return {field: found[field] for field in found if field in fields}
+
+    @classmethod
+    def means_vertex(cls, source: ConfigSource) -> bool:
+        """Return whether a variable chooses Vertex AI, and nothing in the table contradicts it."""
+        chosen = source.variable(USE_VERTEX_VARIABLE).lower() in ("true", "1")
+        return chosen and not {"base_url", "api_key_env"} & source.table.keys()
+
+    @classmethod
+    def api_key_variable(cls, fields: Mapping[str, object], source: ConfigSource) -> str | None:
+        """Return the variable of the Gemini API's key; Vertex AI needs none."""
+        if "project" in fields or (source.has_adapter_name and cls.means_vertex(source)):
+            return None
+        return super().api_key_variable(fields, source)
+
+    @classmethod
+    def missing_field(
+        cls, fields: Mapping[str, object], source: ConfigSource
+    ) -> tuple[str, str] | None:
+        """Return the project as missing where Vertex AI is meant; a location alone is an error."""
+        if "project" in fields:
+            return None
+        if source.has_adapter_name and cls.means_vertex(source):
+            return "project", cls.field_variables["project"][0]
+        if "location" in source.table:
+            advice = f"Write project = {cls.table_keys['project']} beside it"
+            raise InvalidValueError("location", f"this means nothing without a project. {advice}.")
+        return None
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)

@@ -6,6 +6,7 @@ the mark in its seal tells.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from antiphon.adapters import media
 from antiphon.adapters.base import (
@@ -38,6 +39,7 @@ from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Reques
 from antiphon.protocol.tools import FunctionTool
 from antiphon.transport.request import Upstream
 
+DEFAULT_PORT = "11434"
 THINKING_UNSUPPORTED = "does not support thinking"
 """What the server says of a model that cannot think."""
 
@@ -46,8 +48,9 @@ class Ollama(Adapter):
     """A server of Ollama, or its cloud."""
 
     name = "ollama"
-    default_url = "http://127.0.0.1:11434"
+    default_url = f"http://127.0.0.1:{DEFAULT_PORT}"
     key_env = ("OLLAMA_API_KEY",)
+    field_variables: ClassVar = {"base_url": ("OLLAMA_HOST",)}
     features = frozenset(
         """temperature top_p presence_penalty frequency_penalty seed stop max_output_tokens logprobs
         reasoning tools json_object json_schema images""".split()
@@ -59,6 +62,27 @@ class Ollama(Adapter):
         self.base_url = self.base_url.removesuffix("/api").removesuffix("/v1")
         if not reasoning:
             self.features -= {"reasoning"}
+
+    @classmethod
+    def parse_variable(cls, field: str, value: str) -> str:
+        """Return the address that OLLAMA_HOST means, by the rules of Ollama's own client.
+
+        >>> [Ollama.parse_variable("base_url", host) for host in ("0.0.0.0", "gpu:80", "https://a/")]
+        ['http://127.0.0.1:11434', 'http://gpu:80', 'https://a']
+        """
+        scheme, separator, rest = value.strip().rpartition("://")
+        authority, slash, path = rest.partition("/")
+        if authority.count(":") > 1 and not authority.startswith("["):
+            authority = f"[{authority}]"
+        host, colon, port = authority.rpartition(":")
+        if not colon or "]" in port:
+            host, port = authority, ""
+        # The variable also tells a server which addresses to listen on. "All addresses" cannot be
+        # connected to everywhere, so the client uses the loopback address.
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
+        if not separator and not port:
+            port = DEFAULT_PORT
+        return f"{scheme or 'http'}://{host}{':' if port else ''}{port}{slash}{path}".rstrip("/")
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt as Ollama's request."""

@@ -7,7 +7,7 @@ back; OpenAI's own types go without our slug. A server that has no `/responses` 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -95,6 +95,8 @@ class OpenResponses(Adapter):
     passes_unknown_fields = True
     default_url = "https://api.openresponses.com/v1"
     key_env = ("OPENRESPONSES_API_KEY",)
+    field_variables: ClassVar = {"base_url": ("OPENRESPONSES_BASE_URL",)}
+    table_keys: ClassVar = {"strict": "true"}
     features = frozenset(carry.ALL_FEATURES)
 
     def __init__(

@@ -14,38 +14,34 @@ from pathlib import Path
 from typing import cast
 
 from antiphon.adapters.base import Provider
+from antiphon.adapters.provider_config import (
+    CREDENTIAL_KEYS,
+    ConfigSource,
+    ConfigurableProvider,
+    Environ,
+)
 from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.engine.provider_model import is_valid_model_name
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.struct import InvalidValueError
-from antiphon.server.config.address import is_unencrypted
-from antiphon.server.config.environment import (
-    Environ,
-    additional_fields,
-    api_key_variable,
-    invalid_url_reason,
-    missing_location,
-    missing_project,
-    read_variable,
-)
+from antiphon.server.config.address import invalid_url_problem, is_unencrypted
 from antiphon.server.config.tables import (
-    PROVIDER_KEYS,
     ROOT_KEYS,
+    URL_KEYS,
     Table,
     check_table,
     dotted_key,
     parse_alias,
     parse_provider_table,
+    provider_keys,
     suggest_name,
 )
+from antiphon.transport.auth import profile_region
 
 logger = logging.getLogger("antiphon.config")
 
 CONFIG_FILE = Path("antiphon.toml")
 """Where the configuration is looked for when nobody says where it is."""
-
-CREDENTIAL_KEYS = frozenset({"api_key_env", "base_url", "project", "profile"})
-"""Keys that say which key is shown to whom; without them the adapter's own variable is meant."""
 
 
 class ConfigError(AntiphonError):
@@ -128,22 +124,19 @@ def parse_config(
 
 
 def _build_config(
-    root: Table, environ: Environ, source: Path, agents: Collection[str]
+    root: Table, environ: Environ, file: Path, agents: Collection[str]
 ) -> GatewayConfig:
     tables = cast("Table", root.get("providers", {}))
     aliases = cast("Table", root.get("models", {}))
-    said = {
-        name: parse_provider_table(name, value, source.parent) for name, value in tables.items()
-    }
+    said = {name: parse_provider_table(name, value, file.parent) for name, value in tables.items()}
     entries = {
-        name: ProviderEntry.build(name, fields, environ, from_environment_only=False)
+        name: ProviderEntry.build(_config_source(name, fields, environ, in_file=True))
         for name, fields in said.items()
     }
     for name in BUILT_IN:
         if name not in said:
-            entries[name] = ProviderEntry.build(
-                name, {"adapter": name}, environ, from_environment_only=True
-            )
+            source = _config_source(name, {"adapter": name}, environ, in_file=False)
+            entries[name] = ProviderEntry.build(source)
     targets = {name: parse_alias(name, value) for name, value in aliases.items()}
     models = AliasResolver(targets, entries.keys(), agents).resolve()
     wanted = {model.partition("/")[0] for names in models.values() for model in names}
@@ -173,36 +166,21 @@ class ProviderEntry:
     """Whether anybody has said where the provider is."""
 
     @classmethod
-    def build(
-        cls,
-        name: str,
-        table: Mapping[str, object],
-        environ: Environ,
-        *,
-        from_environment_only: bool,
-    ) -> "ProviderEntry":
-        """Put together what the file and the environment say about a provider."""
-        adapter = str(table["adapter"])
-        kind = adapter_class(adapter)
-        given = additional_fields(table, name, environ, from_environment_only=from_environment_only)
-        fields: Table = {**given, **table}
-        lost = missing_project(table, name, environ)
-        if not (lost or CREDENTIAL_KEYS & table.keys()):
-            fields["api_key_env"] = api_key_variable(
-                kind, fields, environ, from_environment_only=from_environment_only
-            )
-        provider = cast("Callable[..., Provider]", Provider)(name=name, **fields)
-        key = read_variable(provider.api_key_env or "", environ)
+    def build(cls, source: ConfigSource) -> "ProviderEntry":
+        """Combine what the file and the environment say about a provider."""
+        kind = adapter_class(str(source.table["adapter"]))
+        from_environment = kind.environment_fields(source)
+        fields: Table = {**from_environment, **source.table}
+        if not CREDENTIAL_KEYS & source.table.keys():
+            fields["api_key_env"] = kind.api_key_variable(fields, source)
+        provider = cast("Callable[..., Provider]", Provider)(name=source.name, **fields)
+        key = source.variable(provider.api_key_env or "")
         missing = [provider.api_key_env] if provider.api_key_env and not key else []
-        place = lost or missing_location(kind, fields, from_environment_only=from_environment_only)
-        if "location" in table and not (place or "project" in fields):
-            raise location_without_project_error(name)
+        place = missing_field(kind, fields, source)
         if place:
-            if not from_environment_only:
-                raise missing_endpoint_error(name, adapter, *place)
             missing.insert(0, place[1])
         reason = (
-            invalid_url_reason(adapter, given)
+            invalid_url_reason(kind, from_environment)
             or invalid_key_reason(key, provider)
             or missing_variables_reason(missing)
         )
@@ -213,21 +191,41 @@ class ProviderEntry:
         )
 
 
-def missing_endpoint_error(name: str, adapter: str, key: str, variable: str) -> InvalidValueError:
-    """Say that a provider's table does not say where it is."""
-    # The environment speaks only of providers that are called like their adapters.
-    advice = PROVIDER_KEYS[key].example + (f", or set {variable}" if name == adapter else "")
-    return InvalidValueError(
-        dotted_key("providers", name, key), f"this key is missing. Write {advice}."
+def _config_source(name: str, table: Table, environ: Environ, *, in_file: bool) -> ConfigSource:
+    return ConfigSource(
+        name=name, table=table, environ=environ, in_file=in_file, profile_region=profile_region
     )
 
 
-def location_without_project_error(name: str) -> InvalidValueError:
-    """Say that a location alone is no place at Vertex AI."""
-    advice = (
-        f"this means nothing without a project. Write {PROVIDER_KEYS['project'].example} beside it."
-    )
-    return InvalidValueError(dotted_key("providers", name, "location"), advice)
+def missing_field(
+    kind: type[ConfigurableProvider], fields: Table, source: ConfigSource
+) -> tuple[str, str] | None:
+    """Return a field that nothing sets, and its variable; raise if the file has to set it."""
+    try:
+        missing = kind.missing_field(fields, source)
+    except InvalidValueError as error:
+        path = dotted_key("providers", source.name, error.path)
+        raise InvalidValueError(path, error.reason) from None
+    if missing and source.in_file:
+        raise missing_key_error(source, *missing)
+    return missing
+
+
+def missing_key_error(source: ConfigSource, key: str, variable: str) -> InvalidValueError:
+    """Build the error for a table without a key that says where the provider is."""
+    advice = provider_keys()[key].example
+    if source.has_adapter_name:  # the variables describe no other provider
+        advice += f", or set {variable}"
+    path = dotted_key("providers", source.name, key)
+    return InvalidValueError(path, f"this key is missing. Write {advice}.")
+
+
+def invalid_url_reason(kind: type[ConfigurableProvider], fields: Mapping[str, str]) -> str:
+    """Return why a variable does not hold an address, if one should and does not."""
+    for name in URL_KEYS & fields.keys():
+        if problem := invalid_url_problem(fields[name]):
+            return f"{kind.field_variables[name][0]} {problem}"
+    return ""
 
 
 def missing_variables_reason(variables: list[str]) -> str:

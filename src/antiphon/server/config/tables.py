@@ -7,13 +7,14 @@ import difflib
 import re
 import sys
 from collections.abc import Collection, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated, NamedTuple, cast, get_type_hints
 
 from msgspec import Meta
 
-from antiphon.adapters.base import Capabilities, Transform
+from antiphon.adapters.base import Capabilities, Provider, Transform
 from antiphon.adapters.errors import SECRET_PATTERN as KEYS
 from antiphon.adapters.features import ALL_FEATURES
 from antiphon.adapters.registry import (
@@ -46,26 +47,20 @@ ROOT_KEYS = {
     "providers": TableKey(dict[str, object], '[providers.local] and adapter = "openai" below it'),
     "models": TableKey(dict[str, object], '[models] and fast = "local/small" below it'),
 }
-PROVIDER_KEYS = {
+COMMON_KEYS = {
     "adapter": TableKey(NonEmptyText, 'adapter = "openai"'),
     "base_url": TableKey(str, 'base_url = "http://127.0.0.1:9100/v1"'),
     "api_key_env": TableKey(str, 'api_key_env = "LOCAL_KEY"'),
     "headers": TableKey(dict[str, str], 'headers = { x-team = "a" }'),
-    "endpoint": TableKey(str, 'endpoint = "https://NAME.openai.azure.com"', ("azure",)),
-    "api_version": TableKey(
-        NonEmptyText, 'api_version = "2025-04-01-preview"', ("azure", "anthropic", "google")
-    ),
-    "region": TableKey(NonEmptyText, 'region = "eu-central-1"', ("bedrock",)),
-    "profile": TableKey(NonEmptyText, 'profile = "work"', ("bedrock", "azure")),
-    "project": TableKey(NonEmptyText, 'project = "my-project"', ("google",)),
-    "location": TableKey(NonEmptyText, 'location = "europe-west1"', ("google",)),
-    "strict": TableKey(bool, "strict = true", ("responses",)),
     "timeouts": TableKey(dict[str, object], "timeouts = { first_byte = 60 }"),
     "transform_request": TableKey(str, 'transform_request = "module:function"'),
     "models": TableKey(
         dict[str, object], "[providers.local.models.small] and window = 8192 below it"
     ),
 }
+"""The keys of a provider's table that every adapter reads."""
+
+URL_KEYS = frozenset({"base_url", "endpoint"})
 TIMEOUT_KEYS = {
     name: TableKey(TimeoutSeconds, f"{name} = 60") for name in Timeouts.__struct_fields__
 }
@@ -94,6 +89,28 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 QUOTED_TYPE = re.compile(r"`(\w+)`")
 
 
+@cache
+def provider_keys() -> Mapping[str, TableKey]:
+    """Return the keys that a provider's table may have: the common ones and the adapters' own."""
+    examples: dict[str, str] = {}
+    readers: dict[str, list[str]] = {}
+    for adapter in BUILT_IN:
+        for key, value in adapter_class(adapter).table_keys.items():
+            examples.setdefault(key, f"{key} = {value}")
+            readers.setdefault(key, []).append(adapter)
+    types = get_type_hints(Provider)
+    return COMMON_KEYS | {
+        key: TableKey(_key_type(key, types[key]), example, tuple(readers[key]))
+        for key, example in examples.items()
+    }
+
+
+def _key_type(key: str, type: object) -> object:
+    if key in URL_KEYS:
+        return str  # an empty one is reported as an address that is none
+    return bool if type is bool else NonEmptyText
+
+
 def parse_provider_table(name: str, value: object, folder: Path) -> Table:
     """Check a provider's table; return its fields as `Provider` has them."""
     path = dotted_key("providers", name)
@@ -106,20 +123,18 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
             "a key does not belong into a file. Put it into an environment variable and name the "
             f'variable here: api_key_env = "{variable}".',
         )
-    fields = check_table(table, PROVIDER_KEYS, path)
+    known = provider_keys()
+    fields = check_table(table, known, path)
     fields["adapter"] = adapter = _check_adapter(name, fields.get("adapter"), path)
     for key in fields:
-        readers = PROVIDER_KEYS[key].adapters
+        readers = known[key].adapters
         if adapter in BUILT_IN and adapter not in readers:
             reason = f"the adapter '{adapter}' does not read this, only {' and '.join(readers)}"
             raise InvalidValueError(dotted_key(path, key), f"{reason}. Leave it out.")
-    if adapter == "azure" and fields.get("profile", "entra") != "entra":
-        raise InvalidValueError(
-            dotted_key(path, "profile"), 'for azure there is only profile = "entra".'
-        )
-    if adapter == "azure" and {"base_url", "endpoint"} <= fields.keys():
-        reason = "base_url says already where to ask"
-        raise InvalidValueError(dotted_key(path, "endpoint"), f"{reason}. Give only one of them.")
+    try:
+        adapter_class(adapter).check_table(fields)
+    except InvalidValueError as error:
+        raise InvalidValueError(dotted_key(path, error.path), error.reason) from None
     _check_addresses(fields, path)
     _check_headers(cast("dict[str, str]", fields.get("headers", {})), dotted_key(path, "headers"))
     _check_key_variable(fields, path)
@@ -271,13 +286,13 @@ def _check_adapter(name: str, adapter: object, path: str) -> str:
 
 
 def _check_addresses(fields: Table, path: str) -> None:
-    for key in ("base_url", "endpoint"):
+    for key in sorted(URL_KEYS):
         problem = invalid_url_problem(str(fields[key])) if key in fields else None
         if problem and "password" in problem:
             advice = "Put the key into an environment variable and name it in api_key_env"
             raise InvalidValueError(dotted_key(path, key), f"{problem}. {advice}.")
         if problem:
-            reason = f"'{fields[key]}' {problem}. Write {PROVIDER_KEYS[key].example}"
+            reason = f"'{fields[key]}' {problem}. Write {provider_keys()[key].example}"
             raise InvalidValueError(dotted_key(path, key), f"{reason}.")
 
 
