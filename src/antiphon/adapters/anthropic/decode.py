@@ -1,11 +1,10 @@
-"""Claude's answers, heard as parts.
+"""Decodes Anthropic's responses into parts.
 
-Dialect notes: a block's index is our key; blocks of text in a row are one message, each a part of
-it. A citation notes the whole of its block. A signature seals its thinking when the block ends, and
-the thinking goes into the seal with it, since both must come back unchanged. A search that was
-asked for in OpenAI's words is told in them; other tools that the provider runs are items that hold
-their blocks. Counts of tokens are totals, and later ones overwrite; those of the input do not
-include what the cache gave or took.
+Dialect notes: a block's index is its key; consecutive text blocks are content parts of one message.
+A citation annotates its whole block. The signature of a thinking block is stored together with the
+thinking, since both must be sent back unchanged. A web search that was requested as OpenAI's tool
+becomes OpenAI's item; other server tools become items that hold their blocks. Token counts are
+totals: later ones replace earlier ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,27 +17,20 @@ from antiphon.adapters.anthropic.wire_types import (
     Delta,
     ErrorBody,
     MessageBody,
-    OpenBlock,
     RawBlock,
     SealedThinking,
     StreamEvent,
     Usage,
-    decode_citation,
     read_event,
     read_message,
     read_raw_block,
 )
-from antiphon.adapters.base import (
-    MAX_EVENT_BYTES,
-    Adapter,
-    Decoder,
-    Prompt,
-    finish_part,
-)
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt, finish_part
 from antiphon.adapters.conversation import dropped_call_warning, history_tool_names
 from antiphon.adapters.errors import ErrorInfo, infer_status
 from antiphon.adapters.json_access import to_json_text
 from antiphon.protocol import parts
+from antiphon.protocol.content import ExtensionAnnotation, TextAnnotation, UrlCitation
 from antiphon.protocol.items import ExtensionItem
 from antiphon.protocol.json_schema import is_array, is_object
 from antiphon.protocol.parts import Part
@@ -56,12 +48,27 @@ REASONS: Mapping[str, parts.Reason] = {
     "pause_turn": "length",
     "refusal": "content_filter",
 }
-PAUSED_MESSAGE = "The provider paused a long turn; send the conversation again to let it go on."
+PAUSED_MESSAGE = "The provider paused a long turn. Send the conversation again to continue it."
 INCLUDE_SOURCES = "web_search_call.action.sources"
 
 
+class OpenBlock:
+    """A content block that is being streamed."""
+
+    __slots__ = ("block", "citations", "key", "part", "pieces", "raw", "size")
+
+    def __init__(self, block: ContentBlock, key: int) -> None:
+        self.block = block
+        self.key = key
+        self.part = 0
+        self.pieces: list[str] = []
+        self.size = 0
+        self.citations: list[object] = []
+        self.raw: RawBlock = {}
+
+
 class AnthropicDecoder(Decoder):
-    """Hears one message of Claude's."""
+    """Decodes one message."""
 
     def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
         super().__init__(adapter, sse.Decoder(MAX_EVENT_BYTES))
@@ -76,28 +83,26 @@ class AnthropicDecoder(Decoder):
         self._has_calls = False
         self._input_tokens = self._cache_write_tokens = self._cache_read_tokens = 0
 
-    # --- streams ---
-
     def decode_chunk(self, chunk: object) -> Sequence[Part]:
-        """Return the parts that an event means."""
+        """Return the parts of a stream event."""
         sent = cast("sse.SseEvent", chunk)
         if sent.data == sse.DONE:
             self.done = True
             return ()
         event = read_event(sent.data)
+        # The most frequent event is tested first.
         match event.type or sent.event:
             case "content_block_delta" if event.delta:
                 return self._decode_delta(event.index, event.delta)
             case "content_block_start" if block := event.content_block:
-                whole = partial(read_raw_block, sent.data, "content_block")
-                return [*self.complete_calls(), *self._start_block(event.index, block, whole)]
+                read_raw = partial(read_raw_block, sent.data, "content_block")
+                return [*self.complete_calls(), *self._start_block(event.index, block, read_raw)]
             case "content_block_stop":
                 return self._stop_block(event.index)
             case type:
                 return self._decode_message_event(type, event)
 
     def _decode_message_event(self, type: str, event: StreamEvent) -> Sequence[Part]:
-        """Hear what is said of the message as a whole."""
         match type:
             case "message_start":
                 return self._usage_parts(event.message.usage if event.message else None)
@@ -111,24 +116,21 @@ class AnthropicDecoder(Decoder):
             case _:
                 return ()
 
-    # --- whole answers ---
-
     def decode_body(self, body: bytes) -> list[Part]:
-        """Return the parts that a whole answer means."""
-        answer = read_message(body)
-        if answer.error is not None:
-            return [self._failure(answer.error)]
-        if answer.content is None:
-            raise ValueError("it is no message")
-        told: list[Part] = []
-        for index, block in enumerate(answer.content):
-            told += self.complete_calls()
-            told += self._start_block(index, block, partial(read_raw_block, body, "content", index))
-            told += self._stop_block(index)
-        told += self._usage_parts(answer.usage)
-        return told + (self._stop_parts(answer) or self._finish_parts(None))
-
-    # --- blocks ---
+        """Return the parts of a complete message."""
+        message = read_message(body)
+        if message.error is not None:
+            return [self._failure(message.error)]
+        if message.content is None:
+            raise ValueError("the response is not a message")
+        decoded: list[Part] = []
+        for index, block in enumerate(message.content):
+            read_raw = partial(read_raw_block, body, "content", index)
+            decoded += self.complete_calls()
+            decoded += self._start_block(index, block, read_raw)
+            decoded += self._stop_block(index)
+        decoded += self._usage_parts(message.usage)
+        return decoded + (self._stop_parts(message) or self._finish_parts(None))
 
     def _start_block(
         self, index: int, block: ContentBlock, read_raw: Callable[[], RawBlock]
@@ -139,7 +141,7 @@ class AnthropicDecoder(Decoder):
             case "text":
                 if before is not None and before.block.type == "text":
                     opened.key, opened.part = before.key, before.part + 1
-                opened.notes += block.citations if is_array(block.citations) else []
+                opened.citations += block.citations if is_array(block.citations) else []
                 return self._text_parts(opened, block.text or None)
             case "thinking":
                 return self._reasoning_parts(opened, block.thinking)
@@ -172,7 +174,7 @@ class AnthropicDecoder(Decoder):
             case "thinking", "signature_delta":
                 opened.block.signature = delta.signature
             case "text", "citations_delta":
-                opened.notes.append(delta.citation)
+                opened.citations.append(delta.citation)
             case _:
                 pass
         return ()
@@ -183,18 +185,18 @@ class AnthropicDecoder(Decoder):
             return ()
         block, key = opened.block, opened.key
         match block.type:
-            case "text" if opened.notes:
-                notes = (decode_citation(note, opened.size) for note in opened.notes)
+            case "text" if opened.citations:
+                notes = (decode_citation(note, opened.size) for note in opened.citations)
                 return [parts.Annotation(note, key, opened.part) for note in notes if note]
             case "thinking" if block.signature:
-                sealed = to_json_text(
-                    SealedThinking(block.signature, repair_surrogates("".join(opened.pieces)))
-                )
+                thinking = repair_surrogates("".join(opened.pieces))
+                sealed = to_json_text(SealedThinking(block.signature, thinking))
                 return (parts.Reasoning(key=key, encrypted_content=sealed),)
             case "tool_use":
                 self.ended_calls.append(key)
-                given = to_json_text(block.input) if block.input and not opened.size else ""
-                return (parts.Call(key, arguments=given),)
+                # A stream repeats no arguments here: the start has `{}` and deltas bring the rest.
+                has_input = block.input and not opened.size
+                return (parts.Call(key, arguments=to_json_text(block.input) if has_input else ""),)
             case "server_tool_use":
                 return self._stop_server_tool(opened)
             case _:
@@ -214,11 +216,10 @@ class AnthropicDecoder(Decoder):
             return (parts.Reasoning(key=opened.key, summary=text),)
         return (parts.Reasoning(text, opened.key),)
 
-    # --- tools that the provider runs ---
-
     def _start_server_tool(
         self, opened: OpenBlock, read_raw: Callable[[], RawBlock]
     ) -> Sequence[Part]:
+        """Start the block of a tool that Anthropic runs."""
         type = opened.block.type
         if type == "server_tool_use":
             opened.raw = read_raw()
@@ -229,49 +230,48 @@ class AnthropicDecoder(Decoder):
         return ()
 
     def _stop_server_tool(self, opened: OpenBlock) -> Sequence[Part]:
-        block = opened.block
+        block, input = opened.block, opened.block.input
         try:
-            given = _tool_input(opened)
-        except json.JSONError:  # it was not run, and would be refused if it went back
-            message = f"The call of '{block.name}' was cut short; it was left out."
+            if opened.pieces:
+                text = repair_surrogates("".join(opened.pieces))
+                input = json.decode_lenient(text.encode())
+        except json.JSONError:
+            # Truncated before it ran. Anthropic would reject it in the next request.
+            message = f"The call of '{block.name}' was cut off and was left out."
             return (parts.Warn("dropped_call", message),)
         if block.name == "web_search" and self._has_web_search:
-            self._search_queries[block.id or ""] = given.get("query") if is_object(given) else None
+            self._search_queries[block.id or ""] = input.get("query") if is_object(input) else None
             return ()
-        return _server_tool_parts(block.type, opened.raw | {"input": given})
+        return _server_tool_parts(block.type, opened.raw | {"input": input})
 
     def _web_search_item(self, block: ContentBlock) -> ExtensionItem:
-        """Tell a search as OpenAI tells it."""
-        found = block.content if is_array(block.content) else None
-        action = {
-            "type": "search",
-            "query": self._search_queries.get(block.tool_use_id or "") or "",
-        }
+        """Return a web search as OpenAI's item."""
+        results = block.content if is_array(block.content) else None
+        query = self._search_queries.get(block.tool_use_id or "") or ""
+        action = {"type": "search", "query": query}
         if self._wants_sources:
-            pages = [page for page in found or [] if is_object(page)]
+            pages = [page for page in results or [] if is_object(page)]
             action["sources"] = [{"type": "url", "url": page.get("url")} for page in pages]
-        status = "failed" if found is None else "completed"
+        status = "failed" if results is None else "completed"
         return ExtensionItem(type="openai:web_search_call", status=status, extra={"action": action})
 
-    # --- the message ---
-
-    def _usage_parts(self, counts: Usage | None) -> list[Part]:
-        if counts is None:
+    def _usage_parts(self, usage: Usage | None) -> list[Part]:
+        if usage is None:
             return []
-        self._input_tokens = _coalesce(counts.input_tokens, self._input_tokens)
-        self._cache_write_tokens = _coalesce(
-            counts.cache_creation_input_tokens, self._cache_write_tokens
-        )
-        self._cache_read_tokens = _coalesce(counts.cache_read_input_tokens, self._cache_read_tokens)
-        spent = counts.output_tokens_details
+        # message_delta need not repeat the counts of message_start.
+        if usage.input_tokens is not None:
+            self._input_tokens = usage.input_tokens
+        if usage.cache_creation_input_tokens is not None:
+            self._cache_write_tokens = usage.cache_creation_input_tokens
+        if usage.cache_read_input_tokens is not None:
+            self._cache_read_tokens = usage.cache_read_input_tokens
+        details = usage.output_tokens_details
         return [
             parts.Usage(
-                input_tokens=self._input_tokens
-                + self._cache_write_tokens
-                + self._cache_read_tokens,
-                output_tokens=counts.output_tokens,
-                cached_tokens=self._cache_read_tokens,
-                reasoning_tokens=spent.thinking_tokens if spent else None,
+                self._input_tokens + self._cache_write_tokens + self._cache_read_tokens,
+                usage.output_tokens,
+                self._cache_read_tokens,
+                details.thinking_tokens if details else None,
             )
         ]
 
@@ -279,36 +279,38 @@ class AnthropicDecoder(Decoder):
         reason, details = stop.stop_reason, stop.stop_details
         if reason is None:
             return []
-        told: list[Part] = []
+        decoded: list[Part] = []
         if reason == "refusal" and details and details.explanation:
-            told.append(parts.Refusal(details.explanation, key="refusal"))
+            decoded.append(parts.Refusal(details.explanation, key="refusal"))
         if reason == "pause_turn":
-            told.append(parts.Warn("paused", PAUSED_MESSAGE))
-        return told + self._finish_parts(reason)
+            decoded.append(parts.Warn("paused", PAUSED_MESSAGE))
+        return decoded + self._finish_parts(reason)
 
     def _finish_parts(self, reason: str | None) -> list[Part]:
         return self.finish_parts(finish_part(reason, REASONS, has_calls=self._has_calls))
 
-    def _failure(self, told: ErrorBody | None) -> parts.Failure:
-        error = told or ErrorBody()
-        fault = ErrorInfo(error.message or "", error.type)
-        return self.adapter.failure_part(fault, infer_status(fault, 500))
-
-
-def _tool_input(opened: OpenBlock) -> object:
-    """Return the input of a tool that the provider runs; raises JSONError if it is not whole."""
-    if not opened.pieces:
-        return opened.block.input
-    return json.decode_lenient(repair_surrogates("".join(opened.pieces)).encode())
+    def _failure(self, error: ErrorBody | None) -> parts.Failure:
+        info = ErrorInfo(error.message or "", error.type) if error else ErrorInfo()
+        return self.adapter.failure_part(info, infer_status(info, 500))
 
 
 def _server_tool_parts(type: str, block: RawBlock) -> Sequence[Part]:
-    """Tell a block that is only Anthropic's, so that it can go back as it came."""
+    """Return a block as an item from which it can be sent back unchanged."""
     name = f"{SLUG}{type}"
     if not is_extension_type(name):
         return ()
     return (parts.Whole(ExtensionItem(type=name, status="completed", extra={"block": block})),)
 
 
-def _coalesce(new: int | None, old: int) -> int:
-    return old if new is None else new
+def decode_citation(citation: object, length: int) -> TextAnnotation | None:
+    """Return a citation as an annotation of its whole block, which has `length` characters."""
+    if not is_object(citation):
+        return None
+    url, type = citation.get("url"), f"{SLUG}{citation.get('type')}"
+    if isinstance(url, str):
+        title = citation.get("title")
+        title = title if isinstance(title, str) else ""
+        return UrlCitation(url=url, start_index=0, end_index=length, title=title)
+    if not is_extension_type(type):
+        return None
+    return ExtensionAnnotation(type=type, extra={k: citation[k] for k in citation if k != "type"})

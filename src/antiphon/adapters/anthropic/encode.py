@@ -1,36 +1,38 @@
-"""A conversation as Claude reads it: a system text, and messages made of blocks.
+"""Writes a prompt as the body of an Anthropic Messages request.
 
-Dialect notes: blocks of text that hold nothing are refused, and so is a turn that ends in thinking.
-Thinking goes back as it came, in its place, out of the seal that the decoder wrote. The outputs of
-calls stand first in the user's turn. System messages later on stay where they are for models that
-take them after a user's turn; for others they are words of the user's turn, marked as the system's.
+Dialect notes: messages consist of blocks. The API rejects empty text blocks, and an assistant turn
+that ends with thinking. Thinking goes back unchanged and in its place, from the state that the
+decoder put into `encrypted_content`. Tool results come first in the user's turn.
 """
 
 import re
-from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 from antiphon.adapters import media
-from antiphon.adapters.anthropic.models import Claude
-from antiphon.adapters.anthropic.tools import MAX_TOOL_NAME
+from antiphon.adapters.anthropic.models import (
+    Claude,
+    choose_max_tokens,
+    encode_sampling,
+    lookup_claude,
+    plan_thinking,
+)
 from antiphon.adapters.anthropic.wire_types import SLUG, SealedThinking
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.conversation import (
     EMPTY_CONVERSATION,
+    EMPTY_SCHEMA,
     ConversationTurn,
     encode_pieces,
+    history_tool_names,
     make_legal_id,
     make_legal_name,
     split_turns,
     system_text,
 )
-from antiphon.adapters.json_access import JsonObject, decode_as, parse_arguments
-from antiphon.protocol.content import (
-    Content,
-    InputFile,
-    InputImage,
-    content_text,
-)
+from antiphon.adapters.features import service_tier_name
+from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, parse_arguments
+from antiphon.adapters.json_via_tool import ANSWER_TOOL_NAME
+from antiphon.protocol.content import Content, InputFile, InputImage, content_text
 from antiphon.protocol.items import (
     ExtensionItem,
     FunctionCall,
@@ -39,70 +41,133 @@ from antiphon.protocol.items import (
     Message,
     Reasoning,
 )
-from antiphon.protocol.json_schema import is_object
+from antiphon.protocol.json_schema import Schema, is_array, is_object
+from antiphon.protocol.request import JsonSchemaFormat, Request
+from antiphon.protocol.tools import (
+    WEB_SEARCH_TYPES,
+    ExtensionTool,
+    ExtensionToolChoice,
+    FunctionTool,
+    FunctionToolChoice,
+    Tool,
+    must_call,
+)
 
-RoleBlocks = tuple[str, list[JsonObject]]
-"""A role, and what it says."""
-
-PDF = "application/pdf"
+SERVICE_TIERS = {"auto": "auto", "priority": "auto"}
 THINKING_BLOCKS = ("thinking", "redacted_thinking")
 TOOL_USE_ID = re.compile(r"[a-zA-Z0-9_-]+")
+MAX_TOOL_NAME = 128
+
+# The oldest version of the tool: every model that can search supports it.
+WEB_SEARCH_TOOL: JsonObject = {"type": "web_search_20250305", "name": "web_search"}
+DOMAIN_FILTERS = ("allowed_domains", "blocked_domains")
+
+
+def encode_body(prompt: Prompt) -> JsonObject:
+    """Write a prompt as a request body; raises RequestError for what cannot be sent."""
+    claude = lookup_claude(prompt.model)
+    conversation = ConversationEncoder(prompt, claude)
+    plan = plan_thinking(prompt, claude, calls_without_thinking=conversation.calls_without_thinking)
+    instruction = forced_call_instruction(prompt, claude)
+    body: JsonObject = {
+        "model": prompt.model,
+        "max_tokens": choose_max_tokens(prompt, plan),
+        "system": "\n\n".join(filter(None, [conversation.system, instruction])),
+        "messages": conversation.messages,
+        "tools": _encode_tools(prompt),
+        "tool_choice": _encode_tool_choice(prompt, claude),
+        "thinking": plan.thinking,
+        "output_config": drop_empty({"effort": plan.effort, "format": _encode_format(prompt)}),
+        "stream": prompt.stream or None,
+    }
+    body |= encode_sampling(prompt, claude, thinks=plan.thinks)
+    return drop_empty(body | _encode_options(prompt))
+
+
+def _encode_options(prompt: Prompt) -> JsonObject:
+    request = prompt.request
+    for index, stop in enumerate(request.stop or ()):
+        if not stop.strip():
+            message = "Anthropic does not support stop sequences of white space only."
+            raise prompt.unsupported_error(message, f"stop[{index}]")
+    user = request.safety_identifier or request.user
+    return {
+        "stop_sequences": request.stop,
+        "metadata": {"user_id": user} if user else None,
+        "service_tier": service_tier_name(prompt, SERVICE_TIERS),
+        "cache_control": {"type": "ephemeral"} if request.prompt_cache_key else None,
+    }
 
 
 class ConversationEncoder:
-    """One conversation, written down."""
+    """The system text and the messages of one prompt."""
 
     def __init__(self, prompt: Prompt, claude: Claude) -> None:
         self._prompt = prompt
+        self._claude = claude
         self.system = prompt.request.instructions or ""
-        speeches = split_turns(prompt.items)
-        if len(speeches) > 1 and speeches[0].role == "system":
-            self.system = "\n\n".join(
-                filter(None, [self.system, self._system_text(speeches.pop(0))])
-            )
-        turns = [turn for speech in speeches for turn in self._encode_turn(speech)]
-        self.messages = _alternate_roles(
-            [turn for turn in turns if turn[1]], allow_system=claude.supports_system_messages
-        )
+        turns = split_turns(prompt.items)
+        # A system turn that is all there is becomes the user's: there must be a message.
+        if len(turns) > 1 and turns[0].role == "system":
+            first = self._system_text(turns.pop(0))
+            self.system = "\n\n".join(filter(None, [self.system, first]))
+        self.messages = self._alternate_roles(turns)
         if not self.messages:
             raise prompt.unsupported_error(EMPTY_CONVERSATION, "input")
+        strip_trailing_space(self.messages[-1])
 
     @property
     def calls_without_thinking(self) -> bool:
-        """Whether calls are being answered whose turn did not begin with a thought."""
-        begun: list[JsonObject] | None = None
+        """Whether calls are being answered whose assistant turn does not start with thinking."""
+        first: list[JsonObject] | None = None
         for message in reversed(self.messages):
             blocks = cast("list[JsonObject]", message["content"])
             if message["role"] == "assistant":
-                begun = blocks
+                first = blocks
             elif not all(block["type"] == "tool_result" for block in blocks):
                 break
-        if begun is None or self.messages[-1]["role"] == "assistant":
+        if first is None or self.messages[-1]["role"] == "assistant":
             return False
-        return begun[0]["type"] not in THINKING_BLOCKS
+        return first[0]["type"] not in THINKING_BLOCKS
 
-    # --- turns ---
+    def _alternate_roles(self, turns: list[ConversationTurn]) -> list[JsonObject]:
+        """Return messages whose roles alternate; join what one role says in a row."""
+        encoded = [(turn.role, self._encode_turn(turn)) for turn in turns]
+        encoded = [(role, blocks) for role, blocks in encoded if blocks]
+        messages: list[JsonObject] = []
+        for index, (role, blocks) in enumerate(encoded):
+            last = messages[-1]["role"] if messages else None
+            if role == "system":
+                following = encoded[index + 1][0] if index + 1 < len(encoded) else "assistant"
+                # Such a message may only stand between a user's and an assistant's.
+                allowed = last == "user" and following == "assistant"
+                if allowed and self._claude.supports_system_messages:
+                    messages.append({"role": "system", "content": blocks})
+                    continue
+                blocks = blocks if len(encoded) == 1 else _tag_as_system(blocks)
+            role = "assistant" if role == "assistant" else "user"
+            if role == last:
+                cast("list[JsonObject]", messages[-1]["content"]).extend(blocks)
+            else:
+                messages.append({"role": role, "content": blocks})
+        return messages
 
-    def _encode_turn(self, speech: ConversationTurn) -> Iterable[RoleBlocks]:
-        match speech.role:
-            case "system":
-                yield "system", _text_blocks(self._system_text(speech))
-            case "tool":
-                yield "user", [self._encode_tool_result(item) for item in speech.outputs]
-            case role:
-                blocks = [block for item in speech.items for block in self._encode_item(item)]
-                while role == "assistant" and blocks and blocks[-1]["type"] in THINKING_BLOCKS:
-                    blocks.pop()
-                yield role, blocks
+    def _encode_turn(self, turn: ConversationTurn) -> list[JsonObject]:
+        if turn.role == "system":
+            return _text_blocks(self._system_text(turn))
+        blocks = [block for item in turn.items for block in self._encode_item(item)]
+        # The API rejects a turn that ends with thinking.
+        while turn.role == "assistant" and blocks and blocks[-1]["type"] in THINKING_BLOCKS:
+            blocks.pop()
+        return blocks
 
-    def _system_text(self, speech: ConversationTurn) -> str:
-        """Return what the system says."""
-        messages = [item for item in speech.items if isinstance(item, Message)]
-        said = [
-            encode_pieces(self._prompt, message, lambda part: [system_text(part)])
-            for message in messages
+    def _system_text(self, turn: ConversationTurn) -> str:
+        texts = [
+            "".join(encode_pieces(self._prompt, item, lambda part: [system_text(part)]))
+            for item in turn.items
+            if isinstance(item, Message)
         ]
-        return "\n\n".join(filter(None, map("".join, said)))
+        return "\n\n".join(filter(None, texts))
 
     def _encode_item(self, item: Item) -> list[JsonObject]:
         match item:
@@ -110,58 +175,32 @@ class ConversationEncoder:
                 return encode_pieces(self._prompt, item, _encode_content)
             case FunctionCall():
                 return [_encode_call(item)]
-            case Reasoning(encrypted_content=str() as seal):
-                return _encode_thinking(seal)
+            case FunctionCallOutput():
+                return [self._encode_tool_result(item)]
+            case Reasoning(encrypted_content=str() as sealed):
+                return _encode_thinking(sealed)
             case ExtensionItem() if item.type.startswith(SLUG):
                 block, type = item.get("block"), item.type.removeprefix(SLUG)
                 return [block] if is_object(block) and block.get("type") == type else []
             case _:
                 return []
 
-    # --- calls ---
-
     def _encode_tool_result(self, item: FunctionCallOutput) -> JsonObject:
-        block: JsonObject = {
+        text = item.output if isinstance(item.output, str) else ""
+        result: JsonObject = {
             "type": "tool_result",
             "tool_use_id": make_legal_id(item.call_id, TOOL_USE_ID),
+            "content": text or encode_pieces(self._prompt, item, _encode_content),
+            "is_error": True if item.status == "incomplete" else None,
         }
-        said = (
-            item.output
-            if isinstance(item.output, str)
-            else encode_pieces(self._prompt, item, _encode_content)
-        )
-        if said:
-            block["content"] = said
-        if item.status == "incomplete":
-            block["is_error"] = True
-        return block
+        return drop_empty(result)
 
 
-def _alternate_roles(turns: list[RoleBlocks], *, allow_system: bool) -> list[JsonObject]:
-    """Join what the same role says in a row, and find a place for what the system says."""
-    messages: list[JsonObject] = []
-    for index, (role, blocks) in enumerate(turns):
-        said = messages[-1]["role"] if messages else None
-        if role == "system":
-            follows = turns[index + 1][0] if index + 1 < len(turns) else "assistant"
-            if allow_system and said == "user" and follows == "assistant":
-                messages.append({"role": "system", "content": blocks})
-                continue
-            role, blocks = "user", blocks if len(turns) == 1 else _tag_as_system(blocks)
-        if role == said:
-            cast("list[JsonObject]", messages[-1]["content"]).extend(blocks)
-        else:
-            messages.append({"role": role, "content": blocks})
-    return _strip_trailing_space(messages)
-
-
-def _strip_trailing_space(messages: list[JsonObject]) -> list[JsonObject]:
-    """Let no white space stand at the end of an answer that has been begun; it is refused."""
-    if messages and messages[-1]["role"] == "assistant":
-        last = cast("list[JsonObject]", messages[-1]["content"])[-1]
-        if last["type"] == "text":
-            last["text"] = str(last["text"]).rstrip()
-    return messages
+def strip_trailing_space(message: JsonObject) -> None:
+    """Strip white space from the end of an assistant's last text; providers reject it there."""
+    last = cast("list[JsonObject]", message["content"])[-1]
+    if message["role"] == "assistant" and "text" in last:
+        last["text"] = str(last["text"]).rstrip()
 
 
 def _text_blocks(text: str) -> list[JsonObject]:
@@ -178,40 +217,35 @@ def _encode_call(call: FunctionCall) -> JsonObject:
 
 
 def _encode_thinking(sealed: str) -> list[JsonObject]:
-    """Write thinking as it came; what is no seal of ours is left out."""
-    seal = decode_as(SealedThinking, sealed) or SealedThinking()
-    if seal.redacted:
-        return [{"type": "redacted_thinking", "data": seal.redacted}]
-    if not seal.signature:
+    """Write thinking unchanged; another provider's is left out."""
+    state = decode_as(SealedThinking, sealed) or SealedThinking()
+    if state.redacted:
+        return [{"type": "redacted_thinking", "data": state.redacted}]
+    if not state.signature:
         return []
-    return [{"type": "thinking", "thinking": seal.thinking, "signature": seal.signature}]
-
-
-# --- images and files -----------------------------------------------------------------------------
+    return [{"type": "thinking", "thinking": state.thinking, "signature": state.signature}]
 
 
 def _encode_content(part: Content) -> list[JsonObject]:
-    """Write a piece of content; raises ValueError with what is wrong about it."""
+    """Write a piece of content; raises ValueError with the reason if that is impossible."""
     if not isinstance(part, InputImage | InputFile):
         return _text_blocks(content_text(part))
-    found = media.read_media(part)
-    if isinstance(part, InputFile) and not found.media_type.startswith("image/"):
-        return [_encode_document(found)]
-    if found.data:
-        media.check_image(found)
-    return [{"type": "image", "source": _encode_source(found)}]
+    file = media.read_media(part)
+    if isinstance(part, InputFile) and not file.media_type.startswith("image/"):
+        return [_encode_document(file)]
+    if file.data:
+        media.check_image(file)
+    return [{"type": "image", "source": _encode_source(file)}]
 
 
 def _encode_document(file: media.Media) -> JsonObject:
-    block: JsonObject = {"type": "document", "source": _encode_source(file)}
-    if file.data and file.media_type != PDF:
+    source = _encode_source(file)
+    if file.data and file.media_type != "application/pdf":
         if not file.is_text:
-            raise ValueError(
-                f"a file may be a PDF or text, not {file.media_type or 'of unknown type'}"
-            )
-        text = file.raw.decode()
-        block["source"] = {"type": "text", "media_type": "text/plain", "data": text}
-    return block | {"title": file.name} if file.name else block
+            type = file.media_type or "of unknown type"
+            raise ValueError(f"a file may be a PDF or text, not {type}")
+        source = {"type": "text", "media_type": "text/plain", "data": file.raw.decode()}
+    return drop_empty({"type": "document", "source": source, "title": file.name})
 
 
 def _encode_source(file: media.Media) -> JsonObject:
@@ -220,3 +254,171 @@ def _encode_source(file: media.Media) -> JsonObject:
     if file.url:
         return {"type": "url", "url": file.url}
     return {"type": "file", "file_id": file.id}
+
+
+def _encode_tools(prompt: Prompt) -> list[JsonObject]:
+    tools = [_encode_tool(prompt, tool, index) for index, tool in enumerate(prompt.request.tools)]
+    names = history_tool_names(prompt, MAX_TOOL_NAME)
+    return tools + [{"name": name, "input_schema": EMPTY_SCHEMA} for name in names]
+
+
+def _encode_tool(prompt: Prompt, tool: Tool, index: int) -> JsonObject:
+    if isinstance(tool, ExtensionTool):
+        options: Schema = dict(tool.extra or {})
+        if tool.type in WEB_SEARCH_TYPES:
+            return WEB_SEARCH_TOOL | _encode_web_search(prompt, options, f"tools[{index}]")
+        return {**options, "type": tool.type.removeprefix(SLUG)}
+    schema = EMPTY_SCHEMA | (tool.parameters or {})
+    if tool.strict:
+        schema = relax_schema(prompt, schema, f"tools[{index}].parameters")
+    fields: JsonObject = {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": schema,
+        "strict": tool.strict or None,
+    }
+    return drop_empty(fields)
+
+
+def _encode_web_search(prompt: Prompt, options: Schema, path: str) -> JsonObject:
+    """Write OpenAI's options of a web search as Anthropic's; warn of those it does not have."""
+    search: JsonObject = {}
+    unsupported: list[str] = []
+    for name, value in options.items():
+        match name, value:
+            case ("external_web_access", True) | (_, None):
+                pass
+            case "user_location", _ if is_object(value):
+                search[name] = {"type": "approximate"} | value
+            case "filters", _ if is_object(value):
+                search |= {key: value[key] for key in DOMAIN_FILTERS if value.get(key)}
+                unsupported += [f"{name}.{key}" for key in value if key not in DOMAIN_FILTERS]
+            case _:
+                unsupported.append(name)
+    for name in unsupported:
+        message = f"Anthropic's web search has no option '{name}'; it was not sent."
+        prompt.warn("unsupported_parameter", message, f"{path}.{name}")
+    return search
+
+
+def _encode_tool_choice(prompt: Prompt, claude: Claude) -> JsonObject | None:
+    """Write the tool choice, unless it is the default."""
+    request = prompt.request
+    if not request.tools:
+        return {"type": "none"} if history_tool_names(prompt) else None
+    # A model that cannot be forced gets an instruction instead: forced_call_instruction().
+    unenforced = must_call(request.tool_choice) and not claude.supports_forced_tools
+    choice: JsonObject = {"type": "auto"} if unenforced else _encode_choice(request)
+    if not request.parallel_tool_calls and choice["type"] != "none":
+        return choice | {"disable_parallel_tool_use": True}
+    return None if choice == {"type": "auto"} else choice
+
+
+def _encode_choice(request: Request) -> JsonObject:
+    match request.tool_choice:
+        case "required":
+            return {"type": "any"}
+        case FunctionToolChoice(name=name):
+            return {"type": "tool", "name": name}
+        case ExtensionToolChoice(type=type) if type in WEB_SEARCH_TYPES:
+            return {"type": "tool", "name": WEB_SEARCH_TOOL["name"]}
+        case ExtensionToolChoice() as choice:
+            names = (tool.get("name") for tool in request.tools if tool.type == choice.type)
+            name = choice.get("name") or next(names, None) or choice.type.removeprefix(SLUG)
+            return {"type": "tool", "name": name}
+        case "none":
+            return {"type": "none"}
+        case _:
+            return {"type": "auto"}
+
+
+def forced_call_instruction(prompt: Prompt, claude: Claude) -> str | None:
+    """Return the instruction that replaces a forced call for models that cannot be forced.
+
+    Raises RequestError for any tool but `json_via_tool`'s: only that one's result is checked, so
+    only there does a model that ignores the instruction lead to an error.
+    """
+    tools, choice = prompt.request.tools, prompt.request.tool_choice
+    if claude.supports_forced_tools or not (tools and must_call(choice)):
+        return None
+    name = tools[-1].name if isinstance(tools[-1], FunctionTool) else ""
+    is_answer = name.rstrip("_") == ANSWER_TOOL_NAME
+    if is_answer and choice in ("required", FunctionToolChoice(name=name)):
+        return f"Never answer in text. Give the final answer by calling the tool '{name}'."
+    message = f"The model '{prompt.model}' cannot be forced to call a tool. Use 'auto'."
+    raise prompt.unsupported_error(message, "tool_choice")
+
+
+UNENFORCEABLE_KEYWORDS = frozenset(
+    """minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern
+    minItems maxItems uniqueItems minProperties maxProperties contains minContains maxContains
+    """.split()
+)
+# A tuple, not a set: a client's `format` may be a list, which cannot be hashed.
+ENFORCEABLE_FORMATS = tuple(
+    "date-time time date duration email hostname uri ipv4 ipv6 uuid".split()
+)
+SCHEMA_MAPS = ("properties", "$defs", "definitions")
+MAX_SCHEMA_DEPTH = 64
+
+
+def _encode_format(prompt: Prompt) -> JsonObject | None:
+    format = prompt.request.text.format
+    if not (isinstance(format, JsonSchemaFormat) and format.schema):
+        return None
+    schema = relax_schema(prompt, format.schema, "text.format.schema")
+    return {"type": "json_schema", "schema": schema}
+
+
+def relax_schema(prompt: Prompt, schema: Schema, param: str) -> Schema:
+    """Return a schema that Anthropic can enforce; warn of the keywords that it cannot."""
+    removed: set[str] = set()
+    relaxed = _relax(schema, removed, 0)
+    if removed:
+        names = ", ".join(f"'{name}'" for name in sorted(removed))
+        message = f"{names} cannot be enforced and was moved into the description."
+        prompt.warn("schema_relaxed", message, param)
+    return relaxed if is_object(relaxed) else schema
+
+
+def _relax(schema: Any, removed: set[str], depth: int) -> Any:
+    """Close every object, and move what cannot be enforced into the description."""
+    if not is_object(schema) or depth > MAX_SCHEMA_DEPTH:
+        return schema
+    relaxed: Schema = {}
+    notes: list[str] = []
+    for key, value in _replace_one_of(schema).items():
+        if _is_unenforceable(key, value):
+            notes.append(f"{key}: {value}")
+            removed.add(key)
+        elif key in SCHEMA_MAPS and is_object(value):
+            relaxed[key] = {name: _relax(value[name], removed, depth + 1) for name in value}
+        elif key in ("anyOf", "allOf") and is_array(value):
+            relaxed[key] = [_relax(branch, removed, depth + 1) for branch in value]
+        else:
+            relaxed[key] = _relax(value, removed, depth + 1) if key == "items" else value
+    # The API rejects a schema whose objects are open.
+    if schema.get("type") == "object" or "properties" in schema:
+        relaxed.setdefault("additionalProperties", False)
+    if notes:
+        description = f"{relaxed.get('description') or ''} ({', '.join(notes)})"
+        relaxed["description"] = description.lstrip()
+    return relaxed
+
+
+def _replace_one_of(schema: Schema) -> Schema:
+    """Replace `oneOf` by `anyOf`; beside another `anyOf` put it under `allOf`, so both apply."""
+    if not is_array(schema.get("oneOf")):
+        return schema
+    rest = {key: schema[key] for key in schema if key != "oneOf"}
+    branches: Schema = {"anyOf": schema["oneOf"]}
+    if "anyOf" not in rest:
+        return rest | branches
+    others = rest.get("allOf")
+    return rest | {"allOf": [*(others if is_array(others) else ()), branches]}
+
+
+def _is_unenforceable(key: str, value: object) -> bool:
+    if key == "minItems":
+        return value not in (0, 1)
+    return key in UNENFORCEABLE_KEYWORDS or (key == "format" and value not in ENFORCEABLE_FORMATS)

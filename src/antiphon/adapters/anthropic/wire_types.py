@@ -1,7 +1,7 @@
-"""What Claude's answers look like: events, blocks and counts, as far as we read them.
+"""The types of Anthropic's responses, as far as they are read, and the sealed thinking.
 
-Dialect notes: more types of events, blocks and deltas may come at any time, so one struct stands
-for all of a kind, and what does not fit it is only wrong if its type is one that we know.
+New types of events, blocks and deltas may appear at any time. So one struct holds all events, one
+all blocks and one all deltas, and an event that does not fit is an error only if its type is known.
 """
 
 from typing import Any
@@ -9,9 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.adapters.base import JsonReader
-from antiphon.protocol.content import ExtensionAnnotation, TextAnnotation, UrlCitation
 from antiphon.protocol.json_schema import is_object
-from antiphon.protocol.struct import is_extension_type
 from antiphon.wire import json
 
 SLUG = "anthropic:"
@@ -19,7 +17,7 @@ RawBlock = dict[str, Any]
 
 
 class SealedThinking(Struct, omit_defaults=True):
-    """What has to come back with a thought: its signature and words, or all of it unreadable."""
+    """The `encrypted_content` of a reasoning item: thinking and signature, or redacted thinking."""
 
     signature: str = ""
     thinking: str = ""
@@ -27,13 +25,13 @@ class SealedThinking(Struct, omit_defaults=True):
 
 
 class OutputTokensDetails(Struct, gc=False):
-    """What the output was spent on."""
+    """Parts of the output tokens."""
 
     thinking_tokens: int | None = None
 
 
 class Usage(Struct, gc=False):
-    """Tokens, as far as they are known."""
+    """Token counts. `input_tokens` does not include the cached ones."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -43,7 +41,7 @@ class Usage(Struct, gc=False):
 
 
 class ContentBlock(Struct, gc=False):
-    """A block, of any type that we read."""
+    """A content block of any type."""
 
     type: str = ""
     text: str | None = None
@@ -58,29 +56,14 @@ class ContentBlock(Struct, gc=False):
     tool_use_id: str | None = None
 
 
-class OpenBlock:
-    """A block while it grows."""
-
-    __slots__ = ("block", "key", "notes", "part", "pieces", "raw", "size")
-
-    def __init__(self, block: ContentBlock, key: int) -> None:
-        self.block = block
-        self.key = key
-        self.part = 0
-        self.pieces: list[str] = []
-        self.size = 0
-        self.notes: list[object] = []
-        self.raw: RawBlock = {}
-
-
 class StopDetails(Struct, gc=False):
-    """Why the model would not go on."""
+    """Why the model refused."""
 
     explanation: str | None = None
 
 
 class Delta(Struct, gc=False):
-    """More of a block, or of the message."""
+    """An increment of a block or of the message."""
 
     type: str | None = None
     text: str | None = None
@@ -100,7 +83,7 @@ class ErrorBody(Struct, gc=False):
 
 
 class MessageBody(Struct, gc=False):
-    """A whole message, or the beginning of one."""
+    """A complete message, or the start of a streamed one."""
 
     type: str | None = None
     content: list[ContentBlock] | None = None
@@ -111,7 +94,7 @@ class MessageBody(Struct, gc=False):
 
 
 class StreamEvent(Struct, gc=False):
-    """One event of a stream, of any type that we read."""
+    """A stream event of any type."""
 
     type: str = ""
     index: int = 0
@@ -137,7 +120,7 @@ read_message = JsonReader(MessageBody)
 
 
 def read_event(data: bytes) -> StreamEvent:
-    """Read an event; one of a type that we do not know may have any shape."""
+    """Read a stream event; raises ValueError unless its type is unknown."""
     try:
         return _decode_event(data)
     except ValueError:
@@ -147,7 +130,7 @@ def read_event(data: bytes) -> StreamEvent:
 
 
 def _has_unknown_type(event: object) -> bool:
-    """Tell whether an event is of a type that we do not know, or holds something that is."""
+    """Tell whether an event, its block or its delta has an unknown type."""
     if not is_object(event):
         return False
     block, delta = event.get("content_block"), event.get("delta")
@@ -164,22 +147,8 @@ def _is_unknown(value: RawBlock, known: frozenset[str]) -> bool:
 
 
 def read_raw_block(data: bytes, *path: str | int) -> RawBlock:
-    """Return a block with all its fields."""
+    """Return the block at a path of a JSON text, with all its fields."""
     value: Any = json.decode_lenient(data)
     for step in path:
         value = value[step]
     return value if is_object(value) else {}
-
-
-def decode_citation(citation: object, size: int) -> TextAnnotation | None:
-    """Tell a citation, which is about a whole block of text."""
-    if not is_object(citation):
-        return None
-    url, type = citation.get("url"), f"{SLUG}{citation.get('type')}"
-    if isinstance(url, str):
-        title = citation.get("title")
-        title = title if isinstance(title, str) else ""
-        return UrlCitation(url=url, start_index=0, end_index=size, title=title)
-    if not is_extension_type(type):
-        return None
-    return ExtensionAnnotation(type=type, extra={k: citation[k] for k in citation if k != "type"})

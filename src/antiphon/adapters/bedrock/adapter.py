@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
-from antiphon.adapters.anthropic.adapter import encode_sampling
-from antiphon.adapters.anthropic.tools import forced_call_instruction
+from antiphon.adapters.anthropic.encode import forced_call_instruction
+from antiphon.adapters.anthropic.models import encode_sampling
 from antiphon.adapters.base import (
     Adapter,
     Decoder,

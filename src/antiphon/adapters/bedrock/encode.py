@@ -10,7 +10,7 @@ import re
 from typing import cast
 
 from antiphon.adapters import media
-from antiphon.adapters.anthropic.tools import relax_schema
+from antiphon.adapters.anthropic.encode import relax_schema
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.bedrock.models import find_claude
 from antiphon.adapters.bedrock.wire_types import SealedThinking

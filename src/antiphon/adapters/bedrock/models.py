@@ -8,8 +8,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from antiphon.adapters.anthropic.models import CLAUDE_NAME, Claude, lookup_claude
-from antiphon.adapters.anthropic.thinking import choose_max_tokens, plan_thinking
+from antiphon.adapters.anthropic.models import (
+    CLAUDE_NAME,
+    Claude,
+    choose_max_tokens,
+    lookup_claude,
+    plan_thinking,
+)
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.conversation import role_of
 from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, EFFORTS_WITHOUT_MINIMAL, nearest_effort
