@@ -1,9 +1,7 @@
-"""AWS Bedrock's Converse, spoken both ways; the conversation is written in `conversation.py`, and
-what is answered is heard in `answer.py`.
+"""The adapter for the Converse API of AWS Bedrock.
 
-Dialect notes: the model stands in the address, percent-encoded; a stream has an address of its own;
-requests are signed, or carry a bearer key. What families of models want beside is in
-`models.py`.
+Dialect notes: the URL contains the model, percent-encoded, and differs for streams; requests are
+signed by SigV4 or have a bearer key.
 """
 
 import re
@@ -11,32 +9,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
-from antiphon.adapters.anthropic.encode import forced_call_instruction
-from antiphon.adapters.anthropic.models import encode_sampling
-from antiphon.adapters.base import (
-    Adapter,
-    Decoder,
-    Prompt,
-    Provider,
-    collect_names,
-)
+from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, collect_names
 from antiphon.adapters.bedrock.decode import REASONS as REASONS
 from antiphon.adapters.bedrock.decode import BedrockDecoder
-from antiphon.adapters.bedrock.encode import (
-    ConversationEncoder,
-    encode_text_format,
-    encode_tool_config,
-)
-from antiphon.adapters.bedrock.models import (
-    VENDORS,
-    ThinkingOptions,
-    encode_thinking,
-    find_claude,
-    supports_strict_tools,
-)
+from antiphon.adapters.bedrock.encode import SLUG, encode_body, find_claude, supports_strict_tools
 from antiphon.adapters.errors import ErrorInfo, parse_error
-from antiphon.adapters.features import service_tier_name
-from antiphon.adapters.json_access import JsonObject, as_object, drop_empty
+from antiphon.adapters.json_access import as_object
 from antiphon.adapters.provider_config import ConfigSource
 from antiphon.transport.request import AwsSignature, Credential, Upstream
 
@@ -54,7 +32,7 @@ AWS_CREDENTIAL_VARIABLES = (
 """The variables that show that there are AWS credentials to sign requests with."""
 
 REGION_IN_URL = re.compile(r"//bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
-SERVICE_TIERS = {"priority": "priority", "flex": "flex"}
+VENDORS = "ai21 amazon anthropic cohere deepseek meta mistral moonshot openai".split()
 AUTHENTICATION_ERRORS = frozenset(
     """UnrecognizedClientException InvalidSignatureException IncompleteSignatureException
     ExpiredTokenException MissingAuthenticationTokenException InvalidClientTokenId""".split()
@@ -65,7 +43,7 @@ class Bedrock(Adapter):
     """Bedrock in one region."""
 
     name = "bedrock"
-    raw_tool_slug = "bedrock:"
+    raw_tool_slug = SLUG
     key_env = ("AWS_BEARER_TOKEN_BEDROCK",)
     field_variables: ClassVar = {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
     machine_fields = frozenset({"region"})
@@ -120,119 +98,58 @@ class Bedrock(Adapter):
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
         found = REGION_IN_URL.search(self.base_url)
+        # The region is part of the signature, so it is needed even with a custom address.
         self.region = provider.region or (found[1] if found else DEFAULT_REGION)
         suffix = ".cn" if self.region.startswith("cn-") else ""
         default = f"https://bedrock-runtime.{self.region}.amazonaws.com{suffix}"
         self.base_url = self.base_url or default
 
     def missing_features(self, model: str) -> frozenset[str]:
-        """Strict tools and schemas for answers are refused by models that do not know them."""
-        found = find_claude(model)
-        has = {
+        """Return the features whose fields a model rejects."""
+        claude = find_claude(model)
+        supported = {
             "strict_tools": supports_strict_tools(model),
-            "json_schema": not found or found.supports_schemas,
+            "json_schema": not claude or claude.supports_schemas,
         }
-        return frozenset(name for name, known in has.items() if not known)
+        return frozenset(name for name in supported if not supported[name])
 
     def encode(self, prompt: Prompt) -> Upstream:
-        """Write a prompt as Bedrock's request."""
-        script = ConversationEncoder(prompt)
-        cached = self._uses_prompt_cache(prompt)
-        found = find_claude(prompt.model)
-        words = forced_call_instruction(prompt, found) if found else None
-        if words:
-            script.system.append({"text": words})
-        if cached:
-            script.add_cache_points()
-        thought = encode_thinking(prompt)
-        body: JsonObject = {
-            "messages": script.messages,
-            "system": script.system,
-            "inferenceConfig": encode_inference_config(prompt, thought),
-            "toolConfig": encode_tool_config(prompt, cached=cached, enforce_choice=words is None),
-            "outputConfig": drop_empty(
-                {"textFormat": encode_text_format(prompt), "effort": thought.effort}
-            ),
-            "additionalModelRequestFields": thought.fields,
-            "serviceTier": drop_empty({"type": service_tier_name(prompt, SERVICE_TIERS)}),
-        }
+        """Write a prompt as a Converse request."""
         path = "converse-stream" if prompt.stream else "converse"
-        model = quote(prompt.model, safe="")
-        return Upstream(url=f"{self.base_url}/model/{model}/{path}", body=drop_empty(body))
+        url = f"{self.base_url}/model/{quote(prompt.model, safe='')}/{path}"
+        return Upstream(url=url, body=encode_body(prompt))
 
     def vendor(self, model: str) -> str:
-        """Return a model's maker: `us.anthropic.claude-…` is Anthropic's."""
-        return next((maker for maker in VENDORS if f"{maker}." in model), model)
+        """Return a model's vendor: Anthropic for `us.anthropic.claude-…`."""
+        return next((vendor for vendor in VENDORS if f"{vendor}." in model), model)
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        """Return what hears the answer."""
+        """Return the decoder of the response."""
         return BedrockDecoder(self, prompt)
 
     def credential(self) -> Credential | None:
-        """Sign as AWS wants it."""
+        """Sign requests with AWS credentials."""
         return AwsSignature("bedrock", self.region, self.provider.profile)
 
     def models_request(self) -> Upstream | None:
-        """Describe the request that lists the models; their list has an address of its own."""
+        """Return the request that lists the models; a custom address has none."""
+        # The list has a host of its own: bedrock.*, not bedrock-runtime.*.
         url = self.base_url.replace("//bedrock-runtime", "//bedrock", 1)
         if url == self.base_url:
             return None
         return Upstream(method="GET", url=f"{url}/foundation-models?byOutputModality=TEXT")
 
     def decode_models(self, body: object) -> list[str]:
-        """Read the names out of that list."""
+        """Return the names in the list of models."""
         return collect_names(body, "modelSummaries", "modelId")
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
-        """Find the error in a body, and its name in a header or beside it."""
+        """Return the error in a body; its code is the exception's name."""
         del status
-        said = parse_error(body)
-        fields = as_object(body)
-        name = headers.get("x-amzn-errortype") or fields.get("__type") or said.code or said.type
+        error, fields = parse_error(body), as_object(body)
+        name = headers.get("x-amzn-errortype") or fields.get("__type") or error.code or error.type
+        # AWS writes "com.amazonaws.x#NameException:http://…", or any part of it.
         code = str(name or "").partition(":")[0].rpartition("#")[2] or None
-        words = said.message or str(fields.get("originalMessage") or "")
-        return ErrorInfo(
-            words, "authentication_error" if code in AUTHENTICATION_ERRORS else None, code
-        )
-
-    def _uses_prompt_cache(self, prompt: Prompt) -> bool:
-        if prompt.request.prompt_cache_key is None:
-            return False
-        if find_claude(prompt.model) is None:
-            message = "Bedrock decides itself what it remembers for this model; no key was sent."
-            prompt.warn("unsupported_parameter", message, "prompt_cache_key")
-            return False
-        return True
-
-
-def encode_inference_config(prompt: Prompt, thought: ThinkingOptions) -> JsonObject:
-    """Write how the model samples, and when it stops."""
-    found = find_claude(prompt.model)
-    if found:
-        sampled = encode_sampling(prompt, found, thinks=not thought.allows_sampling)
-    else:
-        sampled = _encode_sampling(prompt, thought)
-    said: JsonObject = {
-        "maxTokens": thought.max_tokens or prompt.request.max_output_tokens,
-        "temperature": sampled.get("temperature"),
-        "topP": sampled.get("top_p"),
-        "stopSequences": prompt.request.stop,
-    }
-    return drop_empty(said)
-
-
-def _encode_sampling(prompt: Prompt, thought: ThinkingOptions) -> dict[str, float]:
-    """Return the temperature and `top_p` of a model that is no Claude."""
-    request = prompt.request
-    asked = {"temperature": request.temperature, "top_p": request.top_p}
-    sampled = {name: value for name, value in asked.items() if value is not None}
-    if not thought.allows_sampling:
-        for name in sampled:
-            message = f"'{name}' was not sent: this model does not take it when it thinks."
-            prompt.warn("unsupported_parameter", message, name)
-        return {}
-    if sampled.get("temperature", 0) > 1:
-        sampled["temperature"] = 1.0
-        message = "Bedrock knows no temperature above 1; 1 applies."
-        prompt.warn("approximated_parameter", message, "temperature")
-    return sampled
+        message = error.message or str(fields.get("originalMessage") or "")
+        type = "authentication_error" if code in AUTHENTICATION_ERRORS else None
+        return ErrorInfo(message, type, code)

@@ -1,18 +1,33 @@
-"""A conversation and its tools as Converse wants them.
+"""Writes a prompt as the body of a Converse request.
 
-Dialect notes: a union is an object with one field. What the system says stands apart, wherever it
-was said. Images and documents come as bytes and from the user alone; a document needs a name that
-no other has, and words beside it. Blank text is refused. While the history has calls, tools must be
-shown, also to a model that may not call any.
+Dialect notes: a union is an object with one field. All system texts stand apart from the messages.
+Only the user sends images and documents, as bytes; a document needs a unique name and a text beside
+it. Empty text is rejected. As long as the history has calls, the request needs tools, even if the
+model may not call any. Each vendor's models have their own fields for reasoning; for Claude the
+rules of Anthropic's own API apply.
 """
 
 import re
+from collections.abc import Sequence
 from typing import cast
 
+from msgspec import Struct, field
+
 from antiphon.adapters import media
-from antiphon.adapters.anthropic.encode import relax_schema
+from antiphon.adapters.anthropic.encode import (
+    forced_call_instruction,
+    relax_schema,
+    strip_trailing_space,
+)
+from antiphon.adapters.anthropic.models import (
+    CLAUDE_NAME,
+    Claude,
+    choose_max_tokens,
+    encode_sampling,
+    lookup_claude,
+    plan_thinking,
+)
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.bedrock.models import find_claude
 from antiphon.adapters.bedrock.wire_types import SealedThinking
 from antiphon.adapters.conversation import (
     EMPTY_SCHEMA,
@@ -21,8 +36,15 @@ from antiphon.adapters.conversation import (
     history_tool_names,
     make_legal_id,
     make_legal_name,
+    role_of,
     split_turns,
     system_text,
+)
+from antiphon.adapters.features import (
+    EFFORTS_LOW_TO_HIGH,
+    EFFORTS_WITHOUT_MINIMAL,
+    nearest_effort,
+    service_tier_name,
 )
 from antiphon.adapters.json_access import (
     JsonObject,
@@ -31,28 +53,13 @@ from antiphon.adapters.json_access import (
     parse_arguments,
     to_json_text,
 )
-from antiphon.adapters.media import Media
-from antiphon.protocol.content import (
-    Content,
-    InputFile,
-    InputImage,
-    content_text,
-)
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.content import Content, InputFile, InputImage, content_text
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.protocol.request import JsonSchemaFormat
-from antiphon.protocol.tools import (
-    ExtensionTool,
-    ExtensionToolChoice,
-    FunctionToolChoice,
-    Tool,
-)
+from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionToolChoice, Tool
 
+SLUG = "bedrock:"
+SERVICE_TIERS = {"priority": "priority", "flex": "flex"}
 DOCUMENT_FORMATS = {
     "application/pdf": "pdf",
     "text/csv": "csv",
@@ -69,15 +76,48 @@ CLAUDE_TOOL_USE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ILLEGAL_NAME_CHARACTERS = re.compile(r"[^a-zA-Z0-9\-()\[\]]+")
 MAX_DOCUMENT_NAME = 180
 CACHE_POINT: JsonObject = {"cachePoint": {"type": "default"}}
-SLUG = "bedrock:"
-"""What stands before the names of the service's own tools."""
-
 OPENING_MESSAGE = "Continue."
 NO_OUTPUT = "(no output)"
 
 
+def encode_body(prompt: Prompt) -> JsonObject:
+    """Write a prompt as a request body; raises RequestError for what cannot be sent."""
+    conversation = ConversationEncoder(prompt)
+    caches = _uses_prompt_cache(prompt)
+    claude = find_claude(prompt.model)
+    instruction = forced_call_instruction(prompt, claude) if claude else None
+    if instruction:
+        conversation.system.append({"text": instruction})
+    if caches:
+        conversation.add_cache_points()
+    thinking = encode_thinking(prompt)
+    body: JsonObject = {
+        "messages": conversation.messages,
+        "system": conversation.system,
+        "inferenceConfig": _encode_inference_config(prompt, thinking),
+        "toolConfig": _encode_tool_config(prompt, caches=caches, enforce_choice=not instruction),
+        "outputConfig": drop_empty(
+            {"textFormat": _encode_text_format(prompt), "effort": thinking.effort}
+        ),
+        "additionalModelRequestFields": thinking.fields,
+        "serviceTier": drop_empty({"type": service_tier_name(prompt, SERVICE_TIERS)}),
+    }
+    return drop_empty(body)
+
+
+def _uses_prompt_cache(prompt: Prompt) -> bool:
+    if prompt.request.prompt_cache_key is None:
+        return False
+    # Other models reject cache points.
+    if find_claude(prompt.model) is None:
+        message = "Bedrock manages the prompt cache of this model; no key was sent."
+        prompt.warn("unsupported_parameter", message, "prompt_cache_key")
+        return False
+    return True
+
+
 class ConversationEncoder:
-    """One conversation, written down."""
+    """The system texts and the messages of one prompt."""
 
     def __init__(self, prompt: Prompt) -> None:
         self._prompt = prompt
@@ -85,76 +125,61 @@ class ConversationEncoder:
         self._document_names: set[str] = set()
         self.system: list[JsonObject] = _text_blocks(prompt.request.instructions or "")
         self.messages: list[JsonObject] = []
-        for speech in split_turns(prompt.items):
-            self._add_turn(speech)
+        for turn in split_turns(prompt.items):
+            self._add_turn(turn)
+        # Converse rejects a conversation that does not start with the user.
         if not self.messages or self.messages[0]["role"] != "user":
-            self._insert_opening_message()
+            self.messages.insert(0, {"role": "user", "content": _text_blocks(OPENING_MESSAGE)})
+            message = f"Bedrock wants the user to begin; '{OPENING_MESSAGE}' was put first."
+            prompt.warn("added_message", message, "input")
         for message in self.messages:
             _add_document_names(cast("list[JsonObject]", message["content"]))
-        _strip_trailing_space(self.messages[-1])
-
-    def _add_turn(self, speech: ConversationTurn) -> None:
-        if speech.role == "system":
-            self.system += [block for item in speech.items for block in self._encode_system(item)]
-            return
-        blocks = [block for item in speech.items for block in self._encode_item(item)]
-        role = "assistant" if speech.role == "assistant" else "user"
-        while role == "assistant" and blocks and "reasoningContent" in blocks[-1]:
-            blocks.pop()  # a thought that led to nothing is refused
-        if self.messages and self.messages[-1]["role"] == role:
-            cast("list[JsonObject]", self.messages[-1]["content"]).extend(blocks)
-        elif blocks:
-            self.messages.append({"role": role, "content": blocks})
-
-    def _insert_opening_message(self) -> None:
-        """Let the user begin, as Converse demands."""
-        self.messages.insert(0, {"role": "user", "content": _text_blocks(OPENING_MESSAGE)})
-        message = (
-            f"Bedrock wants the user to begin; '{OPENING_MESSAGE}' was put before the conversation."
-        )
-        self._prompt.warn("added_message", message, "input")
+        strip_trailing_space(self.messages[-1])
 
     def add_cache_points(self) -> None:
-        """Mark how far the conversation may be remembered."""
+        """Let Bedrock cache the system texts and the messages up to the last one."""
         if self.system:
             self.system.append(CACHE_POINT)
         last = cast("list[JsonObject]", self.messages[-1]["content"])
         if self.messages[-1]["role"] == "user" and "document" not in last[-1]:
             last.append(CACHE_POINT)
 
-    # --- items ---
-
-    def _encode_system(self, item: Item) -> list[JsonObject]:
-        """Write what the system says."""
-        said = isinstance(item, Message)
-        return (
-            encode_pieces(self._prompt, item, lambda part: _text_blocks(system_text(part)))
-            if said
-            else []
-        )
+    def _add_turn(self, turn: ConversationTurn) -> None:
+        if turn.role == "system":
+            for item in turn.items:
+                if isinstance(item, Message):
+                    self.system += encode_pieces(self._prompt, item, _encode_system)
+            return
+        blocks = [block for item in turn.items for block in self._encode_item(item)]
+        role = "assistant" if turn.role == "assistant" else "user"
+        # Converse rejects a turn that ends with reasoning.
+        while role == "assistant" and blocks and "reasoningContent" in blocks[-1]:
+            blocks.pop()
+        if self.messages and self.messages[-1]["role"] == role:
+            cast("list[JsonObject]", self.messages[-1]["content"]).extend(blocks)
+        elif blocks:
+            self.messages.append({"role": role, "content": blocks})
 
     def _encode_item(self, item: Item) -> list[JsonObject]:
         match item:
             case Message():
                 return encode_pieces(self._prompt, item, self._encode_content)
-            case FunctionCall():
-                return [self._encode_call(item)]
+            case FunctionCall(call_id=id, name=name, arguments=arguments):
+                input = parse_arguments(arguments)
+                call = {"toolUseId": self._tool_use_id(id), "name": make_legal_name(name)}
+                return [{"toolUse": call | {"input": input}}]
             case FunctionCallOutput():
                 return [self._encode_tool_result(item)]
             case Reasoning(encrypted_content=str() as sealed):
-                return _encode_thinking(sealed)
+                return _encode_reasoning(sealed)
             case _:
                 return []
 
-    def _encode_call(self, call: FunctionCall) -> JsonObject:
-        name, input = make_legal_name(call.name), parse_arguments(call.arguments)
-        return {
-            "toolUse": {"toolUseId": self._tool_use_id(call.call_id), "name": name, "input": input}
-        }
-
     def _encode_tool_result(self, item: FunctionCallOutput) -> JsonObject:
-        told = encode_pieces(self._prompt, item, self._encode_content) or _text_blocks(NO_OUTPUT)
-        result: JsonObject = {"toolUseId": self._tool_use_id(item.call_id), "content": told}
+        content = encode_pieces(self._prompt, item, self._encode_content)
+        content = content or _text_blocks(NO_OUTPUT)
+        result: JsonObject = {"toolUseId": self._tool_use_id(item.call_id), "content": content}
+        # Other models reject `status`.
         if item.status == "incomplete" and (self._is_claude or "amazon.nova" in self._prompt.model):
             result["status"] = "error"
         return {"toolResult": result}
@@ -162,87 +187,76 @@ class ConversationEncoder:
     def _tool_use_id(self, id: str) -> str:
         return make_legal_id(id, CLAUDE_TOOL_USE_ID if self._is_claude else TOOL_USE_ID)
 
-    # --- content ---
-
     def _encode_content(self, part: Content) -> list[JsonObject]:
-        """Write a piece of content; raises ValueError with what is wrong about it."""
+        """Write a piece of content; raises ValueError with the reason if that is impossible."""
         if not isinstance(part, InputImage | InputFile):
             return _text_blocks(content_text(part))
-        found = media.read_media(part)
-        if isinstance(part, InputFile) and not found.media_type.startswith("image/"):
-            return [self._encode_document(found)]
-        media.check_image(found)
-        format = found.media_type.removeprefix("image/")
-        return [{"image": {"format": format, "source": {"bytes": found.data}}}]
+        file = media.read_media(part)
+        if isinstance(part, InputFile) and not file.media_type.startswith("image/"):
+            return [self._encode_document(file)]
+        media.check_image(file)
+        format = file.media_type.removeprefix("image/")
+        return [{"image": {"format": format, "source": {"bytes": file.data}}}]
 
-    def _encode_document(self, file: Media) -> JsonObject:
+    def _encode_document(self, file: media.Media) -> JsonObject:
         stem, _, suffix = file.name.rpartition(".")
         suffix = suffix.lower()
         format = DOCUMENT_FORMATS.get(file.media_type) or (suffix if suffix in FORMAT_NAMES else "")
         if not format and not file.is_text:
-            kind = file.media_type or "of unknown type"
-            raise ValueError(f"a file may be a PDF, text, or a Word or Excel file, not {kind}")
-        source = {"bytes": file.data}
-        title = self._unique_document_name(stem or file.name)
-        return {"document": {"format": format or "txt", "name": title, "source": source}}
+            type = file.media_type or "of unknown type"
+            raise ValueError(f"a file may be a PDF, text, or a Word or Excel file, not {type}")
+        name, source = self._unique_document_name(stem or file.name), {"bytes": file.data}
+        return {"document": {"format": format or "txt", "name": name, "source": source}}
 
     def _unique_document_name(self, name: str) -> str:
-        """Return a name for a document that Bedrock accepts and no other document has."""
-        plain = (
-            ILLEGAL_NAME_CHARACTERS.sub(" ", name).strip()[:MAX_DOCUMENT_NAME].strip() or "document"
-        )
-        title, number = plain, 1
-        while title.lower() in self._document_names:
+        """Return a name that Bedrock accepts and that no other document has."""
+        legal = ILLEGAL_NAME_CHARACTERS.sub(" ", name).strip()[:MAX_DOCUMENT_NAME].strip()
+        legal = legal or "document"
+        unique, number = legal, 1
+        while unique.lower() in self._document_names:
             number += 1
-            title = f"{plain} {number}"
-        self._document_names.add(title.lower())
-        return title
+            unique = f"{legal} {number}"
+        self._document_names.add(unique.lower())
+        return unique
 
 
 def _text_blocks(text: str) -> list[JsonObject]:
     return [{"text": text}] if text.strip() else []
 
 
-def _encode_thinking(sealed: str) -> list[JsonObject]:
-    """Write a thought as it came; what is no seal of ours is left out."""
-    thought = decode_as(SealedThinking, sealed) or SealedThinking()
-    if thought.redacted:
-        return [{"reasoningContent": {"redactedContent": thought.redacted}}]
-    text = {"text": thought.text, "signature": thought.signature}
-    return [{"reasoningContent": {"reasoningText": text}}] if thought.signature else []
+def _encode_system(part: Content) -> list[JsonObject]:
+    return _text_blocks(system_text(part))
 
 
-def _strip_trailing_space(message: JsonObject) -> None:
-    """Let no white space stand at the end of an answer that has been begun; it is refused."""
-    last = cast("list[JsonObject]", message["content"])[-1]
-    if message["role"] == "assistant" and "text" in last:
-        last["text"] = str(last["text"]).rstrip()
+def _encode_reasoning(sealed: str) -> list[JsonObject]:
+    """Write reasoning unchanged; another provider's is left out."""
+    state = decode_as(SealedThinking, sealed) or SealedThinking()
+    if state.redacted:
+        return [{"reasoningContent": {"redactedContent": state.redacted}}]
+    text = {"text": state.text, "signature": state.signature}
+    return [{"reasoningContent": {"reasoningText": text}}] if state.signature else []
 
 
 def _add_document_names(blocks: list[JsonObject]) -> None:
-    """Put the names of documents beside them where nothing else is said; words there must be."""
+    """Add the names of documents as text if there is no other; Converse demands a text."""
     names = [cast("JsonObject", b["document"])["name"] for b in blocks if "document" in b]
     if names and not any("text" in block for block in blocks):
         blocks.append({"text": ", ".join(map(str, names))})
 
 
-# --- tools ----------------------------------------------------------------------------------------
-
-
-def encode_tool_config(prompt: Prompt, *, cached: bool, enforce_choice: bool) -> JsonObject | None:
-    """Write the tools, and which of them must be called if `must` is said here, not in words."""
+def _encode_tool_config(prompt: Prompt, *, caches: bool, enforce_choice: bool) -> JsonObject | None:
+    """Write the tools, and the tool choice unless an instruction replaces it."""
     request = prompt.request
-    called = any(isinstance(item, FunctionCall) for item in prompt.items)
-    if request.tool_choice == "none" and not called:
+    has_calls = any(isinstance(item, FunctionCall) for item in prompt.items)
+    # Converse has no choice "none": the tools are left out where the history allows it.
+    if request.tool_choice == "none" and not has_calls:
         return None
     tools = [_encode_tool(prompt, tool, index) for index, tool in enumerate(request.tools)]
-    tools += [
-        {"toolSpec": {"name": name, "inputSchema": {"json": EMPTY_SCHEMA}}}
-        for name in history_tool_names(prompt)
-    ]
+    empty: JsonObject = {"inputSchema": {"json": EMPTY_SCHEMA}}
+    tools += [{"toolSpec": {"name": name} | empty} for name in history_tool_names(prompt)]
     if not tools:
         return None
-    config: JsonObject = {"tools": [*tools, CACHE_POINT] if cached else tools}
+    config: JsonObject = {"tools": [*tools, CACHE_POINT] if caches else tools}
     match request.tool_choice if enforce_choice else "auto":
         case "required":
             config["toolChoice"] = {"any": {}}
@@ -266,11 +280,139 @@ def _encode_tool(prompt: Prompt, tool: Tool, index: int) -> JsonObject:
     return {"toolSpec": spec | {"inputSchema": {"json": schema}}}
 
 
-def encode_text_format(prompt: Prompt) -> JsonObject | None:
-    """Write the schema that the answer must satisfy, if there is one; it is JSON in a string."""
+def _encode_text_format(prompt: Prompt) -> JsonObject | None:
+    """Write the schema of the answer, if there is one, as JSON in a string."""
     format = prompt.request.text.format
     if not (isinstance(format, JsonSchemaFormat) and format.schema):
         return None
-    schema = relax_schema(prompt, format.schema, "text.format.schema")
-    told = {"schema": to_json_text(schema), "name": format.name, "description": format.description}
-    return {"type": "json_schema", "structure": {"jsonSchema": drop_empty(told)}}
+    schema = to_json_text(relax_schema(prompt, format.schema, "text.format.schema"))
+    fields = {"schema": schema, "name": format.name, "description": format.description}
+    return {"type": "json_schema", "structure": {"jsonSchema": drop_empty(fields)}}
+
+
+# Only these versions of Claude accept `strict` through Converse; older and newer ones reject it.
+STRICT_CLAUDE_VERSIONS = frozenset({("4", "5"), ("4", "6")})
+
+
+class ThinkingOptions(Struct):
+    """How a model is told to think."""
+
+    fields: dict[str, object] = field(default_factory=dict[str, object])
+    """For `additionalModelRequestFields`."""
+    effort: str | None = None
+    """For `outputConfig`."""
+    allows_sampling: bool = True
+    """Whether `temperature` and `top_p` may be sent too."""
+    max_tokens: int | None = None
+
+
+def find_claude(model: str) -> Claude | None:
+    """Return what a Claude model supports, or None for any other model."""
+    return lookup_claude(model) if "anthropic." in model else None
+
+
+def supports_strict_tools(model: str) -> bool:
+    """Tell whether a model accepts strict tools."""
+    if find_claude(model) is None:
+        return True
+    found = CLAUDE_NAME.search(model)
+    return found is not None and (found["major"], found["minor"]) in STRICT_CLAUDE_VERSIONS
+
+
+def encode_thinking(prompt: Prompt) -> ThinkingOptions:
+    """Write the reasoning options in the fields of the model's vendor."""
+    if claude := find_claude(prompt.model):
+        return _encode_claude_thinking(prompt, claude)
+    reasoning = prompt.request.reasoning
+    if reasoning and reasoning.summary:
+        message = "This model has no reasoning summaries; it returns its reasoning itself, if any."
+        prompt.warn("unsupported_parameter", message, "reasoning.summary")
+    if reasoning is None or reasoning.effort is None:
+        return ThinkingOptions()
+    return _encode_other_thinking(prompt, reasoning.effort)
+
+
+def _encode_other_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
+    model = prompt.model
+    if "amazon.nova" in model:
+        return _encode_nova_thinking(prompt, effort)
+    if "openai.gpt-oss" in model or "moonshot" in model:
+        level = nearest_effort(prompt, effort, EFFORTS_LOW_TO_HIGH)
+        return ThinkingOptions({"reasoning_effort": level})
+    if "openai." in model:
+        level = nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL)
+        return ThinkingOptions({"reasoning": {"effort": level}})
+    if effort == "none":
+        return ThinkingOptions()
+    return ThinkingOptions(effort=nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL))
+
+
+def _encode_claude_thinking(prompt: Prompt, claude: Claude) -> ThinkingOptions:
+    without = _calls_without_thinking(prompt.items)
+    plan = plan_thinking(prompt, claude, calls_without_thinking=without)
+    fields: dict[str, object] = {"thinking": plan.thinking} if plan.thinking else {}
+    # Converse's default limit is lower than what many models need for thinking.
+    limited = plan.expected_tokens or prompt.capabilities.max_output_tokens
+    max_tokens = choose_max_tokens(prompt, plan) if limited else None
+    return ThinkingOptions(fields, plan.effort, not plan.thinks, max_tokens)
+
+
+def _encode_nova_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
+    if effort == "none":
+        return ThinkingOptions()
+    if "nova-2" not in prompt.model:
+        message = "This model does not support reasoning; 'effort' was not sent."
+        prompt.warn("unsupported_parameter", message, "reasoning.effort")
+        return ThinkingOptions()
+    levels = dict(EFFORTS_LOW_TO_HIGH)
+    # The highest level rejects a limit on output tokens.
+    if prompt.request.max_output_tokens is not None:
+        levels |= dict.fromkeys(("high", "xhigh", "max"), "medium")
+    level = nearest_effort(prompt, effort, levels)
+    config = {"type": "enabled", "maxReasoningEffort": level}
+    return ThinkingOptions({"reasoningConfig": config}, allows_sampling=level != "high")
+
+
+def _calls_without_thinking(items: Sequence[Item]) -> bool:
+    """Tell whether calls are being answered whose turn has no reasoning of this provider."""
+    # System messages do not count: they go to the front, wherever they stand.
+    last = next((item for item in reversed(items) if role_of(item) != "system"), None)
+    if not isinstance(last, FunctionCallOutput):
+        return False
+    for item in reversed(items):
+        if isinstance(item, Message) and item.role == "user":
+            break
+        if isinstance(item, Reasoning) and item.encrypted_content:
+            return False
+    return True
+
+
+def _encode_inference_config(prompt: Prompt, thinking: ThinkingOptions) -> JsonObject:
+    claude = find_claude(prompt.model)
+    if claude:
+        sampling = encode_sampling(prompt, claude, thinks=not thinking.allows_sampling)
+    else:
+        sampling = _encode_other_sampling(prompt, thinking)
+    config: JsonObject = {
+        "maxTokens": thinking.max_tokens or prompt.request.max_output_tokens,
+        "temperature": sampling.get("temperature"),
+        "topP": sampling.get("top_p"),
+        "stopSequences": prompt.request.stop,
+    }
+    return drop_empty(config)
+
+
+def _encode_other_sampling(prompt: Prompt, thinking: ThinkingOptions) -> dict[str, float]:
+    """Return `temperature` and `top_p` for a model other than Claude."""
+    options = {"temperature": prompt.request.temperature, "top_p": prompt.request.top_p}
+    sampling = {name: value for name, value in options.items() if value is not None}
+    if not thinking.allows_sampling:
+        for name in sampling:
+            message = f"'{name}' was not sent: it is not supported while the model thinks."
+            prompt.warn("unsupported_parameter", message, name)
+        return {}
+    if sampling.get("temperature", 0) > 1:
+        sampling["temperature"] = 1.0
+        message = "Bedrock supports no temperature above 1; 1 was sent."
+        prompt.warn("approximated_parameter", message, "temperature")
+    return sampling

@@ -1,4 +1,4 @@
-"""The shapes of what Bedrock answers, as far as we read them; what else there is, is ignored."""
+"""The types of Converse's responses, as far as they are read, and the sealed thinking."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from antiphon.adapters.base import JsonReader
 
 
 class ToolUse(Struct, rename="camel", gc=False):
-    """A call: its head in a stream, all of it in a whole answer."""
+    """A tool call: its start in a stream, or all of it."""
 
     tool_use_id: str = ""
     name: str = ""
@@ -15,14 +15,14 @@ class ToolUse(Struct, rename="camel", gc=False):
 
 
 class ReasoningText(Struct, gc=False):
-    """A thought, and what proves it."""
+    """Reasoning and its signature."""
 
     text: str | None = None
     signature: str | None = None
 
 
 class ReasoningContent(Struct, rename="camel", gc=False):
-    """Thinking: more of it in a stream, a whole thought otherwise."""
+    """Reasoning: the first fields as increments of a stream, the last in a complete response."""
 
     text: str | None = None
     signature: str | None = None
@@ -31,7 +31,7 @@ class ReasoningContent(Struct, rename="camel", gc=False):
 
 
 class Citation(Struct, rename="camel", gc=False):
-    """Where the words of a block come from."""
+    """A source of a block's text."""
 
     title: str | None = None
     source: str | None = None
@@ -40,14 +40,14 @@ class Citation(Struct, rename="camel", gc=False):
 
 
 class CitationsContent(Struct, gc=False):
-    """Words with their citations."""
+    """Text with its citations."""
 
     content: list["ContentBlock"] | None = None
     citations: list[Citation] | None = None
 
 
 class ContentBlock(Struct, rename="camel", gc=False):
-    """A piece of the answer, or more of one. What we do not know is not here."""
+    """A content block of any type, or an increment of one."""
 
     text: str | None = None
     tool_use: ToolUse | None = None
@@ -58,7 +58,7 @@ class ContentBlock(Struct, rename="camel", gc=False):
 
 
 class Usage(Struct, rename="camel", gc=False):
-    """What was read and written. `input_tokens` is without what the cache read or wrote."""
+    """Token counts. `input_tokens` does not include what the cache read or wrote."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -67,7 +67,7 @@ class Usage(Struct, rename="camel", gc=False):
 
 
 class StreamEvent(Struct, rename="camel", gc=False):
-    """Any event but `messageStart`."""
+    """A stream event of any type but `messageStart`."""
 
     content_block_index: int = 0
     start: ContentBlock | None = None
@@ -77,19 +77,19 @@ class StreamEvent(Struct, rename="camel", gc=False):
 
 
 class MessageBody(Struct, gc=False):
-    """The message of a whole answer."""
+    """The message of a complete response."""
 
     content: list[ContentBlock] | None = None
 
 
 class ConverseOutput(Struct, gc=False):
-    """What holds that message."""
+    """The output of a complete response."""
 
     message: MessageBody | None = None
 
 
 class ConverseResponse(Struct, rename="camel", gc=False):
-    """A whole answer."""
+    """A complete response."""
 
     output: ConverseOutput
     stop_reason: str | None = None
@@ -101,7 +101,7 @@ read_response = JsonReader(ConverseResponse)
 
 
 class SealedThinking(Struct, omit_defaults=True):
-    """A thought as it must go back."""
+    """The `encrypted_content` of a reasoning item: text and signature, or redacted reasoning."""
 
     text: str = ""
     signature: str = ""
