@@ -13,7 +13,7 @@ import pytest
 from antiphon.protocol.content import OutputText
 from antiphon.protocol.items import FunctionCall, Message
 from antiphon.server.settings import Settings
-from antiphon.wire.hashbrown.frames import Decoder, encode
+from antiphon.wire.hashbrown.frames import Decoder, encode_frame
 from antiphon.wire.hashbrown.threads import assistant_message, merge_messages
 from tests.adapters.frame_checks import (
     PATH,
@@ -108,7 +108,7 @@ def test_a_frame_of_theirs_is_the_same_bytes() -> None:
     frame: Json = {"type": "thread-load-failure", "error": "é 🎵 \n"}
     (theirs,) = run_tasks({"call": "encodeFrame", "with": [frame]})
     data = bytes(theirs[str(place)] for place in range(len(theirs)))
-    assert data == encode(frame)
+    assert data == encode_frame(frame)
     assert Decoder().feed(data) == [frame]
 
 
@@ -271,10 +271,10 @@ def test_a_page_is_told_that_a_provider_broke_off(home: ProviderServers) -> None
     assert saw["error"].startswith("openai: ")
 
 
-CREATED = encode({"type": "response.created", "response": {}})
-DELTA = encode({"type": "response.output_text.delta", "delta": "Hello"})
-COMPLETED = encode({"type": "response.completed", "response": {}})
-LOADING, SAVING = (encode({"type": f"thread-{name}-start"}) for name in ("load", "save"))
+CREATED = encode_frame({"type": "response.created", "response": {}})
+DELTA = encode_frame({"type": "response.output_text.delta", "delta": "Hello"})
+COMPLETED = encode_frame({"type": "response.completed", "response": {}})
+LOADING, SAVING = (encode_frame({"type": f"thread-{name}-start"}) for name in ("load", "save"))
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -303,8 +303,8 @@ def test_a_page_does_not_wait_for_a_door_that_broke_off(
     assert saw["messages"] == [user_message("Hi!"), *(messages or [wrong(saw[error])])]
 
 
-ERROR = encode({"type": "error", "error": {"type": "oops", "message": "Bad."}})
-FAILED = encode({"type": "response.failed", "response": {"error": None}})
+ERROR = encode_frame({"type": "error", "error": {"type": "oops", "message": "Bad."}})
+FAILED = encode_frame({"type": "response.failed", "response": {"error": None}})
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_page_has_what_was_whole_before_a_door_broke_off() -> None:
 
 
 def test_an_empty_answer_is_told_in_hashbrowns_own_words() -> None:
-    empty = encode({"type": "response.output_text.delta", "delta": ""})
+    empty = encode_frame({"type": "response.output_text.delta", "delta": ""})
     with scripted_upstream(ScriptedAnswer(CREATED + empty + COMPLETED)) as door:
         saw = chat(door.url, "Hi!")
     assert saw["error"] == "No message was generated"

@@ -225,7 +225,7 @@ async def test_only_so_many_are_kept_and_the_oldest_go_first(
 async def test_a_connection_that_rests_too_long_is_closed(
     client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(connection_module, "KEEP_ALIVE_SECONDS", 0.1)
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
         await asked(client, server.url)
         await server.wait_closed(0, seconds=1.0)
@@ -551,7 +551,7 @@ async def test_a_stream_over_tls_can_be_held_back_and_given_up(
 
     async with scripted_server(meet, tls=server_context(made)) as server:
         exchange = await client.open(HttpRequest(url=server.url))
-        exchange.listen(lambda data: exchange.pause())
+        exchange.subscribe(lambda data: exchange.pause())
         assert not await exchange.wait()
         await asyncio.sleep(0.3)
         held = sent

@@ -256,7 +256,7 @@ async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:
     connection = HttpConnection(lambda connection: None)
     connection.connection_made(Wire())
     exchange = connection.send(b"", Timeouts(), "p")
-    exchange.listen(got.append)
+    exchange.subscribe(got.append)
     connection.data_received(said)
     assert got == [b"".join(b"data: %d\n\n" % number for number in range(50))]
     assert await exchange.wait()
@@ -433,7 +433,7 @@ async def test_bytes_before_a_fault_in_the_same_read_are_heard() -> None:
     async with scripted_server(respond_with(chunked_response(b"hello", end=b"xyz"))) as server:
         client = HttpClient()
         exchange = await client.open(HttpRequest(url=server.url, peer_name="p"))
-        exchange.listen(got.append)
+        exchange.subscribe(got.append)
         with pytest.raises(UpstreamError, match="Invalid character in chunk size"):
             await exchange.wait()
         exchange.release()
@@ -531,7 +531,7 @@ def stopping(exchange: HttpResponse, got: list[bytes]) -> None:
         got.append(data)
         exchange.stop()
 
-    exchange.listen(receive)
+    exchange.subscribe(receive)
 
 
 async def test_a_stopped_answer_that_ends_soon_leaves_its_connection_for_the_next() -> None:
@@ -557,7 +557,7 @@ async def test_a_stopped_answer_that_ends_soon_leaves_its_connection_for_the_nex
 
 
 async def test_a_stopped_answer_that_goes_on_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(module, "DRAIN_SECONDS", 0.1)
 
     async def meet(visit: ScriptedConnection) -> None:
         await visit.read_request()
@@ -579,7 +579,7 @@ async def test_a_stopped_answer_that_goes_on_is_closed(monkeypatch: pytest.Monke
 
 
 async def test_nothing_lingers_for_more_than_a_second() -> None:
-    assert module.LINGER_SECONDS <= 1
+    assert module.DRAIN_SECONDS <= 1
 
 
 async def test_what_breaks_after_the_stop_is_no_error() -> None:
@@ -601,7 +601,7 @@ async def test_a_release_before_the_end_closes_at_once() -> None:
     client = HttpClient()
     async with scripted_server(silent(chunked_response(b"first", end=b""))) as server:
         exchange = await client.open(HttpRequest(url=server.url))
-        exchange.listen(lambda data: None)
+        exchange.subscribe(lambda data: None)
         exchange.release()
         await server.wait_closed(0, seconds=1.0)
         client.close()

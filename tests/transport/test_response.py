@@ -77,7 +77,7 @@ async def test_what_comes_before_anybody_listens_is_kept_for_the_reader() -> Non
     ):
         await asyncio.sleep(0.1)
         got: list[bytes] = []
-        exchange.listen(got.append)
+        exchange.subscribe(got.append)
         assert got == [b"ab"]
         assert await exchange.wait()
 
@@ -86,7 +86,7 @@ async def test_early_bytes_of_an_answer_that_was_cut_are_heard_before_the_error(
     async with opened(respond_in_pieces([chunked_response(b"a", end=b"")])) as (_, exchange):
         await asyncio.sleep(0.1)
         got: list[bytes] = []
-        exchange.listen(got.append)
+        exchange.subscribe(got.append)
         assert got == [b"a"]
         with pytest.raises(UpstreamError, match="before its answer was whole"):
             await exchange.wait()
@@ -119,7 +119,7 @@ async def test_an_upstream_is_held_back_until_somebody_listens() -> None:
             nonlocal got
             got += len(data)
 
-        exchange.listen(receive)
+        exchange.subscribe(receive)
         while not exchange.is_over:
             await exchange.wait()
         assert got == 200_000_000
@@ -135,7 +135,7 @@ async def test_a_pause_holds_the_upstream_back_and_keeps_memory_small() -> None:
                 got[0] += len(data)
                 exchange.pause()
 
-            exchange.listen(receive)
+            exchange.subscribe(receive)
             assert not await exchange.wait()
             assert repr(exchange) == "<Exchange with p: 200, paused>"
             before = got[0]
@@ -172,7 +172,7 @@ async def test_time_stands_still_while_paused() -> None:
             if data == b"a":
                 exchange.pause()
 
-        exchange.listen(receive)
+        exchange.subscribe(receive)
         assert not await exchange.wait()
         await asyncio.sleep(0.5)
         exchange.resume()
@@ -188,7 +188,7 @@ async def test_time_goes_on_after_a_pause() -> None:
         await visit.wait_closed()
 
     async with opened(meet, Timeouts(idle=0.1)) as (_, exchange):
-        exchange.listen(lambda data: exchange.pause())
+        exchange.subscribe(lambda data: exchange.pause())
         assert not await exchange.wait()
         await asyncio.sleep(0.2)
         exchange.resume()
@@ -210,7 +210,7 @@ async def test_a_pause_in_the_last_read_does_not_stop_the_next_request(leave: st
                 if leave == "stop":
                     exchange.stop()
 
-            exchange.listen(receive)
+            exchange.subscribe(receive)
             async with asyncio.timeout(2):
                 assert await exchange.wait()
             exchange.release()
@@ -227,7 +227,7 @@ async def test_what_comes_after_a_stop_reaches_nobody() -> None:
             got.append(data)
             exchange.stop()
 
-        exchange.listen(receive)
+        exchange.subscribe(receive)
         assert await exchange.wait()
         await asyncio.sleep(0.2)
     assert got == [b"a"]
@@ -254,7 +254,7 @@ async def test_a_reader_that_fails_is_told_to_whoever_waits(end: bytes, wait: fl
 
     async with opened(meet) as (server, exchange):
         await asyncio.sleep(wait)
-        exchange.listen(receive)
+        exchange.subscribe(receive)
         with pytest.raises(LookupError, match="a bug of ours"):
             await exchange.wait()
         await server.wait_closed(0, seconds=1.0)
@@ -267,7 +267,7 @@ async def test_a_reader_that_fails_is_told_to_whoever_waits(end: bytes, wait: fl
 async def test_a_body_that_is_too_long_to_read_at_once_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MAX_WHOLE", 1_000_000)
+    monkeypatch.setattr(module, "MAX_READ", 1_000_000)
     async with opened(pouring([0])) as (server, exchange):
         with pytest.raises(UpstreamError, match="p: sent more than can be read at once"):
             await exchange.read()
@@ -278,7 +278,7 @@ async def test_a_stream_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(connection, "MAX_BODY", 1_000_000)
     got: list[int] = []
     async with opened(pouring([0])) as (server, exchange):
-        exchange.listen(lambda data: got.append(len(data)))
+        exchange.subscribe(lambda data: got.append(len(data)))
         with pytest.raises(UpstreamError, match="p: sent an answer without an end"):
             await exchange.wait()
         await server.wait_closed()
@@ -328,7 +328,7 @@ async def test_a_packed_stream_is_unpacked_as_it_comes() -> None:
         _,
         exchange,
     ):
-        exchange.listen(got.append)
+        exchange.subscribe(got.append)
         await exchange.wait()
     assert got == [b"data: a\n\n", b"data: b\n\n"]
 
@@ -347,7 +347,7 @@ async def test_what_cannot_be_unpacked_is_refused(body: bytes) -> None:
 
 
 async def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WHOLE", 4_000_000)
+    monkeypatch.setattr(module, "MAX_READ", 4_000_000)
     bomb = gzip.compress(b"\0" * 200_000_000, compresslevel=9)
     tracemalloc.start()
     try:
@@ -368,6 +368,6 @@ async def test_a_bomb_stops_where_the_reader_does() -> None:
             got.append(len(data))
             exchange.stop()
 
-        exchange.listen(receive)
+        exchange.subscribe(receive)
         assert await exchange.wait()
     assert len(got) == 1

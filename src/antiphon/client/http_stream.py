@@ -109,7 +109,7 @@ class HttpEventSource:
         if "event-stream" not in kind and ("json" in kind or "html" in kind):
             self._feed_whole_response(await exchange.read())
             return
-        exchange.listen(self._on_data)
+        exchange.subscribe(self._on_data)
         while not await exchange.wait():
             await self._buffer.drain()
             exchange.resume()

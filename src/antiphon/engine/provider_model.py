@@ -377,7 +377,7 @@ class ResponseReader:
 
     async def _read_stream(self) -> None:
         exchange = self._exchange
-        exchange.listen(self._receive)
+        exchange.subscribe(self._receive)
         try:
             while not await exchange.wait():
                 await self._sink.drain()

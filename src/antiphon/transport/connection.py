@@ -27,13 +27,13 @@ MAX_HEADERS = 256
 CRLF = b"\r\n"
 """What ends a chunk, and the line that says how long it is."""
 
-LINGER_SECONDS = 1.0
+DRAIN_SECONDS = 1.0
 """How long the end of an answer may take that nobody listens to any more."""
 
 STALE_SECONDS = 2.0
 """How soon a kept connection must break for its request to have come too late to be read."""
 
-IDLE_SECONDS = 20.0
+KEEP_ALIVE_SECONDS = 20.0
 """How long a connection may wait for its next request; servers forget them sooner or later."""
 
 CLOSED_EARLY = "closed the connection before its answer was whole."
@@ -129,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
             self._become_idle()
         elif response.is_over and self.is_usable:
             self._is_draining = True
-            self._set_deadline(LINGER_SECONDS)
+            self._set_deadline(DRAIN_SECONDS)
         else:
             self._response = None
             self.close()
@@ -239,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
         sent = self._transport is not None and not self._transport.get_write_buffer_size()
         if sent and self._keep_alive and self.is_usable:
             self._is_reused = True
-            self._set_deadline(IDLE_SECONDS)
+            self._set_deadline(KEEP_ALIVE_SECONDS)
             self._on_idle(self)
         else:
             self.close()

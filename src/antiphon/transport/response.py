@@ -15,7 +15,7 @@ from antiphon.transport.errors import InvalidResponseError, bad_response_error
 MAX_BODY = 256 * 1024 * 1024
 """How long an answer may be, whole or streamed."""
 
-MAX_WHOLE = 64 * 1024 * 1024
+MAX_READ = 64 * 1024 * 1024
 """How long an answer may be that is read in one piece."""
 
 MAX_BUFFERED = 1024 * 1024
@@ -89,7 +89,7 @@ class HttpResponse:
             self._connection.close()
             raise
 
-    def listen(self, on_body: BodyCallback) -> None:
+    def subscribe(self, on_body: BodyCallback) -> None:
         """Have every piece of the body given to a function, from now on."""
         self._on_body = on_body
         self.body_received = on_body if self._decompressor is None else self._decompress
@@ -125,11 +125,11 @@ class HttpResponse:
         def receive(data: bytes) -> None:
             nonlocal size
             size += len(data)
-            if size > MAX_WHOLE:
+            if size > MAX_READ:
                 raise bad_response_error(self.peer_name, "sent more than can be read at once.")
             pieces.append(data)
 
-        self.listen(receive)
+        self.subscribe(receive)
         await self.wait()
 
     async def read_and_release(self) -> bytes:

@@ -28,8 +28,8 @@ from antiphon.protocol.struct import type_names
 from antiphon.wire.hashbrown.dialect import (
     FRAMED_EVENTS,
     HashbrownDialect,
-    encode_error_frame,
-    encode_frame,
+    error_frame_json,
+    frame_json,
 )
 from antiphon.wire.hashbrown.frames import Decoder
 from tests.protocol.builders import (
@@ -133,20 +133,20 @@ def test_there_are_twenty_two_frames() -> None:
 def test_a_frame_has_the_fields_of_its_event_in_camel_case(name: str) -> None:
     given_fields, wanted = SHAPES[name]
     event: Any = kinds()[name](sequence_number=7, **given_fields)
-    assert json.loads(encode_frame(event)) == {"type": name, "sequenceNumber": 7} | wanted
+    assert json.loads(frame_json(event)) == {"type": name, "sequenceNumber": 7} | wanted
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_event_has_its_frame_also_in_the_dialect(name: str) -> None:
     event: Any = kinds()[name](sequence_number=7, **SHAPES[name][0])
     ((type, data),) = HashbrownDialect().encode_event(event)
-    assert (type, json.loads(data)) == (name, json.loads(encode_frame(event)))
+    assert (type, json.loads(data)) == (name, json.loads(frame_json(event)))
 
 
 def test_what_is_unknown_in_a_payload_stays_beside_the_rest() -> None:
     item = Message(role="assistant", content=[], extra={"acme_field": 1})
     event = ev.OutputItemAdded(sequence_number=0, output_index=0, item=item)
-    assert json.loads(encode_frame(event))["item"]["acme_field"] == 1
+    assert json.loads(frame_json(event))["item"]["acme_field"] == 1
 
 
 # --- streams ---------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def test_the_message_stands_where_its_first_words_came(parts: list[Part], order:
 
 def shown(payload: ErrorPayload, **options: Any) -> Json:
     """Return the frame of an error."""
-    return json.loads(encode_error_frame(payload, **options))
+    return json.loads(error_frame_json(payload, **options))
 
 
 def test_an_error_says_what_its_provider_said_and_no_more() -> None:

@@ -13,7 +13,7 @@ from antiphon.wire.hashbrown.frames import (
     Frame,
     FrameError,
     add_length,
-    encode,
+    encode_frame,
 )
 
 FRAMES: list[Frame] = [
@@ -21,7 +21,7 @@ FRAMES: list[Frame] = [
     {"type": "response.output_text.delta", "delta": "é😀\n", "outputIndex": 0},
     {"type": "thread-load-success", "thread": [{"role": "user", "content": "x" * 300}]},
 ]
-STREAM = b"".join(map(encode, FRAMES))
+STREAM = b"".join(map(encode_frame, FRAMES))
 
 
 def read(chunks: Iterable[bytes], max_frame: int = 1_000_000) -> list[Frame]:
@@ -33,7 +33,7 @@ def read(chunks: Iterable[bytes], max_frame: int = 1_000_000) -> list[Frame]:
 
 def test_a_frame_is_its_length_in_four_bytes_and_its_json() -> None:
     body = '{"type":"a","text":"é"}'.encode()
-    assert encode({"type": "a", "text": "é"}) == struct.pack(">I", len(body)) + body
+    assert encode_frame({"type": "a", "text": "é"}) == struct.pack(">I", len(body)) + body
     assert add_length(body) == struct.pack(">I", len(body)) + body
 
 
@@ -48,7 +48,7 @@ def test_byte_by_byte_gives_the_same_frames() -> None:
 
 def test_a_frame_is_returned_as_soon_as_it_is_whole() -> None:
     decoder = Decoder()
-    first, second = encode({"type": "a"}), encode({"type": "b"})
+    first, second = encode_frame({"type": "a"}), encode_frame({"type": "b"})
     assert decoder.feed(first[:2]) == []
     assert decoder.feed(first[2:] + second[:6]) == [{"type": "a"}]
     assert decoder.feed(second[6:]) == [{"type": "b"}]
@@ -56,16 +56,16 @@ def test_a_frame_is_returned_as_soon_as_it_is_whole() -> None:
 
 
 def test_a_frame_may_be_as_long_as_the_limit_and_no_longer() -> None:
-    frame = encode({"type": "a"})
+    frame = encode_frame({"type": "a"})
     assert read([frame], len(frame) - 4) == [{"type": "a"}]
     with pytest.raises(FrameError, match="A frame has 12 bytes, more than 11"):
         read([frame[:4]], len(frame) - 5)
 
 
 def test_a_stream_that_ends_inside_a_frame_is_broken() -> None:
-    for end in range(1, len(encode({"type": "a"}))):
+    for end in range(1, len(encode_frame({"type": "a"}))):
         with pytest.raises(FrameError, match=f"The stream ended with {end} bytes of a frame"):
-            read([encode({"type": "a"})[:end]])
+            read([encode_frame({"type": "a"})[:end]])
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_what_is_no_frame_is_refused(body: bytes, words: str) -> None:
 @given(st.lists(st.dictionaries(st.text(), st.integers(-(2**53), 2**53) | st.text())), st.data())
 def test_what_is_written_is_read_back(values: list[Frame], data: st.DataObject) -> None:
     frames = [value | {"type": "any"} for value in values]
-    stream = b"".join(map(encode, frames))
+    stream = b"".join(map(encode_frame, frames))
     edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(stream))))), len(stream)]
     assert read(stream[start:end] for start, end in pairwise(edges)) == frames

@@ -19,7 +19,7 @@ from antiphon.wire.hashbrown.threads import (
     Json,
     assistant_message,
     merge_messages,
-    same,
+    is_same_json,
     sealed_reasoning,
     strip_metadata,
 )
@@ -51,9 +51,9 @@ def test_a_thread_grows_by_all_but_its_longest_overlap(saved: list[Json], new: l
     overlap = len(saved) + len(new) - len(merged)
     assert merged[: len(saved)] == saved
     assert merged[len(saved) :] == new[overlap:]
-    assert same(saved[len(saved) - overlap :], new[:overlap])
+    assert is_same_json(saved[len(saved) - overlap :], new[:overlap])
     for longer in range(overlap + 1, min(len(saved), len(new)) + 1):
-        assert not same(saved[-longer:], new[:longer])
+        assert not is_same_json(saved[-longer:], new[:longer])
 
 
 @given(THREADS, THREADS)
@@ -95,7 +95,7 @@ def test_what_repeats_is_compared_a_few_times_only(
         return one == other
 
     saved = [user_message("a")] * 5000
-    monkeypatch.setattr("antiphon.wire.hashbrown.threads.same", counted)
+    monkeypatch.setattr("antiphon.wire.hashbrown.threads.is_same_json", counted)
     merged = merge_messages(saved, new)
     assert compared <= 4 * len(saved)
     overlap = len(saved) + len(new) - len(merged)
@@ -109,9 +109,9 @@ def test_messages_are_compared_to_the_last_key() -> None:
         plain,
         plain | {"toolCalls": []},
     ]
-    assert not same({"x": True}, {"x": 1})
-    assert not same([1], [1, 1])
-    assert same({"x": [1, None, "a"]}, {"x": [1.0, None, "a"]})
+    assert not is_same_json({"x": True}, {"x": 1})
+    assert not is_same_json([1], [1, 1])
+    assert is_same_json({"x": [1, None, "a"]}, {"x": [1.0, None, "a"]})
 
 
 # --- the answer ------------------------------------------------------------------------------

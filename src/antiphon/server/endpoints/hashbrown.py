@@ -37,7 +37,7 @@ from antiphon.wire.hashbrown import frames
 from antiphon.wire.hashbrown.dialect import (
     CONTENT_FILTER_ERROR,
     HashbrownDialect,
-    encode_error_frame,
+    error_frame_json,
     use_provider_error_type,
 )
 from antiphon.wire.hashbrown.request import (
@@ -88,7 +88,7 @@ class FrameStream(EventStream):
 
     def write_frame_of(self, type: str, **fields: object) -> None:
         """Have a frame of a type sent."""
-        self.write_frame(frames.encode({"type": type, **fields}))
+        self.write_frame(frames.encode_frame({"type": type, **fields}))
 
     def _start_heartbeat(self, seconds: float) -> Callable[[], None]:
         del seconds
@@ -150,7 +150,7 @@ class HashbrownRun:
             failure = report_error(error, self._dialect, self._request_id)
             payload = self._client_payload(failure.payload, isinstance(error, RequestError))
             self._stream.write_frame(
-                frames.add_length(encode_error_frame(payload, headers=failure.headers))
+                frames.add_length(error_frame_json(payload, headers=failure.headers))
             )
             drop_tracebacks(error)
 

@@ -114,7 +114,7 @@ FRAME_FIELDS: Mapping[type[Event], Sequence[tuple[str, str]]] = {
 """Of each event with a frame, the fields and what the frame calls them."""
 
 
-def encode_frame(event: Event) -> bytes:
+def frame_json(event: Event) -> bytes:
     """Write one event as the JSON of its frame, which it must have."""
     told: dict[str, object] = {}
     for attribute, name in FRAME_FIELDS[type(event)]:
@@ -135,7 +135,7 @@ def use_provider_error_type(payload: ErrorPayload) -> ErrorPayload:
     return replace(payload, type=code, code=None)
 
 
-def encode_error_frame(
+def error_frame_json(
     payload: ErrorPayload,
     *,
     number: int | None = None,
@@ -180,7 +180,7 @@ class HashbrownDialect(Dialect):
         """Write one event as the frame it has, or none."""
         if type(event) in self.ENCODERS:
             return super().encode_event(event)
-        return [(event.type, encode_frame(event))] if type(event) in FRAME_FIELDS else []
+        return [(event.type, frame_json(event))] if type(event) in FRAME_FIELDS else []
 
     def text_fast_path(self, delta: Event) -> None:
         """Frames have no form: each begins with its length."""
@@ -188,7 +188,7 @@ class HashbrownDialect(Dialect):
 
     def encode(self, value: ProtocolStruct) -> bytes:
         """Write a value; an event as its frame."""
-        return encode_frame(value) if isinstance(value, FRAMED_EVENTS) else encode(value)
+        return frame_json(value) if isinstance(value, FRAMED_EVENTS) else encode(value)
 
     def visible_response(self, response: Response) -> Response:
         """Return a response as the client may see it."""
@@ -203,7 +203,7 @@ class HashbrownDialect(Dialect):
         """Write what an event adds to the stream, perhaps nothing; the hot path of every stream."""
         if type(event) is OutputTextDelta and self._items_before_text is not None:
             return add_length(
-                encode_frame(event)
+                frame_json(event)
             )  # words after the first, which are nearly everything
         told = self._encode_frames(event)
         if told and self._held_created:
@@ -227,7 +227,7 @@ class HashbrownDialect(Dialect):
             case ResponseFailed():
                 self._held_created = b""
                 payload = self.failure_payload(event.response)
-                return [encode_error_frame(payload, number=event.sequence_number)]
+                return [error_frame_json(payload, number=event.sequence_number)]
             case ResponseCompleted() | ResponseIncomplete():
                 unanswered = [data for _, frames in self._held_calls.values() for data in frames]
                 return [*unanswered, *self._encode_event(_fail_if_filtered(event))]

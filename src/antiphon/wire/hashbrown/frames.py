@@ -58,7 +58,7 @@ class Decoder:
         return length
 
 
-def encode(value: object) -> bytes:
+def encode_frame(value: object) -> bytes:
     """Write one frame."""
     return add_length(encode_json(value))
 

@@ -46,7 +46,7 @@ from antiphon.wire.hashbrown.threads import (
     sealed_reasoning,
     strip_metadata,
 )
-from antiphon.wire.hashbrown.wire_types import Body, Message, ToolCall
+from antiphon.wire.hashbrown.wire_types import HashbrownBody, HashbrownMessage, HashbrownToolCall
 
 PARAM_NAMES = {
     "input": "messages",
@@ -63,7 +63,7 @@ ITEM_PARAM = re.compile(r"^input\[(\d+)\]")
 class HashbrownRequest:
     """One request, with the thread that it goes on with if there is one."""
 
-    body: Body
+    body: HashbrownBody
     messages: Sequence[Json]
     """All there is of the conversation, in the client's words and ours."""
     request: Request
@@ -90,7 +90,7 @@ class HashbrownRequest:
 class IncomingHashbrownRequest:
     """A request as it came."""
 
-    body: Body
+    body: HashbrownBody
     messages: Sequence[Json]
 
     def continue_thread(self, saved: Sequence[Json]) -> HashbrownRequest:
@@ -100,7 +100,7 @@ class IncomingHashbrownRequest:
         ]
         skipped = len(self.messages) - len(new)
         try:
-            earlier = cast("list[Message]", decode_as(list[Message], list(saved)))
+            earlier = cast("list[Message]", decode_as(list[HashbrownMessage], list(saved)))
         except InvalidValueError as error:
             reason = f"the thread holds what is no message{error.path}: {error.reason}"
             raise RequestError.from_invalid_value(InvalidValueError("threadId", reason)) from None
@@ -137,13 +137,13 @@ class IncomingHashbrownRequest:
 def decode_hashbrown(raw: object) -> IncomingHashbrownRequest:
     """Read a request; raises RequestError, naming the param."""
     try:
-        body = decode(Body, raw)
+        body = decode(HashbrownBody, raw)
     except InvalidValueError as error:
         raise RequestError.from_invalid_value(error) from None
     return IncomingHashbrownRequest(body, cast("dict[str, list[Json]]", raw)["messages"])
 
 
-def _convert_format(body: Body) -> OutputFormat:
+def _convert_format(body: HashbrownBody) -> OutputFormat:
     if body.response_format_mode == "json":
         return JsonObjectFormat()
     if body.response_format is None:
@@ -164,7 +164,7 @@ class HashbrownTranscript:
         """What we call the calls that may still be answered, by what the client calls them."""
         self._used_ids: set[str] = set()
 
-    def add_message(self, message: Message, path: str) -> None:
+    def add_message(self, message: HashbrownMessage, path: str) -> None:
         """Take in one message."""
         match message.role:
             case "user":
@@ -185,7 +185,7 @@ class HashbrownTranscript:
         self.items.append(item)
         self.item_paths.append(path)
 
-    def _convert_assistant(self, message: Message, path: str) -> None:
+    def _convert_assistant(self, message: HashbrownMessage, path: str) -> None:
         for call in message.tool_calls:
             self._add_reasoning(call, BEFORE_TEXT, path)
         if text := _to_text(message.content):
@@ -202,11 +202,11 @@ class HashbrownTranscript:
             if call.metadata and call.metadata.keys() - {METADATA_KEY}:
                 self.unused_fields.append(f"{place}.metadata")
 
-    def _add_reasoning(self, call: ToolCall, when: str, path: str) -> None:
+    def _add_reasoning(self, call: HashbrownToolCall, when: str, path: str) -> None:
         for sealed in sealed_reasoning(call.metadata, when):
             self._add_item(Reasoning(encrypted_content=sealed), path)
 
-    def _convert_tool_message(self, message: Message, path: str) -> None:
+    def _convert_tool_message(self, message: HashbrownMessage, path: str) -> None:
         if message.tool_call_id is None:
             raise RequestError.from_invalid_value(
                 InvalidValueError(f"{path}.toolCallId", "this field is required")

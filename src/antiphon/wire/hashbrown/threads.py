@@ -50,19 +50,21 @@ def count_overlap(saved: Sequence[Json], incoming: Sequence[Json]) -> int:
 
 def _extend_match(size: int, message: Json, start: Sequence[Json], borders: Sequence[int]) -> int:
     """Return how much of a start has been said after one more message; before it, `size` was."""
-    while not same(message, start[size]):
+    while not is_same_json(message, start[size]):
         if not size:
             return 0
         size = borders[size - 1]
     return size + 1
 
 
-def same(one: object, other: object) -> bool:
+def is_same_json(one: object, other: object) -> bool:
     """Tell whether two values are the same JSON, to which true is not 1."""
     if is_object(one) and is_object(other):
-        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(
+            is_same_json(one[name], other[name]) for name in one
+        )
     if is_array(one) and is_array(other):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_same_json, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 

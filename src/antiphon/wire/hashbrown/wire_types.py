@@ -16,24 +16,24 @@ from antiphon.wire.chat.wire_types import MAX_MESSAGES
 NonEmpty = Annotated[str, Meta(min_length=1)]
 
 
-class CalledFunction(ProtocolStruct):
+class HashbrownFunction(ProtocolStruct):
     """Which function was called, and with what: JSON in a string, or JSON."""
 
     name: NonEmpty
     arguments: object = ""
 
 
-class ToolCall(ProtocolStruct):
+class HashbrownToolCall(ProtocolStruct):
     """A call of a tool; its `index` is its place in the list."""
 
     id: NonEmpty
-    function: CalledFunction
+    function: HashbrownFunction
     index: int | None = None
     type: str = "function"
     metadata: dict[str, object] | None = None
 
 
-class Message(ProtocolStruct):
+class HashbrownMessage(ProtocolStruct):
     """Something said; what a role needs of it is checked when it is understood.
 
     Content is text, and of a tool a settled promise: `{"status": "fulfilled", "value": …}`.
@@ -41,12 +41,14 @@ class Message(ProtocolStruct):
 
     role: Literal["user", "assistant", "tool", "error"]
     content: object = None
-    tool_calls: list[ToolCall] = field(default_factory=list[ToolCall], name="toolCalls")
+    tool_calls: list[HashbrownToolCall] = field(
+        default_factory=list[HashbrownToolCall], name="toolCalls"
+    )
     tool_call_id: NonEmpty | None = field(default=None, name="toolCallId")
     tool_name: str | None = field(default=None, name="toolName")
 
 
-class Tool(ProtocolStruct):
+class HashbrownTool(ProtocolStruct):
     """A function that the client runs; `parameters` is a JSON Schema."""
 
     name: FunctionName
@@ -54,14 +56,16 @@ class Tool(ProtocolStruct):
     parameters: dict[str, object] | None = None
 
 
-class Body(ProtocolStruct):
+class HashbrownBody(ProtocolStruct):
     """A request to answer, or to show a thread."""
 
     model: NonEmpty
-    messages: Annotated[list[Message], Meta(max_length=MAX_MESSAGES)]
+    messages: Annotated[list[HashbrownMessage], Meta(max_length=MAX_MESSAGES)]
     operation: Literal["generate", "load-thread"] = "generate"
     system: str = ""
-    tools: Annotated[list[Tool], Meta(max_length=512)] = field(default_factory=list[Tool])
+    tools: Annotated[list[HashbrownTool], Meta(max_length=512)] = field(
+        default_factory=list[HashbrownTool]
+    )
     tool_choice: ToolChoiceMode = field(default="auto", name="toolChoice")
     response_format: dict[str, object] | None = field(default=None, name="responseFormat")
     response_format_mode: Literal["schema", "json"] = field(
