@@ -413,7 +413,7 @@ def test_chaos_is_told_as_what_it_is(home: AimockServer, dialect: str, stream: b
     told = {
         "dropped": (500, "Chaos: request dropped", None),
         "limited": (429, "Chaos: rate limit exceeded", "1"),
-        "gone": (502, "closed the connection before its answer was whole.", None),
+        "gone": (502, "closed the connection before its response was complete.", None),
     }
     for what, (status, words, after) in told.items():
         answered = home.summarize(dialect, input=f"Chaos: {what}", stream=stream)

@@ -14,7 +14,7 @@ from antiphon.adapters.openai import REASONS, OpenAI
 from antiphon.protocol import parts
 from antiphon.protocol.items import Message, Reasoning
 from antiphon.protocol.struct import to_builtins
-from antiphon.wire.chat.messages import CUSTOM_TOOL_CALL_OUTPUT
+from antiphon.wire.chat.request import CUSTOM_TOOL_CALL_OUTPUT
 from tests.adapters.chat_summary import (
     HELLO,
     items_without_ids,

@@ -221,7 +221,7 @@ def test_a_provider_whose_address_is_none_is_a_bad_gateway(name: str) -> None:
         answer = post_response(address, model=f"{name}/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
     told = answer.json()["error"]["message"]
-    assert told == f"{name}: cannot be reached: its address is no http(s) URL."
+    assert told == f"{name}: cannot be reached: its address is not an http(s) URL."
 
 
 def test_a_provider_that_says_nothing_is_a_gateway_timeout() -> None:
@@ -260,9 +260,9 @@ def test_a_provider_may_have_timeouts_of_its_own() -> None:
                 for name in ("hasty", "slow", "other")
             ]
     assert told == [
-        "hasty: said nothing for 0.2 seconds.",
-        "slow: said nothing for 0.5 seconds.",
-        "other: said nothing for 0.5 seconds.",
+        "hasty: sent nothing for 0.2 seconds.",
+        "slow: sent nothing for 0.5 seconds.",
+        "other: sent nothing for 0.5 seconds.",
     ]
 
 

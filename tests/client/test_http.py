@@ -51,7 +51,7 @@ async def test_a_server_that_never_answers_is_not_asked_for_ever(
     asking: ClientFactory, retries: int
 ):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
-        with pytest.raises(UpstreamError, match=r"said nothing for 0\.1 seconds") as caught:
+        with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds") as caught:
             await asking(server, timeout=0.1, retries=retries).retrieve("resp_0")
         assert len(server.requests) == 1 + retries
     assert (caught.value.status, caught.value.payload.code) == (504, "timeout")

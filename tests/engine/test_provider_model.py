@@ -158,7 +158,7 @@ def test_credentials_that_are_not_there_name_the_provider_and_the_log_says_why(
         answer = post_response(address, model="mine/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_credentials")
     assert answer.json()["error"]["message"] == (
-        "mine: The AWS credentials could not be had (CredentialRetrievalError). "
+        "mine: The AWS credentials could not be loaded (CredentialRetrievalError). "
         "Check the profile 'work'."
     )
     why, last = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]

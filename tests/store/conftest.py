@@ -1,6 +1,6 @@
-"""Explain a failing assertion of the contract as well as one in a test module."""
+"""Assertion rewriting for the contract modules, which are not test modules by name."""
 
 import pytest
 
-for name in ("responses", "keeping", "feeds", "conversations", "threads"):
-    pytest.register_assert_rewrite(f"tests.store.{name}")
+for name in ("responses", "retention", "feed", "conversations", "threads"):
+    pytest.register_assert_rewrite(f"tests.store.{name}_contract")

@@ -195,7 +195,7 @@ class ConversationsContract:
         tries = [store.begin(new_response(f"r{n}"), [], conversation="conv_1") for n in range(20)]
         results = await asyncio.gather(*tries, return_exceptions=True)
         assert sorted(str(type(result).__name__) for result in results) == [
-            *["ConversationBusy"] * 19,
+            *["ConversationBusyError"] * 19,
             "NoneType",
         ]
 

@@ -90,7 +90,9 @@ async def test_a_key_is_shown_in_its_header(
 @pytest.mark.parametrize("key", ["secr\net", "sëcret", "se\0cret"])
 async def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(key: str) -> None:
     error = await failure(make_signer(Key(), key))
-    assert str(error) == "The key holds what no header can. Copy it again."
+    assert (
+        str(error) == "The API key contains a character that no header may contain. Copy it again."
+    )
 
 
 @pytest.mark.parametrize("credential", [Key(), AWS, GoogleToken(), EntraToken()])
@@ -201,7 +203,7 @@ async def test_a_profile_brings_its_own_keys(tmp_path: Path, keys: dict[str, str
     assert "/eu-west-1/bedrock/aws4_request" in headers["authorization"]
     assert "x-amz-security-token" not in headers
     error = await failure(make_signer(AwsSignature("bedrock", "eu-west-1", "play"), None))
-    assert str(error) == "AWS has no profile 'play'. Name another, or make it."
+    assert str(error) == "There is no AWS profile 'play'. Name another one, or create it."
 
 
 async def test_credentials_that_end_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +261,7 @@ async def test_half_a_credential_is_told_without_the_half(monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     error = await failure(make_signer(AWS, None))
     assert str(error) == (
-        "The AWS credentials could not be had (PartialCredentialsError). "
+        "The AWS credentials could not be loaded (PartialCredentialsError). "
         "Check the profile 'default', or the variables that begin with AWS_."
     )
 
@@ -301,14 +303,14 @@ async def test_a_profile_that_is_of_no_use_is_named_and_its_fault_is_the_cause(
     error = await failure(
         make_signer(AwsSignature("bedrock", "eu-west-1", "work" if named else None), None)
     )
-    assert str(error) == f"The AWS credentials could not be had ({kind}). {advice}"
+    assert str(error) == f"The AWS credentials could not be loaded ({kind}). {advice}"
     assert type(error.__cause__).__name__ == kind
 
 
 async def test_a_profile_of_the_environment_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "play")
     error = await failure(make_signer(AWS, None))
-    assert str(error) == "AWS has no profile 'play'. Name another, or make it."
+    assert str(error) == "There is no AWS profile 'play'. Name another one, or create it."
 
 
 # --- Google ---

@@ -109,7 +109,7 @@ async def test_a_header_that_would_be_another_line_is_refused(
 ) -> None:
     error = await refused(client, "http://127.0.0.1:9", headers=headers)
     (name,) = headers
-    why = f"p: cannot be asked: the header {name.lower()!r} holds a line break or the like."
+    why = f"p: cannot be called: the header {name.lower()!r} contains a line break or another illegal character."
     assert str(error) == why
     assert not error.retryable
 
@@ -121,7 +121,9 @@ async def test_an_address_that_would_be_another_line_is_refused(
     client: HttpClient, path: str
 ) -> None:
     error = await refused(client, f"http://127.0.0.1:9{path}")
-    assert str(error) == "p: cannot be reached: its address holds a character that none may."
+    assert (
+        str(error) == "p: cannot be reached: its address contains a character that is not allowed."
+    )
     assert not error.retryable
 
 
@@ -140,7 +142,7 @@ async def test_an_address_that_would_be_another_line_is_refused(
 )
 async def test_an_address_of_another_kind_is_refused(client: HttpClient, url: str) -> None:
     error = await refused(client, url)
-    assert str(error) == "p: cannot be reached: its address is no http(s) URL."
+    assert str(error) == "p: cannot be reached: its address is not an http(s) URL."
     assert (error.status, error.payload.code, error.retryable) == (
         502,
         "upstream_unreachable",

@@ -268,66 +268,66 @@ async def test_a_connection_that_is_gone_before_it_is_asked_is_a_cut() -> None:
     wire = Wire()
     connection.connection_made(wire)
     wire.abort()
-    with pytest.raises(UpstreamError, match="before its answer was whole"):
+    with pytest.raises(UpstreamError, match="before its response was complete"):
         await connection.send(b"", Timeouts(), "p").wait_for_head()
 
 
 # --- servers that mean no good ---
 
 HOSTILE = {
-    "garbage": (b"\x16\x03\x01\x00\xffgarbage\r\n\r\n", "sent no valid HTTP answer"),
-    "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", "sent no valid HTTP answer"),
+    "garbage": (b"\x16\x03\x01\x00\xffgarbage\r\n\r\n", "sent an invalid HTTP response"),
+    "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", "sent an invalid HTTP response"),
     "negative length": (
         b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
-        "sent no valid HTTP answer",
+        "sent an invalid HTTP response",
     ),
     "two lengths": (
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
-        "sent no valid HTTP answer",
+        "sent an invalid HTTP response",
     ),
     "length and chunks": (
         b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-        "sent no valid HTTP answer",
+        "sent an invalid HTTP response",
     ),
     "huge chunk": (
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
-        "sent no valid HTTP answer",
+        "sent an invalid HTTP response",
     ),
     "negative chunk": (
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-5\r\nhello\r\n",
-        "sent no valid HTTP answer",
+        "sent an invalid HTTP response",
     ),
     "upgrade": (
         b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\x81\x00",
-        "sent no valid HTTP answer (its status is 101)",
+        "sent an invalid HTTP response (its status is 101)",
     ),
     "bare upgrade": (
         b"HTTP/1.1 101 Switching\r\n\r\n",
-        "sent no valid HTTP answer (its status is 101)",
+        "sent an invalid HTTP response (its status is 101)",
     ),
     "no status": (
         b"HTTP/1.1 000 Nothing\r\ncontent-length: 0\r\n\r\n",
-        "sent no valid HTTP answer (its status is 0)",
+        "sent an invalid HTTP response (its status is 0)",
     ),
     "folded header": (
         b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n",
-        "sent no valid HTTP answer",
+        "sent an invalid HTTP response",
     ),
     "control bytes": (
         b"HTTP/1.1 200 OK\r\nx: \x00\x01\r\ncontent-length: 0\r\n\r\n",
-        "sent no valid HTTP answer",
+        "sent an invalid HTTP response",
     ),
     "many headers": (
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 5000 + b"\r\n",
-        "sent endless headers",
+        "sent too many headers",
     ),
     "coded": (
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        "sent a body coded as 'gzip, chunked', unasked",
+        "sent a body encoded as 'gzip, chunked', which was not requested",
     ),
     "packed": (
         ok_response(b"hello", "content-encoding: br"),
-        "sent a body packed as 'br', unasked",
+        "sent a body compressed as 'br', which was not requested",
     ),
 }
 
@@ -373,7 +373,7 @@ async def test_what_has_no_end_is_cut_off(kind: str) -> None:
             await asyncio.sleep(0)
 
     error = await refused(meet)
-    assert str(error) == "p: sent endless headers."
+    assert str(error) == "p: sent too many headers."
     assert sent < 20_000_000  # what the sockets hold, and no more
 
 
@@ -399,7 +399,7 @@ async def test_headers_of_one_name_are_joined() -> None:
 )
 async def test_a_connection_that_is_closed_too_soon_is_a_cut(said: bytes) -> None:
     error = await refused(respond_in_pieces([said]))
-    assert str(error) == "p: closed the connection before its answer was whole."
+    assert str(error) == "p: closed the connection before its response was complete."
     assert (error.status, error.payload.code, error.retryable) == (502, "upstream_cut", True)
 
 
@@ -464,7 +464,7 @@ async def endless(visit: ScriptedConnection) -> None:
 
 async def test_an_answer_without_end_is_a_timeout() -> None:
     error = await refused(endless, Timeouts(idle=5, total=0.2))
-    assert str(error) == "p: was not done after 0.2 seconds."
+    assert str(error) == "p: did not finish within 0.2 seconds."
 
 
 @pytest.mark.parametrize(
@@ -479,7 +479,7 @@ async def test_silence_is_a_timeout_and_only_what_has_begun_may_be_gone_on_with(
     said: bytes, seconds: str, begun: bool
 ) -> None:
     error = await refused(silent(said), Timeouts(first_byte=0.1, idle=0.2))
-    assert str(error) == f"p: said nothing for {seconds} seconds."
+    assert str(error) == f"p: sent nothing for {seconds} seconds."
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", begun)
 
 
@@ -517,7 +517,7 @@ async def test_a_short_timeout_that_is_checked_early_is_still_kept() -> None:
     connection = HttpConnection(lambda connection: None)
     connection.connection_made(Wire())
     exchange = connection.send(b"", Timeouts(first_byte=0.0103), "p")
-    with pytest.raises(UpstreamError, match=r"said nothing for 0\.0103 seconds"):
+    with pytest.raises(UpstreamError, match=r"sent nothing for 0\.0103 seconds"):
         await exchange.wait_for_head()
 
 

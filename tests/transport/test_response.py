@@ -63,9 +63,9 @@ async def test_the_head_is_there_before_the_body() -> None:
             429,
             {"retry-after": "3", "content-length": "2"},
         )
-        assert repr(exchange) == "<Exchange with p: 429, open>"
+        assert repr(exchange) == "<HttpResponse from p: 429, open>"
         assert await exchange.read() == b"no"
-        assert repr(exchange) == "<Exchange with p: 429, over>"
+        assert repr(exchange) == "<HttpResponse from p: 429, over>"
 
 
 async def test_what_comes_before_anybody_listens_is_kept_for_the_reader() -> None:
@@ -88,7 +88,7 @@ async def test_early_bytes_of_an_answer_that_was_cut_are_heard_before_the_error(
         got: list[bytes] = []
         exchange.subscribe(got.append)
         assert got == [b"a"]
-        with pytest.raises(UpstreamError, match="before its answer was whole"):
+        with pytest.raises(UpstreamError, match="before its response was complete"):
             await exchange.wait()
 
 
@@ -137,7 +137,7 @@ async def test_a_pause_holds_the_upstream_back_and_keeps_memory_small() -> None:
 
             exchange.subscribe(receive)
             assert not await exchange.wait()
-            assert repr(exchange) == "<Exchange with p: 200, paused>"
+            assert repr(exchange) == "<HttpResponse from p: 200, paused>"
             before = got[0]
             await asyncio.sleep(0.3)
             assert got[0] == before <= 1_000_000
@@ -269,7 +269,7 @@ async def test_a_body_that_is_too_long_to_read_at_once_is_refused(
 ) -> None:
     monkeypatch.setattr(module, "MAX_READ", 1_000_000)
     async with opened(pouring([0])) as (server, exchange):
-        with pytest.raises(UpstreamError, match="p: sent more than can be read at once"):
+        with pytest.raises(UpstreamError, match="p: sent a body that is too large"):
             await exchange.read()
         await server.wait_closed()
 
@@ -279,7 +279,7 @@ async def test_a_stream_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatc
     got: list[int] = []
     async with opened(pouring([0])) as (server, exchange):
         exchange.subscribe(lambda data: got.append(len(data)))
-        with pytest.raises(UpstreamError, match="p: sent an answer without an end"):
+        with pytest.raises(UpstreamError, match="p: sent a body that is too large"):
             await exchange.wait()
         await server.wait_closed()
     assert sum(got) <= 1_000_000
@@ -340,7 +340,9 @@ async def test_a_packed_stream_is_unpacked_as_it_comes() -> None:
 )
 async def test_what_cannot_be_unpacked_is_refused(body: bytes) -> None:
     async with opened(respond_with(packed(body, "gzip"))) as (server, exchange):
-        with pytest.raises(UpstreamError, match="p: sent a body that cannot be unpacked") as caught:
+        with pytest.raises(
+            UpstreamError, match="p: sent a body that cannot be decompressed"
+        ) as caught:
             await exchange.read()
         await server.wait_closed()
     assert caught.value.payload.code == "upstream_invalid"
@@ -352,7 +354,7 @@ async def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
     tracemalloc.start()
     try:
         async with opened(respond_with(packed(bomb, "gzip"))) as (_, exchange):
-            with pytest.raises(UpstreamError, match="more than can be read at once"):
+            with pytest.raises(UpstreamError, match="sent a body that is too large"):
                 await exchange.read()
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:

@@ -29,7 +29,7 @@ from antiphon.protocol.response import ResponseUsage as Counted
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.wire import sse
 from antiphon.wire.chat.dialect import ChatDialect
-from antiphon.wire.hashbrown.dialect import HashbrownDialect
+from antiphon.wire.hashbrown.frames import HashbrownDialect
 from antiphon.wire.openresponses import (
     DIALECTS,
     Dialect,
@@ -172,9 +172,9 @@ def test_logprobs_that_are_there_are_written_once_at_both_doors():
     for logprobs in ([CHANCE], []):
         event = OutputTextDelta(sequence_number=0, **place, delta="Hi", logprobs=logprobs)
         for door in DOORS:
-            [(_, data)] = door.event(event)
+            [(_, data)] = door.encode_event(event)
             assert data.count(b'"logprobs"') == 1
-            assert door.sse(event).count(b'"logprobs"') == 1
+            assert door.encode_sse(event).count(b'"logprobs"') == 1
             assert json.loads(data) == to_json(event)
 
 

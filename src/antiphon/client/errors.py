@@ -18,7 +18,7 @@ from antiphon.adapters.errors import (
 from antiphon.adapters.json_access import JsonObject, as_object, omit
 from antiphon.client.lenient_values import parse_json
 from antiphon.protocol.errors import ErrorPayload, UpstreamError
-from antiphon.transport.errors import CUT, INVALID, UNREACHABLE
+from antiphon.transport.response import CUT, INVALID, UNREACHABLE
 
 SERVER = "The server"
 """Its name on a WebSocket."""

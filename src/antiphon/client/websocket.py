@@ -25,7 +25,7 @@ from antiphon.protocol.errors import (
 from antiphon.protocol.events import TERMINAL_EVENTS, Event
 from antiphon.protocol.response import Response
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.errors import timeout_error
+from antiphon.transport.response import timeout_error
 from antiphon.wire.websocket import IMPLIED_FIELDS, check_foreground, check_lane
 
 CREATE_TYPE = "response.create"

@@ -28,8 +28,8 @@ from antiphon.client.errors import (
 )
 from antiphon.protocol.errors import RequestError, UpstreamError
 from antiphon.transport.client import HEADER_NAME, HEADER_VALUE
-from antiphon.transport.errors import connect_error, timeout_error, unreachable_error
 from antiphon.transport.proxy import is_loopback
+from antiphon.transport.response import connect_error, timeout_error, unreachable_error
 
 CLOSE_TIMEOUT = 2.0
 MAX_QUEUED_FRAMES = 64

@@ -16,8 +16,8 @@ from antiphon.engine.run import SERVER_STOPPING
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
-from antiphon.store.folder_lock import FolderLock
 from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite.database import FolderLock
 from antiphon.transport.client import HttpClient
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import RetryPolicy

@@ -1,36 +1,42 @@
-"""What a store is: where responses rest, how events travel, what conversations are made of.
+"""The interfaces that every store implements, and the values they exchange.
 
-Four narrow protocols, usually implemented by one class over one engine. Every implementation must
-pass the contract suite in `tests/store`. Rules that all of them keep:
+There are four protocols, usually implemented by one class. Every implementation must pass the
+contract suite in `tests/store`. The rules for all of them:
 
-- What a call has returned from is durable (as durable as the engine is).
-- A response ends once: a terminal status never changes, whoever comes second.
-- A chain does not copy history. A response points to its parent and holds only its own items.
-- Everything belongs to a tenant; what belongs to another does not exist.
-- A failing engine raises StoreError, and the next call may succeed.
+- When a call returns, its change is durable (as far as the storage engine is).
+- A response ends once: a terminal status never changes.
+- A response holds only its own items and points to its parent; history is not copied.
+- Everything belongs to a tenant. Objects of other tenants are treated as missing.
+- A failing engine raises StoreError; the next call may succeed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from antiphon.protocol.errors import StoreError
+from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 
 TERMINAL_STATUSES = frozenset({"completed", "failed", "incomplete", "cancelled"})
-"""The statuses that a response never leaves."""
 
 Order = Literal["asc", "desc"]
 
 
 class ConversationBusyError(StoreError):
-    """Another response is being made in this conversation."""
+    """Another response is in progress in this conversation."""
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(f"Conversation '{conversation}' has a response in progress.")
 
 
 class StoredResponse(Struct, frozen=True):
-    """A response at rest. `epoch` counts its workers; `last` is its newest event, -1 for none."""
+    """A stored response.
+
+    `epoch` is the number of times it was claimed by a worker; `last_sequence` is the sequence
+    number of its newest event, -1 if there is none.
+    """
 
     response: Response
     request: bytes = b""
@@ -40,16 +46,16 @@ class StoredResponse(Struct, frozen=True):
 
 
 class IdempotencyRecord(Struct, frozen=True):
-    """An idempotency key in use: whose body it came with, and the response it led to."""
+    """A used idempotency key: the fingerprint of its request body, and its response."""
 
     fingerprint: str
     response_id: str
 
 
 class History(Struct, frozen=True):
-    """A chain: its items, oldest first, the responses they are of, and the parent beyond them.
+    """The chain of responses that ends with a given one; items are oldest first.
 
-    `beyond` is the id of a parent that is not in the store, None at a true beginning.
+    `missing_parent` is the id of a parent that is not in the store.
     """
 
     items: list[Item]
@@ -57,15 +63,30 @@ class History(Struct, frozen=True):
     missing_parent: str | None = None
 
 
+class LoggedEvents(Struct, frozen=True):
+    """Events as canonical JSON; `ended` is true if there will be no more."""
+
+    events: list[bytes]
+    ended: bool
+
+
+class StoredConversation(Struct, frozen=True):
+    """A conversation without its items."""
+
+    id: str
+    created_at: int
+    metadata: dict[str, str]
+
+
 class ItemPage(Struct, frozen=True):
-    """A stretch of a list; `has_more` is exact."""
+    """A page of a list of items."""
 
     items: list[Item]
     has_more: bool
 
 
 class PageCursor(Struct, frozen=True):
-    """Which stretch of a list is wanted: after or before an item, in an order."""
+    """Which page of a list is wanted: after or before an item, in an order."""
 
     limit: int = 20
     order: Order = "desc"
@@ -73,23 +94,8 @@ class PageCursor(Struct, frozen=True):
     before: str | None = None
 
 
-class LoggedEvents(Struct, frozen=True):
-    """Events from the log, as canonical JSON; `ended` says that no more will ever come."""
-
-    events: list[bytes]
-    ended: bool
-
-
-class StoredConversation(Struct, frozen=True):
-    """A conversation, apart from its items."""
-
-    id: str
-    created_at: int
-    metadata: dict[str, str]
-
-
 class ResponseStore(Protocol):
-    """Where responses and their items rest."""
+    """Storage of responses and their items."""
 
     async def begin(
         self,
@@ -101,20 +107,20 @@ class ResponseStore(Protocol):
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
     ) -> IdempotencyRecord | None:
-        """Keep a response that has just begun, and its own input; items have ids.
+        """Store a new response and its own input; items have ids.
 
-        `request` is whatever the caller needs to make the response later. With `conversation`, the
-        response's input and output join that conversation when it ends completed or incomplete;
-        ConversationBusy is raised while another response does the same. `key` is an idempotency
-        key and the fingerprint of its body: if the key is taken, nothing is kept and its claim is
-        returned.
+        `request` is opaque data for the worker. With `conversation`, the response's input and
+        output are appended to that conversation when it ends completed or incomplete;
+        ConversationBusyError is raised while another response does the same. `key` is an
+        idempotency key and the fingerprint of its body: if the key is in use, nothing is stored
+        and its record is returned.
         """
         ...
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
-        """Keep how a response ended, unless it had ended before; return what is kept.
+        """Store the end of a response, unless it has ended; return what is stored.
 
-        None when there is no such response (any more).
+        None if there is no such response.
         """
         ...
 
@@ -123,9 +129,9 @@ class ResponseStore(Protocol):
         ...
 
     async def read_history(self, id: str, *, tenant: str = "") -> History | None:
-        """Return a chain as far back as the store has it: each response's input, then its output.
+        """Return the chain that ends with a response: each one's input, then its output.
 
-        None when `id` itself is unknown, or a response in the middle of the chain was deleted.
+        None if `id` is unknown, or a response in the middle of the chain was deleted.
         """
         ...
 
@@ -136,11 +142,11 @@ class ResponseStore(Protocol):
         ...
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
-        """Return one item, of any response's input or output, or of any conversation."""
+        """Return one item of any response or conversation."""
         ...
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
-        """Remove a response and everything of it; tell whether there was one."""
+        """Delete a response, its items and events; return whether it existed."""
         ...
 
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
@@ -148,22 +154,23 @@ class ResponseStore(Protocol):
         ...
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
-        """Remove responses and events that ended before given times; return how many went.
+        """Delete responses and events that ended before given times; return how many rows.
 
-        Works in chunks of `limit` so that nobody waits long; call again until it returns 0.
+        Deletes at most `limit` rows, so that other writers do not wait long; call it until it
+        returns 0.
         """
         ...
 
     async def close(self) -> None:
-        """Finish what was begun, and let go of everything."""
+        """Finish pending writes and release all resources."""
         ...
 
 
 class Feed(Protocol):
-    """How the events of a response travel from the one who makes it to those who read it."""
+    """The event log of each response: one writer, any number of readers."""
 
     async def claim(self, id: str, *, tenant: str = "") -> int | None:
-        """Become the one who makes a response: return the new epoch, None if it has ended."""
+        """Become the worker of a response: return the new epoch, None if it has ended."""
         ...
 
     async def append(
@@ -176,17 +183,17 @@ class Feed(Protocol):
         final: Response | None = None,
         tenant: str = "",
     ) -> bool:
-        """Add events after number `after`, durably, all or none; wake the readers.
+        """Append all events after sequence number `after`, durably; wake the readers.
 
-        With `final` the response ends with these events, in one step. False (and nothing happens)
-        when the epoch is not the newest, `after` is not the last number, or the response has ended.
+        With `final` the response ends in the same transaction. Returns False and changes nothing
+        if the epoch is not the newest, `after` is not the last number, or the response has ended.
         """
         ...
 
     async def read(
         self, id: str, after: int, *, limit: int = 512, tenant: str = ""
     ) -> LoggedEvents | None:
-        """Return events with numbers greater than `after`; None if there is no such log."""
+        """Return events with sequence numbers above `after`; None if there is no such log."""
         ...
 
     async def wait(self, id: str, after: int) -> None:
@@ -195,12 +202,12 @@ class Feed(Protocol):
 
 
 class ConversationStore(Protocol):
-    """What conversations are made of."""
+    """Storage of conversations and their items."""
 
     async def save_conversation(
         self, conversation: StoredConversation, *, tenant: str = ""
     ) -> None:
-        """Keep a conversation, new or changed."""
+        """Create or update a conversation."""
         ...
 
     async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
@@ -208,11 +215,11 @@ class ConversationStore(Protocol):
         ...
 
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
-        """Remove a conversation and its items; tell whether there was one."""
+        """Delete a conversation and its items; return whether it existed."""
         ...
 
     async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
-        """Append items, all or none; False when there is no such conversation."""
+        """Append all items; return False if there is no such conversation."""
         ...
 
     async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
@@ -222,25 +229,83 @@ class ConversationStore(Protocol):
     async def find_conversation_item(
         self, id: str, item_id: str, *, tenant: str = ""
     ) -> Item | None:
-        """Return one item of a conversation, the newest if it has the id twice."""
+        """Return one item of a conversation, the newest if two have the id."""
         ...
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
-        """Remove one item of a conversation; tell whether there was one."""
+        """Delete one item of a conversation; return whether it existed."""
         ...
 
 
 class ThreadStore(Protocol):
-    """Where threads rest: lists of messages that only their client can read."""
+    """Storage of Hashbrown threads; their messages are opaque to the store."""
 
     async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
-        """Keep a thread, new or changed. It goes as long after that as a response after its end."""
+        """Create or replace a thread. Its retention, counted from here, is that of responses."""
         ...
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
-        """Return a thread."""
+        """Return a thread's messages."""
         ...
 
 
 class Store(ResponseStore, Feed, ConversationStore, ThreadStore, Protocol):
-    """All of it."""
+    """The complete interface."""
+
+
+# Pagination, shared by the stores.
+
+BEFORE_FIRST, AFTER_LAST = -1, 2**62
+
+FindPositions = Callable[[str], tuple[int, int] | None]
+"""Returns the first and last position of an item id in a list."""
+
+
+class PositionRange(Struct, frozen=True):
+    """The positions between `low` and `high`, exclusive, and the direction to read them in.
+
+    A page before an item is read backwards from it; `is_reversed` says to turn it round.
+    """
+
+    low: int
+    high: int
+    ascending: bool
+    is_reversed: bool
+
+
+def find_range(cursor: PageCursor, find_positions: FindPositions) -> PositionRange:
+    """Return the range of positions that a cursor selects; raises RequestError."""
+    ascending = cursor.order == "asc"
+    low, high = BEFORE_FIRST, AFTER_LAST
+    for param, id in (("after", cursor.after), ("before", cursor.before)):
+        if id is None:
+            continue
+        if (found := find_positions(id)) is None:
+            raise RequestError(f"There is no item '{id}' in this list.", param=param)
+        # A conversation may hold an id twice, because clients replay items. Continuing from the
+        # farther one guarantees that a client that pages through the list terminates.
+        if ascending == (param == "after"):
+            low = max(low, found[1])
+        else:
+            high = min(high, found[0])
+    is_reversed = cursor.before is not None and cursor.after is None
+    return PositionRange(low, high, ascending != is_reversed, is_reversed)
+
+
+def make_page(found: list[Item], cursor: PageCursor, positions: PositionRange) -> ItemPage:
+    """Return a page of the items that were read; one more than `limit` means there are more."""
+    items = found[: cursor.limit]
+    return ItemPage(items[::-1] if positions.is_reversed else items, len(found) > cursor.limit)
+
+
+def paginate(items: list[Item], cursor: PageCursor) -> ItemPage:
+    """Return a page of a list in memory."""
+
+    def find_positions(id: str) -> tuple[int, int] | None:
+        found = [position for position, item in enumerate(items) if item.id == id]
+        return (found[0], found[-1]) if found else None
+
+    positions = find_range(cursor, find_positions)
+    selected = items[positions.low + 1 : max(positions.high, 0)]
+    ordered = selected if positions.ascending else selected[::-1]
+    return make_page(ordered[: cursor.limit + 1], cursor, positions)

@@ -1,12 +1,12 @@
-"""A store in dictionaries: for tests, and for serving where nothing may touch a disk."""
+"""A store in dictionaries, for tests and for servers that must not write to a disk."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct, field
 
 from antiphon.protocol.errors import StoreError
-from antiphon.protocol.items import Item
+from antiphon.protocol.items import Item, ItemReference
 from antiphon.protocol.response import Response
 from antiphon.store.base import (
     TERMINAL_STATUSES,
@@ -16,15 +16,25 @@ from antiphon.store.base import (
     ItemPage,
     LoggedEvents,
     PageCursor,
+    StoredConversation,
     StoredResponse,
+    paginate,
 )
 from antiphon.store.notify import Notifier, wait_for_notification
-from antiphon.store.pagination import paginate
-from antiphon.store.talks import MemoryConversations, TenantKey
+
+TenantKey = tuple[str, str]
+"""A tenant, and an id or key that is unique within it."""
+
+
+class _ConversationRecord(Struct):
+    """A conversation and its items."""
+
+    conversation: StoredConversation
+    items: list[Item] = field(default_factory=list[Item])
 
 
 class _ResponseRecord(Struct):
-    """A response, and everything of it."""
+    """A response and everything stored with it."""
 
     tenant: str
     response: Response
@@ -33,21 +43,90 @@ class _ResponseRecord(Struct):
     conversation: str | None
     key: str | None
     has_parent: bool
-    """Whether the parent was here when the response began."""
+    """Whether the parent was in the store when the response began."""
     ended_at: int | None = None
     epoch: int = 0
     events: list[bytes] = field(default_factory=list[bytes])
     swept: int = 0
+    """How many events retention has deleted, from the front."""
 
     @property
     def stored(self) -> StoredResponse:
-        """The response as the store gives it out."""
+        """The response as the store returns it."""
         last = self.swept + len(self.events) - 1
         return StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
 
 
+class MemoryConversations:
+    """Conversations, and an index of all items by id that the responses share."""
+
+    def __init__(self) -> None:
+        self._conversations: dict[TenantKey, _ConversationRecord] = {}
+        self._items_by_id: dict[TenantKey, list[Item]] = {}
+
+    async def save_conversation(
+        self, conversation: StoredConversation, *, tenant: str = ""
+    ) -> None:
+        key = (tenant, conversation.id)
+        record = self._conversations.setdefault(key, _ConversationRecord(conversation))
+        record.conversation = conversation
+
+    async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
+        record = self._conversations.get((tenant, id))
+        return record and record.conversation
+
+    async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
+        record = self._conversations.pop((tenant, id), None)
+        if record:
+            self._unindex_items(tenant, record.items)
+        return record is not None
+
+    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
+        record = self._conversations.get((tenant, id))
+        if record:
+            record.items += items
+            self._index_items(tenant, items)
+        return record is not None
+
+    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+        record = self._conversations.get((tenant, id))
+        return record and paginate(record.items, cursor)
+
+    async def find_conversation_item(
+        self, id: str, item_id: str, *, tenant: str = ""
+    ) -> Item | None:
+        record = self._conversations.get((tenant, id))
+        newest_first = reversed(record.items if record else [])
+        return next((item for item in newest_first if item.id == item_id), None)
+
+    async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
+        record = self._conversations.get((tenant, id))
+        deleted = [item for item in record.items if item.id == item_id] if record else []
+        if record and deleted:
+            record.items = [item for item in record.items if item.id != item_id]
+            self._unindex_items(tenant, deleted)
+        return bool(deleted)
+
+    async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
+        found = self._items_by_id.get((tenant, id))
+        return found[-1] if found else None
+
+    def _index_items(self, tenant: str, items: Iterable[Item]) -> None:
+        for item in items:
+            if isinstance(item.id, str) and not isinstance(item, ItemReference):
+                self._items_by_id.setdefault((tenant, item.id), []).append(item)
+
+    def _unindex_items(self, tenant: str, items: Iterable[Item]) -> None:
+        for item in items:
+            found = self._items_by_id.get((tenant, str(item.id)))
+            if found and item in found:
+                found.remove(item)
+                if not found:
+                    del self._items_by_id[tenant, str(item.id)]
+
+
 class MemoryStore(MemoryConversations):
-    """Responses, events and conversations, for as long as the process lives."""
+    """A store that lasts as long as the process; `base` documents the methods."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
@@ -56,13 +135,12 @@ class MemoryStore(MemoryConversations):
         self._unfinished: dict[str, _ResponseRecord] = {}
         self._idempotency: dict[TenantKey, IdempotencyRecord] = {}
         self._running: dict[TenantKey, str] = {}
+        """The response in progress of each conversation."""
         self._threads: dict[TenantKey, tuple[bytes, int]] = {}
         self.notifier = Notifier()
 
     def __repr__(self) -> str:
         return f"<MemoryStore of {len(self._records)} responses>"
-
-    # --- responses ---------------------------------------------------------------------------
 
     async def begin(
         self,
@@ -74,13 +152,11 @@ class MemoryStore(MemoryConversations):
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
     ) -> IdempotencyRecord | None:
-        """Keep a response that has just begun."""
-        if key and (claim := self._idempotency.get((tenant, key[0]))):
-            return claim
+        # The key comes first: a repeated request must get its own response, not "busy".
+        if key and (used := self._idempotency.get((tenant, key[0]))):
+            return used
         if conversation is not None and (tenant, conversation) in self._running:
-            raise ConversationBusyError(
-                f"Conversation '{conversation}' has a response in progress."
-            )
+            raise ConversationBusyError(conversation)
         if response.id in self._records:
             raise StoreError(f"There is a response '{response.id}' already.")
         record = _ResponseRecord(
@@ -93,7 +169,7 @@ class MemoryStore(MemoryConversations):
             has_parent=self._find_record(response.previous_response_id or "", tenant) is not None,
         )
         self._records[response.id] = self._unfinished[response.id] = record
-        self.index_items(tenant, record.input)
+        self._index_items(tenant, record.input)
         if conversation is not None:
             self._running[tenant, conversation] = response.id
         if key:
@@ -103,7 +179,6 @@ class MemoryStore(MemoryConversations):
         return None
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
-        """Keep how a response ended."""
         record = self._find_record(response.id, tenant)
         if record and record.ended_at is None:
             self._end_record(record, response)
@@ -113,26 +188,27 @@ class MemoryStore(MemoryConversations):
         now = int(self._clock())
         record.response = response
         record.ended_at = now if response.completed_at is None else response.completed_at
-        self.index_items(record.tenant, response.output)
+        self._index_items(record.tenant, response.output)
         self._release(record)
-        talk = self.conversations.get((record.tenant, record.conversation or ""))
-        if talk and response.status in ("completed", "incomplete"):
-            self.append_items(record.tenant, talk, [*record.input, *response.output])
+        joined = self._conversations.get((record.tenant, record.conversation or ""))
+        if joined and response.status in ("completed", "incomplete"):
+            items = [*record.input, *response.output]
+            joined.items += items
+            self._index_items(record.tenant, items)
         self.notifier.notify(response.id)
 
     def _release(self, record: _ResponseRecord) -> None:
+        """Remove a response from the unfinished ones, and free its conversation."""
         self._unfinished.pop(record.response.id, None)
-        place = (record.tenant, record.conversation or "")
-        if self._running.get(place) == record.response.id:
-            del self._running[place]
+        key = (record.tenant, record.conversation or "")
+        if self._running.get(key) == record.response.id:
+            del self._running[key]
 
     async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
-        """Return a response."""
         record = self._find_record(id, tenant)
         return record and record.stored
 
     async def read_history(self, id: str, *, tenant: str = "") -> History | None:
-        """Return a chain."""
         records: list[_ResponseRecord] = []
         record = self._find_record(id, tenant)
         while record:
@@ -148,16 +224,10 @@ class MemoryStore(MemoryConversations):
     async def list_input_items(
         self, id: str, cursor: PageCursor, *, tenant: str = ""
     ) -> ItemPage | None:
-        """Return a page of a response's own input."""
         record = self._find_record(id, tenant)
         return record and paginate(record.input, cursor)
 
-    async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
-        """Return one item."""
-        return self.find_indexed_item(id, tenant)
-
     async def delete(self, id: str, *, tenant: str = "") -> bool:
-        """Remove a response and everything of it."""
         record = self._find_record(id, tenant)
         if record:
             self._remove(record)
@@ -168,41 +238,36 @@ class MemoryStore(MemoryConversations):
         self._release(record)
         if record.key is not None:
             del self._idempotency[record.tenant, record.key]
-        self.unindex_items(record.tenant, [*record.input, *record.response.output])
+        self._unindex_items(record.tenant, [*record.input, *record.response.output])
         self.notifier.notify(record.response.id)
 
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
-        """Return every response that has not ended."""
         oldest = sorted(self._unfinished.values(), key=lambda record: record.response.created_at)
         return [(record.tenant, record.stored) for record in oldest]
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
-        """Remove what ended before given times, a chunk at a time."""
-        went = 0
+        deleted = 0
         ended = [record for record in self._records.values() if record.ended_at is not None]
         for record in sorted(ended, key=lambda record: record.ended_at or 0):
-            when = record.ended_at or 0
-            if record.events and when < max(events_before, responses_before):
-                count = len(record.events[: limit - went])
+            ended_at = record.ended_at or 0
+            if record.events and ended_at < max(events_before, responses_before):
+                count = len(record.events[: limit - deleted])
                 del record.events[:count]
                 record.swept += count
-                went += count
-            if not record.events and when < responses_before and went < limit:
+                deleted += count
+            if not record.events and ended_at < responses_before and deleted < limit:
                 self._remove(record)
-                went += 1
-        old = [key for key, (_, when) in self._threads.items() if when < responses_before]
-        for key in old[: limit - went]:
+                deleted += 1
+        expired = [key for key, (_, saved) in self._threads.items() if saved < responses_before]
+        for key in expired[: limit - deleted]:
             del self._threads[key]
-            went += 1
-        return went
+            deleted += 1
+        return deleted
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
-
-    # --- the feed ----------------------------------------------------------------------------
+        pass
 
     async def claim(self, id: str, *, tenant: str = "") -> int | None:
-        """Become the one who makes a response."""
         record = self._find_record(id, tenant)
         if record is None or record.ended_at is not None:
             return None
@@ -219,10 +284,10 @@ class MemoryStore(MemoryConversations):
         final: Response | None = None,
         tenant: str = "",
     ) -> bool:
-        """Add events, if it is the caller's turn."""
         record = self._find_record(id, tenant)
         if record is None or record.ended_at is not None:
             return False
+        # The fence: an older worker, or one that has missed an append, must not write.
         if (epoch, after) != (record.epoch, len(record.events) - 1):
             return False
         record.events += events
@@ -234,8 +299,8 @@ class MemoryStore(MemoryConversations):
     async def read(
         self, id: str, after: int, *, limit: int = 512, tenant: str = ""
     ) -> LoggedEvents | None:
-        """Return events of the log."""
         record = self._find_record(id, tenant)
+        # A log with a part missing would look complete to its reader.
         if record is None or record.swept:
             return None
         end = max(after + 1, 0) + limit
@@ -243,24 +308,17 @@ class MemoryStore(MemoryConversations):
         return LoggedEvents(record.events[max(after + 1, 0) : end], ended)
 
     async def wait(self, id: str, after: int) -> None:
-        """Return when there may be something new."""
-        with self.notifier.subscribe(id) as listener:
+        with self.notifier.subscribe(id) as notification:
             record = self._unfinished.get(id)
             if record and len(record.events) - 1 <= after:
-                await wait_for_notification(listener)
-
-    # --- threads -----------------------------------------------------------------------------
+                await wait_for_notification(notification)
 
     async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
-        """Keep a thread, new or changed."""
         self._threads[tenant, id] = (messages, int(self._clock()))
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
-        """Return a thread."""
-        kept = self._threads.get((tenant, id))
-        return kept and kept[0]
-
-    # --- what they share ---------------------------------------------------------------------
+        found = self._threads.get((tenant, id))
+        return found and found[0]
 
     def _find_record(self, id: str, tenant: str) -> _ResponseRecord | None:
         record = self._records.get(id)

@@ -1,18 +1,15 @@
-"""How the readers of a response hear that there is something new.
-
-A bell is there only while somebody listens to it, so that nothing grows.
-"""
+"""Notifications within one process: readers of a response wait here for new events."""
 
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
 POLL_SECONDS = 1.0
-"""How long a reader waits at most: what another process wrote rings no bell here."""
+"""The longest wait for a notification. Other processes do not notify us, so readers also poll."""
 
 
 class Notifier:
-    """One bell for each response that somebody listens to."""
+    """The subscribers of each response. A response without subscribers takes no memory."""
 
     def __init__(self) -> None:
         self._subscribers: dict[str, set[asyncio.Future[None]]] = {}
@@ -21,25 +18,25 @@ class Notifier:
         return len(self._subscribers)
 
     def notify(self, id: str) -> None:
-        """Wake everybody who listens to a response."""
-        for listener in self._subscribers.get(id, ()):
-            if not listener.done():
-                listener.set_result(None)
+        """Wake all subscribers of a response."""
+        for future in self._subscribers.get(id, ()):
+            if not future.done():
+                future.set_result(None)
 
     @contextmanager
     def subscribe(self, id: str) -> Generator[asyncio.Future[None]]:
-        """Hear every ring from now on; give what is done when it rings."""
-        listener = asyncio.get_running_loop().create_future()
-        listeners = self._subscribers.setdefault(id, set())
-        listeners.add(listener)
+        """Yield a future that is done at the next notification for a response."""
+        future = asyncio.get_running_loop().create_future()
+        subscribers = self._subscribers.setdefault(id, set())
+        subscribers.add(future)
         try:
-            yield listener
+            yield future
         finally:
-            listeners.discard(listener)
-            if not listeners:
+            subscribers.discard(future)
+            if not subscribers:
                 self._subscribers.pop(id, None)
 
 
 async def wait_for_notification(notification: asyncio.Future[None]) -> None:
-    """Wait for the ring, but not for ever."""
+    """Wait for a notification, for at most POLL_SECONDS."""
     await asyncio.wait([notification], timeout=POLL_SECONDS)

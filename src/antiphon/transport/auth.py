@@ -1,8 +1,8 @@
-"""How a provider is shown who asks: credentials become headers.
+"""Authentication: credentials as request headers.
 
-The libraries that know a cloud's credentials are extras, and imported when they are first needed.
-They read files and wait for networks, so they are asked in a thread. Nothing here shows a secret:
-what a library itself says is the cause of our error, for the log alone.
+The cloud providers' credential libraries are optional extras, imported when first needed. They read
+files and wait for the network, so they run in a thread. No message here contains a secret: the
+library's own message is only the cause of our error, for the log.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from antiphon.transport.request import (
 )
 
 REFRESH_MARGIN_SECONDS = 300
-"""How long before its end a token is no longer shown."""
+"""How long before its expiry a token is renewed."""
 
 
 class Signer(Protocol):
-    """Says who asks. It may keep what it found: make one for each provider, and keep it."""
+    """Authenticates requests. It caches credentials: create one per provider and keep it."""
 
     async def headers(self, request: Upstream, body: bytes) -> dict[str, str]:
-        """Return what is to be added to a request's own headers; raises UpstreamError."""
+        """Return the headers to add to a request; raises UpstreamError."""
         ...
 
 
 def make_signer(credential: Credential | None, key: str | None) -> Signer:
-    """Return what signs for a credential; `key` is the value from the environment, if any."""
+    """Return the signer for a credential; `key` is the value from the environment, if any."""
     match credential:
         case None:
             return KeySigner(Key(), None)
@@ -52,7 +52,7 @@ def make_signer(credential: Credential | None, key: str | None) -> Signer:
 
 
 def credentials_error(message: str, *, retryable: bool = False) -> UpstreamError:
-    """Make the error for credentials that are not there."""
+    """Return the error for credentials that are missing or invalid."""
     return UpstreamError(
         message,
         status=401,
@@ -63,27 +63,25 @@ def credentials_error(message: str, *, retryable: bool = False) -> UpstreamError
 
 
 class KeySigner:
-    """Shows a key in a header, if there is one."""
+    """Sends an API key in a header, if there is one."""
 
     def __init__(self, credential: Key, key: str | None) -> None:
         self._credential = credential
         self._key = key.strip() if key else ""
 
     async def headers(self, request: Upstream, body: bytes) -> dict[str, str]:
-        """Return the key's header."""
         del request, body
         if not self._key:
             return {}
         if not (self._key.isascii() and self._key.isprintable()):
-            raise credentials_error("The key holds what no header can. Copy it again.")
+            raise credentials_error(
+                "The API key contains a character that no header may contain. Copy it again."
+            )
         return {self._credential.header: f"{self._credential.prefix}{self._key}"}
 
 
-# --- AWS ------------------------------------------------------------------------------------------
-
-
 class AwsSigner:
-    """Signs with whatever credentials AWS's own chain finds; botocore keeps and renews them."""
+    """Signs requests (SigV4) with AWS's default credentials, which botocore caches and renews."""
 
     def __init__(self, credential: AwsSignature) -> None:
         self._credential = credential
@@ -91,7 +89,6 @@ class AwsSigner:
         self._credentials: Any = None
 
     async def headers(self, request: Upstream, body: bytes) -> dict[str, str]:
-        """Return the signature of a request (SigV4) and what it depends on."""
         return await asyncio.to_thread(self._sign, request, body)
 
     def _sign(self, request: Upstream, body: bytes) -> dict[str, str]:
@@ -102,9 +99,10 @@ class AwsSigner:
             data=body,
             headers=_headers_to_sign(request.headers),
         )
-        who = self._credential
-        # The path is encoded already and is encoded once more here, as every service but S3 wants.
-        auth.SigV4Auth(self._frozen_credentials(), who.service, who.region).add_auth(signed)
+        credential = self._credential
+        # SigV4Auth encodes the encoded path once more, as every AWS service but S3 expects.
+        signer = auth.SigV4Auth(self._frozen_credentials(), credential.service, credential.region)
+        signer.add_auth(signed)
         return {
             name.lower(): value
             for name, value in signed.headers.items()
@@ -112,7 +110,7 @@ class AwsSigner:
         }
 
     def _frozen_credentials(self) -> Any:
-        """Return the credentials as they are now."""
+        """Return the current credentials; raises UpstreamError."""
         errors = import_extra("botocore.exceptions", "bedrock")
         try:
             with self._lock:
@@ -121,15 +119,15 @@ class AwsSigner:
             if self._credentials is not None:
                 return self._credentials.get_frozen_credentials()
         except errors.ProfileNotFound as error:
-            message = f"AWS has no profile '{self._profile}'. Name another, or make it."
+            message = f"There is no AWS profile '{self._profile}'. Name another one, or create it."
             raise credentials_error(message) from error
         except (errors.BotoCoreError, errors.ClientError, *LIBRARY_ERRORS) as error:
-            # botocore itself raises a RuntimeError for credentials that were over when they came.
-            over = (errors.SSOError, errors.TokenRetrievalError, RuntimeError)
+            # botocore raises a RuntimeError for credentials that have expired when it loads them.
+            expired = (errors.SSOError, errors.TokenRetrievalError, RuntimeError)
             where = f"the profile '{self._profile or 'default'}'"
             where = where if self._profile else f"{where}, or the variables that begin with AWS_"
-            advice = "Log in again" if isinstance(error, over) else f"Check {where}"
-            message = f"The AWS credentials could not be had ({type(error).__name__}). {advice}."
+            advice = "Log in again" if isinstance(error, expired) else f"Check {where}"
+            message = f"The AWS credentials could not be loaded ({type(error).__name__}). {advice}."
             raise credentials_error(message) from error
         raise credentials_error(
             "There are no AWS credentials. Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and "
@@ -138,7 +136,7 @@ class AwsSigner:
 
     @property
     def _profile(self) -> str | None:
-        """The profile that is asked for, as AWS's libraries understand it."""
+        """The profile that AWS's libraries use."""
         return self._credential.profile or os.environ.get("AWS_PROFILE")
 
     def _find_credentials(self) -> Any:
@@ -149,33 +147,29 @@ class AwsSigner:
 
 
 LIBRARY_ERRORS = (OSError, ValueError, RuntimeError)
-"""What libraries let through of files, and of programs they run, that are not as they should be."""
+"""What the libraries raise for invalid files, and for the programs they run."""
 
 SIGNATURE_HEADERS = ("Authorization", "X-Amz-Date", "X-Amz-Security-Token")
 
 
 def _headers_to_sign(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that are signed; what others add on the way must not break the seal."""
-    named = ((name.lower(), value) for name, value in headers.items())
+    """Return the headers to sign: only those that no proxy on the way changes."""
+    lowered = ((name.lower(), value) for name, value in headers.items())
     return {
         name: value
-        for name, value in named
+        for name, value in lowered
         if name == "content-type"
         or (name.startswith("x-amz-") and name.title() not in SIGNATURE_HEADERS)
     }
 
 
-# --- tokens ---------------------------------------------------------------------------------------
-
-
 class TokenSigner(ABC):
-    """Shows a token, and gets a new one when its end is near; one request does it for all."""
+    """Sends a bearer token, and renews it before it expires, once for concurrent requests."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     async def headers(self, request: Upstream, body: bytes) -> dict[str, str]:
-        """Return the token's header."""
         del request, body
         if not self.is_fresh():
             async with self._lock:
@@ -185,15 +179,15 @@ class TokenSigner(ABC):
 
     @abstractmethod
     def is_fresh(self) -> bool:
-        """Tell whether there is a token that will hold for a while."""
+        """Return whether there is a token that does not expire soon."""
 
     @abstractmethod
     def renew(self) -> None:
-        """Get a token, however long it takes; raises UpstreamError."""
+        """Get a token; blocks; raises UpstreamError."""
 
     @abstractmethod
     def token_headers(self) -> dict[str, str]:
-        """Return the headers that show the token."""
+        """Return the headers with the token."""
 
 
 GOOGLE_CREDENTIALS_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -208,11 +202,9 @@ class GoogleSigner(TokenSigner):
         self._credentials: Any = None
 
     def is_fresh(self) -> bool:
-        """Tell whether Google's library finds its token fresh."""
         return self._credentials is not None and self._credentials.token_state.name == "FRESH"
 
     def renew(self) -> None:
-        """Find the credentials, and a token for them."""
         errors = import_extra("google.auth.exceptions", "vertex")
         requests = import_extra("google.auth.transport.requests", "vertex")
         try:
@@ -228,17 +220,17 @@ class GoogleSigner(TokenSigner):
             raise credentials_error(_google_error_message(error, errors)) from error
 
     def token_headers(self) -> dict[str, str]:
-        """Return the token, and the project that pays if it is another."""
+        # `apply` also adds the project to bill, if it is not the credentials' own.
         headers: dict[str, str] = {}
         self._credentials.apply(headers)
         return headers
 
 
 def _google_error_message(error: Exception, errors: Any) -> str:
-    """Say what to do when Google's library has no token for us."""
+    """Return what is wrong with Google's credentials, and what to do."""
     kind = type(error).__name__
     if isinstance(error, errors.TransportError):
-        return f"Google could not be asked for a token ({kind}). Check the network."
+        return f"Google's token server cannot be reached ({kind}). Check the network."
     if os.environ.get(GOOGLE_CREDENTIALS_VARIABLE):
         return f"The Google credentials cannot be used ({kind}). Check the file in {GOOGLE_CREDENTIALS_VARIABLE}."  # noqa: E501
     if isinstance(error, errors.DefaultCredentialsError):
@@ -250,7 +242,7 @@ def _google_error_message(error: Exception, errors: Any) -> str:
 
 
 class EntraSigner(TokenSigner):
-    """Microsoft Entra ID, by whatever credentials its own chain finds."""
+    """Microsoft Entra ID, with the credentials of its default chain."""
 
     def __init__(self, credential: EntraToken) -> None:
         super().__init__()
@@ -260,11 +252,9 @@ class EntraSigner(TokenSigner):
         self._expires_at = 0.0
 
     def is_fresh(self) -> bool:
-        """Tell whether the token will hold for a while."""
         return self._expires_at - time.time() > REFRESH_MARGIN_SECONDS
 
     def renew(self) -> None:
-        """Find the credentials, and a token for them."""
         errors = import_extra("azure.core.exceptions", "entra")
         try:
             if self._credentials is None:
@@ -278,12 +268,11 @@ class EntraSigner(TokenSigner):
         self._token, self._expires_at = token.token, float(token.expires_on)
 
     def token_headers(self) -> dict[str, str]:
-        """Return the token."""
         return {"authorization": f"Bearer {self._token}"}
 
 
 def import_extra(module: str, extra_name: str) -> Any:
-    """Import a module that an extra brings."""
+    """Import a module of an optional extra; raises UpstreamError if it is not installed."""
     try:
         return import_module(module)
     except ImportError:

@@ -1,11 +1,11 @@
-"""A small HTTP/1.1 client that pushes: bytes reach their reader in the turn of the loop they came.
+"""An HTTP/1.1 client that pushes: the reader's callback gets bytes as soon as the socket has them.
 
-Streams of tokens are many small reads. A client that hands each of them over through a task costs
-more than everything else we do with it (docs/decisions/0008-own-client.md). Here the answer's bytes
-go straight from the socket to a function; whoever asked waits only for the end.
+A stream of tokens is many small reads. A client that passes each one through a task costs more than
+all our other work with it (docs/decisions/0008-own-client.md). Here the socket's data goes straight
+to a callback; the caller waits only for the end.
 
-TLS is always verified. Connections are kept by where they lead. A request that is given up closes
-its connection at once, so that nobody pays for tokens that nobody reads.
+TLS is always verified. Idle connections are kept per address. Releasing an unfinished response
+closes its connection at once, so that nobody pays for tokens that nobody reads.
 """
 
 import asyncio
@@ -20,28 +20,26 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct, field
 
 from antiphon.transport.connection import HttpConnection, StaleConnectionError, Timeouts
-from antiphon.transport.errors import connect_error, timeout_error, unreachable_error
-from antiphon.transport.proxy import (
-    Proxy,
-    find_proxy,
-    open_tunnel,
-    proxy_refused_error,
+from antiphon.transport.proxy import Proxy, find_proxy, open_tunnel, proxy_refused_error
+from antiphon.transport.response import (
+    HttpResponse,
+    connect_error,
+    timeout_error,
+    unreachable_error,
 )
-from antiphon.transport.response import HttpResponse
 
 IDLE_CONNECTIONS = 256
-"""How many connections may wait for each address."""
+"""The most idle connections per address."""
 
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-"""What may be asked twice: "the intended effect on the server of multiple identical requests with
-that method is the same as the effect for a single such request" (RFC 9110, 9.2.2)."""
+"""Methods that are safe to repeat: "the intended effect on the server of multiple identical
+requests with that method is the same as the effect for a single such request" (RFC 9110, 9.2.2)."""
 
 PROXY_AUTHENTICATION_REQUIRED = 407
-"""What a proxy answers that wants to know who asks."""
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-INVALID_URL = "cannot be reached: its address is no http(s) URL."
+INVALID_URL = "cannot be reached: its address is not an http(s) URL."
 
 URL_CHARACTERS = re.compile(r"[\x21-\x7e]+")
 HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -49,7 +47,7 @@ HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")
 
 
 class BufferedResponse(NamedTuple):
-    """An answer that was read whole; header names are in lower case."""
+    """A response with its whole body; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,7 +55,7 @@ class BufferedResponse(NamedTuple):
 
 
 class HttpRequest(Struct, frozen=True, kw_only=True):
-    """A request as it is sent; `who` is the name to blame."""
+    """A request as it is sent; `peer_name` is the server's name in error messages."""
 
     url: str
     method: str = "POST"
@@ -68,7 +66,7 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
 
 class Address(NamedTuple):
-    """Where a connection leads."""
+    """The server and proxy of a connection."""
 
     scheme: str
     host: str
@@ -81,19 +79,19 @@ class Address(NamedTuple):
 
 
 class Transport(Protocol):
-    """What carries requests: a `Client`, or what stands in for one."""
+    """The interface of `HttpClient`, for test doubles."""
 
     async def open(self, request: HttpRequest) -> HttpResponse:
-        """Send a request; return its answer once the head is there. Raises UpstreamError."""
+        """Send a request; return its response once the head has arrived; raises UpstreamError."""
         ...
 
     def close(self) -> None:
-        """Close what is kept."""
+        """Close the idle connections."""
         ...
 
 
 class HttpClient:
-    """Sends requests over connections that it keeps."""
+    """An HTTP client with a pool of idle connections."""
 
     def __init__(self, timeouts: Timeouts | None = None) -> None:
         self.timeouts = timeouts or Timeouts()
@@ -102,53 +100,54 @@ class HttpClient:
         self._closed = False
 
     async def open(self, request: HttpRequest) -> HttpResponse:
-        """Send a request; return its answer once the head is there. Raises UpstreamError.
+        """Send a request; return its response once the head has arrived; raises UpstreamError.
 
-        The answer must be released; before it is over, that closes the connection.
+        The caller must release the response; before its end, that closes the connection.
         """
         parts = split_url(request.url, request.peer_name)
         address = self._find_address(parts, request.peer_name)
         data = encode_request(request, parts, address)
         timeouts = request.timeouts or self.timeouts
-        repeatable = request.method in IDEMPOTENT_METHODS
-        if kept := self._take_idle(address):
-            exchange = kept.send(data, timeouts, request.peer_name, idempotent=repeatable)
+        idempotent = request.method in IDEMPOTENT_METHODS
+        if idle := self._take_idle(address):
+            response = idle.send(data, timeouts, request.peer_name, idempotent=idempotent)
             try:
-                await exchange.wait_for_head()
+                await response.wait_for_head()
             except StaleConnectionError:
-                self._close_idle(address)  # it was closed while it waited, and so may others be
+                # The server had closed it, before it read the request: sending it again is safe.
+                # It may have closed the other idle connections, too.
+                self._close_idle(address)
             else:
-                return check_proxy_response(exchange, address)
+                return check_proxy_response(response, address)
         connection = await self._connect_in_time(address, timeouts.connect, request.peer_name)
-        exchange = connection.send(data, timeouts, request.peer_name, idempotent=repeatable)
-        await exchange.wait_for_head()
-        return check_proxy_response(exchange, address)
+        response = connection.send(data, timeouts, request.peer_name, idempotent=idempotent)
+        await response.wait_for_head()
+        return check_proxy_response(response, address)
 
     async def fetch(self, request: HttpRequest) -> BufferedResponse:
-        """Send a request and read its whole answer; raises UpstreamError."""
-        exchange = await self.open(request)
-        return BufferedResponse(
-            exchange.status, exchange.headers, await exchange.read_and_release()
-        )
+        """Send a request and read its whole response; raises UpstreamError."""
+        response = await self.open(request)
+        body = await response.read_and_release()
+        return BufferedResponse(response.status, response.headers, body)
 
     def close(self) -> None:
-        """Close every connection that waits; keep none from now on."""
+        """Close every idle connection, and keep none from now on."""
         self._closed = True
         for address in list(self._idle):
             self._close_idle(address)
 
     def _find_address(self, url: SplitResult, peer_name: str) -> Address:
-        """Return where a URL leads; the environment is asked once."""
+        """Return the address of a URL; the environment's proxies are looked up once."""
         key = (url.scheme, url.netloc)
         if key not in self._addresses:
             self._addresses[key] = parse_address(url, peer_name)
         return self._addresses[key]
 
     def _take_idle(self, address: Address) -> HttpConnection | None:
-        """Return the connection that was used last, and still can be."""
-        kept = self._idle.get(address)
-        while kept:
-            connection = kept.pop()
+        """Return the idle connection that was used last, which is the least likely to be closed."""
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
             if connection.is_usable:
                 return connection
         return None
@@ -157,10 +156,10 @@ class HttpClient:
         if self._closed:
             connection.close()
             return
-        kept = self._idle.setdefault(address, deque())
-        kept.append(connection)
-        if len(kept) > IDLE_CONNECTIONS:
-            kept.popleft().close()
+        idle = self._idle.setdefault(address, deque())
+        idle.append(connection)
+        if len(idle) > IDLE_CONNECTIONS:
+            idle.popleft().close()
 
     def _close_idle(self, address: Address) -> None:
         for connection in self._idle.pop(address, ()):
@@ -173,9 +172,8 @@ class HttpClient:
             async with asyncio.timeout(seconds):
                 return await self._connect(address, peer_name)
         except TimeoutError:
-            raise timeout_error(
-                peer_name, f"could not be reached {address} within {seconds:g} seconds."
-            ) from None
+            message = f"could not be reached {address} within {seconds:g} seconds."
+            raise timeout_error(peer_name, message) from None
         except (OSError, UnicodeError) as error:
             raise connect_error(peer_name, error, f" {address}") from None
 
@@ -193,9 +191,9 @@ class HttpClient:
                 raise OSError("the connection was lost")
             connection.connection_made(transport)
             return connection
-        near = address.proxy or address
+        peer = address.proxy or address
         _, connection = await loop.create_connection(
-            make, near.host, near.port, ssl=self._tls if secure else None
+            make, peer.host, peer.port, ssl=self._tls if secure else None
         )
         return connection
 
@@ -207,23 +205,19 @@ class HttpClient:
 
 
 def check_proxy_response(response: HttpResponse, address: Address) -> HttpResponse:
-    """Return an answer of the upstream's own; raises UpstreamError for one of the proxy's."""
-    if (
-        response.status == PROXY_AUTHENTICATION_REQUIRED
-        and address.proxy
-        and address.scheme == "http"
-    ):
+    """Return a response of the server; raises UpstreamError if the proxy refused the request."""
+    is_refused = response.status == PROXY_AUTHENTICATION_REQUIRED
+    if is_refused and address.proxy and address.scheme == "http":
         response.release()
         raise proxy_refused_error(address.proxy, str(response.status), response.peer_name)
     return response
 
 
 def split_url(url: str, peer_name: str) -> SplitResult:
-    """Take a URL apart; raises UpstreamError for what has no place in one."""
+    """Split a URL; raises UpstreamError for characters that are not allowed in one."""
     if not URL_CHARACTERS.fullmatch(url):
-        raise unreachable_error(
-            peer_name, "cannot be reached: its address holds a character that none may."
-        )
+        message = "cannot be reached: its address contains a character that is not allowed."
+        raise unreachable_error(peer_name, message)
     try:
         return urlsplit(url)
     except ValueError:
@@ -231,7 +225,7 @@ def split_url(url: str, peer_name: str) -> SplitResult:
 
 
 def parse_address(url: SplitResult, peer_name: str) -> Address:
-    """Return where a URL leads; raises UpstreamError."""
+    """Return the address of a URL; raises UpstreamError."""
     try:
         port = DEFAULT_PORTS.get(url.scheme) if url.port is None else url.port
     except ValueError:
@@ -243,28 +237,29 @@ def parse_address(url: SplitResult, peer_name: str) -> Address:
 
 
 def encode_request(request: HttpRequest, url: SplitResult, address: Address) -> bytes:
-    """Write a request."""
+    """Return a request as HTTP/1.1; raises UpstreamError for an illegal header."""
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    lines: dict[str, str] = {"host": url.netloc.rpartition("@")[2]}
+    headers: dict[str, str] = {"host": url.netloc.rpartition("@")[2]}
     if address.proxy and address.scheme == "http":
-        target = f"http://{lines['host']}{target}"
+        target = f"http://{headers['host']}{target}"
         if address.proxy.authorization:
-            lines["proxy-authorization"] = address.proxy.authorization
-    lines |= {"accept-encoding": "identity", "user-agent": "antiphon"}
-    lines |= {name.lower(): value for name, value in request.headers.items()}
+            headers["proxy-authorization"] = address.proxy.authorization
+    headers |= {"accept-encoding": "identity", "user-agent": "antiphon"}
+    headers |= {name.lower(): value for name, value in request.headers.items()}
     if request.body or request.method == "POST":
-        lines["content-length"] = str(len(request.body))
-    check_headers(lines, request.peer_name)
-    head = "".join([f"{name}: {value}\r\n" for name, value in lines.items()])
+        headers["content-length"] = str(len(request.body))
+    check_headers(headers, request.peer_name)
+    head = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     return f"{request.method} {target} HTTP/1.1\r\n{head}\r\n".encode() + request.body
 
 
 def check_headers(headers: Mapping[str, str], peer_name: str) -> None:
-    """Refuse headers that would be other lines than they seem; raises UpstreamError."""
-    names, values = "".join(headers), "".join(headers.values())  # nearly always all are legal
+    """Check that no header can inject another line; raises UpstreamError."""
+    # Nearly always all are legal, and one match of everything joined finds that out.
+    names, values = "".join(headers), "".join(headers.values())
     if "" not in headers and HEADER_NAME.fullmatch(names) and HEADER_VALUE.fullmatch(values):
         return
     for name, value in headers.items():
         if not (HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value)):
-            reason = f"the header {name!r} holds a line break or the like"
-            raise unreachable_error(peer_name, f"cannot be asked: {reason}.")
+            reason = f"the header {name!r} contains a line break or another illegal character"
+            raise unreachable_error(peer_name, f"cannot be called: {reason}.")

@@ -1,4 +1,4 @@
-"""Which proxy leads to an address, as the environment says; and the way through it."""
+"""Proxies from the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY), and tunnels."""
 
 import asyncio
 import base64
@@ -8,13 +8,13 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
 from antiphon.protocol.errors import UpstreamError
-from antiphon.transport.errors import unreachable_error
+from antiphon.transport.response import unreachable_error
 
 MAX_PROXY_HEAD = 64 * 1024
 
 
 class Proxy(NamedTuple):
-    """A proxy that speaks HTTP; `authorization` is a header's value, or empty."""
+    """An HTTP proxy; `authorization` is the value of its header, or empty."""
 
     host: str
     port: int
@@ -25,9 +25,9 @@ class Proxy(NamedTuple):
 
 
 def find_proxy(scheme: str, host: str, port: int, peer_name: str) -> Proxy | None:
-    """Return the proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY ask for.
+    """Return the proxy that the environment names for an address, None for loopback addresses.
 
-    This machine itself is never behind one. Raises UpstreamError for a proxy of another kind.
+    Raises UpstreamError for a proxy that is not http://.
     """
     proxies = getproxies_environment()
     url = proxies.get(scheme) or proxies.get("all")
@@ -35,20 +35,20 @@ def find_proxy(scheme: str, host: str, port: int, peer_name: str) -> Proxy | Non
         return None
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        near = parts.port or 80
+        proxy_port = parts.port or 80
     except ValueError:
-        parts, near = None, 0
-    if parts is None or parts.scheme != "http" or not parts.hostname or not near:
+        parts, proxy_port = None, 0
+    if parts is None or parts.scheme != "http" or not parts.hostname or not proxy_port:
         raise unreachable_error(
             peer_name, "cannot be reached: the proxy in the environment must be http://host:port."
         )
     secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
     authorization = f"Basic {base64.b64encode(secret.encode()).decode()}" if secret else ""
-    return Proxy(parts.hostname, near, authorization)
+    return Proxy(parts.hostname, proxy_port, authorization)
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is this machine."""
+    """Return whether a host is this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -58,7 +58,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_in_no_proxy(host: str, port: int, rules: str) -> bool:
-    """Tell whether NO_PROXY names an address: `*`, a domain, an address, a network, or one port."""
+    """Return whether NO_PROXY matches: `*`, a domain, an address, a network, or one port."""
     return any(_matches_rule(host, port, rule) for rule in rules.lower().replace(",", " ").split())
 
 
@@ -78,19 +78,18 @@ def _matches_rule(host: str, port: int, rule: str) -> bool:
 
 
 class ConnectProtocol(asyncio.Protocol):
-    """Asks a proxy for a way through, and waits for its answer."""
+    """The protocol of a CONNECT request: it waits for the head of the proxy's response."""
 
     def __init__(self) -> None:
         self._head: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._received = b""
 
     async def status(self) -> str:
-        """Wait for the head of the answer; return its status, or nothing if it is no answer."""
+        """Wait for the head; return its status, or an empty string if it is not HTTP."""
         line = (await self._head).partition(b"\r\n")[0].split()
         return line[1].decode("latin-1") if len(line) > 1 and line[0].startswith(b"HTTP/") else ""
 
     def data_received(self, data: bytes) -> None:
-        """Gather the head of the answer."""
         self._received += data
         if b"\r\n\r\n" in self._received:
             self._resolve(self._received)
@@ -98,7 +97,6 @@ class ConnectProtocol(asyncio.Protocol):
             self._resolve(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take silence for an answer."""
         del exc
         self._resolve(b"")
 
@@ -108,7 +106,7 @@ class ConnectProtocol(asyncio.Protocol):
 
 
 async def open_tunnel(proxy: Proxy, host: str, port: int, peer_name: str) -> asyncio.Transport:
-    """Open a way through a proxy; raises OSError or UpstreamError."""
+    """Open a tunnel through a proxy; raises OSError or UpstreamError."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.create_connection(ConnectProtocol, proxy.host, proxy.port)
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -127,10 +125,10 @@ async def open_tunnel(proxy: Proxy, host: str, port: int, peer_name: str) -> asy
 
 
 def proxy_refused_error(proxy: Proxy, status: str, peer_name: str) -> UpstreamError:
-    """Make the error for a proxy that does not let us through."""
-    said = f"answered {status[:40]}" if status else "gave no answer"
+    """Return the error for a proxy that refuses the connection."""
+    outcome = f"answered {status[:40]}" if status else "gave no answer"
     return unreachable_error(
         peer_name,
-        f"cannot be reached: the proxy {proxy.host}:{proxy.port} {said}.",
+        f"cannot be reached: the proxy {proxy.host}:{proxy.port} {outcome}.",
         retryable=not status.startswith("4"),
     )

@@ -1,4 +1,7 @@
-"""A request to a provider, described but not sent; and how the provider wants to be shown a key."""
+"""A provider request as an adapter describes it, without credentials, and how to add them.
+
+This module imports nothing that does I/O, because adapters import it.
+"""
 
 from collections.abc import Mapping
 
@@ -6,7 +9,7 @@ from msgspec import Struct, field
 
 
 class Upstream(Struct, frozen=True, kw_only=True):
-    """One HTTP request to a provider, without credentials. `body` is a JSON value."""
+    """An HTTP request to a provider, without credentials. `body` is a JSON value."""
 
     url: str
     body: object = None
@@ -15,14 +18,14 @@ class Upstream(Struct, frozen=True, kw_only=True):
 
 
 class Key(Struct, frozen=True):
-    """A key, in a header: `{header}: {prefix}{key}`."""
+    """An API key in a header: `{header}: {prefix}{key}`."""
 
     header: str = "authorization"
     prefix: str = "Bearer "
 
 
 class AwsSignature(Struct, frozen=True):
-    """A signature (SigV4) over the whole request, by whatever AWS credentials there are."""
+    """A SigV4 signature with the credentials of AWS's default chain."""
 
     service: str
     region: str
@@ -30,13 +33,13 @@ class AwsSignature(Struct, frozen=True):
 
 
 class GoogleToken(Struct, frozen=True):
-    """A token of Google's application default credentials."""
+    """A bearer token of Google's application default credentials."""
 
     scope: str = "https://www.googleapis.com/auth/cloud-platform"
 
 
 class EntraToken(Struct, frozen=True):
-    """A token of Microsoft Entra ID."""
+    """A bearer token of Microsoft Entra ID."""
 
     scope: str = "https://cognitiveservices.azure.com/.default"
 

@@ -1,8 +1,8 @@
-"""When to try again: before the first byte of an answer, patiently, and not for ever.
+"""Retries with exponential backoff, before the first byte of a response.
 
-Each wait is random within a range that doubles. A provider's `Retry-After` is obeyed if it is
-short, and ends the trying if it is long. A budget bounds how much of the traffic may be retries, so
-that a provider in trouble is not kept there by us.
+Each delay is random within a range that doubles. A provider's `Retry-After` is obeyed if it is
+short; if it is long, there is no retry. A budget limits the share of retries in the traffic, so
+that we do not keep an overloaded provider overloaded.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from antiphon.protocol.errors import UpstreamError
 
 T = TypeVar("T")
 MayRetry = Callable[[UpstreamError, float], bool]
-"""Tells whether it may be tried again, after an error and so many seconds."""
+"""Returns whether a retry is allowed, after an error and a delay in seconds."""
 
 
 MAX_DELAY_BEFORE_FALLBACK = 2.0
-"""How long is worth waiting for somebody in whose place another may answer."""
+"""The longest delay, in seconds, while another model could answer instead."""
 
 
 class RetryPolicy(Struct, frozen=True):
-    """How often to try again, how long to wait at first, and how long at most."""
+    """How often to retry, and the first and the longest delay in seconds."""
 
     retries: int = 2
     first_delay: float = 0.5
@@ -35,25 +35,25 @@ class RetryPolicy(Struct, frozen=True):
 
     @property
     def before_fallback(self) -> "RetryPolicy":
-        """The same, where another may answer."""
+        """The policy to use while another model could answer instead."""
         return RetryPolicy(
             self.retries, self.first_delay, min(self.max_delay, MAX_DELAY_BEFORE_FALLBACK)
         )
 
 
 class RetryBudget:
-    """What retries are paid from: every request adds a little, every retry takes a whole."""
+    """A retry budget: each request deposits a fraction of a retry, each retry withdraws one."""
 
     def __init__(self, capacity: float = 10.0, refill: float = 0.2) -> None:
         self._capacity, self._refill = capacity, refill
         self._balance = capacity
 
     def deposit(self) -> None:
-        """Take note of a request."""
+        """Add the share of one request."""
         self._balance = min(self._capacity, self._balance + self._refill)
 
     def try_withdraw(self) -> bool:
-        """Pay for a retry; tell whether there was enough."""
+        """Withdraw one retry; return whether the balance sufficed."""
         if self._balance < 1:
             return False
         self._balance -= 1
@@ -63,17 +63,17 @@ class RetryBudget:
 async def call_with_retries(
     attempt: Callable[[], Awaitable[T]], policy: RetryPolicy, may_retry: MayRetry | None = None
 ) -> T:
-    """Try, again and again while that is of use; raises the last UpstreamError."""
-    tried = 0
+    """Call a function, and retry as the policy says; raises the last UpstreamError."""
+    failures = 0
     while True:
         try:
             return await attempt()
         except UpstreamError as error:
-            wait = retry_delay(error, tried, policy, now=time.time())
+            wait = retry_delay(error, failures, policy, now=time.time())
             if wait is None or (may_retry and not may_retry(error, wait)):
                 raise
         await asyncio.sleep(wait)
-        tried += 1
+        failures += 1
 
 
 def retry_delay(
@@ -84,21 +84,23 @@ def retry_delay(
     now: float,
     uniform: Callable[[float, float], float] = random.uniform,
 ) -> float | None:
-    """Return how long to wait before trying again; None if that is of no use.
+    """Return the delay before the next attempt, None for no retry.
 
-    `tried` is how often it has failed before this time.
+    `failures` is the number of failures before this one.
     """
     if not error.retryable or failures >= policy.retries:
         return None
-    asked = parse_retry_after(error.headers, now)
-    if asked is not None:
-        return asked if asked <= policy.max_delay else None
-    most = min(policy.max_delay, policy.first_delay * 2**failures)
-    return uniform(most / 2, most)
+    requested = parse_retry_after(error.headers, now)
+    if requested is not None:
+        # An earlier retry would be refused again, so a long wait is for the caller to decide.
+        return requested if requested <= policy.max_delay else None
+    longest = min(policy.max_delay, policy.first_delay * 2**failures)
+    # Jitter: without it, clients that failed together would retry together.
+    return uniform(longest / 2, longest)
 
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return how long a provider asks us to wait, in seconds."""
+    """Return the seconds of `retry-after-ms` or `retry-after`, None if there is neither."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             return max(0.0, float(headers[name]) * unit)
@@ -108,5 +110,5 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
         when = parsedate_to_datetime(headers["retry-after"])
     except (KeyError, ValueError):
         return None
-    when = when.replace(tzinfo=when.tzinfo or UTC)  # a date of HTTP is always in GMT
+    when = when.replace(tzinfo=when.tzinfo or UTC)  # HTTP dates are always GMT
     return max(0.0, when.timestamp() - now)

@@ -475,7 +475,7 @@ async def test_the_timeout_of_the_client_is_that_of_a_chat_too():
     options = AgentOptions(use_responses_api=False, max_retries=0)
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as provider:
         async with AsyncClient(f"{provider.url}/v1", timeout=0.1) as client:
-            with pytest.raises(UpstreamError, match=r"said nothing for 0\.1 seconds"):
+            with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds"):
                 await run_agent("go", model="m", client=client, options=options)
 
 

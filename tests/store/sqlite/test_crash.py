@@ -1,4 +1,4 @@
-"""A process that is killed while it writes loses nothing that it was told is kept."""
+"""A process that is killed while it writes loses no acknowledged event."""
 
 import os
 import signal
@@ -20,15 +20,15 @@ ROUNDS = 4
 STREAMS = 8
 CHILD = f"""
 import asyncio, sys
-from antiphon.store.sqlite import SqliteStore
-from tests.store.making import begun, events, said
+from antiphon.store.sqlite.store import SqliteStore
+from tests.store.builders import make_events, new_response, user_message
 
 async def stream(store, id):
-    await store.begin(begun(id), [said(id + "_in")])
+    await store.begin(new_response(id), [user_message(id + "_in")])
     print(id, -1, flush=True)
     last = -1
     while True:
-        assert await store.append(id, 0, last, events(last + 1, 3))
+        assert await store.append(id, 0, last, make_events(last + 1, 3))
         last += 3
         print(id, last, flush=True)
 
@@ -40,28 +40,28 @@ asyncio.run(main())
 """
 
 
-def killed(folder: Path, name: str, after: float) -> dict[str, int]:
-    """Run a child that appends, kill it, and return what it was told is kept."""
+def run_and_kill(folder: Path, name: str, after: float) -> dict[str, int]:
+    """Run a child that appends, kill it, and return the last acknowledged event of each log."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(folder), name],
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert child.stdout
-    lines = [child.stdout.readline() for _ in range(STREAMS)]  # it has begun
+    lines = [child.stdout.readline() for _ in range(STREAMS)]  # all streams have begun
     time.sleep(after)
     child.send_signal(signal.SIGKILL)
     lines += child.stdout.readlines()
     child.stdout.close()
     assert child.wait() == -signal.SIGKILL
-    whole = [line.split() for line in lines if line.endswith(b"\n")]
-    return {id.decode(): int(last) for id, last in whole}
+    complete = [line.split() for line in lines if line.endswith(b"\n")]
+    return {id.decode(): int(last) for id, last in complete}
 
 
-async def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
+async def test_acknowledged_events_survive_a_kill(tmp_path: Path) -> None:
     kept: dict[str, int] = {}
     for number in range(ROUNDS):
-        kept |= killed(tmp_path, f"r{number}", 0.05 + 0.05 * number)
+        kept |= run_and_kill(tmp_path, f"r{number}", 0.05 + 0.05 * number)
         store = SqliteStore(tmp_path)
         unfinished = {stored.response.id: stored for _, stored in await store.list_unfinished()}
         ours = {id: last for id, last in kept.items() if id.startswith(f"r{number}_")}

@@ -25,13 +25,13 @@ from antiphon.protocol.parts import (
 )
 from antiphon.protocol.response import ResponseWarning
 from antiphon.protocol.struct import type_names
-from antiphon.wire.hashbrown.dialect import (
+from antiphon.wire.hashbrown.frames import (
     FRAMED_EVENTS,
+    Decoder,
     HashbrownDialect,
     error_frame_json,
     frame_json,
 )
-from antiphon.wire.hashbrown.frames import Decoder
 from tests.protocol.builders import (
     final_response,
     make_response,

@@ -73,9 +73,9 @@ def test_a_stream_that_ends_inside_a_frame_is_broken() -> None:
     [
         (b"", "not valid JSON"),
         (b"{", "not valid JSON"),
-        (b"[]", "no object with a 'type'"),
-        (b"{}", "no object with a 'type'"),
-        (b'{"type":1}', "no object with a 'type'"),
+        (b"[]", "not an object with a 'type'"),
+        (b"{}", "not an object with a 'type'"),
+        (b'{"type":1}', "not an object with a 'type'"),
     ],
 )
 def test_what_is_no_frame_is_refused(body: bytes, words: str) -> None:

@@ -226,7 +226,7 @@ def test_what_is_ours_in_a_thread_does_not_make_it_another() -> None:
 
 
 def test_a_thread_that_holds_no_messages_is_blamed() -> None:
-    with pytest.raises(RequestError, match="holds what is no message") as caught:
+    with pytest.raises(RequestError, match="contains an invalid message") as caught:
         talk([{"role": "wizard"}])
     assert caught.value.payload.param == "threadId"
 

@@ -18,8 +18,8 @@ from antiphon.wire.hashbrown.threads import (
     BEFORE_TEXT,
     Json,
     assistant_message,
-    merge_messages,
     is_same_json,
+    merge_messages,
     sealed_reasoning,
     strip_metadata,
 )

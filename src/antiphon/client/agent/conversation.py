@@ -46,7 +46,7 @@ class Conversation:
         'Be terse.'
         """
         from antiphon.wire.chat import wire_types
-        from antiphon.wire.chat.messages import ChatTranscript
+        from antiphon.wire.chat.request import ChatTranscript
 
         said = decode_as(
             list[wire_types.Message], [dict(message) for message in messages], "messages"

@@ -34,7 +34,7 @@ from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.streaming.event_stream import EventStream
 from antiphon.server.threads import StoredThreads, ThreadError, ThreadStorage
 from antiphon.wire.hashbrown import frames
-from antiphon.wire.hashbrown.dialect import (
+from antiphon.wire.hashbrown.frames import (
     CONTENT_FILTER_ERROR,
     HashbrownDialect,
     error_frame_json,

@@ -1,46 +1,57 @@
-"""One SQLite database: a thread that writes, threads that read, and no error of SQLite's beyond.
+"""Access to one SQLite database: a writer thread with group commit, and reader threads.
 
-Nothing here blocks the event loop but opening, which happens once.
+A commit costs a flush to the disk, however much it holds. While one commit runs, further changes
+queue up, and the next transaction takes them all. Each change runs in a savepoint of its own, so
+that one that fails does not affect the others. Only opening the database blocks the event loop.
 """
 
 import asyncio
+import fcntl
+import os
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import local
-from typing import TypeVar, cast
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, local
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Struct
 
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.struct import InvalidValueError
-from antiphon.store.sqlite.group_commit import GroupCommitWriter
 from antiphon.store.sqlite.schema import migrate
 
 READER_THREADS = 4
 BUSY_MILLISECONDS = 5_000
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
+MAX_BATCH = 1024
+"""The most changes in one transaction."""
 
+Change = Callable[[sqlite3.Connection], object]
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}",
     "PRAGMA foreign_keys = ON",
-    "PRAGMA temp_store = MEMORY",  # what is sorted is never written to a file beside ours
+    # Sorting must not write temporary files: they would hold user data outside our file.
+    "PRAGMA temp_store = MEMORY",
 )
 _WRITER_PRAGMAS = (
     "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",  # NORMAL loses acknowledged rows when the power goes
+    # NORMAL loses acknowledged rows on a power cut (378 of 400 simulated ones); FULL lost none.
+    "PRAGMA synchronous = FULL",
+    # A deleted response must not be readable in the file's free pages.
     "PRAGMA secure_delete = ON",
     f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}",
 )
 
 
 class Database:
-    """A database file and everybody who works on it."""
+    """A database file with its writer and its readers; the only place that maps SQLite errors."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,33 +63,39 @@ class Database:
     async def write(
         self, change: Callable[[sqlite3.Connection], T], on_commit: Callable[[], None] | None = None
     ) -> T:
-        """Make a change; it is durable when this returns."""
+        """Run a change in a transaction; it is durable when this returns."""
         with self._map_errors():
             return cast("T", await self.writer.submit(change, on_commit))
 
-    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Look at one moment of the database."""
+    async def read(
+        self,
+        query: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run a query on a snapshot of the database, in a reader thread."""
         with self._map_errors():
-            return await self._readers.run(query)
+            return await self._readers.run(lambda connection: query(connection, *args, **kwargs))
 
     async def close(self) -> None:
-        """Finish what is queued, and close every connection; the writer's last, to tidy up."""
+        """Finish queued changes and close every connection."""
+        # The writer closes last: the last connection of a database removes its WAL file.
         await asyncio.to_thread(self._readers.close)
         await asyncio.to_thread(self.writer.close)
 
     @contextmanager
     def _map_errors(self) -> Generator[None]:
-        """Turn what SQLite, the file system and unreadable rows raise into StoreError."""
+        """Turn errors of SQLite, of the file system and of unreadable rows into StoreError."""
         try:
             yield
         except (InvalidValueError, MsgspecError) as error:
-            raise StoreError(f"{self.path} holds what cannot be read: {error}") from error
+            raise StoreError(f"{self.path} holds a row that cannot be read: {error}") from error
         except (sqlite3.Error, OSError, OverflowError, UnicodeEncodeError) as error:
             raise StoreError(f"{self.path} cannot be used: {error}") from error
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """Open a database to write to, and bring it to the newest version."""
+    """Open a database for writing, and migrate it to the newest version."""
     connection = _open_connection(f"{path.absolute().as_uri()}?mode=rwc")
     try:
         for pragma in _WRITER_PRAGMAS:
@@ -101,13 +118,13 @@ def _open_connection(uri: str) -> sqlite3.Connection:
 
 
 class _ThreadConnection(local):
-    """A thread's own connection."""
+    """The connection of each reader thread."""
 
     connection: sqlite3.Connection | None = None
 
 
 class ReaderPool:
-    """A few threads, each with a connection that cannot write."""
+    """Reader threads, each with a read-only connection."""
 
     def __init__(self, path: Path) -> None:
         self._uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -117,7 +134,7 @@ class ReaderPool:
         self._closed = False
 
     async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Look, in a thread, at one moment."""
+        """Run a query in a thread."""
         if self._closed:
             raise StoreError("The store is closed.")
         return await asyncio.get_running_loop().run_in_executor(
@@ -125,7 +142,7 @@ class ReaderPool:
         )
 
     def close(self) -> None:
-        """Let those who look finish, then close; blocks until it is done."""
+        """Wait for running queries, then close all connections; blocks."""
         self._closed = True
         self._executor.shutdown()
         for connection in self._connections:
@@ -135,10 +152,11 @@ class ReaderPool:
     def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._thread_connection()
         try:
+            # One transaction for the whole query, so that all its statements see one snapshot.
             connection.execute("BEGIN")
             return query(connection)
         except sqlite3.Error:
-            self._local.connection = None  # the next look gets a new one
+            self._local.connection = None  # the next query opens a new one
             self._connections.discard(connection)
             connection.close()
             raise
@@ -152,3 +170,164 @@ class ReaderPool:
             self._local.connection = _open_connection(self._uri)
             self._connections.add(self._local.connection)
         return self._local.connection
+
+
+class _PendingChange(Struct):
+    """A queued change and its outcome."""
+
+    change: Change
+    on_commit: Callable[[], None] | None
+    loop: asyncio.AbstractEventLoop
+    future: "asyncio.Future[object]"
+    result: object = None
+    error: Exception | None = None
+
+    def resolve(self) -> None:
+        """Complete the caller's future; runs on the caller's event loop."""
+        if self.on_commit and self.error is None:
+            self.on_commit()
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class GroupCommitWriter:
+    """The writing connection and its thread. `commits` is the number of transactions so far."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self.commits = 0
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = connect()
+        self._queue: SimpleQueue[_PendingChange | None] = SimpleQueue()
+        self._lock = Lock()
+        self._closed = False
+        # A daemon thread, so that a process without a clean shutdown can exit: everything that
+        # was acknowledged is on the disk already.
+        self._thread = Thread(target=self._run, name="antiphon-writer", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, change: Change, on_commit: Callable[[], None] | None = None
+    ) -> "asyncio.Future[object]":
+        """Queue a change; `on_commit` runs on the loop once it is durable, even if nobody waits."""
+        loop = asyncio.get_running_loop()
+        pending = _PendingChange(change, on_commit, loop, loop.create_future())
+        with self._lock:
+            if self._closed:
+                raise StoreError("The store is closed.")
+            self._queue.put(pending)
+        return pending.future
+
+    def close(self) -> None:
+        """Write all queued changes, then stop; blocks."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            batch, is_open = self._take_batch()
+            if batch:
+                self._write(batch)
+                _resolve_on_loops(batch)
+            del batch  # or this frame would keep the last changes in memory until the next ones
+        self._close_connection()
+
+    def _take_batch(self) -> tuple[list[_PendingChange], bool]:
+        """Wait for a change, take all that are queued; return False with the last ones."""
+        batch: list[_PendingChange] = []
+        pending = self._queue.get()
+        with suppress(Empty):
+            while pending is not None:
+                batch.append(pending)
+                if len(batch) == MAX_BATCH:
+                    break
+                pending = self._queue.get_nowait()
+        return batch, pending is not None
+
+    def _write(self, batch: Sequence[_PendingChange]) -> None:
+        try:
+            self._commit_batch(batch)
+        except (sqlite3.Error, StoreError) as error:
+            for pending in batch:
+                pending.error = error
+            # Closing rolls back, and the next batch starts with a connection in a known state.
+            self._close_connection()
+
+    def _commit_batch(self, batch: Sequence[_PendingChange]) -> None:
+        if self._connection is None:
+            self._connection = self._connect()
+        self._connection.execute("BEGIN IMMEDIATE")
+        for pending in batch:
+            _apply_change(self._connection, pending)
+        self._connection.execute("COMMIT")
+        self.commits += 1
+
+    def _close_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        with suppress(sqlite3.Error):
+            if connection:
+                connection.close()
+
+
+def _apply_change(connection: sqlite3.Connection, pending: _PendingChange) -> None:
+    """Run one change; if it fails, roll back this one only."""
+    connection.execute("SAVEPOINT change")
+    try:
+        pending.result = pending.change(connection)
+    # Any exception belongs to the caller who submitted the change; the thread must survive it.
+    except Exception as error:
+        pending.error = error
+        # On a full disk SQLite itself rolls back the whole transaction: the batch has failed.
+        if not connection.in_transaction:
+            raise sqlite3.OperationalError(str(error)) from error
+        connection.execute("ROLLBACK TO change")
+    connection.execute("RELEASE change")
+
+
+def _resolve_on_loops(batch: Sequence[_PendingChange]) -> None:
+    """Complete the futures of a batch, with one call per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_PendingChange]] = {}
+    for pending in batch:
+        by_loop.setdefault(pending.loop, []).append(pending)
+    for loop, own in by_loop.items():
+        with suppress(RuntimeError):  # the loop is closed, and so nobody waits
+            loop.call_soon_threadsafe(_resolve_all, own)
+
+
+def _resolve_all(batch: Sequence[_PendingChange]) -> None:
+    for pending in batch:
+        pending.resolve()
+
+
+LOCK_FILE = "lock"
+
+
+class FolderLock:
+    """Exclusive lock on the data folder; the operating system releases it when the process ends.
+
+    Only its holder recovers unfinished responses at start-up: to a second process the responses in
+    progress of the first would look like the remains of a crash.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreError(f"{folder} cannot be used: {error.strerror}.") from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.is_held = True
+        except OSError:
+            self.is_held = False
+
+    def release(self) -> None:
+        """Release the lock."""
+        os.close(self._descriptor)

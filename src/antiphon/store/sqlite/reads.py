@@ -1,4 +1,4 @@
-"""Everything that the SQLite store looks up: each sees one moment of the database."""
+"""The SQLite store's reads. Each runs in a reader thread, on one snapshot of the database."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -14,10 +14,11 @@ from antiphon.store.base import (
     PageCursor,
     StoredConversation,
     StoredResponse,
+    find_range,
+    make_page,
 )
-from antiphon.store.pagination import find_range, make_page
 from antiphon.store.sqlite import sql
-from antiphon.store.sqlite.rows import (
+from antiphon.store.sqlite.sql import (
     conversation_from_row,
     item_from_row,
     items_from_json,
@@ -26,7 +27,7 @@ from antiphon.store.sqlite.rows import (
 
 
 class ListQueries(Struct, frozen=True):
-    """A list of items that can be paged through: who owns it, and how it is asked."""
+    """The statements for one kind of item list: its owner, item positions, and both directions."""
 
     owner: str
     positions: str
@@ -46,13 +47,13 @@ CONVERSATION_ITEMS = ListQueries(
 
 
 def find_response(connection: sqlite3.Connection, id: str, tenant: str) -> StoredResponse | None:
-    """Find a response."""
+    """Return a response."""
     row = connection.execute(sql.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
     return None if row is None else stored_from_row(row)
 
 
-class Unreadable(Struct, frozen=True):
-    """A response whose row cannot be read, and why."""
+class UnreadableResponse(Struct, frozen=True):
+    """A response whose row cannot be read, and the reason."""
 
     id: str
     tenant: str
@@ -61,24 +62,24 @@ class Unreadable(Struct, frozen=True):
 
 def list_unfinished(
     connection: sqlite3.Connection,
-) -> tuple[list[tuple[str, StoredResponse]], list[Unreadable]]:
-    """Find every response that has not ended, with its tenant; apart, those that are unreadable."""
+) -> tuple[list[tuple[str, StoredResponse]], list[UnreadableResponse]]:
+    """Return the responses that have not ended, with their tenants; and the unreadable ones."""
     found: list[tuple[str, StoredResponse]] = []
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableResponse] = []
     for id, tenant in connection.execute(sql.FIND_UNFINISHED).fetchall():
         try:
             if stored := find_response(connection, id, tenant):
                 found.append((tenant, stored))
         except (ValueError, sqlite3.OperationalError) as error:
-            # SQLite's own troubles are not the row's, save text that is not UTF-8.
+            # Text that is not UTF-8 is the only SQLite error that is about this row alone.
             if isinstance(error, sqlite3.Error) and "decode to UTF-8" not in str(error):
                 raise
-            unreadable.append(Unreadable(id, tenant, str(error)))
+            unreadable.append(UnreadableResponse(id, tenant, str(error)))
     return found, unreadable
 
 
 def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> History | None:
-    """Read a chain; None if a link is missing."""
+    """Return the chain that ends with a response; None if a response in it is missing."""
     rows: list[sqlite3.Row] = connection.execute(
         sql.READ_HISTORY, {"id": id, "tenant": tenant}
     ).fetchall()
@@ -87,9 +88,9 @@ def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> Histor
     items: list[Item] = []
     responses: list[str] = []
     missing = parent = rows[0]["previous_response_id"]
-    for response, turn in groupby(rows, key=lambda row: row["response"]):
-        own = list(turn)
-        # A turn that was deleted may have been taken again, by a response with other children.
+    for response, group in groupby(rows, key=lambda row: row["response"]):
+        own = list(group)
+        # The turn of a deleted response may have been reused by a response of another branch.
         if own[0]["previous_response_id"] != parent:
             return None
         items += [item_from_row(row) for row in own if row["rest"] is not None]
@@ -100,58 +101,58 @@ def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> Histor
 
 
 def find_item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | None:
-    """Find an item where it was made, or else where it was given."""
-    place = {"id": id, "tenant": tenant}
-    if made := connection.execute(sql.FIND_OUTPUT_ITEM, place).fetchone():
-        position: int = made["position"]
-        return items_from_json(made["output"])[position]
-    row = connection.execute(sql.FIND_INPUT_ITEM, place).fetchone()
-    row = row or connection.execute(sql.FIND_ITEM_IN_CONVERSATIONS, place).fetchone()
+    """Return an item by id: from an output, else an input, else a conversation."""
+    values = {"id": id, "tenant": tenant}
+    if output := connection.execute(sql.FIND_OUTPUT_ITEM, values).fetchone():
+        position: int = output["position"]
+        return items_from_json(output["output"])[position]
+    row = connection.execute(sql.FIND_INPUT_ITEM, values).fetchone()
+    row = row or connection.execute(sql.FIND_ITEM_IN_CONVERSATIONS, values).fetchone()
     return None if row is None else item_from_row(row)
 
 
 def list_items(
-    connection: sqlite3.Connection, listing: ListQueries, id: str, tenant: str, cursor: PageCursor
+    connection: sqlite3.Connection, queries: ListQueries, id: str, tenant: str, cursor: PageCursor
 ) -> ItemPage | None:
-    """Read a page of a list, None if it has no owner."""
-    place = {"id": id, "list": id, "tenant": tenant}
-    if connection.execute(listing.owner, place).fetchone() is None:
+    """Return a page of a list, None if its owner does not exist."""
+    values = {"id": id, "list": id, "tenant": tenant}
+    if connection.execute(queries.owner, values).fetchone() is None:
         return None
 
-    def places(item_id: str) -> tuple[int, int] | None:
-        first, last = connection.execute(listing.positions, place | {"id": item_id}).fetchone()
+    def find_positions(item_id: str) -> tuple[int, int] | None:
+        first, last = connection.execute(queries.positions, values | {"id": item_id}).fetchone()
         return None if first is None else (first, last)
 
-    stretch = find_range(cursor, places)
-    between = {"low": stretch.low, "high": stretch.high, "limit": cursor.limit + 1}
+    positions = find_range(cursor, find_positions)
+    bounds = {"low": positions.low, "high": positions.high, "limit": cursor.limit + 1}
     rows: Sequence[sqlite3.Row] = connection.execute(
-        listing.ascending if stretch.ascending else listing.descending, place | between
+        queries.ascending if positions.ascending else queries.descending, values | bounds
     ).fetchall()
-    return make_page([item_from_row(row) for row in rows], cursor, stretch)
+    return make_page([item_from_row(row) for row in rows], cursor, positions)
 
 
 def read_events(
     connection: sqlite3.Connection, id: str, tenant: str, after: int, limit: int
 ) -> LoggedEvents | None:
-    """Read a stretch of a log, None if there is none or retention has begun to take it."""
-    wanted = {"id": id, "tenant": tenant, "after": after, "limit": limit}
-    log = connection.execute(sql.FIND_LOG, wanted).fetchone()
+    """Return events of a log, None if there is none or retention has deleted a part of it."""
+    values = {"id": id, "tenant": tenant, "after": after, "limit": limit}
+    log = connection.execute(sql.FIND_LOG, values).fetchone()
     if log is None or log["swept"]:
         return None
-    rows: list[sqlite3.Row] = connection.execute(sql.READ_EVENTS, wanted).fetchall()
-    reached = rows[-1]["seq"] if rows else after
-    ended = log["ended_at"] is not None and reached >= log["last_seq"]
+    rows: list[sqlite3.Row] = connection.execute(sql.READ_EVENTS, values).fetchall()
+    last_read = rows[-1]["seq"] if rows else after
+    ended = log["ended_at"] is not None and last_read >= log["last_seq"]
     return LoggedEvents([row["body"] for row in rows], ended)
 
 
 def has_news(connection: sqlite3.Connection, id: str, after: int) -> bool:
-    """Tell whether a reader who has come this far need not wait."""
+    """Return whether there are events after a number, or the response has ended or is gone."""
     row = connection.execute(sql.HAS_NEWS, {"id": id, "after": after}).fetchone()
     return row is None or bool(row[0])
 
 
 def find_thread(connection: sqlite3.Connection, id: str, tenant: str) -> bytes | None:
-    """Find a thread."""
+    """Return a thread's messages."""
     row = connection.execute(sql.FIND_THREAD, {"id": id, "tenant": tenant}).fetchone()
     return row and row["messages"]
 
@@ -159,7 +160,7 @@ def find_thread(connection: sqlite3.Connection, id: str, tenant: str) -> bytes |
 def find_conversation(
     connection: sqlite3.Connection, id: str, tenant: str
 ) -> StoredConversation | None:
-    """Find a conversation."""
+    """Return a conversation."""
     row = connection.execute(sql.FIND_CONVERSATION, {"id": id, "tenant": tenant}).fetchone()
     return None if row is None else conversation_from_row(row)
 
@@ -167,7 +168,7 @@ def find_conversation(
 def find_conversation_item(
     connection: sqlite3.Connection, id: str, item_id: str, tenant: str
 ) -> Item | None:
-    """Find an item of a conversation."""
-    place = {"list": id, "id": item_id, "tenant": tenant}
-    row = connection.execute(sql.FIND_CONVERSATION_ITEM, place).fetchone()
+    """Return an item of a conversation."""
+    values = {"list": id, "id": item_id, "tenant": tenant}
+    row = connection.execute(sql.FIND_CONVERSATION_ITEM, values).fetchone()
     return None if row is None else item_from_row(row)

@@ -1,19 +1,35 @@
-"""The tables of the SQLite store, and how an older database becomes a newer one.
+"""The tables of the SQLite store, their migrations, and the import of a Xaibo database.
 
-A database carries its version in `user_version`. Each migration takes it one further, in a
-transaction of its own; a database that is newer than this program is left alone.
+The version of a database is its `user_version`. Each migration increases it by one, in a
+transaction of its own; a database with a newer version than this program knows is refused.
 
-A response has a place in a chain: a `thread`, named after the response that began it, and a
-`turn`, its distance from the beginning. The first to continue a response takes the next turn of
-its thread; whoever comes later begins a thread that remembers where it was `forked_from`. So a
-chain is a range of turns for each thread it runs through, however long it is.
+A response has a place in a chain: a `thread`, named after the thread's first response, and a
+`turn`, its distance from the start of the chain. The first response to continue another takes the
+next turn of the same thread; a later one starts a thread of its own and records the thread it was
+`forked_from`. So a chain is one range of turns per thread, however long it is.
 """
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import cast
+
+import msgspec
 
 from antiphon.protocol.errors import StoreError
-from antiphon.store.sqlite import import_xaibo
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+from antiphon.protocol.struct import InvalidValueError, decode, decode_as
+from antiphon.store.base import TERMINAL_STATUSES
+from antiphon.store.sqlite import writes
+from antiphon.store.sqlite.sql import (
+    FLAG_COLUMNS,
+    JSON_COLUMNS,
+    SCALAR_COLUMNS,
+    Row,
+    input_to_rows,
+    response_to_row,
+)
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -52,11 +68,11 @@ CREATE TABLE responses (
     request BLOB NOT NULL,
     epoch INTEGER NOT NULL DEFAULT 0,
     last_seq INTEGER NOT NULL DEFAULT -1,
-    swept INTEGER NOT NULL DEFAULT 0,       -- how many events retention has taken, from the front
+    swept INTEGER NOT NULL DEFAULT 0,       -- how many events retention has deleted, from the front
     ended_at INTEGER                        -- null until the status is terminal
 )"""
 
-# An item may come again in another response, because clients replay what they were given.
+# Ids are not unique here: clients replay items of earlier responses in their input.
 _INPUT_ITEMS = """
 CREATE TABLE input_items (
     id TEXT,
@@ -118,8 +134,8 @@ CREATE TABLE conversation_items (
     FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
 )"""
 
-# What was said up to and including each response, for whoever looks with a tool of their own.
-# Nothing is copied: every row is put together from the chain when it is asked for.
+# The messages up to and including each response, for people who read the file with other tools.
+# It is a view with the columns of Xaibo's table of that name; nothing is copied.
 _HISTORY = """
 CREATE VIEW conversation_history AS
 SELECT
@@ -174,18 +190,76 @@ _TABLES = (
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
-    older = import_xaibo.rename_tables(connection)
+    has_xaibo_tables = _rename_xaibo_tables(connection)
     for statement in _TABLES:
         connection.execute(statement)
-    if older:
-        import_xaibo.import_responses(connection)
+    if has_xaibo_tables:
+        _import_xaibo_responses(connection)
+
+
+# Xaibo's adapter stored its responses in a file of the same name, in tables of the same names and
+# without a version. Its tables are renamed, never dropped: what cannot be imported stays there.
+_FIND_XAIBO = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'responses'"
+_RENAME_XAIBO = (
+    "ALTER TABLE responses RENAME TO responses_v0",
+    "ALTER TABLE input_items RENAME TO input_items_v0",
+    "ALTER TABLE conversation_history RENAME TO conversation_history_v0",
+)
+_XAIBO_RESPONSES = "SELECT * FROM responses_v0 ORDER BY created_at, rowid"
+_XAIBO_ITEMS = "SELECT * FROM input_items_v0 WHERE response_id = ? ORDER BY rowid"
+
+
+def _rename_xaibo_tables(connection: sqlite3.Connection) -> bool:
+    """Rename Xaibo's tables; return whether there were any."""
+    if connection.execute(_FIND_XAIBO).fetchone() is None:
+        return False
+    for statement in _RENAME_XAIBO:
+        connection.execute(statement)
+    return True
+
+
+def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
+    """Add every response that has ended and can be read, parents before children."""
+    for row in connection.execute(_XAIBO_RESPONSES).fetchall():
+        with suppress(InvalidValueError, msgspec.DecodeError, TypeError):
+            response = _decode_xaibo_response(row)
+            if response.status in TERMINAL_STATUSES:
+                rows = connection.execute(_XAIBO_ITEMS, (response.id,))
+                new = writes.NewResponse(
+                    response=response,
+                    row=response_to_row(response, response.created_at),
+                    input=input_to_rows(response, [_decode_xaibo_item(row) for row in rows]),
+                    tenant="",
+                    request=b"",
+                    conversation=None,
+                    key=None,
+                )
+                writes.begin_response(connection, new)
+
+
+def _decode_xaibo_response(row: sqlite3.Row) -> Response:
+    fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
+    fields |= {name: bool(row[name]) for name in FLAG_COLUMNS if row[name] is not None}
+    fields |= {
+        name: msgspec.json.decode(row[name]) for name in JSON_COLUMNS if row[name] is not None
+    }
+    fields["user"] = row["user_id"]
+    present = {name: value for name, value in fields.items() if value is not None}
+    return decode(Response, present)
+
+
+def _decode_xaibo_item(row: sqlite3.Row) -> Item:
+    fields = {"id": row["id"], "type": row["type"], "role": row["role"]}
+    fields["content"] = msgspec.json.decode(row["content"])
+    present = {name: value for name, value in fields.items() if value is not None}
+    return cast("Item", decode_as(Item, present))
 
 
 _THREADS = """
 CREATE TABLE hashbrown_threads (
     tenant TEXT NOT NULL,
     id TEXT NOT NULL,
-    messages BLOB NOT NULL,                 -- JSON, as the client knows it
+    messages BLOB NOT NULL,                 -- JSON, opaque to the store
     saved_at INTEGER NOT NULL,
     PRIMARY KEY (tenant, id)
 )"""
@@ -200,11 +274,11 @@ MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Bring a database to the newest version, step by step; refuse one from the future."""
+    """Migrate a database to the newest version; raises StoreError for a newer one."""
     while (version := _version(connection)) < len(migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if _version(connection) == version:  # nobody else has done it meanwhile
+            if _version(connection) == version:  # no other process has done it meanwhile
                 migrations[version](connection)
                 connection.execute(f"PRAGMA user_version = {version + 1}")
             connection.execute("COMMIT")

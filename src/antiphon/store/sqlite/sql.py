@@ -1,6 +1,20 @@
-"""Every statement that the SQLite store runs. Values are bound, never written into the text."""
+"""The SQLite store's statements, and the conversion between rows and values.
 
-# --- responses -------------------------------------------------------------------------------
+Values are always bound, never written into a statement. A field with a column of its own is stored
+there, structured ones as JSON; all other fields, unknown ones included, are the JSON object in
+`rest`, so that every field of a response or item survives.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from antiphon.protocol.items import Item
+from antiphon.protocol.response import Response
+from antiphon.protocol.struct import decode, decode_as, encode, to_builtins
+from antiphon.store.base import TERMINAL_STATUSES, StoredConversation, StoredResponse
 
 ADD_RESPONSE = """
 INSERT INTO responses (
@@ -16,7 +30,7 @@ INSERT INTO responses (
     :tenant, :thread, :turn, :forked_from, :conversation, :request, :ended_at
 )"""
 
-# A response ends once: this changes nothing that has ended.
+# A response ends once: this does not change a response that has ended.
 END_RESPONSE = """
 UPDATE responses SET
     object = :object, created_at = :created_at, status = :status, error = :error,
@@ -51,7 +65,8 @@ ADD_IDEMPOTENCY_RECORD = """
 INSERT INTO idempotency (tenant, key, fingerprint, response_id)
 VALUES (:tenant, :key, :fingerprint, :response_id)"""
 
-# One row for each input item, the response's own output beside it; a range for each thread.
+# One row per input item, with the response's output on the first. A chain is one range of turns in
+# each thread it passes through, so its length does not make the recursion deeper; forks do.
 READ_HISTORY = """
 WITH RECURSIVE segment (thread, turn) AS (
     SELECT thread, turn FROM responses WHERE id = :id AND tenant = :tenant
@@ -68,8 +83,6 @@ FROM segment
 JOIN responses r ON r.thread = segment.thread AND r.turn <= segment.turn
 LEFT JOIN input_items i ON i.response_id = r.id
 ORDER BY r.turn, i.position"""
-
-# --- items -----------------------------------------------------------------------------------
 
 ADD_INPUT = """
 INSERT INTO input_items (id, response_id, position, type, role, content, created_at, rest)
@@ -101,14 +114,12 @@ FIND_ITEM_IN_CONVERSATIONS = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND id = :id AND type <> 'item_reference' ORDER BY rowid DESC LIMIT 1"""
 
-# --- events ----------------------------------------------------------------------------------
-
 NEXT_EPOCH = """
 UPDATE responses SET epoch = epoch + 1
 WHERE id = :id AND tenant = :tenant AND ended_at IS NULL
 RETURNING epoch"""
 
-# The fence: only the newest worker goes on, only from the last number, only before the end.
+# The fence: only the newest worker may append, only after the last number, only before the end.
 ADVANCE_SEQUENCE = """
 UPDATE responses SET last_seq = last_seq + :count
 WHERE id = :id AND tenant = :tenant AND epoch = :epoch AND last_seq = :after
@@ -119,8 +130,6 @@ SELECT last_seq, ended_at, swept FROM responses WHERE id = :id AND tenant = :ten
 READ_EVENTS = """
 SELECT seq, body FROM events WHERE response_id = :id AND seq > :after ORDER BY seq LIMIT :limit"""
 HAS_NEWS = "SELECT last_seq > :after OR ended_at IS NOT NULL FROM responses WHERE id = :id"
-
-# --- retention -------------------------------------------------------------------------------
 
 FIND_OLD_LOGS = """
 SELECT id, swept, last_seq FROM responses
@@ -137,15 +146,11 @@ DELETE FROM hashbrown_threads WHERE rowid IN (
     SELECT rowid FROM hashbrown_threads WHERE saved_at < :before ORDER BY saved_at LIMIT :limit
 )"""
 
-# --- threads ---------------------------------------------------------------------------------
-
 SAVE_THREAD = """
 INSERT INTO hashbrown_threads (tenant, id, messages, saved_at)
 VALUES (:tenant, :id, :messages, :saved_at)
 ON CONFLICT (tenant, id) DO UPDATE SET messages = :messages, saved_at = :saved_at"""
 FIND_THREAD = "SELECT messages FROM hashbrown_threads WHERE tenant = :tenant AND id = :id"
-
-# --- conversations ---------------------------------------------------------------------------
 
 SAVE_CONVERSATION = """
 INSERT INTO conversations (tenant, id, created_at, metadata)
@@ -181,3 +186,117 @@ CONVERSATION_DESCENDING = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND conversation = :list AND position > :low AND position < :high
 ORDER BY position DESC LIMIT :limit"""
+
+
+Row = dict[str, object]
+
+SCALAR_COLUMNS = (
+    "id object created_at status instructions max_output_tokens model previous_response_id "
+    "temperature top_p truncation"
+).split()
+FLAG_COLUMNS = ("parallel_tool_calls", "store", "background")
+JSON_COLUMNS = (
+    "error incomplete_details output reasoning text tool_choice tools usage metadata"
+).split()
+
+
+def response_to_row(response: Response, now: int) -> Row:
+    """Return a response's columns; `now` is its end time if it has ended without one."""
+    fields = _fields(response)
+    row: Row = {name: fields.pop(name) for name in (*SCALAR_COLUMNS, *FLAG_COLUMNS)}
+    row |= {name: _to_json(fields.pop(name)) for name in JSON_COLUMNS}
+    row["user_id"] = fields.pop("user", None)
+    row["rest"] = _to_json(fields)
+    row["ended_at"] = end_time(response, now)
+    return row
+
+
+def end_time(response: Response, now: int) -> int | None:
+    """Return when a response ended, None if it has not."""
+    if response.status not in TERMINAL_STATUSES:
+        return None
+    return now if response.completed_at is None else response.completed_at
+
+
+def response_from_row(row: sqlite3.Row) -> Response:
+    """Return the response of a row."""
+    fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
+    fields |= {name: bool(row[name]) for name in FLAG_COLUMNS}
+    fields |= {name: _from_json(row[name]) for name in JSON_COLUMNS}
+    fields["user"] = row["user_id"]
+    return decode(Response, fields | msgspec.json.decode(row["rest"], type=Row))
+
+
+def stored_from_row(row: sqlite3.Row) -> StoredResponse:
+    """Return the response of a row and the store's own data."""
+    return StoredResponse(
+        response=response_from_row(row),
+        request=row["request"],
+        conversation=row["conversation"],
+        epoch=row["epoch"],
+        last_sequence=row["last_seq"],
+    )
+
+
+def item_to_row(item: Item) -> Row:
+    """Return an item's columns."""
+    fields = _fields(item)
+    # The role of an extension item may be any JSON; only a string fits the column.
+    has_role = isinstance(fields.get("role"), str)
+    return {
+        "id": fields.pop("id", None),
+        "type": fields.pop("type"),
+        "role": fields.pop("role") if has_role else None,
+        "content": encode(fields.pop("content")).decode() if "content" in fields else None,
+        "rest": _to_json(fields),
+    }
+
+
+def item_from_row(row: sqlite3.Row) -> Item:
+    """Return the item of a row."""
+    fields = msgspec.json.decode(row["rest"], type=Row)
+    fields["type"] = row["type"]
+    for name in ("id", "role"):
+        if row[name] is not None:
+            fields[name] = row[name]
+    if row["content"] is not None:
+        fields["content"] = _from_json(row["content"])
+    return cast("Item", decode_as(Item, fields))
+
+
+def input_to_rows(response: Response, input: Sequence[Item]) -> list[Row]:
+    """Return a response's input as rows."""
+    owner: Row = {"response_id": response.id, "created_at": response.created_at}
+    return [owner | item_to_row(item) | {"position": n} for n, item in enumerate(input)]
+
+
+def output_to_rows(response: Response) -> list[Row]:
+    """Return the index rows of a response's output: the position of each item id."""
+    return [
+        {"id": item.id, "response_id": response.id, "position": position}
+        for position, item in enumerate(response.output)
+        if isinstance(item.id, str)
+    ]
+
+
+def items_from_json(text: str) -> list[Item]:
+    """Return the items of an `output` column."""
+    return cast("list[Item]", decode_as(list[Item], _from_json(text)))
+
+
+def conversation_from_row(row: sqlite3.Row) -> StoredConversation:
+    """Return the conversation of a row."""
+    metadata = msgspec.json.decode(row["metadata"], type=dict[str, str])
+    return StoredConversation(id=row["id"], created_at=row["created_at"], metadata=metadata)
+
+
+def _fields(value: Response | Item) -> Row:
+    return cast("Row", to_builtins(value))
+
+
+def _to_json(value: object) -> str | None:
+    return None if value is None else encode(value).decode()
+
+
+def _from_json(text: str | None) -> object:
+    return None if text is None else msgspec.json.decode(text)

@@ -1,4 +1,4 @@
-"""Every change that the SQLite store makes: each runs inside a transaction, whole or not at all."""
+"""The SQLite store's changes of more than one statement. Each runs within a transaction."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from antiphon.protocol.response import Response
 from antiphon.store.base import ConversationBusyError, IdempotencyRecord
 from antiphon.store.sqlite import sql
-from antiphon.store.sqlite.rows import (
+from antiphon.store.sqlite.sql import (
     Row,
     item_to_row,
     output_to_rows,
@@ -20,7 +20,7 @@ _JOINING_STATUSES = frozenset({"completed", "incomplete"})
 
 
 class NewResponse(Struct, frozen=True):
-    """A response that begins, and everything that comes with it."""
+    """A response to add, and everything stored with it."""
 
     response: Response
     row: Row
@@ -32,7 +32,7 @@ class NewResponse(Struct, frozen=True):
 
 
 class EndedResponse(Struct, frozen=True):
-    """A response that ends."""
+    """The end of a response."""
 
     response: Response
     row: Row
@@ -40,7 +40,7 @@ class EndedResponse(Struct, frozen=True):
 
 
 class Fence(Struct, frozen=True):
-    """Where events may be added: by whom, and after which."""
+    """The condition for an append: the worker's epoch and the last sequence number it knows."""
 
     id: str
     tenant: str
@@ -48,35 +48,33 @@ class Fence(Struct, frozen=True):
     after: int
 
 
-def begin_response(connection: sqlite3.Connection, start: NewResponse) -> IdempotencyRecord | None:
-    """Add a response, unless its key is taken or its conversation busy."""
-    tenant, row = start.tenant, start.row
-    if start.key:
-        key = {"tenant": tenant, "key": start.key[0]}
-        if claim := connection.execute(sql.FIND_IDEMPOTENCY_RECORD, key).fetchone():
-            return IdempotencyRecord(claim["fingerprint"], claim["response_id"])
-    place = {"tenant": tenant, "conversation": start.conversation}
-    if (
-        start.conversation is not None
-        and connection.execute(sql.FIND_RUNNING_IN_CONVERSATION, place).fetchone()
-    ):
-        raise ConversationBusyError(
-            f"Conversation '{start.conversation}' has a response in progress."
-        )
-    kept: Row = {"request": start.request, **place, **_place_in_chain(connection, row, tenant)}
-    connection.execute(sql.ADD_RESPONSE, row | kept)
-    connection.executemany(sql.ADD_INPUT, start.input)
-    if start.key:
-        claim = {"tenant": tenant, "response_id": row["id"]}
-        claim |= {"key": start.key[0], "fingerprint": start.key[1]}
-        connection.execute(sql.ADD_IDEMPOTENCY_RECORD, claim)
+def begin_response(connection: sqlite3.Connection, new: NewResponse) -> IdempotencyRecord | None:
+    """Add a response, unless its idempotency key is in use or its conversation is busy."""
+    tenant, row = new.tenant, new.row
+    # The key comes first: a repeated request must get its own response, not "busy".
+    if new.key:
+        key = {"tenant": tenant, "key": new.key[0]}
+        if used := connection.execute(sql.FIND_IDEMPOTENCY_RECORD, key).fetchone():
+            return IdempotencyRecord(used["fingerprint"], used["response_id"])
+    values: Row = {"tenant": tenant, "conversation": new.conversation, "request": new.request}
+    if new.conversation is not None:
+        find_running = connection.execute(sql.FIND_RUNNING_IN_CONVERSATION, values)
+        if find_running.fetchone():
+            raise ConversationBusyError(new.conversation)
+    values |= row | _place_in_chain(connection, row, tenant)
+    connection.execute(sql.ADD_RESPONSE, values)
+    connection.executemany(sql.ADD_INPUT, new.input)
+    if new.key:
+        record = {"tenant": tenant, "response_id": row["id"]}
+        record |= {"key": new.key[0], "fingerprint": new.key[1]}
+        connection.execute(sql.ADD_IDEMPOTENCY_RECORD, record)
     if row["ended_at"] is not None:
-        _add_output(connection, start.response, tenant, start.conversation)
+        _add_output(connection, new.response, tenant, new.conversation)
     return None
 
 
 def _place_in_chain(connection: sqlite3.Connection, row: Row, tenant: str) -> Row:
-    """Find a response's thread and turn: its parent's, or a fork, or a new beginning."""
+    """Return a response's thread and turn: the next turn of its parent's, a fork, or a new one."""
     parent = {"id": row["previous_response_id"], "tenant": tenant}
     found = connection.execute(sql.FIND_PLACE, parent).fetchone()
     if found is None:
@@ -87,12 +85,12 @@ def _place_in_chain(connection: sqlite3.Connection, row: Row, tenant: str) -> Ro
     return {"thread": thread, "turn": turn, "forked_from": None}
 
 
-def end_response(connection: sqlite3.Connection, ending: EndedResponse) -> Response | None:
-    """End a response if it has not ended, and return what is kept."""
-    if _end_once(connection, ending):
-        return ending.response
-    place = {"id": ending.response.id, "tenant": ending.tenant}
-    row = connection.execute(sql.FIND_RESPONSE, place).fetchone()
+def end_response(connection: sqlite3.Connection, ended: EndedResponse) -> Response | None:
+    """End a response unless it has ended; return what is stored."""
+    if _end_once(connection, ended):
+        return ended.response
+    key = {"id": ended.response.id, "tenant": ended.tenant}
+    row = connection.execute(sql.FIND_RESPONSE, key).fetchone()
     return None if row is None else response_from_row(row)
 
 
@@ -107,23 +105,21 @@ def _end_once(connection: sqlite3.Connection, ended: EndedResponse) -> bool:
 def _add_output(
     connection: sqlite3.Connection, response: Response, tenant: str, conversation: str | None
 ) -> None:
-    """Make a response's output known, and let it join its conversation."""
+    """Index a response's output, and append its items to its conversation."""
     connection.executemany(sql.ADD_OUTPUT, output_to_rows(response))
     if conversation is None or response.status not in _JOINING_STATUSES:
         return
     list: Row = {"tenant": tenant, "id": conversation, "list": conversation}
     if connection.execute(sql.FIND_CONVERSATION, list).fetchone():
         position = connection.execute(sql.NEXT_POSITION, list).fetchone()[0]
-        connection.execute(
-            sql.ADD_INPUT_TO_CONVERSATION, list | {"id": response.id, "position": position}
-        )
-        _insert_conversation_items(
-            connection, list, [item_to_row(item) for item in response.output]
-        )
+        values = list | {"id": response.id, "position": position}
+        connection.execute(sql.ADD_INPUT_TO_CONVERSATION, values)
+        rows = [item_to_row(item) for item in response.output]
+        _insert_conversation_items(connection, list, rows)
 
 
 def claim_response(connection: sqlite3.Connection, id: str, tenant: str) -> int | None:
-    """Begin a new epoch, if the response has not ended."""
+    """Begin a new epoch, unless the response has ended."""
     row = connection.execute(sql.NEXT_EPOCH, {"id": id, "tenant": tenant}).fetchone()
     return row and row["epoch"]
 
@@ -134,11 +130,9 @@ def append_events(
     events: Sequence[bytes],
     final: EndedResponse | None,
 ) -> bool:
-    """Add events where the fence lets them in, and the end with them."""
-    if (
-        connection.execute(sql.ADVANCE_SEQUENCE, asdict(fence) | {"count": len(events)}).rowcount
-        == 0
-    ):
+    """Append events if the fence holds, and end the response in the same transaction."""
+    values = asdict(fence) | {"count": len(events)}
+    if connection.execute(sql.ADVANCE_SEQUENCE, values).rowcount == 0:
         return False
     rows = [(fence.id, seq, body) for seq, body in enumerate(events, fence.after + 1)]
     connection.executemany(sql.ADD_EVENT, rows)
@@ -150,24 +144,26 @@ def append_events(
 def sweep_expired(
     connection: sqlite3.Connection, responses_before: int, events_before: int, limit: int
 ) -> int:
-    """Remove at most `limit` rows that are past their time: events, responses, threads."""
-    went = 0
+    """Delete at most `limit` expired rows: events first, then responses and threads."""
+    deleted = 0
     old = {"before": max(responses_before, events_before), "limit": limit}
+    # A response is deleted only after its events, so that no sweep deletes more than `limit`
+    # rows by cascade.
     for id, swept, last in connection.execute(sql.FIND_OLD_LOGS, old).fetchall():
-        count = min(last + 1 - swept, limit - went)
+        count = min(last + 1 - swept, limit - deleted)
         if count == 0:
             break
         connection.execute(sql.SWEEP_EVENTS, {"id": id, "swept": swept + count})
         connection.execute(sql.SWEEP_LOG, {"id": id, "swept": swept + count})
-        went += count
+        deleted += count
     for statement in (sql.SWEEP_RESPONSES, sql.SWEEP_THREADS):
-        gone = {"before": responses_before, "limit": limit - went}
-        went += connection.execute(statement, gone).rowcount
-    return went
+        values = {"before": responses_before, "limit": limit - deleted}
+        deleted += connection.execute(statement, values).rowcount
+    return deleted
 
 
 def add_conversation_items(connection: sqlite3.Connection, list: Row, items: Sequence[Row]) -> bool:
-    """Append items to a conversation, if there is one."""
+    """Append items to a conversation; return whether it exists."""
     if not connection.execute(sql.FIND_CONVERSATION, list).fetchone():
         return False
     _insert_conversation_items(connection, list, items)
@@ -178,5 +174,5 @@ def _insert_conversation_items(
     connection: sqlite3.Connection, list: Row, items: Sequence[Row]
 ) -> None:
     first = connection.execute(sql.NEXT_POSITION, list).fetchone()[0]
-    rows = [list | item | {"position": place} for place, item in enumerate(items, first)]
+    rows = [list | item | {"position": position} for position, item in enumerate(items, first)]
     connection.executemany(sql.ADD_CONVERSATION_ITEM, rows)

@@ -1,14 +1,62 @@
-"""Length-prefixed frames, both ways: a length of four bytes, and as many bytes of JSON.
+"""Hashbrown's frames, both ways, and the dialect that writes events as frames.
 
-The length is big-endian. A frame's JSON is an object with a `type`. There is nothing else in a
-stream: no head, no separator, no last word.
+A frame is a length of four bytes, big-endian, and as many bytes of JSON: an object with a `type`.
+There is nothing else in a stream. A frame has the type and the fields of its event, the fields in
+camel case; nested objects keep their names. 22 of the events have a frame; the others are not sent.
+Differences to the event stream:
+
+- `response.created` is sent together with the next frame, and `response.in_progress` never;
+- a response that fails is one `error` frame, without `response.failed`;
+- a response that a content filter stopped is `response.failed`;
+- calls of functions that the client did not offer are the agent's own: they are sent last, and only
+  if the response holds no output for them, because the client runs every call that it receives.
 """
 
 import struct
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, cast, get_args
 
+from msgspec import UNSET, Raw
+from msgspec.structs import fields, replace
+
+from antiphon.protocol.errors import ErrorCode, ErrorPayload, ErrorType
+from antiphon.protocol.events import (
+    ContentPartAdded,
+    ContentPartDone,
+    ErrorEvent,
+    Event,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    ItemEvent,
+    LifecycleEvent,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputTextAnnotationAdded,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningSummaryTextDelta,
+    ReasoningSummaryTextDone,
+    RefusalDelta,
+    RefusalDone,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+)
+from antiphon.protocol.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+)
+from antiphon.protocol.response import Response, ResponseError, ResponseWarning
+from antiphon.protocol.struct import ProtocolStruct, encode
 from antiphon.protocol.struct import encode as encode_json
 from antiphon.wire import json
+from antiphon.wire.openresponses import Dialect, EncodedEvent, failure_payload
 
 MAX_FRAME = 16 * 1024 * 1024
 
@@ -18,18 +66,18 @@ _LENGTH = struct.Struct(">I")
 
 
 class FrameError(ValueError):
-    """Bytes that are no frames, or a frame larger than we are willing to hold."""
+    """Bytes that are not frames, or a frame that is too large."""
 
 
 class Decoder:
-    """Hears one stream of frames; after an error it is of no further use."""
+    """Decodes one stream of frames; unusable after an error."""
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self._max_frame = max_frame
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """Return the frames that this chunk completes."""
+        """Return the frames that a chunk completes."""
         rest = self._rest
         rest += chunk
         frames: list[Frame] = []
@@ -59,12 +107,12 @@ class Decoder:
 
 
 def encode_frame(value: object) -> bytes:
-    """Write one frame."""
+    """Return a value as one frame."""
     return add_length(encode_json(value))
 
 
 def add_length(data: bytes) -> bytes:
-    """Write a frame whose JSON is written already."""
+    """Return encoded JSON as one frame."""
     return _LENGTH.pack(len(data)) + data
 
 
@@ -74,5 +122,226 @@ def _decode_frame(data: bytes) -> Frame:
     except json.JSONError as error:
         raise FrameError(f"A frame is not valid JSON: {error}") from None
     if not isinstance(value, dict) or not isinstance(cast("Frame", value).get("type"), str):
-        raise FrameError("A frame is no object with a 'type'.")
+        raise FrameError("A frame is not an object with a 'type'.")
     return cast("Frame", value)
+
+
+FRAMED_EVENTS: tuple[type[Event], ...] = (
+    *get_args(LifecycleEvent),
+    OutputItemAdded,
+    OutputItemDone,
+    ContentPartAdded,
+    ContentPartDone,
+    OutputTextDelta,
+    OutputTextDone,
+    OutputTextAnnotationAdded,
+    RefusalDelta,
+    RefusalDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningSummaryTextDelta,
+    ReasoningSummaryTextDone,
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    ErrorEvent,
+)
+"""The events that have a frame."""
+
+CONTENT_FILTER_ERROR = ResponseError(
+    code="content_filter",
+    message="A content filter stopped the answer.",
+    type="content_filter",
+)
+TRANSPORT_CODES = frozenset(
+    {"upstream_cut", "upstream_invalid", "upstream_protocol", "upstream_unreachable", "timeout"}
+)
+"""Our error codes for failures of the connection, which the provider did not report."""
+
+OUR_TYPES = frozenset(get_args(ErrorType)) - {"server_error"}
+OUR_CODES = TRANSPORT_CODES | {
+    *get_args(ErrorCode),
+    "invalid_structured_output",
+    "missing_credentials",
+    "model_not_found",
+}
+
+ITEM_EVENTS = (ItemEvent, OutputItemAdded, OutputItemDone)
+
+
+def to_camel_case(name: str) -> str:
+    """Return a field's name in camel case.
+
+    >>> to_camel_case("content_index")
+    'contentIndex'
+    """
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+FRAME_FIELDS: Mapping[type[Event], Sequence[tuple[str, str]]] = {
+    kind: [(info.name, to_camel_case(info.name)) for info in fields(kind) if info.name != "extra"]
+    for kind in FRAMED_EVENTS
+}
+"""The fields of each event with a frame, and their names in the frame."""
+
+
+def frame_json(event: Event) -> bytes:
+    """Return the JSON of an event's frame; the event must be one of FRAMED_EVENTS."""
+    frame: dict[str, object] = {}
+    for attribute, name in FRAME_FIELDS[type(event)]:
+        value: object = getattr(event, attribute)
+        if value is not UNSET:
+            frame[name] = value if isinstance(value, str | int) else Raw(encode(value))
+    return encode(frame)
+
+
+def use_provider_error_type(payload: ErrorPayload) -> ErrorPayload:
+    """Return a provider's error with the provider's own error type, if it has a single name for it.
+
+    Bedrock and Google have one, which is our `code`; other providers have both a type and a code.
+    """
+    code = payload.code
+    if not code or code in OUR_CODES or payload.type not in OUR_TYPES:
+        return payload
+    return replace(payload, type=code, code=None)
+
+
+def error_frame_json(
+    payload: ErrorPayload,
+    *,
+    number: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return the JSON of an `error` frame; fields that the provider did not send are left out."""
+    is_local = payload.type == "model_error" and payload.code in TRANSPORT_CODES
+    optional = {"code": payload.code, "param": payload.param, "headers": headers}
+    error = {"type": "stream_error" if is_local else payload.type, "message": payload.message}
+    frame: dict[str, object] = {
+        "type": "error",
+        "error": error | {name: value for name, value in optional.items() if value},
+    }
+    return encode(frame if number is None else frame | {"sequenceNumber": number})
+
+
+class HashbrownDialect(Dialect):
+    """Writes one response as frames. Frames depend on earlier ones: create one per response."""
+
+    name = "hashbrown"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offered_functions: frozenset[str] = frozenset()
+        """The functions that the client can run."""
+        self.warnings: Sequence[ResponseWarning] = ()
+        """Warnings about fields of the request that are not used."""
+        self.failure_payload: Callable[[Response], ErrorPayload] = failure_payload
+        """Returns the error of a failed response; the endpoint has more detail than the response."""
+        self._held_created = b""
+        self._held_calls: dict[int, tuple[str, list[bytes]]] = {}
+        """The calls of functions that the client did not offer, by index: call id and frames."""
+        self._hidden_indexes: set[int] = set()
+        self._items_begun = 0
+        """How many items other than the message have begun."""
+        self._items_before_text: int | None = None
+        """How many of them had begun before the first text."""
+
+    def encode_event(self, event: Event) -> list[EncodedEvent]:
+        """Return the frame of an event, or nothing."""
+        if type(event) in self.ENCODERS:
+            return super().encode_event(event)
+        return [(event.type, frame_json(event))] if type(event) in FRAME_FIELDS else []
+
+    def text_fast_path(self, delta: Event) -> None:
+        """There is no template: each frame begins with its length."""
+        del delta
+
+    def encode(self, value: ProtocolStruct) -> bytes:
+        """Encode a value; an event as its frame."""
+        return frame_json(value) if isinstance(value, FRAMED_EVENTS) else encode(value)
+
+    def visible_response(self, response: Response) -> Response:
+        """Return a response as the client may see it, with the request's warnings."""
+        response = super().visible_response(response)
+        if not self.warnings:
+            return response
+        return replace(response, warnings=[*self.warnings, *(response.warnings or ())])
+
+    def encode_frames(self, event: Event) -> bytes:
+        """Return the bytes that an event adds to the stream, perhaps none."""
+        # The hot path: text after the first piece needs none of the bookkeeping below.
+        if type(event) is OutputTextDelta and self._items_before_text is not None:
+            return add_length(frame_json(event))
+        frames = self._encode_frames(event)
+        if frames and self._held_created:
+            frames.insert(0, self._held_created)
+            self._held_created = b""
+        return b"".join(map(add_length, frames))
+
+    def order_items(self, response: Response) -> list[Item]:
+        """Return a response's items with the message at the place of its first text."""
+        message, others = response.output[:1], response.output[1:]
+        first = 0 if self._items_before_text is None else self._items_before_text
+        return [*others[:first], *message, *others[first:]]
+
+    def _encode_frames(self, event: Event) -> list[bytes]:
+        match event:
+            case ResponseCreated():
+                self._held_created = self._encode_event(event)[0]
+                return []
+            case ResponseInProgress():
+                return []
+            case ResponseFailed():
+                self._held_created = b""
+                payload = self.failure_payload(event.response)
+                return [error_frame_json(payload, number=event.sequence_number)]
+            case ResponseCompleted() | ResponseIncomplete():
+                unanswered = [data for _, frames in self._held_calls.values() for data in frames]
+                return [*unanswered, *self._encode_event(_fail_if_filtered(event))]
+            case OutputItemAdded():
+                self._track_item(event.output_index, event.item)
+            case OutputTextDelta() | RefusalDelta() if (
+                event.delta and self._items_before_text is None
+            ):
+                self._items_before_text = self._items_begun
+            case _:
+                pass
+        return self._encode_unless_held(event)
+
+    def _encode_event(self, event: Event) -> list[bytes]:
+        return [data for _, data in self.encode_event(event)]
+
+    def _encode_unless_held(self, event: Event) -> list[bytes]:
+        """Return the frames of an event, unless it belongs to a held or hidden call."""
+        index = event.output_index if isinstance(event, ITEM_EVENTS) else -1
+        if index in self._hidden_indexes:
+            return []
+        frames = self._encode_event(event)
+        if index in self._held_calls:
+            self._held_calls[index][1].extend(frames)
+            return []
+        return frames
+
+    def _track_item(self, index: int, item: Item) -> None:
+        if not isinstance(item, Message):
+            self._items_begun += 1
+        if isinstance(item, FunctionCall) and item.name not in self.offered_functions:
+            self._held_calls[index] = (item.call_id, [])
+        elif isinstance(item, FunctionCallOutput):
+            answered = [own for own, (id, _) in self._held_calls.items() if id == item.call_id]
+            for own in answered:
+                del self._held_calls[own]
+            self._hidden_indexes |= {index, *answered}
+
+    ENCODERS: ClassVar[dict[type, Callable[..., list[EncodedEvent]]]] = Dialect.ENCODERS | {
+        ResponseFailed: Dialect.ENCODERS[ResponseCompleted]
+    }
+
+
+def _fail_if_filtered(event: ResponseCompleted | ResponseIncomplete) -> LifecycleEvent:
+    """Return the last event; a response that a content filter stopped has failed."""
+    response = event.response
+    details = response.incomplete_details
+    if details is None or details.reason != CONTENT_FILTER_ERROR.code:
+        return event
+    failed = replace(response, status="failed", error=CONTENT_FILTER_ERROR, incomplete_details=None)
+    return ResponseFailed(sequence_number=event.sequence_number, response=failed)

@@ -1,20 +1,24 @@
-"""A Hashbrown request understood: what it asks for in our words, and where it said so in its own.
+"""Hashbrown requests: the body as its clients send it, and its conversion to a `Request`.
 
-Messages become items. A tool's message holds a settled promise, which the model reads as JSON. What
-the client shows its user as an error was never said, and is skipped. A call's `metadata` is read as
-far as it is ours: the sealed thinking that led to the call.
+Messages become items. The content of a `tool` message is a settled promise
+(`{"status": "fulfilled", "value": …}`), which the model gets as JSON. `error` messages are skipped:
+they are what the client showed its user. Of a call's `metadata` only our own key is read, which
+holds the encrypted reasoning that preceded the call.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, Literal, cast
+
+from msgspec import Meta, field
 
 from antiphon.protocol.content import InputText, OutputText
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (
     FunctionCall,
     FunctionCallOutput,
+    FunctionName,
     Item,
     Reasoning,
 )
@@ -30,13 +34,14 @@ from antiphon.protocol.request import (
 from antiphon.protocol.response import ResponseWarning
 from antiphon.protocol.struct import (
     InvalidValueError,
+    ProtocolStruct,
     decode,
     decode_as,
     encode,
 )
-from antiphon.protocol.tools import FunctionTool
-from antiphon.wire.chat.messages import unique_call_id
-from antiphon.wire.chat.request import unused_parameter_warning
+from antiphon.protocol.tools import FunctionTool, ToolChoiceMode
+from antiphon.wire.chat.request import unique_call_id, unused_parameter_warning
+from antiphon.wire.chat.wire_types import MAX_MESSAGES
 from antiphon.wire.hashbrown.threads import (
     BEFORE_CALL,
     BEFORE_TEXT,
@@ -46,7 +51,64 @@ from antiphon.wire.hashbrown.threads import (
     sealed_reasoning,
     strip_metadata,
 )
-from antiphon.wire.hashbrown.wire_types import HashbrownBody, HashbrownMessage, HashbrownToolCall
+
+NonEmpty = Annotated[str, Meta(min_length=1)]
+
+
+class HashbrownFunction(ProtocolStruct):
+    """A called function; its arguments are JSON, or JSON in a string."""
+
+    name: NonEmpty
+    arguments: object = ""
+
+
+class HashbrownToolCall(ProtocolStruct):
+    """A tool call of the assistant."""
+
+    id: NonEmpty
+    function: HashbrownFunction
+    index: int | None = None
+    type: str = "function"
+    metadata: dict[str, object] | None = None
+
+
+class HashbrownMessage(ProtocolStruct):
+    """A message; what its role requires is checked by `HashbrownTranscript`."""
+
+    role: Literal["user", "assistant", "tool", "error"]
+    content: object = None
+    tool_calls: list[HashbrownToolCall] = field(
+        default_factory=list[HashbrownToolCall], name="toolCalls"
+    )
+    tool_call_id: NonEmpty | None = field(default=None, name="toolCallId")
+    tool_name: str | None = field(default=None, name="toolName")
+
+
+class HashbrownTool(ProtocolStruct):
+    """A function that the client runs."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, object] | None = None
+
+
+class HashbrownBody(ProtocolStruct):
+    """The body of a request (`Chat.Api.CompletionCreateParams`); other fields go to `extra`."""
+
+    model: NonEmpty
+    messages: Annotated[list[HashbrownMessage], Meta(max_length=MAX_MESSAGES)]
+    operation: Literal["generate", "load-thread"] = "generate"
+    system: str = ""
+    tools: Annotated[list[HashbrownTool], Meta(max_length=512)] = field(
+        default_factory=list[HashbrownTool]
+    )
+    tool_choice: ToolChoiceMode = field(default="auto", name="toolChoice")
+    response_format: dict[str, object] | None = field(default=None, name="responseFormat")
+    response_format_mode: Literal["schema", "json"] = field(
+        default="schema", name="responseFormatMode"
+    )
+    thread_id: NonEmpty | None = field(default=None, name="threadId")
+
 
 PARAM_NAMES = {
     "input": "messages",
@@ -54,31 +116,31 @@ PARAM_NAMES = {
     "tool_choice": "toolChoice",
     "conversation": "threadId",
 }
-"""Our params, and what Hashbrown calls them."""
+"""Our parameters, and Hashbrown's names for them."""
 
 ITEM_PARAM = re.compile(r"^input\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
 class HashbrownRequest:
-    """One request, with the thread that it goes on with if there is one."""
+    """A request with the thread it continues, if any."""
 
     body: HashbrownBody
     messages: Sequence[Json]
-    """All there is of the conversation, in the client's words and ours."""
+    """The whole conversation as Hashbrown messages, with our metadata."""
     request: Request
     item_paths: Sequence[str]
-    """Where each item of the input was said."""
+    """The path in the body of each input item."""
     warnings: Sequence[ResponseWarning]
-    """What was said and is not used."""
+    """Warnings about fields that are not used."""
 
     @property
     def offered_functions(self) -> frozenset[str]:
-        """The functions that the client can call."""
+        """The functions that the client can run."""
         return frozenset(tool.name for tool in self.body.tools)
 
     def param_name(self, param: str) -> str:
-        """Return what the client calls one of our params."""
+        """Return the client's name for one of our parameters."""
         if (found := ITEM_PARAM.match(param)) and (index := int(found[1])) < len(self.item_paths):
             return self.item_paths[index]
         if param.startswith("text.format"):
@@ -88,35 +150,34 @@ class HashbrownRequest:
 
 @dataclass(frozen=True, slots=True)
 class IncomingHashbrownRequest:
-    """A request as it came."""
+    """A decoded request, before its thread is loaded."""
 
     body: HashbrownBody
     messages: Sequence[Json]
 
     def continue_thread(self, saved: Sequence[Json]) -> HashbrownRequest:
-        """Go on with what a thread holds; raises RequestError, naming the param."""
-        new = merge_messages([strip_metadata(message) for message in saved], self.messages)[
-            len(saved) :
-        ]
+        """Return the request with a thread's messages before its own; raises RequestError."""
+        visible = [strip_metadata(message) for message in saved]
+        new = merge_messages(visible, self.messages)[len(saved) :]
         skipped = len(self.messages) - len(new)
         try:
-            earlier = cast("list[Message]", decode_as(list[HashbrownMessage], list(saved)))
+            earlier = cast("list[HashbrownMessage]", decode_as(list[HashbrownMessage], list(saved)))
         except InvalidValueError as error:
-            reason = f"the thread holds what is no message{error.path}: {error.reason}"
+            reason = f"the thread contains an invalid message{error.path}: {error.reason}"
             raise RequestError.from_invalid_value(InvalidValueError("threadId", reason)) from None
         body = self.body
-        said = HashbrownTranscript()
+        transcript = HashbrownTranscript()
         for message in earlier:
-            said.add_message(message, "threadId")
+            transcript.add_message(message, "threadId")
         for index, message in enumerate(body.messages[skipped:], skipped):
-            said.add_message(message, f"messages[{index}]")
+            transcript.add_message(message, f"messages[{index}]")
         unknown = [name for name, value in (body.extra or {}).items() if value is not None]
         return HashbrownRequest(
             body=body,
             messages=[*saved, *new],
             request=Request(
                 model=body.model,
-                input=said.items,
+                input=transcript.items,
                 instructions=body.system or None,
                 tools=[
                     FunctionTool(
@@ -129,13 +190,15 @@ class IncomingHashbrownRequest:
                 stream=True,
                 store=False,
             ),
-            item_paths=said.item_paths,
-            warnings=[unused_parameter_warning(name) for name in (*unknown, *said.unused_fields)],
+            item_paths=transcript.item_paths,
+            warnings=[
+                unused_parameter_warning(name) for name in (*unknown, *transcript.unused_fields)
+            ],
         )
 
 
 def decode_hashbrown(raw: object) -> IncomingHashbrownRequest:
-    """Read a request; raises RequestError, naming the param."""
+    """Decode a request; raises RequestError with the parameter."""
     try:
         body = decode(HashbrownBody, raw)
     except InvalidValueError as error:
@@ -152,34 +215,32 @@ def _convert_format(body: HashbrownBody) -> OutputFormat:
 
 
 class HashbrownTranscript:
-    """What was said, as items; raises RequestError, naming the message."""
+    """Converts messages to items; raises RequestError with the path of the message."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.item_paths: list[str] = []
-        """Where each item was said."""
+        """The path of each item's message."""
         self.unused_fields: list[str] = []
-        """What was said and is not read."""
+        """Paths of fields that are not used."""
         self._calls: dict[str, str] = {}
-        """What we call the calls that may still be answered, by what the client calls them."""
+        """Our ids of the calls so far, by the client's ids."""
         self._used_ids: set[str] = set()
 
     def add_message(self, message: HashbrownMessage, path: str) -> None:
-        """Take in one message."""
+        """Convert one message."""
         match message.role:
             case "user":
                 if message.content is None:
-                    raise RequestError.from_invalid_value(
-                        InvalidValueError(f"{path}.content", "this field is required")
-                    )
-                words = InputText(text=_to_text(message.content))
-                self._add_item(MessageItem(role="user", content=[words]), path)
+                    raise _missing_field_error(f"{path}.content")
+                part = InputText(text=_to_text(message.content))
+                self._add_item(MessageItem(role="user", content=[part]), path)
             case "assistant":
                 self._convert_assistant(message, path)
             case "tool":
                 self._convert_tool_message(message, path)
             case "error":
-                pass  # what a client shows its user was said by nobody
+                pass  # shown by the client to its user; the model never sent it
 
     def _add_item(self, item: Item, path: str) -> None:
         self.items.append(item)
@@ -189,16 +250,15 @@ class HashbrownTranscript:
         for call in message.tool_calls:
             self._add_reasoning(call, BEFORE_TEXT, path)
         if text := _to_text(message.content):
-            words = OutputText(text=text)
-            self._add_item(MessageItem(role="assistant", content=[words]), path)
+            part = OutputText(text=text)
+            self._add_item(MessageItem(role="assistant", content=[part]), path)
         for index, call in enumerate(message.tool_calls):
             place = f"{path}.toolCalls[{index}]"
             self._add_reasoning(call, BEFORE_CALL, place)
             id = self._calls[call.id] = unique_call_id(call.id, self._used_ids)
             arguments = _to_text(call.function.arguments) or "{}"
-            self._add_item(
-                FunctionCall(call_id=id, name=call.function.name, arguments=arguments), place
-            )
+            item = FunctionCall(call_id=id, name=call.function.name, arguments=arguments)
+            self._add_item(item, place)
             if call.metadata and call.metadata.keys() - {METADATA_KEY}:
                 self.unused_fields.append(f"{place}.metadata")
 
@@ -208,9 +268,7 @@ class HashbrownTranscript:
 
     def _convert_tool_message(self, message: HashbrownMessage, path: str) -> None:
         if message.tool_call_id is None:
-            raise RequestError.from_invalid_value(
-                InvalidValueError(f"{path}.toolCallId", "this field is required")
-            )
+            raise _missing_field_error(f"{path}.toolCallId")
         id = self._calls.get(message.tool_call_id)
         if id is None:
             raise RequestError(
@@ -222,8 +280,12 @@ class HashbrownTranscript:
         self._add_item(FunctionCallOutput(call_id=id, output=_to_text(message.content)), path)
 
 
+def _missing_field_error(path: str) -> RequestError:
+    return RequestError.from_invalid_value(InvalidValueError(path, "this field is required"))
+
+
 def _to_text(content: object) -> str:
-    """Return content as text; what is none is written as JSON."""
+    """Return content as text, encoded as JSON if it is not a string."""
     if content is None:
         return ""
     return content if isinstance(content, str) else encode(content).decode()
