@@ -235,7 +235,7 @@ class HashbrownDialect(Dialect):
         self.warnings: Sequence[ResponseWarning] = ()
         """Warnings about fields of the request that are not used."""
         self.failure_payload: Callable[[Response], ErrorPayload] = failure_payload
-        """Returns the error of a failed response; the endpoint has more detail than the response."""
+        """Returns the error of a failed response; the endpoint has more detail than that."""
         self._held_created = b""
         self._held_calls: dict[int, tuple[str, list[bytes]]] = {}
         """The calls of functions that the client did not offer, by index: call id and frames."""
