@@ -109,8 +109,10 @@ async def test_a_header_that_would_be_another_line_is_refused(
 ) -> None:
     error = await refused(client, "http://127.0.0.1:9", headers=headers)
     (name,) = headers
-    why = f"p: cannot be called: the header {name.lower()!r} contains a line break or another illegal character."
-    assert str(error) == why
+    assert str(error) == (
+        f"p: cannot be called: the header {name.lower()!r} contains a line break or another "
+        "illegal character."
+    )
     assert not error.retryable
 
 
