@@ -1,8 +1,13 @@
 """The rules that hold for every dialect alike, whatever it carries."""
 
+import subprocess
+import sys
+
 import pytest
+from msgspec.structs import fields
 
 from antiphon.adapters.base import Adapter, Capabilities, Prompt
+from antiphon.adapters.features import FEATURES
 from antiphon.adapters.json_via_tool import encode_prompt
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import ExtensionItem, Item, user_message
@@ -18,6 +23,49 @@ TRANSLATED = [name for name in NAMES if name != "responses"]
 def adapter(name: str) -> Adapter:
     """Make the adapter of a provider."""
     return SCENE_MODULES[name].ADAPTER(configure_provider(name, "http://there"))
+
+
+NEW_FEATURE = """
+from antiphon.adapters import features
+from antiphon.protocol.request import Request
+
+new = features.Feature("new_field", lambda request: True, lambda request: request)
+features.FEATURES["new_feature"] = new
+features.ALL_FEATURES = features.ALL_FEATURES | {"new_feature"}
+
+from antiphon.adapters.base import Prompt, Provider
+from antiphon.adapters.registry import BUILT_IN, make_adapter
+from antiphon.protocol.items import user_message
+
+for name in BUILT_IN:
+    request = Request(model="m", input=[user_message("Hello")])
+    prompt = Prompt("m", request, request.input)
+    provider = Provider(name=name, adapter=name, endpoint="https://a.example", region="us-east-1")
+    features.remove_unsupported(make_adapter(provider), prompt)
+    print(name, [(warning.code, warning.param) for warning in prompt.warnings])
+"""
+
+
+def test_a_new_feature_is_a_warning_everywhere_until_an_adapter_lists_it() -> None:
+    # In a process of its own: the feature has to exist before any adapter is imported.
+    done = subprocess.run(
+        [sys.executable, "-c", NEW_FEATURE], capture_output=True, text=True, check=True
+    )
+    warning = [("unsupported_parameter", "new_field")]
+    assert done.stdout.splitlines() == [f"{name} {warning}" for name in NAMES]
+
+
+HANDLED_BY_THE_GATEWAY = set(
+    """background context_management conversation include input instructions metadata model
+    previous_response_id store stream stream_options truncation""".split()
+)
+HANDLED_WITH_TOOLS_AND_FORMAT = {"parallel_tool_calls", "text", "tool_choice", "tools"}
+
+
+def test_every_field_of_a_request_has_a_feature_or_is_handled_elsewhere() -> None:
+    params = {feature.param.partition(".")[0] for feature in FEATURES.values()}
+    known = params | HANDLED_BY_THE_GATEWAY | HANDLED_WITH_TOOLS_AND_FORMAT | {"extra"}
+    assert {field.name for field in fields(Request)} - known == set()
 
 
 # --- the shape of the answer ----------------------------------------------------------------------

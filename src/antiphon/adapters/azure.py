@@ -1,11 +1,10 @@
-"""OpenAI's models on Azure: the same dialect, another address and another key.
+"""OpenAI's models on Azure: the dialect of `openai_chat` at another address, with another key.
 
-Dialect notes: with an `api_version` the deployment, which is what a model is called here, stands in
-the path; without one the newer `v1` address is used. The key goes in `api-key`; a provider whose
-`profile` is `entra` shows a token of Microsoft Entra ID in its place. A stream's first chunk may
-hold nothing but what the content filter thinks of the prompt, without choices, id or model; a
-prompt that is blocked is a 400 with the code `content_filter`, an answer that is blocked finishes
-with that word.
+Dialect notes: with an `api_version`, the path names the deployment, which is the model's name here;
+without one, the newer `v1` address is used. The key goes into the header `api-key`; a provider with
+`profile = "entra"` sends a token of Microsoft Entra ID instead. The first chunk of a stream may
+hold only the content filter's result for the prompt, without choices, id or model. A blocked prompt
+is a 400 with the code `content_filter`; a blocked answer finishes with that reason.
 """
 
 from collections.abc import Mapping
@@ -15,15 +14,10 @@ from urllib.parse import quote
 from antiphon.adapters.base import Prompt, Provider
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
 from antiphon.adapters.openai_chat.decode import REASONS
-from antiphon.adapters.openai_chat.encode import ChatQuirks
+from antiphon.adapters.openai_chat.servers import OPENAI_FEATURES, ChatQuirks
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import CUSTOM_TOOL
-from antiphon.transport.request import (
-    Credential,
-    EntraToken,
-    Key,
-    Upstream,
-)
+from antiphon.transport.request import Credential, EntraToken, Key, Upstream
 
 __all__ = ["REASONS", "Azure"]
 
@@ -31,7 +25,7 @@ V1_PATH = "/openai/v1"
 
 
 class Azure(ChatCompletions):
-    """A resource of Azure's, and the deployments in it."""
+    """One Azure resource and its deployments."""
 
     name = "azure"
     key_env = ("AZURE_OPENAI_API_KEY",)
@@ -45,6 +39,7 @@ class Azure(ChatCompletions):
         "profile": '"entra"',
     }
     required_field = "endpoint"
+    features = OPENAI_FEATURES
     hosted_tools = frozenset({CUSTOM_TOOL})
     quirks = ChatQuirks(max_tokens_field="max_completion_tokens", has_openai_extensions=True)
 
@@ -60,27 +55,28 @@ class Azure(ChatCompletions):
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
         endpoint = (provider.endpoint or self.base_url).rstrip("/")
+        # Azure's portal and its SDKs show the address with and without these paths.
         self.endpoint = endpoint.removesuffix(V1_PATH).removesuffix("/openai")
 
     def url(self, prompt: Prompt) -> str:
-        """Return the address of a deployment, or the one of all."""
+        """Return the address of the prompt's deployment, or the common `v1` address."""
         if self.provider.api_version is None:
             return f"{self._v1_url}{self.path}"
         deployment = quote(prompt.model, safe="")
         return self._versioned_url(f"/deployments/{deployment}{self.path}")
 
     def credential(self) -> Credential:
-        """Show a key, or a token if the provider's profile is `entra`."""
+        """Return an API key, or a token of Entra ID if the provider's profile is `entra`."""
         return EntraToken() if self.provider.profile == "entra" else Key("api-key", "")
 
     def models_request(self) -> Upstream:
-        """Describe the request that lists the models."""
+        """Return the request that lists the models."""
         versioned = self.provider.api_version is not None
         url = self._versioned_url("/models") if versioned else f"{self._v1_url}/models"
         return Upstream(method="GET", url=url)
 
     def responses_url(self) -> str | None:
-        """Return the base of Responses: the `v1` address, which every resource has."""
+        """Return the `v1` address, which every resource has, whatever its `api_version`."""
         return self._v1_url
 
     @property

@@ -8,7 +8,6 @@ short and errors in bodies are told.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -417,16 +416,3 @@ def collect_names(body: object, group: str, field: str) -> list[str]:
     """Return one field of every object in a list, wherever it is a string."""
     names = (as_object(entry).get(field) for entry in as_array(as_object(body).get(group)))
     return [name for name in names if isinstance(name, str)]
-
-
-def is_openai(url: str) -> bool:
-    """Tell whether an address is OpenAI's own."""
-    return f".{url_host(url)}".endswith(".api.openai.com")
-
-
-def url_host(url: str) -> str:
-    """Return the host that an address names; nothing if it is none, which is said when asked."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""

@@ -32,6 +32,10 @@ BUILT_IN = {
 }
 """The module of each adapter in this package, and its class."""
 
+PRIVATE_SLUGS = frozenset({*BUILT_IN, "antiphon"}) - {"openai", "azure", "responses"}
+"""The slugs of items and tools that only one adapter understands. Types with the slug `openai` are
+defined by OpenAI, and every server of the Responses API may know them."""
+
 
 class AdapterError(AntiphonError):
     """An adapter that is not there, or cannot be used."""

@@ -1,8 +1,8 @@
-"""Writer's chat, which is OpenAI's with a shorter path and fewer options.
+"""Writer's chat API: OpenAI's dialect with a shorter path and fewer options.
 
-Dialect notes: `POST /chat`; `tool_choice` is an object with a `value`; the details of the tokens
-read are called `prompt_token_details`; an error in a stream is an `error` event. There are no
-strict functions, no `top_logprobs` and no detail of images.
+Dialect notes: `POST /chat`; `tool_choice` is an object with a `value`; the details of the prompt
+tokens are called `prompt_token_details`; an error in a stream is an `error` event. There are no
+strict functions, no `top_logprobs` and no image detail.
 """
 
 from typing import ClassVar
@@ -24,7 +24,6 @@ class Writer(ChatCompletions):
     key_env = ("WRITER_API_KEY",)
     field_variables: ClassVar = {"base_url": ("WRITER_BASE_URL",)}
     path: ClassVar[str] = "/chat"
-    hosted_tools = frozenset[str]()
     features = frozenset(
         """temperature top_p stop max_output_tokens logprobs tools tool_choice json_schema
         tools_with_format images image_urls""".split()
@@ -32,20 +31,21 @@ class Writer(ChatCompletions):
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
+        # A base URL may be given with or without the version.
         self.base_url = f"{self.base_url.removesuffix('/v1')}/v1"
 
     def encode_options(self, prompt: Prompt) -> JsonObject:
-        """Write the options; of the tokens that were weighed only the chosen one is told."""
+        """Encode the options without `top_logprobs`: Writer reports only the chosen tokens."""
         body = super().encode_options(prompt)
         if body.pop("top_logprobs", 0):
-            message = f"{self.provider.name} tells no 'top_logprobs'; they were not asked for."
+            message = f"{self.provider.name} has no 'top_logprobs'; they were not requested."
             prompt.warn("unsupported_parameter", message, "top_logprobs")
         return body
 
     def encode_tool_choice(self, choice: ToolChoice) -> object:
-        """Write which tool must be called, in an object."""
+        """Encode the tool choice, wrapped in an object."""
         return {"value": super().encode_tool_choice(choice)}
 
     def decode_models(self, body: object) -> list[str]:
-        """Read the names out of the list of models."""
+        """Return the names in the list of models."""
         return collect_names(body, "models", "id")

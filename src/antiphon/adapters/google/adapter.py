@@ -22,7 +22,6 @@ from antiphon.adapters.base import (
     collect_names,
 )
 from antiphon.adapters.errors import ErrorInfo
-from antiphon.adapters.features import ALL_FEATURES
 from antiphon.adapters.google.decode import FAILURE_REASONS, REASONS, GoogleDecoder
 from antiphon.adapters.google.encode import encode_body
 from antiphon.adapters.google.thinking import is_before_gemini_3
@@ -60,18 +59,11 @@ class Google(Adapter):
         "project": '"my-project"',
         "location": '"europe-west1"',
     }
-    features = frozenset(ALL_FEATURES) - {
-        "allowed_tools",
-        "file_ids",
-        "image_detail",
-        "max_tool_calls",
-        "parallel_tool_calls",
-        "prompt_cache_key",
-        "safety_identifier",
-        "strict_tools",
-        "user",
-        "verbosity",
-    }
+    features = frozenset(
+        """temperature top_p presence_penalty frequency_penalty seed stop max_output_tokens
+        logprobs service_tier reasoning tools tool_choice json_object json_schema
+        tools_with_format images image_urls files file_urls videos audio""".split()
+    )
     hosted_tools = WEB_SEARCH_TYPES
 
     @classmethod

@@ -12,13 +12,11 @@ from typing import ClassVar, cast
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.adapters import features as carry
 from antiphon.adapters.base import (
     Adapter,
     Decoder,
     Prompt,
     Provider,
-    is_openai,
 )
 from antiphon.adapters.conversation import make_legal_name
 from antiphon.adapters.errors import ErrorInfo, parse_error
@@ -33,7 +31,8 @@ from antiphon.adapters.json_access import (
 from antiphon.adapters.open_responses.decode import REASONS as REASONS
 from antiphon.adapters.open_responses.decode import OpenResponsesDecoder
 from antiphon.adapters.open_responses.item_values import UNSEALED_REASONING, strip_slug
-from antiphon.adapters.registry import make_adapter
+from antiphon.adapters.openai_chat.servers import is_openai
+from antiphon.adapters.registry import PRIVATE_SLUGS, make_adapter
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import (
     Compaction,
@@ -84,9 +83,6 @@ ITEMS_WITHOUT_STATUS = frozenset(
 CHAT_SEAL_PREFIX = '{"field":'
 """How the seal of thinking begins that came in chat."""
 
-OTHER_SLUGS = frozenset({"anthropic", "antiphon", "bedrock", "google", "ollama", "writer"})
-"""The slugs of what only another adapter of ours knows."""
-
 
 class OpenResponses(Adapter):
     """A server that speaks Open Responses, or OpenAI's variant of it."""
@@ -97,7 +93,13 @@ class OpenResponses(Adapter):
     key_env = ("OPENRESPONSES_API_KEY",)
     field_variables: ClassVar = {"base_url": ("OPENRESPONSES_BASE_URL",)}
     table_keys: ClassVar = {"strict": "true"}
-    features = frozenset(carry.ALL_FEATURES)
+    features = frozenset(
+        """temperature top_p presence_penalty frequency_penalty seed stop max_output_tokens
+        max_tool_calls prompt_cache_key safety_identifier user logprobs service_tier verbosity
+        reasoning tools strict_tools tool_choice parallel_tool_calls allowed_tools json_object
+        json_schema tools_with_format images image_urls image_detail files file_urls file_ids
+        videos audio""".split()
+    )
 
     def __init__(
         self, provider: Provider, *, always_reasoning: bool = True, chat_fallback: bool = True
@@ -119,7 +121,7 @@ class OpenResponses(Adapter):
 
     def supports_item(self, type: str) -> bool:
         """Take every `slug:name` for theirs that is not another adapter's."""
-        return is_extension_type(type) and type.partition(":")[0] not in OTHER_SLUGS
+        return is_extension_type(type) and type.partition(":")[0] not in PRIVATE_SLUGS
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Write a prompt in the protocol's own words."""

@@ -1,9 +1,8 @@
-"""Chat Completions, asked: the dialect that OpenAI made and most servers speak.
+"""The adapter for Chat Completions: options and tools of a request, and fallbacks.
 
-Dialect notes: what only OpenAI's own implementation has, and what other servers call otherwise,
-stands in `Habits`; a server is an address, its habits and the features it carries. Messages are
-written in `conversation.py`, answers heard in `answer.py`. What a server refuses in the words of
-`refusals.py` is asked in another way.
+A server is an address, its quirks (`servers.py`) and the features it supports. If a server rejects
+a request with a message that `unsupported_errors.py` knows, the request is repeated without the
+feature, or through the Responses API.
 """
 
 from copy import copy
@@ -12,17 +11,13 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Decoder, Prompt
-from antiphon.adapters.features import ALL_FEATURES, wants_logprobs
-from antiphon.adapters.json_access import (
-    JsonObject,
-    as_object,
-    drop_none,
-    omit,
-)
+from antiphon.adapters.features import wants_logprobs
+from antiphon.adapters.json_access import JsonObject, as_object, drop_none, omit
 from antiphon.adapters.open_responses.adapter import OpenResponses
 from antiphon.adapters.openai_chat import unsupported_errors
 from antiphon.adapters.openai_chat.decode import ChatDecoder
-from antiphon.adapters.openai_chat.encode import ChatQuirks, MessagesEncoder
+from antiphon.adapters.openai_chat.encode import MessagesEncoder
+from antiphon.adapters.openai_chat.servers import ChatQuirks
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Request
@@ -48,24 +43,20 @@ SHARED_FIELDS = (
     "safety_identifier",
     "user",
 )
-"""The fields that have the same name and meaning on both sides."""
-
-OPENAI_FEATURES = frozenset(ALL_FEATURES - {"file_urls", "max_tool_calls", "videos"})
-"""What OpenAI's own implementation carries."""
+"""The fields with the same name and meaning in both APIs."""
 
 
 class ChatCompletions(Adapter):
-    """A server that speaks Chat Completions."""
+    """A server that speaks Chat Completions. Subclasses name one provider each."""
 
-    features = OPENAI_FEATURES
     extension_items = frozenset({CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT})
     path: ClassVar[str] = "/chat/completions"
     quirks = ChatQuirks()
     learnable_features = unsupported_errors.LEARNABLE_FEATURES
-    """What a server may be found to lack, by its refusing it."""
+    """The features that are given up when an error of the server says that it lacks them."""
 
     def encode(self, prompt: Prompt) -> Upstream:
-        """Write a prompt as a chat request."""
+        """Encode a prompt as a chat request."""
         messages = MessagesEncoder(prompt, self.quirks).encode()
         body: JsonObject = {"model": prompt.model, "messages": messages}
         body |= self.encode_options(prompt)
@@ -78,90 +69,85 @@ class ChatCompletions(Adapter):
         return Upstream(url=self.url(prompt), body=body)
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        """Return what hears the answer."""
+        """Return a decoder for the answer."""
         del prompt
         return ChatDecoder(self)
 
     def fallback_adapter(self, error: UpstreamError) -> Adapter | None:
-        """Return Responses for a model that chat does not have, or this one asking for less."""
-        said = error.payload.message.removeprefix(f"{self.provider.name}: ")
-        if unsupported_errors.requires_responses(error.status, said):
+        """Return the Responses API for a model that needs it, or this adapter with less."""
+        message = error.payload.message.removeprefix(f"{self.provider.name}: ")
+        if unsupported_errors.requires_responses(error.status, message):
             url = self.responses_url()
-            return (
-                OpenResponses(replace(self.provider, base_url=url), chat_fallback=False)
-                if url
-                else None
-            )
-        found = unsupported_errors.unsupported_feature(error.status, said)
-        if found is None or found not in self.learnable_features - self.rejected_features:
+            if url is None:
+                return None
+            return OpenResponses(replace(self.provider, base_url=url), chat_fallback=False)
+        feature = unsupported_errors.unsupported_feature(error.status, message)
+        if feature is None or feature not in self.learnable_features - self.rejected_features:
             return None
         other = copy(self)
-        other.rejected_features = self.rejected_features | {found}
+        other.rejected_features = self.rejected_features | {feature}
         return other
 
     def responses_url(self) -> str | None:
-        """Return the base at which the same server has Responses, if it may have them."""
+        """Return the base address of the same server's Responses API, if it may have one."""
         return None
 
     def url(self, prompt: Prompt) -> str:
-        """Return the address that a prompt is sent to."""
+        """Return the address to which a prompt is sent."""
         del prompt
         return f"{self.base_url}{self.path}"
 
-    # --- options ---
-
     def encode_options(self, prompt: Prompt) -> JsonObject:
-        """Write what is asked for beside messages and tools."""
+        """Encode everything but messages and tools."""
         request = prompt.request
-        said: JsonObject = {name: getattr(request, name) for name in SHARED_FIELDS}
-        said[self.quirks.seed_field] = request.seed
-        said[self.quirks.max_tokens_field] = request.max_output_tokens
+        fields: JsonObject = {name: getattr(request, name) for name in SHARED_FIELDS}
+        fields[self.quirks.seed_field] = request.seed
+        fields[self.quirks.max_tokens_field] = request.max_output_tokens
         if wants_logprobs(request):
-            said |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+            fields |= {"logprobs": True, "top_logprobs": request.top_logprobs}
         if request.service_tier not in ("auto", "default"):
-            said["service_tier"] = request.service_tier
-        said["verbosity"] = request.text.verbosity or None
-        said["response_format"] = encode_response_format(request)
-        return drop_none(said) | self.encode_reasoning(prompt)
+            fields["service_tier"] = request.service_tier
+        fields["verbosity"] = request.text.verbosity or None
+        fields["response_format"] = encode_response_format(request)
+        return drop_none(fields) | self.encode_reasoning(prompt)
 
     def encode_reasoning(self, prompt: Prompt) -> JsonObject:
-        """Write how hard to think; there are no summaries in this dialect."""
-        wanted = prompt.request.reasoning
-        if wanted and wanted.summary:
-            message = f"{self.provider.name} has no summaries of thinking; none was asked for."
+        """Encode the reasoning effort. The dialect has no reasoning summaries."""
+        reasoning = prompt.request.reasoning
+        if reasoning and reasoning.summary:
+            message = f"{self.provider.name} has no reasoning summaries; none was requested."
             prompt.warn("unsupported_parameter", message, "reasoning.summary")
-        return {"reasoning_effort": wanted.effort} if wanted and wanted.effort else {}
-
-    # --- tools ---
+        return {"reasoning_effort": reasoning.effort} if reasoning and reasoning.effort else {}
 
     def encode_tools(self, prompt: Prompt) -> JsonObject:
-        """Write the tools, and which of them must be called."""
+        """Encode the tools and the tool choice."""
         request = prompt.request
-        tools, choice, has = request.tools, request.tool_choice, self.available_features(prompt)
-        if (
-            isinstance(choice, FunctionToolChoice)
-            and unsupported_errors.NAMED_CHOICE in self.rejected_features
-        ):
+        tools, choice = request.tools, request.tool_choice
+        rejects_name = unsupported_errors.NAMED_CHOICE in self.rejected_features
+        if rejects_name and isinstance(choice, FunctionToolChoice):
+            # "Call any tool" with a single tool forces that tool without naming it.
             tools, choice = [tool for tool in tools if may_call(tool, choice)], "required"
         body: JsonObject = {"tools": [self.encode_tool(tool) for tool in tools]}
         if choice != "auto":
             body["tool_choice"] = self.encode_tool_choice(choice)
-        if not request.parallel_tool_calls and "parallel_tool_calls" in has:
+        available = self.available_features(prompt)
+        if not request.parallel_tool_calls and "parallel_tool_calls" in available:
             body["parallel_tool_calls"] = False
         return body
 
     def encode_tool(self, tool: Tool) -> JsonObject:
-        """Write one tool."""
+        """Encode one tool."""
         if isinstance(tool, ExtensionTool):
-            description, form = tool.get("description"), encode_grammar(tool.get("format"))
+            name = decode_custom_tool(tool).name
+            grammar = encode_grammar(tool.get("format"))
             return tagged_object(
-                "custom", decode_custom_tool(tool).name, description=description, format=form
+                "custom", name, description=tool.get("description"), format=grammar
             )
-        shape = {"description": tool.description, "parameters": tool.parameters}
-        return tagged_object("function", tool.name, **shape, strict=tool.strict)
+        fields = {"description": tool.description, "parameters": tool.parameters}
+        return tagged_object("function", tool.name, **fields, strict=tool.strict)
 
     def encode_tool_choice(self, choice: ToolChoice) -> object:
-        """Write which tool must be called."""
+        """Encode the tool choice."""
         match choice:
             case FunctionToolChoice(name=name):
                 return tagged_object("function", name)
@@ -176,13 +162,13 @@ class ChatCompletions(Adapter):
                 return choice
 
 
-def tagged_object(kind: str, name: str, **more: object) -> JsonObject:
-    """Write something of a kind that has a name, and what is known of it."""
-    return {"type": kind, kind: {"name": name, **drop_none(more)}}
+def tagged_object(tag: str, name: str, **fields: object) -> JsonObject:
+    """Return `{"type": tag, tag: {"name": name, ...}}`, without the fields that are None."""
+    return {"type": tag, tag: {"name": name, **drop_none(fields)}}
 
 
 def encode_grammar(format: object) -> object:
-    """Write the format of a custom tool, whose grammar stands one level deeper in chat."""
+    """Encode the format of a custom tool, which Chat Completions nests one level deeper."""
     fields = as_object(format)
     if "definition" not in fields:
         return fields or None
@@ -190,11 +176,11 @@ def encode_grammar(format: object) -> object:
 
 
 def encode_response_format(request: Request) -> JsonObject | None:
-    """Write the shape that the text must have, if it is not free."""
+    """Encode the format of the text; None for plain text."""
     match request.text.format:
         case JsonSchemaFormat(schema=schema) as format if schema:
-            more = {"description": format.description, "schema": schema}
-            return tagged_object("json_schema", format.name, **more, strict=format.strict or None)
+            fields = {"description": format.description, "schema": schema}
+            return tagged_object("json_schema", format.name, **fields, strict=format.strict or None)
         case JsonSchemaFormat() | JsonObjectFormat():
             return {"type": "json_object"}
         case _:

@@ -1,11 +1,17 @@
-"""One message of the assistant's, gathered from the items of its turn."""
+"""A conversation as chat messages.
+
+Dialect notes: one turn of the assistant is one message, with its text before its calls. A tool
+message holds only text, so images and files of an output follow in a user message. Reasoning is
+sent back to the server it came from, in the field it came in, if its turn made calls or if it
+belongs to the current turn: DeepSeek requires it then and ignores it otherwise. DeepSeek also gets
+reasoning without our seal, as clients of other servers send it. Most servers parse the arguments of
+earlier calls and reject the whole conversation if one of them is not a JSON object.
+"""
 
 import mimetypes
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, repeat
-
-from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.conversation import (
@@ -26,6 +32,7 @@ from antiphon.adapters.json_access import (
 )
 from antiphon.adapters.media import read_file, read_image
 from antiphon.adapters.openai_chat.reasoning_state import ChatSeal
+from antiphon.adapters.openai_chat.servers import ChatQuirks
 from antiphon.protocol.content import (
     Content,
     ExtensionContent,
@@ -46,101 +53,14 @@ from antiphon.protocol.items import (
 )
 from antiphon.protocol.tools import CustomCallFields, decode_custom_call
 
-
-class AssistantMessage:
-    """What an assistant said in a row, on its way to be one message."""
-
-    def __init__(self) -> None:
-        self.content: list[JsonObject] = []
-        self.calls: list[tuple[str, JsonObject]] = []
-        """The calls, each with the id that its item has."""
-        self.reasoning_fields: dict[str, str] = {}
-        self.reasoning_details: list[JsonObject] = []
-        self.call_extras: dict[str | int, JsonObject] = {}
-        """What belongs beside calls, by their ids, or else by their places."""
-
-    def add_content(self, content: list[JsonObject]) -> None:
-        """Add words."""
-        self.content += content
-
-    def add_reasoning(self, item: Reasoning, seal: ChatSeal) -> None:
-        """Add thinking where it came from, with what it came with."""
-        text = "".join(map(content_text, item.content or ()))
-        if seal.field == "content":
-            self.content.append({"type": "thinking", "thinking": [text_part(text)]})
-        elif seal.field and text:
-            self.reasoning_fields[seal.field] = self.reasoning_fields.get(seal.field, "") + text
-        self.reasoning_details += seal.details
-        if seal.extra:
-            self.call_extras[seal.call or len(self.calls)] = seal.extra
-
-    def add_call(self, call_id: str, call: JsonObject) -> None:
-        """Add a call."""
-        self.calls.append((call_id, call))
-
-    def encode(self) -> list[JsonObject]:
-        """Return the message, if anything was said in it."""
-        content = [part for part in self.content if part != text_part("")]
-        said = [part for part in content if part["type"] != "thinking"]
-        if not (said or self.calls):
-            return []
-        message: JsonObject = {"role": "assistant", "content": collapse_content(content) or None}
-        if len(content) == 1 and "refusal" in content[0]:
-            message |= {"content": None, "refusal": content[0]["refusal"]}
-        more: JsonObject = {
-            "reasoning_details": self.reasoning_details,
-            "tool_calls": self._calls_with_extras(),
-        }
-        return [message | self.reasoning_fields | drop_empty(more)]
-
-    def _calls_with_extras(self) -> list[JsonObject]:
-        """Return the calls with what belongs beside them; what is of no call here is left out."""
-        return [
-            call
-            | drop_empty({"extra_content": self.call_extras.get(id) or self.call_extras.get(place)})
-            for place, (id, call) in enumerate(self.calls)
-        ]
-
-
-def collapse_content(parts: list[JsonObject]) -> object:
-    """Return one text as a string, and anything else as it is."""
-    if len(parts) == 1 and parts[0]["type"] == "text":
-        return parts[0]["text"]
-    return parts or ""
-
-
-def text_part(text: str) -> JsonObject:
-    """Write text."""
-    return {"type": "text", "text": text}
-
-
 LEGAL_CALL_ID = re.compile("(?s).{0,40}")
-"""How long OpenAI lets the id of a call be."""
+"""OpenAI rejects ids of calls that are longer."""
 
 SHORT_CALL_ID = re.compile("[a-zA-Z0-9]{9}")
 
 
-class ChatQuirks(Struct, frozen=True, kw_only=True):
-    """What servers that speak this dialect differ in."""
-
-    system_role: str = "system"
-    """The role of instructions."""
-    max_tokens_field: str = "max_tokens"
-    """The name of the limit on what is written."""
-    has_openai_extensions: bool = False
-    """Whether it is OpenAI's own implementation, with custom tools, refusals and allowed tools."""
-    seed_field: str = "seed"
-    """The name of the seed."""
-    requests_stream_usage: bool = True
-    """Whether a stream has to be asked for its usage."""
-    has_short_call_ids: bool = False
-    """Whether the id of a call is nine letters and digits, neither more nor less."""
-    reasoning_field: str = ""
-    """The field in which thinking goes back that is not sealed; mostly it does not."""
-
-
 class MessagesEncoder:
-    """Writes one conversation."""
+    """Encodes one conversation."""
 
     def __init__(self, prompt: Prompt, quirks: ChatQuirks) -> None:
         self._prompt = prompt
@@ -151,19 +71,19 @@ class MessagesEncoder:
         """Return the messages, instructions first; raises RequestError."""
         if self._prompt.request.instructions:
             self._add_message(self._quirks.system_role, self._prompt.request.instructions)
-        story = split_turns(self._prompt.items)
-        thinks = Reasoning in map(type, self._prompt.items)
-        replays = turns_with_reasoning(story) if thinks else repeat(False)
-        for speech, is_replayed in zip(story, replays, strict=False):
-            match speech.role:
+        turns = split_turns(self._prompt.items)
+        has_reasoning = Reasoning in map(type, self._prompt.items)
+        replays = turns_with_reasoning(turns) if has_reasoning else repeat(False)
+        for turn, with_reasoning in zip(turns, replays, strict=False):
+            match turn.role:
                 case "assistant":
-                    self._add_assistant(speech.items, with_reasoning=is_replayed)
+                    self._add_assistant(turn.items, with_reasoning=with_reasoning)
                 case "tool":
-                    self._add_outputs(speech.outputs)
+                    self._add_outputs(turn.outputs)
                 case "system":
-                    self._add_messages(speech.items, self._quirks.system_role, encode_system_text)
+                    self._add_messages(turn.items, self._quirks.system_role, encode_system_text)
                 case "user":
-                    self._add_messages(speech.items, "user", self._encode_part)
+                    self._add_messages(turn.items, "user", self._encode_part)
         if not self._messages:
             raise self._prompt.unsupported_error(EMPTY_CONVERSATION, "input")
         return self._messages
@@ -172,44 +92,40 @@ class MessagesEncoder:
         self._messages.append({"role": role, "content": content, **more})
 
     def _add_messages(
-        self, items: Sequence[Item], role: str, write: Callable[[Content], list[JsonObject]]
+        self, items: Sequence[Item], role: str, encode: Callable[[Content], list[JsonObject]]
     ) -> None:
         for item in items:
             if isinstance(item, Message):
-                self._add_message(role, collapse_content(encode_pieces(self._prompt, item, write)))
-
-    # --- the assistant ---
+                self._add_message(role, collapse_content(encode_pieces(self._prompt, item, encode)))
 
     def _add_assistant(self, items: Sequence[Item], *, with_reasoning: bool) -> None:
-        turn = AssistantMessage()
+        message = AssistantMessage()
         for item in items:
             match item:
                 case Message():
-                    turn.add_content(self._encode_parts(item))
+                    message.add_content(self._encode_parts(item))
                 case FunctionCall():
                     call = self._encode_call(item.call_id, item.name, item.arguments)
-                    turn.add_call(item.call_id, call)
+                    message.add_call(item.call_id, call)
                 case Reasoning() if with_reasoning:
-                    turn.add_reasoning(item, self._read_seal(item))
+                    message.add_reasoning(item, self._read_seal(item))
                 case ExtensionItem(type=t) if t == CUSTOM_TOOL_CALL:
                     custom = decode_custom_call(item)
-                    turn.add_call(custom.call_id, self._encode_custom_call(custom))
+                    message.add_call(custom.call_id, self._encode_custom_call(custom))
                 case _:
                     pass
-        self._messages += turn.encode()
+        self._messages += message.encode()
 
     def _read_seal(self, item: Reasoning) -> ChatSeal:
-        return decode_as(ChatSeal, item.encrypted_content) or ChatSeal(
-            field=self._quirks.reasoning_field
-        )
+        seal = decode_as(ChatSeal, item.encrypted_content)
+        return seal or ChatSeal(field=self._quirks.reasoning_field)
 
     def _encode_call(self, call_id: str, name: str, arguments: str) -> JsonObject:
-        given = (
-            arguments or "{}"
-            if self._quirks.has_openai_extensions
-            else normalize_arguments(arguments)
-        )
-        function = {"name": make_legal_name(name), "arguments": given}
+        if self._quirks.has_openai_extensions:
+            arguments = arguments or "{}"
+        else:
+            arguments = normalize_arguments(arguments)
+        function = {"name": make_legal_name(name), "arguments": arguments}
         return {"id": self._legal_call_id(call_id), "type": "function", "function": function}
 
     def _encode_custom_call(self, call: CustomCallFields) -> JsonObject:
@@ -223,25 +139,21 @@ class MessagesEncoder:
             return make_legal_id(call_id, SHORT_CALL_ID, "", 9)
         return make_legal_id(call_id, LEGAL_CALL_ID)
 
-    # --- the tools ---
-
     def _add_outputs(self, outputs: Iterable[FunctionCallOutput]) -> None:
-        shown: list[JsonObject] = []
+        attachments: list[JsonObject] = []
         for item in outputs:
             content = item.output
             if not isinstance(content, str):
-                written = self._encode_parts(item)
-                others = [part for part in written if part["type"] != "text"]
-                written = [part for part in written if part["type"] == "text"]
-                if others:
-                    shown += [text_part(f"Attached to the output of {item.call_id}:"), *others]
-                    written.append(text_part("[The next user message holds what is attached.]"))
-                content = collapse_content(written)
+                parts = self._encode_parts(item)
+                texts = [part for part in parts if part["type"] == "text"]
+                if media := [part for part in parts if part["type"] != "text"]:
+                    attachments += [text_part(f"Attached to the output of {item.call_id}:"), *media]
+                    texts.append(text_part("[The next user message holds what is attached.]"))
+                content = collapse_content(texts)
             self._add_message("tool", content, tool_call_id=self._legal_call_id(item.call_id))
-        if shown:
-            self._add_message("user", shown)
-
-    # --- content ---
+        # After all outputs: servers reject a user message between two outputs of one turn.
+        if attachments:
+            self._add_message("user", attachments)
 
     def _encode_parts(self, item: Message | FunctionCallOutput) -> list[JsonObject]:
         return encode_pieces(self._prompt, item, self._encode_part)
@@ -271,27 +183,97 @@ class MessagesEncoder:
         return {"type": "image_url", "image_url": fields}
 
 
+class AssistantMessage:
+    """One message of the assistant, built from the items of its turn."""
+
+    def __init__(self) -> None:
+        self.content: list[JsonObject] = []
+        self.calls: list[tuple[str, JsonObject]] = []
+        """The calls, each with the `call_id` of its item."""
+        self.reasoning_fields: dict[str, str] = {}
+        self.reasoning_details: list[JsonObject] = []
+        self.call_extras: dict[str | int, JsonObject] = {}
+        """The `extra_content` of calls, by `call_id` or by the call's position."""
+
+    def add_content(self, content: list[JsonObject]) -> None:
+        """Add content parts."""
+        self.content += content
+
+    def add_reasoning(self, item: Reasoning, seal: ChatSeal) -> None:
+        """Add reasoning in the field it came in, with the details that came with it."""
+        text = "".join(map(content_text, item.content or ()))
+        if seal.field == "content":
+            self.content.append({"type": "thinking", "thinking": [text_part(text)]})
+        elif seal.field and text:
+            self.reasoning_fields[seal.field] = self.reasoning_fields.get(seal.field, "") + text
+        self.reasoning_details += seal.details
+        if seal.extra:
+            self.call_extras[seal.call or len(self.calls)] = seal.extra
+
+    def add_call(self, call_id: str, call: JsonObject) -> None:
+        """Add a call."""
+        self.calls.append((call_id, call))
+
+    def encode(self) -> list[JsonObject]:
+        """Return the message in a list; an empty list if there is neither text nor a call."""
+        content = [part for part in self.content if part != text_part("")]
+        if not (self.calls or any(part["type"] != "thinking" for part in content)):
+            return []
+        message: JsonObject = {"role": "assistant", "content": collapse_content(content) or None}
+        if len(content) == 1 and "refusal" in content[0]:
+            message |= {"content": None, "refusal": content[0]["refusal"]}
+        more: JsonObject = {
+            "reasoning_details": self.reasoning_details,
+            "tool_calls": self._calls_with_extras(),
+        }
+        return [message | self.reasoning_fields | drop_empty(more)]
+
+    def _calls_with_extras(self) -> list[JsonObject]:
+        """Return the calls with their `extra_content`; extras of unknown calls are dropped."""
+        extras = self.call_extras
+        return [
+            call | drop_empty({"extra_content": extras.get(call_id) or extras.get(position)})
+            for position, (call_id, call) in enumerate(self.calls)
+        ]
+
+
+def collapse_content(parts: list[JsonObject]) -> object:
+    """Return a single text as a string, and anything else as a list of parts."""
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        return parts[0]["text"]
+    return parts or ""
+
+
+def text_part(text: str) -> JsonObject:
+    """Encode a text."""
+    return {"type": "text", "text": text}
+
+
 def turns_with_reasoning(turns: Sequence[ConversationTurn]) -> list[bool]:
-    """Tell of each speech whether its thinking goes back."""
+    """Return for each turn whether its reasoning is sent back.
+
+    Everything between two user turns belongs together. Its reasoning is sent if it has calls, or if
+    no user turn follows.
+    """
     numbers = list(accumulate(turn.role == "user" for turn in turns))
-    kept = {
+    with_calls = {
         number for number, turn in zip(numbers, turns, strict=True) if any(map(is_call, turn.items))
     }
-    return [number in kept or number == numbers[-1] for number in numbers]
+    return [number in with_calls or number == numbers[-1] for number in numbers]
 
 
 def is_call(item: Item) -> bool:
-    """Tell whether an item is a call of a function or of a custom tool."""
+    """Return whether an item is a call of a function or of a custom tool."""
     return isinstance(item, FunctionCall) or item.type == CUSTOM_TOOL_CALL
 
 
 def encode_system_text(part: Content) -> list[JsonObject]:
-    """Write a piece of what the system says; raises ValueError."""
+    """Encode content of a system message; raises ValueError if it is not text."""
     return [text_part(system_text(part))]
 
 
 def encode_file(part: InputFile) -> JsonObject:
-    """Write a file; raises ValueError."""
+    """Encode a file; raises ValueError."""
     file = read_file(part)
     if file.id:
         return {"file_id": file.id}

@@ -12,7 +12,7 @@ from antiphon.adapters.open_responses.adapter import (
     is_missing_endpoint,
     is_reasoning_unsupported,
 )
-from antiphon.adapters.openai import is_openai
+from antiphon.adapters.openai_chat.servers import is_openai
 from antiphon.client.agent.history import RunHistory
 from antiphon.client.agent.options import AgentOptions
 from antiphon.client.async_client import AsyncClient
