@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from antiphon.agents.demo import demo, echo
+from antiphon.agents.demo import demo, echo, write_example
 from antiphon.engine.encryption import SEAL_PREFIX, KeyRing
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
@@ -361,10 +361,10 @@ async def test_a_hosted_tool_that_must_be_called_is_refused(choice: object) -> N
 
 
 @pytest.mark.parametrize("reasoning", [None, {"effort": "low"}])
-async def test_a_tool_whose_schema_nothing_satisfies_is_refused(reasoning: object) -> None:
+async def test_a_tool_with_a_schema_that_cannot_be_satisfied_is_rejected(reasoning: object) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": []}}, "required": ["a"]}
     tool = {"type": "function", "name": "odd", "parameters": schema}
-    with pytest.raises(RequestError, match="No arguments satisfy this schema") as caught:
+    with pytest.raises(RequestError, match="cannot satisfy this schema: a: ") as caught:
         await response_of("USE_TOOL odd", tools=[BARE, tool], reasoning=reasoning)
     assert caught.value.payload.param == "tools[1].parameters"
 
@@ -384,7 +384,7 @@ PERSON = {
     "$defs": {
         "address": {
             "type": "object",
-            "properties": {"zip": {"type": "string", "pattern": "^[0-9]{5}$"}},
+            "properties": {"zip": {"type": "string", "pattern": "^[0-9]{5}$", "default": "10115"}},
             "required": ["zip"],
         }
     },
@@ -403,11 +403,79 @@ async def test_any_json_object_is_given_when_any_will_do() -> None:
 
 
 @pytest.mark.parametrize("reasoning", [None, {"effort": "low"}])
-async def test_a_format_that_nothing_satisfies_is_refused(reasoning: object) -> None:
+async def test_a_format_that_cannot_be_satisfied_is_rejected(reasoning: object) -> None:
     format = {"type": "json_schema", "name": "never", "schema": {"enum": []}}
-    with pytest.raises(RequestError, match="Nothing satisfies this schema") as caught:
+    with pytest.raises(RequestError, match="cannot satisfy this schema") as caught:
         await response_of("Hi!", text={"format": format}, reasoning=reasoning)
     assert caught.value.payload.param == "text.format.schema"
+
+
+WEATHER_QUESTION = "What's the weather in San Francisco?"
+NODE = {
+    "type": "object",
+    "properties": {
+        "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+        "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+    },
+    "required": ["next", "children"],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({}, "San Francisco"),
+        (True, "San Francisco"),
+        ({"type": "string", "maxLength": 3}, "San"),
+        ({"type": "string", "minLength": 15}, "San Francisco.."),
+        ({"type": ["string", "null"]}, "San Francisco"),
+        ({"type": "integer"}, 0),
+        ({"type": "number", "minimum": 1.5}, 1.5),
+        ({"type": "boolean"}, False),
+        ({"type": "null"}, None),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, [0, 0]),
+        ({"type": "array"}, []),
+        ({"type": "object"}, {}),
+        ({"properties": {"a": {"const": 1}, "b": {}}, "required": ["a"]}, {"a": 1}),
+        ({"type": "object", "required": ["a"]}, {"a": "San Francisco"}),
+        ({"enum": ["b", "a"]}, "b"),
+        ({"type": "integer", "default": 7}, 7),
+        ({"type": "string", "examples": ["x", "y"]}, "x"),
+        ({"anyOf": [{"type": "null"}, {"const": 2}]}, 2),
+        ({"oneOf": [{"type": "null"}]}, None),
+        ({"allOf": [{"type": "integer"}]}, 0),
+        (
+            {"$ref": "#/$defs/Node", "$defs": {"Node": NODE}},
+            {"next": None, "children": []},
+        ),
+    ],
+)
+def test_an_example_is_built_for_a_schema(schema: Any, value: object) -> None:
+    root = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
+    if isinstance(schema, dict) and "$defs" in schema:
+        root["$defs"] = schema["$defs"]
+    assert json.loads(write_example(root, WEATHER_QUESTION, "p")) == {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "string", "pattern": "^[0-9]{5}$"}, "x: "),
+        ({"type": "array", "minItems": 10**9}, "x: "),
+        ({"type": "string", "minLength": 10**9}, "x: "),
+        ({"type": "array", "minItems": 999, "items": {"type": "array", "minItems": 999}}, "large"),
+    ],
+)
+def test_a_schema_that_needs_more_than_an_example_is_rejected(schema: Any, problem: str) -> None:
+    root = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
+    with pytest.raises(RequestError, match=problem) as caught:
+        write_example(root, "", "tools[0].parameters")
+    assert caught.value.payload.param == "tools[0].parameters"
+
+
+def test_an_example_without_a_topic_is_the_name_of_its_property() -> None:
+    schema = {"type": "object", "required": ["city"]}
+    assert write_example(schema, "", "p") == '{"city":"city"}'
 
 
 # --- tokens -----------------------------------------------------------------------------------

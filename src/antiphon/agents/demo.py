@@ -32,12 +32,19 @@ from antiphon.protocol.content import (
     TopLogProb,
 )
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.example import Unsatisfiable, example
 from antiphon.protocol.items import (
     FunctionCall,
     FunctionCallOutput,
     Item,
     Message,
+)
+from antiphon.protocol.json_schema import (
+    Schema,
+    SchemaValidator,
+    is_array,
+    is_number,
+    is_object,
+    resolve_reference,
 )
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import (
@@ -224,12 +231,9 @@ def name_words(name: str) -> set[str]:
 
 
 def example_arguments(tool: FunctionTool, turn: Turn) -> str:
-    """Write arguments that a tool's schema accepts."""
-    try:
-        return encode(example(tool.parameters or {"type": "object"}, hint=turn.text)).decode()
-    except Unsatisfiable as error:
-        place = f"tools[{turn.request.tools.index(tool)}].parameters"
-        raise RequestError(f"No arguments satisfy this schema: {error}", param=place) from None
+    """Return arguments that a tool's schema accepts, as JSON."""
+    param = f"tools[{turn.request.tools.index(tool)}].parameters"
+    return write_example(tool.parameters or {"type": "object"}, turn.text, param)
 
 
 def write_calls(calls: list[tuple[str, str]], meter: TokenMeter) -> Iterator[Part]:
@@ -251,11 +255,7 @@ def write_text(text: str, turn: Turn, meter: TokenMeter) -> Iterator[Part]:
 def compose_answer(turn: Turn) -> str:
     """Write the answer to a turn."""
     if isinstance(format := turn.request.text.format, JsonSchemaFormat):
-        try:
-            return encode(example(format.schema or {}, hint=turn.text)).decode()
-        except Unsatisfiable as error:
-            message = f"Nothing satisfies this schema: {error}"
-            raise RequestError(message, param="text.format.schema") from None
+        return write_example(format.schema or {}, turn.text, "text.format.schema")
     if isinstance(format, JsonObjectFormat):
         return json.dumps({"answer": turn.text})
     if outputs := turn.tool_outputs:
@@ -294,3 +294,89 @@ def text_part(word: str, turn: Turn) -> parts.Text:
     return parts.Text(
         word, logprobs=[LogProb(token=word, logprob=0.0, bytes=chosen, top_logprobs=top)]
     )
+
+
+MAX_EXAMPLE_VALUES = 1000
+MAX_EXAMPLE_LENGTH = 4096
+TOPIC = re.compile(r"\b(?:in|for|of) ([A-Z][\w'-]*(?: [A-Z][\w'-]*)*)")
+"""A name after a preposition, as in "the weather in San Francisco"."""
+
+
+def write_example(schema: Schema, text: str, param: str) -> str:
+    """Return a simple value for a JSON Schema, as JSON; its strings are the topic of the text.
+
+    Only `const`, `default`, `enum`, `examples`, `required`, the types and the lower limits are
+    followed, and the first member of a union is taken. A schema that needs more is an error.
+    """
+    topic = found[1] if (found := TOPIC.search(text)) else text.strip()
+    try:
+        value = ExampleBuilder(schema, topic[:MAX_EXAMPLE_LENGTH]).build(schema, "text")
+        problems = SchemaValidator(schema).problems(value)
+    except (ValueError, RecursionError) as error:
+        problems = [str(error)]
+    if problems:
+        message = f"The demo model cannot satisfy this schema: {problems[0]}. Give it a `default`."
+        raise RequestError(message, param=param)
+    return encode(value).decode()
+
+
+class ExampleBuilder:
+    """Builds one example value, in a bounded number of steps."""
+
+    def __init__(self, root: Schema, topic: str) -> None:
+        self._root = root
+        self._topic = topic
+        self._count = 0
+
+    def build(self, schema: object, name: str, refs: tuple[str, ...] = ()) -> object:
+        """Return a value for the schema of a property; `refs` are the references around it."""
+        # A few definitions that refer to each other can describe a value of any size.
+        self._count += 1
+        if self._count > MAX_EXAMPLE_VALUES:
+            raise ValueError("the schema is too large")
+        if not is_object(schema):
+            return self._topic or name
+        for key in ("const", "default"):
+            if key in schema:
+                return schema[key]
+        for key in ("enum", "examples"):
+            if is_array(values := schema.get(key)) and values:
+                return values[0]
+        if isinstance(ref := schema.get("$ref"), str):
+            # A recursive type ends at null where its schema allows that, or else is rejected.
+            inner = resolve_reference(self._root, ref) if ref not in refs else {"const": None}
+            return self.build(inner, name, (*refs, ref))
+        for key in ("anyOf", "oneOf", "allOf"):
+            if is_array(members := schema.get(key)) and members:
+                first = next((m for m in members if m != {"type": "null"}), members[0])
+                return self.build(first, name, refs)
+        return self._build_type(schema, name, refs)
+
+    def _build_type(self, schema: Schema, name: str, refs: tuple[str, ...]) -> object:
+        types = schema.get("type", "object" if "properties" in schema else "string")
+        match types[0] if is_array(types) and types else types:
+            case "object":
+                properties = schema.get("properties")
+                known = properties if is_object(properties) else {}
+                required = schema.get("required")
+                names = [n for n in required if isinstance(n, str)] if is_array(required) else []
+                return {n: self.build(known.get(n, True), n, refs) for n in names}
+            case "array":
+                count = _lower_limit(schema, "minItems", MAX_EXAMPLE_VALUES)
+                return [self.build(schema.get("items"), name, refs) for _ in range(int(count))]
+            case "integer" | "number":
+                return _lower_limit(schema, "minimum")
+            case "boolean":
+                return False
+            case "null":
+                return None
+            case _:
+                least = int(_lower_limit(schema, "minLength", MAX_EXAMPLE_LENGTH))
+                most = schema.get("maxLength")
+                text = self._topic or name
+                return (text[:most] if isinstance(most, int) else text).ljust(least, ".")
+
+
+def _lower_limit(schema: Schema, key: str, most: float | None = None) -> float:
+    limit = schema.get(key)
+    return limit if is_number(limit) and limit > 0 and (most is None or limit <= most) else 0

@@ -506,7 +506,12 @@ def test_what_the_original_accepts_stays_valid_with_null_for_what_is_left_out(
 
 
 keywords = st.sampled_from(
-    [*KEYWORD_VALUES, "$ref", "$defs", "definitions", "anyOf", "oneOf", "allOf", "not", "$id", "a"]
+    [
+        *KEYWORD_VALUES,
+        *("required", "properties", "additionalProperties", "items", "prefixItems", "uniqueItems"),
+        *("default", "examples", "minProperties", "maxProperties"),
+        *("$ref", "$defs", "definitions", "anyOf", "oneOf", "allOf", "not", "$id", "a"),
+    ]
 )
 words = st.sampled_from(["string", "object", "array", "null", "#", "#/$defs/a", "a", "date", ""])
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | words
