@@ -309,6 +309,7 @@ def write_example(schema: Schema, text: str, param: str) -> str:
     followed, and the first member of a union is taken. A schema that needs more is an error.
     """
     topic = found[1] if (found := TOPIC.search(text)) else text.strip()
+    value: object = None
     try:
         value = ExampleBuilder(schema, topic[:MAX_EXAMPLE_LENGTH]).build(schema, "text")
         problems = SchemaValidator(schema).problems(value)
