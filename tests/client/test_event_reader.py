@@ -61,7 +61,7 @@ LEGAL_STREAMS = [LEGAL, PARALLEL_CALLS, NO_OUTPUT, TRUNCATED, FAILED]
 def read_stream(events: list[Json], **options: Any) -> tuple[list[Event], EventReader]:
     """Hear a stream of JSON to its end."""
     listener = EventReader(**options)
-    heard = [event for one in events for event in listener.feed(json.dumps(one).encode())]
+    heard = [event for one in events for event in listener.feed_frame(json.dumps(one).encode())]
     listener.close()
     return heard, listener
 
@@ -107,7 +107,7 @@ def test_the_snapshot_grows_with_the_stream():
     assert listener.response is None
     texts: list[str] = []
     for event in number_events(*message_events("msg_0", 0, "Hel", "lo")):
-        listener.feed(encode(event))
+        listener.feed_frame(encode(event))
         assert listener.response is not None
         texts.append(listener.response.output_text)
     assert texts == ["", "", "Hel", "Hello", "Hello", "Hello", "Hello"]
@@ -216,7 +216,7 @@ def test_the_snapshot_of_events_under_a_wrong_index_is_right():
     spoilt, _ = KNOWN_MISTAKES["events of two items under one index"]
     listener = EventReader()
     for event in spoilt[:-1]:
-        listener.feed(json.dumps(event).encode())
+        listener.feed_frame(json.dumps(event).encode())
     assert listener.response is not None
     assert listener.response.output == fold(LEGAL).output
 
@@ -233,7 +233,7 @@ def test_a_delta_of_nothing_opens_its_item_and_its_part():
     place: Any = {"sequence_number": 7, "item_id": "msg_0", "output_index": 0, "content_index": 0}
     item = Message(id="msg_0", role="assistant", content=[], status="in_progress")
     listener = EventReader()
-    assert listener.feed(json.dumps(delta).encode()) == [
+    assert listener.feed_frame(json.dumps(delta).encode()) == [
         OutputItemAdded(sequence_number=7, output_index=0, item=item),
         ContentPartAdded(**place, part=OutputText(text="")),
         OutputTextDelta(**place, delta="Hi"),
@@ -245,7 +245,7 @@ def test_a_delta_of_nothing_opens_its_item_and_its_part():
 def test_an_item_that_is_only_done_is_announced_first():
     call = {"type": "function_call", "id": "fc_0", "call_id": "c", "name": "f", "arguments": "{}"}
     done = {"type": "response.output_item.done", "output_index": 0, "item": call}
-    added, _ = EventReader().feed(json.dumps(done).encode())
+    added, _ = EventReader().feed_frame(json.dumps(done).encode())
     assert added == OutputItemAdded(
         sequence_number=0,
         output_index=0,
@@ -280,7 +280,7 @@ def test_a_response_in_a_word_we_do_not_know_is_kept():
         truncation="middle",
         billing={"payer": "us"},
     )
-    (event,) = EventReader().feed(
+    (event,) = EventReader().feed_frame(
         json.dumps({"type": "response.created", "response": odd}).encode()
     )
     assert isinstance(event, ResponseCreated)
@@ -307,7 +307,7 @@ def test_a_response_in_a_word_we_do_not_know_is_kept():
 )
 def test_an_error_and_then_nothing_is_raised(error: Json):
     listener = EventReader()
-    (event,) = listener.feed(json.dumps({"type": "error", **error}).encode())
+    (event,) = listener.feed_frame(json.dumps({"type": "error", **error}).encode())
     kind = "too_many_requests" if "error" in error else "server_error"
     payload = ErrorPayload(message="Later.", type=kind, code="slow_down")
     assert event == ErrorEvent(sequence_number=0, error=payload)
@@ -331,7 +331,7 @@ def test_a_stream_that_stops_is_cut():
     spoilt, _ = KNOWN_MISTAKES["a stream that just stops"]
     listener = EventReader()
     for event in spoilt:
-        listener.feed(json.dumps(event).encode())
+        listener.feed_frame(json.dumps(event).encode())
     with pytest.raises(UpstreamError, match="ended before the response did") as caught:
         listener.close()
     assert (caught.value.payload.code, caught.value.retryable) == ("upstream_cut", True)
@@ -358,7 +358,7 @@ def test_a_character_that_is_cut_in_two_is_joined(strict: bool):
     deltas = [
         event.delta
         for frame in frames
-        for event in listener.feed(frame)
+        for event in listener.feed_frame(frame)
         if isinstance(event, OutputTextDelta)
     ]
     assert deltas == ["x", "🎵y", "c"]
@@ -388,10 +388,10 @@ def test_on_another_connection_nothing_is_told_twice():
     listener = EventReader(strict=True)
     heard: list[Event] = []
     for event in to_raw(LEGAL)[:9]:
-        heard += listener.feed(json.dumps(event).encode())
+        heard += listener.feed_frame(json.dumps(event).encode())
     listener.reconnect()
     for event in to_raw(LEGAL)[9:]:
-        heard += listener.feed(json.dumps(event).encode())
+        heard += listener.feed_frame(json.dumps(event).encode())
     assert heard == LEGAL
 
 
@@ -448,7 +448,7 @@ def test_any_json_in_any_order_is_heard(sent: list[object]):
     listener = EventReader()
     for one in sent:
         was_over = listener.ended
-        heard = listener.feed(json.dumps(one).encode())
+        heard = listener.feed_frame(json.dumps(one).encode())
         assert heard or was_over
         encode(heard)
         encode(listener.response)
@@ -462,7 +462,7 @@ def test_any_json_in_any_order_is_heard(sent: list[object]):
 def test_legal_events_in_any_order_are_heard(sent: list[Event]):
     listener = EventReader()
     for event in sent:
-        listener.feed(encode(event))
+        listener.feed_frame(encode(event))
     assert (listener.response is None) == (not sent)
 
 
@@ -472,16 +472,16 @@ def test_what_is_no_json_comes_through(data: bytes):
     try:
         json.loads(data)
     except ValueError:
-        (event,) = EventReader().feed(data)
+        (event,) = EventReader().feed_frame(data)
         assert event.type == "antiphon:unreadable"
         with pytest.raises(RemoteProtocolError):
-            EventReader(strict=True).feed(data)
+            EventReader(strict=True).feed_frame(data)
 
 
 def test_the_end_is_heard_once():
     end = encode(ResponseCompleted(sequence_number=0, response=make_final_response()))
     listener = EventReader()
-    assert len(listener.feed(end)) == 1
-    assert listener.feed(end) == []
+    assert len(listener.feed_frame(end)) == 1
+    assert listener.feed_frame(end) == []
     assert listener.response == make_final_response()
     assert make_response() != make_final_response()

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from antiphon.client.lenient_values import read_value
 from antiphon.protocol.content import OutputText, UrlCitation
 from antiphon.protocol.errors import ErrorPayload
+from antiphon.protocol.foreign.lenient import LENIENT
 from antiphon.protocol.items import FunctionCall, Message, Reasoning
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import (
@@ -59,7 +59,7 @@ KINDS: list[type[ProtocolStruct]] = [
     ],
 )
 def test_what_fits_is_taken(kind: type[ProtocolStruct], raw: object, value: Any):
-    read = read_value(kind, raw)
+    read = LENIENT.read(kind, raw)
     if isinstance(value, dict):
         assert isinstance(read, Message)
         assert (read.role, read.phase, [read.text]) == (
@@ -72,7 +72,7 @@ def test_what_fits_is_taken(kind: type[ProtocolStruct], raw: object, value: Any)
 
 
 def test_what_has_the_wrong_shape_is_kept_beside():
-    response = read_value(
+    response = LENIENT.read(
         Response,
         {
             "id": "resp_0",
@@ -107,7 +107,7 @@ def test_what_has_the_wrong_shape_is_kept_beside():
 @settings(deadline=None)
 @given(ITEMS)
 def test_what_is_right_is_read_by_the_letter(item: ProtocolStruct):
-    assert read_value(type(item), to_builtins(item)) == item
+    assert LENIENT.read(type(item), to_builtins(item)) == item
 
 
 @settings(deadline=None)
@@ -115,7 +115,7 @@ def test_what_is_right_is_read_by_the_letter(item: ProtocolStruct):
 def test_any_json_is_read(kind: type[ProtocolStruct], data: st.DataObject):
     names = [name for name in kind.__struct_fields__ if name != "extra"]
     fields = st.fixed_dictionaries({}, optional=dict.fromkeys(names, VALUES))
-    value = read_value(kind, data.draw(fields | VALUES))
+    value = LENIENT.read(kind, data.draw(fields | VALUES))
     assert type(value) is kind
     assert value.extra is UNSET or value.extra
     encode(value)

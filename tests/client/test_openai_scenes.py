@@ -50,7 +50,7 @@ def expected(scene: Summary) -> Summary:
 def test_openais_own_words_are_legal_and_understood(name: str, strict: bool):
     listener = EventReader(strict=strict)
     for frame in sse.Decoder().feed(SCENES[name].stream):
-        assert len(listener.feed(frame.data)) == 1
+        assert len(listener.feed_frame(frame.data)) == 1
     listener.close()
     assert listener.response is not None
     assert summarize(listener.response) == expected(SCENES[name].expected)

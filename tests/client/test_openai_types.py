@@ -141,7 +141,7 @@ def test_an_event_that_only_openai_knows_breaks_no_rule(name):
         sent,
         lifecycle_event("completed"),
     ):
-        assert len(listener.feed(data)) == 1
+        assert len(listener.feed_frame(data)) == 1
     listener.close()
 
 

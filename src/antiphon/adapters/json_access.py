@@ -53,6 +53,14 @@ def _parse_or_text(text: str) -> object:
         return text
 
 
+def parse_json(data: bytes) -> object:
+    """Parse JSON of any server; return None for what is not JSON."""
+    try:
+        return json.decode_foreign(data)
+    except (json.JSONError, RecursionError):
+        return None
+
+
 def is_json(text: str) -> bool:
     """Tell whether a text is JSON, and whole."""
     try:

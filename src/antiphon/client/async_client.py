@@ -7,7 +7,6 @@ from weakref import WeakValueDictionary
 
 from antiphon.adapters.json_access import as_array, as_object
 from antiphon.client.conversations import ConversationsApi
-from antiphon.client.lenient_values import read_items, read_value
 from antiphon.client.pagination import Paginator
 from antiphon.client.params import (
     ApiRequest,
@@ -19,6 +18,7 @@ from antiphon.client.params import (
     build_path,
 )
 from antiphon.client.stream import EventSource, Stream
+from antiphon.protocol.foreign.lenient import LENIENT
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import CompactResource, InputTokens, Response
@@ -155,14 +155,15 @@ class AsyncClient:
             body=build_body(fields),
             headers=build_headers(fields),
         )
-        return read_value(InputTokens, await self._http.request_json(ask))
+        return LENIENT.read(InputTokens, await self._http.request_json(ask))
 
     async def compact(self, **fields: Unpack[CompactParams]) -> CompactResource:
         """Make a conversation small; its `output` can be sent back as input."""
         body = build_body(fields, CompactParams)
         ask = ApiRequest(path=f"{RESPONSES_PATH}/compact", body=body, headers=build_headers(fields))
         found = as_object(await self._http.request_json(ask))
-        return read_value(CompactResource, found | {"output": read_items(found.get("output"))})
+        output = LENIENT.read_items(found.get("output"))
+        return LENIENT.read(CompactResource, found | {"output": output})
 
     # --- responses that the server keeps ---
 
@@ -223,7 +224,7 @@ class AsyncClient:
     # --- answers ---
 
     async def _request_response(self, request: ApiRequest) -> Response:
-        from antiphon.client.lenient_events import parse_response
+        from antiphon.client.event_reader import parse_response
 
         exchange = await self._http.send(request)
         return parse_response(await exchange.read_and_release(), self._http.server_name)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import field
 
 from antiphon.adapters.json_access import as_object, drop_none
-from antiphon.client.lenient_values import read_items, read_value
 from antiphon.client.pagination import Paginator
 from antiphon.client.params import (
     ApiRequest,
@@ -16,6 +15,7 @@ from antiphon.client.params import (
     build_path,
     to_json_value,
 )
+from antiphon.protocol.foreign.lenient import LENIENT
 from antiphon.protocol.items import Item, user_message
 from antiphon.protocol.struct import ProtocolStruct
 
@@ -70,7 +70,7 @@ class ConversationsApi:
         ask = ApiRequest(
             path=build_path(CONVERSATIONS_PATH, id, "items"), body={"items": _to_json_items(items)}
         )
-        return read_items(as_object(await self._http.request_json(ask)).get("data"))
+        return LENIENT.read_items(as_object(await self._http.request_json(ask)).get("data"))
 
     async def delete_item(self, id: str, item_id: str) -> ConversationResource:
         """Take an item out of a conversation."""
@@ -81,7 +81,7 @@ class ConversationsApi:
     async def _request_conversation(
         self, method: str, path: str, body: JsonObject | None = None
     ) -> ConversationResource:
-        return read_value(
+        return LENIENT.read(
             ConversationResource,
             await self._http.request_json(ApiRequest(method=method, path=path, body=body)),
         )

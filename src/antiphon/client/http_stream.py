@@ -11,14 +11,10 @@ from collections.abc import Awaitable, Callable
 
 from antiphon.client.errors import invalid_response_error, stream_cut_error
 from antiphon.client.event_buffer import EventBuffer
-from antiphon.client.event_reader import EventReader
-from antiphon.client.lenient_events import parse_response
+from antiphon.client.event_reader import EventReader, parse_response
 from antiphon.protocol.errors import RemoteProtocolError, UpstreamError
 from antiphon.protocol.events import (
     Event,
-    ResponseCompleted,
-    ResponseFailed,
-    ResponseIncomplete,
 )
 from antiphon.protocol.response import Response
 from antiphon.transport.response import HttpResponse
@@ -33,12 +29,6 @@ MAX_BUFFERED_BYTES = 256 * 1024
 
 RECONNECT_POLICY = RetryPolicy(retries=5)
 """How often a lost connection is replaced before anything new has come."""
-
-EVENT_BY_STATUS = {
-    "failed": ResponseFailed,
-    "incomplete": ResponseIncomplete,
-    "cancelled": ResponseIncomplete,
-}
 
 Reopen = Callable[[str, int], Awaitable[HttpResponse]]
 """Opens the rest of a response's stream: its id, and the number of the last event that came."""
@@ -166,7 +156,7 @@ class HttpEventSource:
                 if frame.data == sse.DONE:
                     self._exchange.stop()
                     break
-                events += listener.feed(frame.data)
+                events += listener.feed_frame(frame.data)
         finally:
             self._buffer.write(events, size)
         if listener.ended and not listener.strict:
@@ -177,5 +167,4 @@ class HttpEventSource:
         if self._reader.strict:
             raise RemoteProtocolError("The answer is no stream of events.")
         response = parse_response(body, self._exchange.peer_name)
-        kind = EVENT_BY_STATUS.get(response.status, ResponseCompleted)
-        self._buffer.write(self._reader.feed_event(kind(sequence_number=0, response=response)))
+        self._buffer.write(self._reader.feed_response(response))

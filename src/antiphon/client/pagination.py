@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from antiphon.adapters.json_access import as_object, as_string
-from antiphon.client.lenient_values import read_items
 from antiphon.client.params import ApiRequest, Order
+from antiphon.protocol.foreign.lenient import LENIENT
 from antiphon.protocol.items import Item
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Paginator:
             query = [*self._query, *([("after", after)] if after else [])]
             ask = ApiRequest(method="GET", path=self._path, query=query)
             page = as_object(await self._http.request_json(ask))
-            items = read_items(page.get("data"))
+            items = LENIENT.read_items(page.get("data"))
             if not items:
                 return  # whatever it says of more
             yield items

@@ -9,11 +9,9 @@ from weakref import finalize
 
 import msgspec
 
-from antiphon.adapters.json_access import as_object, as_string, omit
+from antiphon.adapters.json_access import as_object, as_string, omit, parse_json
 from antiphon.client.errors import SERVER, websocket_closed_error, websocket_message_error
 from antiphon.client.event_reader import EventReader
-from antiphon.client.lenient_events import EVENT_CLASSES
-from antiphon.client.lenient_values import parse_json
 from antiphon.client.params import ResponseParams, build_body, encode_body
 from antiphon.client.stream import Stream
 from antiphon.protocol.errors import (
@@ -23,6 +21,7 @@ from antiphon.protocol.errors import (
     UpstreamError,
 )
 from antiphon.protocol.events import TERMINAL_EVENTS, Event
+from antiphon.protocol.foreign.reader import EVENT_CLASSES
 from antiphon.protocol.response import Response
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.response import timeout_error
@@ -203,7 +202,7 @@ class WebSocketEventSource:
         events: list[Event] = []
         try:
             for message in messages:
-                events += self._reader.feed(message)
+                events += self._reader.feed_frame(message)
         except RemoteProtocolError as error:  # raised when what came before it has been read
             self._error = error
         return events

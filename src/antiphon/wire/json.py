@@ -10,6 +10,9 @@ from itertools import accumulate
 
 import msgspec
 
+from antiphon.protocol.json_values import as_object
+from antiphon.protocol.surrogates import repair_value
+
 Buffer = bytes | bytearray | memoryview
 
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
@@ -54,6 +57,20 @@ def decode_lenient(data: Buffer) -> object:
             return _surrogate_decoder.decode(text.decode())
         except (ValueError, RecursionError):
             raise refusal from None
+
+
+def decode_foreign(data: Buffer) -> object:
+    """Parse a whole message of a provider; halves of surrogate pairs are replaced.
+
+    Only a top-level `delta` keeps them: the next message may hold the other half.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = decode_lenient(data)
+    delta = as_object(value).get("delta")
+    repaired = repair_value(value)
+    return as_object(repaired) | {"delta": delta} if isinstance(delta, str) else repaired
 
 
 def encode(value: object) -> bytes:

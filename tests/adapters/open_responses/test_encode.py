@@ -13,8 +13,8 @@ from antiphon.adapters.open_responses.adapter import (
     ITEMS_WITHOUT_STATUS,
     OpenResponses,
 )
-from antiphon.adapters.open_responses.item_values import ITEM_TYPES
 from antiphon.protocol.errors import RequestError
+from antiphon.protocol.foreign.strict import ITEM_TYPES
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING
 from antiphon.protocol.struct import to_builtins
 from tests.adapters.open_responses.builders import (

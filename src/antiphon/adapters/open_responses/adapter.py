@@ -29,11 +29,11 @@ from antiphon.adapters.json_access import (
     omit,
 )
 from antiphon.adapters.open_responses.decode import REASONS as REASONS
-from antiphon.adapters.open_responses.decode import OpenResponsesDecoder
-from antiphon.adapters.open_responses.item_values import UNSEALED_REASONING, strip_slug
+from antiphon.adapters.open_responses.decode import SLUG, UNSEALED_REASONING, OpenResponsesDecoder
 from antiphon.adapters.openai_chat.servers import is_openai
 from antiphon.adapters.registry import PRIVATE_SLUGS, make_adapter
 from antiphon.protocol.errors import UpstreamError
+from antiphon.protocol.foreign.openai_types import SLUG as OPENAI_SLUG
 from antiphon.protocol.items import (
     Compaction,
     ExtensionItem,
@@ -185,7 +185,11 @@ def is_reasoning_unsupported(error: UpstreamError) -> bool:
 
 def encode_value(value: object) -> object:
     """Write a value with OpenAI's types as OpenAI writes them."""
-    return to_builtins(value, strip_slug)
+    return to_builtins(value, _remove_slug)
+
+
+def _remove_slug(type: str) -> str:
+    return type.removeprefix(OPENAI_SLUG).removeprefix(SLUG)
 
 
 def encode_without_nulls(value: object) -> JsonObject:

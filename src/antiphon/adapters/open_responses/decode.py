@@ -1,47 +1,56 @@
-"""An Open Responses stream, heard: another server's events in, parts out.
+"""Open Responses streams and responses, decoded into parts.
 
-Its ids, indexes and numbers are its own affair; ours are made anew. `told.py` sees to it
-that everything is told exactly once, `judge.py` notices when a server breaks the rules:
-with `strict` the first broken rule is a failure, otherwise there is one warning.
+`protocol.foreign` reads the events, whichever rules their server breaks. Whatever ends something (a
+text, a part, an item, the response) is compared with the parts that were emitted for it, and only
+the rest is emitted: a server may send deltas, finished items, or nothing but the final response.
+With `strict` the first broken rule is a failure; otherwise all of them make one warning.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, cast
+from collections.abc import Iterable, Mapping
+from typing import cast
 
-from antiphon.adapters.base import (
-    MAX_EVENT_BYTES,
-    Adapter,
-    Decoder,
-    JsonReader,
-)
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import replace
+
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder
 from antiphon.adapters.errors import TRUNCATED, ErrorInfo, parse_error
-from antiphon.adapters.json_access import (
-    JsonObject,
-    as_array,
-    as_object,
-    as_string,
-    omit,
+from antiphon.adapters.json_access import JsonObject, as_array, as_object, as_string, is_json
+from antiphon.protocol import events, parts
+from antiphon.protocol.content import (
+    Content,
+    LogProb,
+    OutputText,
+    ReasoningText,
+    RefusalContent,
+    SummaryText,
+    TextAnnotation,
+    TopLogProb,
+    content_text,
 )
-from antiphon.adapters.open_responses.item_tracker import ItemTracker
-from antiphon.adapters.open_responses.item_values import parse_object
-from antiphon.adapters.open_responses.stream_checker import DeltaFields, ForeignStreamChecker
-from antiphon.adapters.open_responses.tracked_item import TextKind
-from antiphon.protocol import parts
+from antiphon.protocol.errors import RemoteProtocolError
+from antiphon.protocol.events import (
+    DeltaEvent,
+    Event,
+    ExtensionEvent,
+    ItemEvent,
+    OutputItemAdded,
+    OutputItemDone,
+)
+from antiphon.protocol.foreign.lenient import LenientReader
+from antiphon.protocol.foreign.reader import ForeignReader
+from antiphon.protocol.foreign.repair import part_of
+from antiphon.protocol.foreign.strict import ForeignChecker
+from antiphon.protocol.items import FunctionCall, Item, ItemReference, Message, Phase, Reasoning
 from antiphon.protocol.parts import Part
+from antiphon.protocol.response import Response
 from antiphon.protocol.struct import is_extension_type
-from antiphon.wire import sse
+from antiphon.wire import json, sse
 
-TEXT_EVENTS: dict[str, TextKind] = {
-    "response.output_text": "text",
-    "response.refusal": "refusal",
-    "response.reasoning": "raw",
-    "response.reasoning_text": "raw",
-    "response.reasoning_content": "raw",
-    "response.reasoning_summary_text": "summary",
-    "response.function_call_arguments": "arguments",
-}
-DELTA_EVENTS: dict[str, TextKind] = {f"{name}.delta": face for name, face in TEXT_EVENTS.items()}
-DONE_EVENTS: dict[str, TextKind] = {f"{name}.done": face for name, face in TEXT_EVENTS.items()}
+SLUG = "responses:"
+"""The slug of types that neither the specification nor OpenAI has; requests omit it."""
+
+UNSEALED_REASONING = '{"raw":true}'
+"""The encrypted content of raw reasoning that its server did not encrypt, to recognize it later."""
 
 REASONS: Mapping[str, parts.Reason] = {
     "completed": "stop",
@@ -50,135 +59,414 @@ REASONS: Mapping[str, parts.Reason] = {
     "cancelled": "cancelled",
 }
 TERMINAL_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
-read_delta = JsonReader(DeltaFields)
+
+DELTA_TYPES: dict[type, str] = {
+    events.OutputTextDelta: "output_text",
+    events.RefusalDelta: "refusal",
+    events.ReasoningDelta: "reasoning_text",
+    events.ReasoningSummaryTextDelta: "summary_text",
+    events.FunctionCallArgumentsDelta: "arguments",
+}
+"""The type of the content part that each delta belongs to; arguments belong to none."""
+
+
+class ItemReader(LenientReader):
+    """Reads only the items of a response: most of the rest repeats the request."""
+
+    def read_response(self, raw: object, status: str = "completed") -> Response:
+        """Read the status and the output of a response."""
+        fields = as_object(raw)
+        status = as_string(fields.get("status")) or status
+        output = self.read_items(fields.get("output"))
+        empty = Response(id="", created_at=0, model="", output=output)
+        return replace(empty, status=status)
 
 
 class OpenResponsesDecoder(Decoder):
-    """Hears one answer of an Open Responses server."""
+    """Decodes one answer of an Open Responses server."""
 
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter, sse.Decoder(MAX_EVENT_BYTES))
-        self._tracker = ItemTracker()
-        self._checker = ForeignStreamChecker()
-        self._strict = adapter.provider.strict
+        strict = adapter.provider.strict
+        # OpenAI adds event types all the time. They are dropped, so they break nothing.
+        self._checker = ForeignChecker(strict=strict, extensions=False)
+        self._reader = ForeignReader(
+            read_error=lambda raw: adapter.failure_part(read_error(raw)).error,
+            checker=self._checker,
+            lenient=ItemReader(SLUG),
+        )
+        self._parts = PartMapper()
         self._error: ErrorInfo | None = None
 
-    # --- bytes ---
-
     def truncation_parts(self) -> Iterable[Part]:
-        """Tell an end that came too early; it may have been announced by an `error`."""
-        return [*self._tracker.flush(), self.adapter.failure_part(self._error or TRUNCATED)]
+        """Return the parts of a stream that ended too early, perhaps after an `error` event."""
+        return [*self._parts.flush(), self.adapter.failure_part(self._error or TRUNCATED)]
 
     def decode_chunk(self, chunk: object) -> Iterable[Part]:
-        """Hear one event."""
-        event = cast("sse.SseEvent", chunk)
-        data = event.data
-        if data == sse.DONE:  # an end that nothing led up to
+        """Decode one event."""
+        frame = cast("sse.SseEvent", chunk)
+        if frame.data == sse.DONE:  # nothing has ended the response before
             return self.truncation_parts()
-        delta = read_delta(data)
-        type = delta.type or event.event
-        face = DELTA_EVENTS.get(type)
-        if face is None:
-            return self._read_event(type, data)
-        text = delta.delta
-        if not isinstance(text, str):
-            return ()
-        self._checker.delta(delta)
-        if self._strict and self._checker.problems:
-            return (self._protocol_error(),)
-        return self._tracker.feed_delta(face, delta, text)
+        raw = cast("JsonObject", json.decode_foreign(frame.data))
+        if type(raw) is not dict or type(raw.get("type", "")) is not str:
+            raise ValueError("this is not an event")
+        if self._reader.extend_text(raw):
+            return self._parts.extend(cast("str", raw["delta"]))
+        raw["type"] = name = as_string(raw.get("type")) or frame.event
+        if name == "error" or (raw.get("error") and not name.startswith("response.")):
+            # "Error while streaming: an error event … will be followed by a response.failed event."
+            # It has all there was, so the failure waits for it.
+            self._error = read_error(raw)
+            if name != "error":
+                return ()
+        try:
+            (*_, event) = self._reader.feed(raw)
+        except RemoteProtocolError as error:
+            return (self._protocol_failure(error),)
+        if not self._reader.ended:
+            return self._parts.feed(event)
+        self.done = True  # some servers leave the connection open
+        return self._end(name.removeprefix("response."), as_object(raw.get("response")))
 
     def decode_body(self, body: bytes) -> Iterable[Part]:
-        """Hear a response in one piece."""
-        response = parse_object(body)
-        if response.get("object") != "response" and "output" not in response:
-            fault = parse_error(response)
-            if fault == ErrorInfo():
-                raise ValueError("it is no response")
-            return (self.adapter.failure_part(fault),)
-        status = as_string(response.get("status")) or "completed"
-        if status in TERMINAL_STATUSES - {
-            "failed"
-        }:  # what has failed says why, whatever its manners
-            self._checker.whole(response)
-        if self._strict and self._checker.problems:
-            return (self._protocol_error(),)
-        return self._finish(status, response)
+        """Decode a whole response."""
+        raw = as_object(json.decode_foreign(body))
+        if raw.get("object") != "response" and "output" not in raw:
+            error = parse_error(raw)
+            if error == ErrorInfo():
+                raise ValueError("this is not a response")
+            return (self.adapter.failure_part(error),)
+        status = as_string(raw.get("status")) or "completed"
+        try:
+            # A failed response is not checked: its error matters more than a broken rule.
+            if status in TERMINAL_STATUSES - {"failed"}:
+                self._checker.check_response(raw)
+        except RemoteProtocolError as error:
+            return (self._protocol_failure(error),)
+        self._reader.feed_response(ItemReader(SLUG).read_response(raw))
+        return self._end(status, raw)
 
-    # --- events ---
-
-    def _read_event(self, type: str, data: bytes) -> Iterable[Part]:
-        raw = parse_object(data)
-        if raw.get("error") and not (raw.get("type") or type.startswith("response.")):
-            return self._read_error(raw)  # what has failed says why, whatever its manners
-        self._checker.event(type, raw)
-        if self._strict and self._checker.problems:
-            return (self._protocol_error(),)
-        if face := DONE_EVENTS.get(type):
-            return self._tracker.feed_text(face, raw, raw)
-        if step := self.STEPS.get(type):
-            return step(self._tracker, raw)
-        return self._read_response_event(type, raw)
-
-    def _read_response_event(self, type: str, raw: JsonObject) -> Iterable[Part]:
-        """Hear an event that is about no item."""
-        if type == "error":
-            return self._read_error(raw)
-        status = type.removeprefix("response.")
-        if status in TERMINAL_STATUSES and status != type:
-            response = as_object(raw.get("response"))
-            said = as_string(response.get("status"))
-            self.done = True  # all is said in it, and not every server closes what it has ended
-            return self._finish(said if said in TERMINAL_STATUSES else status, response)
-        if is_extension_type(type):
-            return (parts.Extension(type, omit(raw, ["type", "sequence_number"])),)
-        return ()
-
-    def _read_error(self, raw: JsonObject) -> Iterable[Part]:
-        self._error = read_error(raw)
-        return ()  # "will be followed by a response.failed event", with all there was
-
-    STEPS: ClassVar[Mapping[str, Callable[[ItemTracker, JsonObject], Iterable[Part]]]] = {
-        "response.output_item.added": ItemTracker.item_added,
-        "response.output_item.done": ItemTracker.item_done,
-        "response.content_part.added": ItemTracker.feed_part,
-        "response.content_part.done": ItemTracker.feed_part,
-        "response.reasoning_summary_part.added": ItemTracker.feed_part,
-        "response.reasoning_summary_part.done": ItemTracker.feed_part,
-        "response.output_text.annotation.added": ItemTracker.feed_annotation,
-    }
-
-    # --- the end ---
-
-    def _finish(self, status: str, response: JsonObject) -> list[Part]:
-        told = self._tracker.finish(response.get("output"), cut=status == "incomplete")
-        told += read_warnings(response)
-        if usage := read_usage(response):
-            told.append(usage)
+    def _end(self, status: str, raw: JsonObject) -> list[Part]:
+        own = as_string(raw.get("status"))
+        status = own if own in TERMINAL_STATUSES else status
+        known = self._reader.response
+        # Items that only the stream had are complete as far as they can be.
+        output = list(known.output) if known and as_array(raw.get("output")) else []
+        if status == "incomplete" and output:
+            output[-1] = _truncate(output[-1])
+        found: list[Part] = []
+        for tracked, item in zip(self._reader.items.match_output(output), output, strict=True):
+            found += self._parts.update(tracked.output_index, item, done=True)
+        found += self._parts.flush()
+        found += read_warnings(raw)
+        if usage := read_usage(raw):
+            found.append(usage)
         if self._checker.problems:
-            who = self.adapter.provider.name
-            message = (
-                f"{who} broke rules of the protocol, and was mended: {self._checker.summary()}"
-            )
-            told.append(parts.Warn("upstream_protocol", message))
-        told.append(self._last_part(status, response))
-        return told
+            who, problems = self.adapter.provider.name, self._checker.summary()
+            message = f"{who} broke rules of the protocol. Its answer was repaired: {problems}"
+            found.append(parts.Warn("upstream_protocol", message))
+        return [*found, self._last_part(status, raw)]
 
-    def _last_part(self, status: str, response: JsonObject) -> Part:
+    def _last_part(self, status: str, raw: JsonObject) -> Part:
         if status == "failed":
-            fault = read_error(as_object(response.get("error")))
-            return self.adapter.failure_part(fault if fault.message else self._error or fault)
+            error = read_error(as_object(raw.get("error")))
+            return self.adapter.failure_part(error if error.message else self._error or error)
         if status not in TERMINAL_STATUSES:
             return self.adapter.failure_part(ErrorInfo(f"sent a response that is still {status}."))
-        reason = as_string(as_object(response.get("incomplete_details")).get("reason"))
-        raw = reason or status if status == "incomplete" else status
         if status == "completed":
-            return parts.Finish("tool_calls" if self._tracker.has_calls else "stop", raw)
-        return parts.Finish(REASONS.get(raw, "length"), raw)
+            return parts.Finish("tool_calls" if self._parts.has_calls else "stop", status)
+        details = as_object(raw.get("incomplete_details"))
+        reason = as_string(details.get("reason")) if status == "incomplete" else ""
+        return parts.Finish(REASONS.get(reason or status, "length"), reason or status)
 
-    def _protocol_error(self) -> parts.Failure:
-        words = f"broke a rule of the protocol: {self._checker.problems[0]}"
-        return self.adapter.failure_part(ErrorInfo(words, "model_error", "upstream_protocol"))
+    def _protocol_failure(self, error: RemoteProtocolError) -> Part:
+        message = f"broke a rule of the protocol: {error}"
+        return self.adapter.failure_part(ErrorInfo(message, "model_error", "upstream_protocol"))
+
+
+class EmittedItem(Struct):
+    """What was emitted of an item; `key` is its index."""
+
+    key: int
+    texts: dict[tuple[str, int], list[str]] = field(
+        default_factory=dict[tuple[str, int], list[str]]
+    )
+    """By the type of a content part and its index; a call has its arguments."""
+    annotations: dict[int, int] = field(default_factory=dict[int, int])
+    """How many each content part has."""
+    phase: Phase | None = None
+    named: bool = False
+    done: bool = False
+
+    def pieces(self, type: str, index: int) -> list[str]:
+        """Return the pieces of a text, which may be added to."""
+        return self.texts.setdefault((type, index), [])
+
+    def add_rest(self, type: str, index: int, text: str) -> str:
+        """Return what is new in a whole text, and record it."""
+        emitted = "".join(self.texts.get((type, index), ()))
+        # A text that contradicts its deltas is dropped: what was emitted cannot be taken back.
+        rest = text[len(emitted) :] if text.startswith(emitted) else ""
+        if rest:
+            self.pieces(type, index).append(rest)
+        return rest
+
+
+class PartMapper:
+    """Turns the events of one response into parts, each text exactly once.
+
+    An item that does not stream is emitted when it is done; what belongs after it waits.
+    """
+
+    def __init__(self) -> None:
+        self.has_calls = False
+        self._items: dict[int, EmittedItem] = {}
+        self._growing = EmittedItem(-1, done=True), "", 0
+        """The text of the last delta: its item, type and index."""
+        self._last: EmittedItem | None = None
+        """The message or reasoning item that grew last, while no other item has begun."""
+        self._waiting: list[EmittedItem | list[Part]] = []
+        """The items that are still to be emitted, and the parts that wait for them."""
+
+    def feed(self, event: Event) -> list[Part]:
+        """Return the parts of an event."""
+        match event:
+            case OutputItemAdded() | OutputItemDone():
+                is_done = isinstance(event, OutputItemDone)
+                return self.update(event.output_index, event.item, done=is_done)
+            case ItemEvent():
+                item = self._item(event.output_index)
+                self._growing = item, "", 0
+                return [] if item.done else self._in_order(item, self._item_parts(item, event))
+            case ExtensionEvent() if is_extension_type(event.type):
+                return [parts.Extension(event.type, dict(event.extra or {}))]
+            case _:
+                return []
+
+    def extend(self, text: str) -> list[Part]:
+        """Return the part of a delta that continues the text of the last one: the hot path."""
+        item, type_, index = self._growing
+        if item.done:
+            return []
+        item.texts[type_, index].append(text)
+        part = self._text_part(item, type_, index, text)
+        return self._in_order(item, [part]) if self._waiting else [part]
+
+    def update(self, output_index: int, value: Item, *, done: bool) -> list[Part]:
+        """Return what is new in an item that was added or is done."""
+        item = self._item(output_index)
+        if item.done:
+            return []
+        item.done = done
+        match value:
+            case FunctionCall():
+                return self._in_order(item, [self._call(item, value)])
+            case Message():
+                return self._in_order(item, self._message(item, value))
+            case Reasoning():
+                return self._in_order(item, self._reasoning(item, value) if done else [])
+            case _:
+                return self._other(item, value)
+
+    def flush(self) -> list[Part]:
+        """Return the parts that still wait for an item."""
+        waiting, self._waiting = self._waiting, []
+        return [part for entry in waiting if isinstance(entry, list) for part in entry]
+
+    def _item(self, index: int) -> EmittedItem:
+        return self._items.get(index) or self._items.setdefault(index, EmittedItem(index))
+
+    def _in_order(self, item: EmittedItem, found: list[Part]) -> list[Part]:
+        """Keep back what belongs after an item that is still to be emitted."""
+        for entry in self._waiting:
+            if isinstance(entry, EmittedItem) and entry.key < item.key:
+                self._waiting.append(found)
+                return []
+        return found
+
+    def _item_parts(self, item: EmittedItem, event: ItemEvent) -> list[Part]:
+        index = part_of(event)[1]
+        if isinstance(event, DeltaEvent):
+            type_ = DELTA_TYPES[type(event)]
+            self._growing = item, type_, index
+            item.pieces(type_, index).append(event.delta)
+            logprobs = event.logprobs if isinstance(event, events.OutputTextDelta) else UNSET
+            return [self._text_part(item, type_, index, event.delta, logprobs)]
+        if isinstance(event, events.OutputTextAnnotationAdded):
+            is_new = event.annotation_index >= item.annotations.get(index, 0)
+            return [self._annotation_part(item, index, event.annotation)] if is_new else []
+        if isinstance(event, events.FunctionCallArgumentsDone):
+            rest = item.add_rest("arguments", 0, event.arguments)
+            return [parts.Call(item.key, arguments=rest)] if rest else []
+        return self._text(item, index, _whole_part(event))
+
+    def _call(self, item: EmittedItem, call: FunctionCall) -> Part:
+        # An empty object in a call that was only added stands for arguments still to come.
+        is_final = item.done or call.arguments != "{}"
+        rest = item.add_rest("arguments", 0, call.arguments) if is_final else ""
+        arguments = "".join(item.texts.get(("arguments", 0), ()))
+        is_whole = not arguments or is_json(arguments)
+        complete = item.done and call.status != "incomplete" and is_whole
+        if item.named or not call.name:
+            return parts.Call(item.key, arguments=rest, complete=complete)
+        item.named = self.has_calls = True
+        self._last = None
+        return parts.Call(item.key, call.name, rest, call.call_id, complete)
+
+    def _message(self, item: EmittedItem, message: Message) -> list[Part]:
+        is_new = not (item.texts or item.annotations)
+        if is_new:
+            is_known = message.phase in ("commentary", "final_answer")
+            item.phase = message.phase if message.phase and is_known else None
+        if not item.done:
+            return []
+        content = [_readable_content(part) for part in message.content]
+        found: list[Part] = []
+        if None in content:
+            type_ = message.content[content.index(None)].type[:80]
+            warning = f"A message has content that is neither text nor a refusal: {type_}. "
+            found.append(parts.Warn("unsupported_content", warning + "It was left out."))
+        if is_new:
+            status = "incomplete" if message.status == "incomplete" else "completed"
+            kept: list[Content] = [part for part in content if part]
+            whole = Message(
+                role="assistant", status=status, content=kept, phase=item.phase or UNSET
+            )
+            return [*found, self._whole(item, whole)]
+        for index, part in enumerate(content):
+            found += self._text(item, index, part) if part else []
+        return found
+
+    def _reasoning(self, item: EmittedItem, reasoning: Reasoning) -> list[Part]:
+        content = [ReasoningText(text=_text_in(part)) for part in reasoning.content or []]
+        summary = [SummaryText(text=_text_in(part)) for part in reasoning.summary]
+        has_raw = any(type_ == "reasoning_text" for type_, _ in item.texts)
+        is_raw = has_raw or any(part.text for part in content)
+        seal = reasoning.encrypted_content or (UNSEALED_REASONING if is_raw else "")
+        if not item.texts:
+            whole = Reasoning(
+                summary=list[Content](summary),
+                content=list[Content](content) or UNSET,
+                encrypted_content=seal or UNSET,
+            )
+            return [self._whole(item, whole)]
+        found: list[Part] = []
+        for index, part in [*enumerate(content), *enumerate(summary)]:
+            found += self._text(item, index, part)
+        # Once another item has begun, the synthesizer has closed this one.
+        if seal and self._last is item:
+            found.append(parts.Reasoning(key=item.key, encrypted_content=seal))
+        return found
+
+    def _other(self, item: EmittedItem, value: Item) -> list[Part]:
+        """Emit an item that does not stream, and what has waited for it."""
+        if item not in self._waiting:
+            if item.done:
+                return self._in_order(item, self._whole_parts(item, value))
+            self._waiting.append(item)
+        elif item.done:
+            self._waiting[self._waiting.index(item)] = self._whole_parts(item, value)
+        found: list[Part] = []
+        while self._waiting and isinstance(self._waiting[0], list):
+            found += cast("list[Part]", self._waiting.pop(0))
+        return found
+
+    def _whole_parts(self, item: EmittedItem, value: Item) -> list[Part]:
+        return [] if isinstance(value, ItemReference) else [self._whole(item, value)]
+
+    def _whole(self, item: EmittedItem, value: Item) -> Part:
+        if item not in self._waiting:
+            self._last = None
+        return parts.Whole(value)
+
+    def _text(self, item: EmittedItem, index: int, part: Content) -> list[Part]:
+        """Return what is new in a text and its annotations."""
+        found: list[Part] = []
+        if part.type not in DELTA_TYPES.values():
+            return found
+        output = part if isinstance(part, OutputText) else None
+        logprobs = output.logprobs if output and (part.type, index) not in item.texts else UNSET
+        rest = item.add_rest(part.type, index, content_text(part))
+        if rest or logprobs:
+            item.pieces(part.type, index)
+            found.append(self._text_part(item, part.type, index, rest, logprobs))
+        new = output.annotations[item.annotations.get(index, 0) :] if output else []
+        return found + [self._annotation_part(item, index, annotation) for annotation in new]
+
+    def _text_part(
+        self,
+        item: EmittedItem,
+        type: str,
+        index: int,
+        text: str,
+        logprobs: list[LogProb] | UnsetType = UNSET,
+    ) -> Part:
+        if type == "arguments":
+            return parts.Call(item.key, arguments=text)
+        self._last = item
+        if type == "output_text":
+            weights = [_with_bytes(one) for one in logprobs] if logprobs else None
+            return parts.Text(text, item.key, index, weights, item.phase)
+        if type == "refusal":
+            item.phase = None  # only a text can open a message in a phase
+            return parts.Refusal(text, item.key, index)
+        if type == "reasoning_text":
+            return parts.Reasoning(text, item.key, index)
+        return parts.Reasoning(key=item.key, part=index, summary=text)
+
+    def _annotation_part(self, item: EmittedItem, index: int, annotation: TextAnnotation) -> Part:
+        item.phase = item.phase if item.texts else None
+        item.annotations[index] = item.annotations.get(index, 0) + 1
+        self._last = item
+        return parts.Annotation(annotation, item.key, index)
+
+
+def _whole_part(event: ItemEvent) -> Content:
+    """Return the part that an event holds, or the text of."""
+    match event:
+        case events.OutputTextDone():
+            return OutputText(text=event.text, logprobs=event.logprobs)
+        case events.RefusalDone():
+            return RefusalContent(refusal=event.refusal)
+        case events.ReasoningDone():
+            return ReasoningText(text=event.text)
+        case events.ReasoningSummaryTextDone():
+            return SummaryText(text=event.text)
+        case _:
+            return cast("events.ContentPartDone", event).part
+
+
+def _readable_content(part: Content) -> OutputText | RefusalContent | None:
+    """Return a part of a message as a text or a refusal, if it holds one."""
+    if isinstance(part, OutputText):
+        logprobs = [_with_bytes(one) for one in part.logprobs or ()]
+        return replace(part, logprobs=logprobs or UNSET)
+    if isinstance(part, RefusalContent):
+        return part
+    if isinstance(refusal := part.get("refusal"), str):
+        return RefusalContent(refusal=refusal)
+    text = content_text(part) or part.get("text")
+    return OutputText(text=text) if isinstance(text, str) else None
+
+
+def _text_in(part: Content) -> str:
+    return content_text(part) or as_string(part.get("text"))
+
+
+def _with_bytes(logprob: LogProb) -> LogProb:
+    """Give a log probability its bytes, which OpenAI's deltas leave out."""
+    top = [replace(one, bytes=_bytes_of(one)) for one in logprob.top_logprobs]
+    return replace(logprob, bytes=_bytes_of(logprob), top_logprobs=top)
+
+
+def _bytes_of(logprob: LogProb | TopLogProb) -> list[int]:
+    return logprob.bytes or list(logprob.token.encode(errors="replace"))
+
+
+def _truncate(item: Item) -> Item:
+    """Mark the last item of an incomplete response as incomplete; some servers do not."""
+    is_open = isinstance(item, FunctionCall) and not is_json(item.arguments)
+    return replace(item, status="incomplete") if is_open or isinstance(item, Message) else item
 
 
 def read_error(raw: JsonObject) -> ErrorInfo:
@@ -188,16 +476,16 @@ def read_error(raw: JsonObject) -> ErrorInfo:
 
 
 def read_usage(response: JsonObject) -> parts.Usage | None:
-    """Read how many tokens a response took."""
+    """Read the token counts of a response; a count that is missing stays unknown."""
     usage = as_object(response.get("usage"))
     cached = as_object(usage.get("input_tokens_details")).get("cached_tokens")
-    thought = as_object(usage.get("output_tokens_details")).get("reasoning_tokens")
-    counts = (usage.get("input_tokens"), usage.get("output_tokens"), cached, thought)
+    reasoning = as_object(usage.get("output_tokens_details")).get("reasoning_tokens")
+    counts = (usage.get("input_tokens"), usage.get("output_tokens"), cached, reasoning)
     return parts.Usage(*(n if isinstance(n, int) else None for n in counts)) if usage else None
 
 
 def read_warnings(response: JsonObject) -> list[parts.Warn]:
-    """Read what another Antiphon had to say."""
+    """Read the warnings of another Antiphon."""
     entries = map(as_object, as_array(response.get("antiphon:warnings")))
     return [
         parts.Warn(

@@ -1,0 +1,203 @@
+"""Reads any JSON as protocol values: what fits is taken, the rest is kept in `extra`.
+
+The decoders of `protocol.struct` are strict and are tried first. Where they refuse, an unknown word
+is accepted as a word, a missing field gets an empty value, and a field of the wrong type goes to
+`extra`. No JSON is refused.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import FieldInfo, fields
+
+from antiphon.protocol.content import Content, OutputText, RefusalContent, TextAnnotation
+from antiphon.protocol.foreign.openai_types import (
+    add_annotation_slug,
+    add_content_slugs,
+    add_item_slugs,
+    add_slug,
+    add_slugs,
+)
+from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
+from antiphon.protocol.json_values import JsonObject, as_array, as_object, as_string, drop_none
+from antiphon.protocol.response import Response
+from antiphon.protocol.struct import (
+    InvalidValueError,
+    ProtocolStruct,
+    decode,
+    decode_as,
+    encode,
+    type_names,
+)
+
+S = TypeVar("S", bound=ProtocolStruct)
+
+MISSING = object()
+"""Stands for a value that does not fit its field."""
+
+EMPTY: dict[object, object] = {str: "", int: 0, float: 0.0, bool: False, NoneType: None}
+
+REPAIRABLE = (Message, FunctionCall, Reasoning, OutputText, RefusalContent)
+"""The types that hold the answer: their values are repaired, even by a reader with a slug."""
+
+
+class LenientReader:
+    """Reads values of any server.
+
+    Without a slug, types stay as the server wrote them. With a slug, every type that is not in the
+    specification gets it; so does a value that lacks what its type requires, with all its fields.
+    The values are then legal, and say nothing that the server did not say.
+    """
+
+    def __init__(self, slug: str | None = None) -> None:
+        self._slug = slug
+
+    def read(self, kind: type[S], raw: object) -> S:
+        """Read a value of a class."""
+        try:
+            return decode(kind, raw)
+        except InvalidValueError:
+            return cast("S", self._struct(kind, as_object(raw)))
+
+    def read_item(self, raw: object) -> Item:
+        """Read an item, in any dialect."""
+        item = as_object(add_item_slugs(raw))
+        arguments = item.get("arguments")
+        # Some servers send the arguments of a call as an object instead of as JSON in a string.
+        if item.get("type") == "function_call" and not isinstance(arguments, str | None):
+            item = item | {"arguments": encode(arguments).decode()}
+        return cast("Item", self._member(Item, item))
+
+    def read_items(self, value: object) -> list[Item]:
+        """Read the items of an array; what is not an object is left out."""
+        return [self.read_item(entry) for entry in as_array(value) if as_object(entry)]
+
+    def read_content(self, raw: object) -> Content:
+        """Read a content part, in any dialect."""
+        return cast("Content", self._member(Content, add_content_slugs(raw)))
+
+    def read_annotation(self, raw: object) -> TextAnnotation:
+        """Read an annotation, in any dialect."""
+        return cast("TextAnnotation", self._member(TextAnnotation, add_annotation_slug(raw)))
+
+    def read_response(self, raw: object, status: str = "completed") -> Response:
+        """Read a response, in any dialect; `status` is the default."""
+        values = {"status": status} | drop_none(as_object(add_slugs(raw)))
+        return self.read(Response, values | {"output": self.read_items(values.get("output"))})
+
+    def _struct(self, kind: type[ProtocolStruct], raw: JsonObject) -> ProtocolStruct:
+        with suppress(InvalidValueError):
+            raw = kind.normalize(raw, "")
+        values: JsonObject = {}
+        extra = drop_none(raw)
+        for info, hint in _struct_fields(kind):
+            name = info.encode_name
+            value = self._member(hint, raw[name]) if name in raw else MISSING
+            if value is not MISSING:
+                extra.pop(name, None)
+                values[info.name] = value
+            elif info.required:
+                values[info.name] = self._empty(hint)
+        return kind(**values, extra=extra or UNSET)  # pyright: ignore[reportArgumentType]
+
+    def _member(self, hint: object, raw: object) -> object:
+        hint = _without_unset(hint)
+        if raw is None and NoneType not in get_args(hint):
+            return MISSING
+        try:
+            return decode_as(hint, raw)
+        except InvalidValueError:
+            return self._misfit(hint, raw)
+
+    def _misfit(self, hint: object, raw: object) -> object:
+        """Read what the strict decoder of a field refuses."""
+        origin, inner = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            return self._misfit(inner[0], raw)
+        if origin in (Union, UnionType):
+            return self._one_of(inner, raw)
+        if origin is Literal:
+            return raw if any(type(raw) is type(allowed) for allowed in inner) else MISSING
+        if origin in (list, dict):
+            return self._entries(inner[-1], raw) if _is(origin, raw) else MISSING
+        if kind := _struct_class(hint):
+            return self._struct(kind, as_object(raw)) if _is(dict, raw) else MISSING
+        return _scalar(hint, raw)
+
+    def _entries(self, hint: object, raw: object) -> object:
+        """Read the entries of an array or an object; what does not fit is left out."""
+        if _is(list, raw):
+            entries = [self._member(hint, entry) for entry in as_array(raw)]
+            return [entry for entry in entries if entry is not MISSING]
+        named = {name: self._member(hint, value) for name, value in as_object(raw).items()}
+        return {name: named[name] for name in named if named[name] is not MISSING}
+
+    def _one_of(self, members: tuple[object, ...], raw: object) -> object:
+        """Read an object by its type, anything else as the first member of a union that fits."""
+        kinds = [kind for member in members if (kind := _struct_class(member))]
+        if kinds and _is(dict, raw):
+            return self._tagged(kinds, as_object(raw))
+        others = (self._misfit(member, raw) for member in members if not _struct_class(member))
+        return next((value for value in others if value is not MISSING), MISSING)
+
+    def _tagged(self, kinds: list[type[ProtocolStruct]], raw: JsonObject) -> ProtocolStruct:
+        name = as_string(raw.get("type"))
+        typed = [kind for kind in kinds if "type" in kind.__struct_fields__]
+        known = next((kind for kind in typed if name in type_names(kind)), None)
+        extension = next((kind for kind in kinds if kind.accepts_unknown_types), None)
+        if self._slug and extension and known not in REPAIRABLE:
+            return self._struct(extension, raw | {"type": add_slug(name, self._slug)})
+        return self._struct(known or extension or kinds[0], raw)
+
+    def _empty(self, hint: object) -> object:
+        """Return the empty value of a required field."""
+        origin, inner = get_origin(hint), get_args(hint)
+        if origin is Literal:
+            return inner[0]
+        if origin in (list, dict):
+            return cast("Callable[[], object]", origin)()
+        if inner:
+            return self._empty(inner[0])
+        kind = _struct_class(hint)
+        return self._struct(kind, {}) if kind else EMPTY.get(hint)
+
+
+LENIENT = LenientReader()
+
+
+@cache
+def _struct_fields(kind: type[ProtocolStruct]) -> list[tuple[FieldInfo, object]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [(info, hints[info.name]) for info in fields(kind) if info.name != "extra"]
+
+
+@cache
+def _without_unset(hint: object) -> object:
+    members = get_args(hint)
+    is_optional = get_origin(hint) in (Union, UnionType) and UnsetType in members
+    return Union[tuple(m for m in members if m is not UnsetType)] if is_optional else hint
+
+
+def _scalar(hint: object, raw: object) -> object:
+    if hint is object:
+        return raw
+    # Some servers write whole numbers as 1.0, and fractions such as a timestamp's where an integer
+    # belongs. Integers beyond 2**1000 do not fit a float, floats beyond 2**63 no 64-bit integer.
+    if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
+        return float(raw) if abs(raw) < 2**1000 else MISSING
+    if hint is int and isinstance(raw, float) and abs(raw) < 2**63:
+        return int(raw)
+    return raw if type(raw) is hint else MISSING
+
+
+def _is(kind: object, raw: object) -> bool:
+    return isinstance(raw, cast("type[object]", kind))
+
+
+def _struct_class(hint: object) -> type[ProtocolStruct] | None:
+    is_one = isinstance(hint, type) and issubclass(hint, ProtocolStruct)
+    return cast("type[ProtocolStruct]", hint) if is_one else None

@@ -1,0 +1,296 @@
+"""Reads streams of other servers, in any dialect: parsed JSON in, typed events out.
+
+Values are read leniently (`lenient.py`), every event is assigned to its item and missing opening
+events are made (`repair.py`), and a checker sees the events as they were sent (`strict.py`). Ids
+and numbers stay the server's own.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import cast, get_args
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.protocol.errors import ErrorPayload, RemoteProtocolError
+from antiphon.protocol.events import (
+    TERMINAL_EVENTS,
+    DeltaEvent,
+    ErrorEvent,
+    Event,
+    ExtensionEvent,
+    LifecycleEvent,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseFailed,
+    ResponseIncomplete,
+    SequencedEvent,
+)
+from antiphon.protocol.fold import Fold
+from antiphon.protocol.foreign.lenient import LENIENT, LenientReader
+from antiphon.protocol.foreign.openai_types import canonical_event_type
+from antiphon.protocol.foreign.repair import ItemTracker, TrackedItem, part_of
+from antiphon.protocol.foreign.strict import ForeignChecker
+from antiphon.protocol.items import FunctionCall, Item, Message
+from antiphon.protocol.json_values import JsonObject, as_object, as_string, omit
+from antiphon.protocol.response import Response, ResponseError
+from antiphon.protocol.struct import type_names
+from antiphon.protocol.surrogates import SurrogateJoiner
+
+EVENT_CLASSES: dict[str, type[SequencedEvent]] = {
+    **{name: kind for kind in get_args(Event) for name in type_names(kind)},
+    "response.cancelled": ResponseIncomplete,
+}
+DEFAULT_STATUSES = {"response.created": "in_progress"}
+"""The status of a response that has none, where it is not the event's own name."""
+
+TERMINAL_EVENT_BY_STATUS = {
+    "failed": ResponseFailed,
+    "incomplete": ResponseIncomplete,
+    "cancelled": ResponseIncomplete,
+}
+OBJECT_FIELDS = ("response", "item", "part", "annotation")
+TEXT_FIELDS = ("delta", "text", "refusal", "arguments")
+UNREADABLE = "antiphon:unreadable"
+EMPTY_RESPONSE = Response(id="", created_at=0, model="")
+
+
+class ForeignReader:
+    """Reads one stream: JSON in, events out, and the response as far as it is known.
+
+    `after` is the number of the last event that is known already: events up to it are skipped.
+    `read_error` reads the error of an `error` event, whose fields are nested or flat.
+    """
+
+    def __init__(
+        self,
+        *,
+        read_error: Callable[[JsonObject], ErrorPayload],
+        checker: ForeignChecker | None = None,
+        lenient: LenientReader = LENIENT,
+        after: int = -1,
+    ) -> None:
+        self.ended = False
+        """Whether the event that ends the response was read."""
+        self.error: ErrorPayload | None = None
+        """The error of the last `error` event."""
+        self.last_number = after
+        """The highest sequence number so far, -1 at the start."""
+        self.items = ItemTracker()
+        self._checker = checker
+        self._lenient = lenient
+        self._read_error = read_error
+        self._after = after
+        self._from_start = after < 0
+        self._fold = Fold()
+        self._has_response = False
+        self._final: Response | None = None
+        self._joiners: dict[str, SurrogateJoiner] = {}
+        self._last_delta: JsonObject = {}
+        self._delta_key: tuple[object, ...] | None = None
+        """Identifies the text that grew last, while nothing else has come."""
+        self._pieces: list[str] = []
+        """The pieces of that text: the fold's own list."""
+        self._checked_pieces = 0
+
+    @property
+    def response(self) -> Response | None:
+        """The response as far as it is known; None before the first event."""
+        if self._final is not None:
+            return self._final
+        return self._fold.response if self._has_response else None
+
+    def feed(self, raw: object) -> list[Event]:
+        """Read one event; raises RemoteProtocolError if the checker does."""
+        fields = as_object(raw)
+        if self.extend_text(fields):
+            return [self._delta_event(fields)]
+        self._check_deltas()
+        # The `stream_id` of a WebSocket message belongs to the connection, not to the event.
+        fields = omit(fields, ("stream_id",))
+        number = fields.get("sequence_number")
+        if type(number) is int and 0 <= number <= self._after:
+            return []
+        self._join_surrogates(fields)
+        if self._checker is not None:
+            self._checker.check(fields)
+        if self.ended:
+            return []
+        number = number if type(number) is int and number >= 0 else self.last_number + 1
+        self.last_number = max(self.last_number, number)
+        event, tracked = self._read(fields | {"sequence_number": number}, raw)
+        read = self._accept(event, tracked)
+        if isinstance(event, DeltaEvent) and not self._joiners:
+            self._remember_delta(event, fields)
+        return read
+
+    def extend_text(self, raw: JsonObject) -> bool:
+        """Take a delta of the text that grew last; return False for anything else, to be fed.
+
+        Most events of a stream are such deltas: this is the hot path.
+        """
+        number, text = self.last_number + 1, raw.get("delta")
+        if (
+            self._delta_key is None
+            or self._delta_key != _delta_key(raw)
+            or raw.get("sequence_number", number) != number
+            or type(text) is not str
+            or raw.get("logprobs")
+        ):
+            return False
+        self.last_number = number
+        self._pieces.append(text)
+        return True
+
+    def feed_response(self, response: Response) -> list[Event]:
+        """Take a whole response for the end of the stream."""
+        kind = TERMINAL_EVENT_BY_STATUS.get(response.status, ResponseCompleted)
+        return self._accept(kind(sequence_number=self.last_number + 1, response=response), None)
+
+    def reconnect(self) -> None:
+        """Continue on another connection, which may repeat events: skip those already read."""
+        self._after = self.last_number
+
+    def close(self) -> None:
+        """Check that the stream may end here; raises RemoteProtocolError if the checker does."""
+        self._check_deltas()
+        if self._checker is not None:
+            self._checker.close()
+
+    def _delta_event(self, raw: JsonObject) -> Event:
+        raw["type"] = name = canonical_event_type(cast("str", raw["type"]))
+        raw["sequence_number"] = self.last_number
+        if "stream_id" in raw:
+            del raw["stream_id"]
+        kind = EVENT_CLASSES[name]
+        try:
+            return cast("Callable[..., Event]", kind)(**raw)
+        except TypeError:  # it has an unknown field
+            return cast("Event", self._lenient.read(kind, raw))
+
+    def _read(self, fields: JsonObject, raw: object) -> tuple[Event, TrackedItem | None]:
+        number = cast("int", fields["sequence_number"])
+        name = canonical_event_type(as_string(fields.get("type")))
+        kind = EVENT_CLASSES.get(name)
+        if kind is ErrorEvent:
+            return ErrorEvent(sequence_number=number, error=self._read_error(fields)), None
+        if kind is None or not _has_required_fields(kind, fields):
+            return _unknown_event(raw, fields, number), None
+        lenient, names = self._lenient, kind.__struct_fields__
+        if "response" in names:
+            status = DEFAULT_STATUSES.get(name, name.removeprefix("response."))
+            fields["response"] = lenient.read_response(fields["response"], status)
+        if "item" in names:
+            fields["item"] = lenient.read_item(fields["item"])
+        if "part" in names:
+            fields["part"] = lenient.read_content(fields["part"])
+        if "annotation" in names:
+            fields["annotation"] = lenient.read_annotation(fields["annotation"])
+        fields["type"] = "response.incomplete" if kind is ResponseIncomplete else name
+        tracked = self.items.locate(kind, fields)
+        return cast("Event", lenient.read(kind, fields)), tracked
+
+    def _join_surrogates(self, fields: JsonObject) -> None:
+        """Hold back half of a surrogate pair until the next delta brings the other half."""
+        delta = fields.get("delta")
+        if not isinstance(delta, str) or not (self._joiners or _has_surrogate(delta)):
+            return
+        key = repr(_delta_key(fields))
+        joiner = self._joiners.setdefault(key, SurrogateJoiner())
+        fields["delta"] = joiner.feed(delta)
+        if not joiner.pending:
+            del self._joiners[key]
+
+    def _accept(self, event: Event, tracked: TrackedItem | None) -> list[Event]:
+        """Fold an event; return it after the opening events that are missing before it."""
+        if isinstance(event, ErrorEvent):
+            self.error = event.error
+        elif isinstance(event, TERMINAL_EVENTS):
+            event = self._complete_response(event)
+        is_known = tracked is not None and tracked.has(event)
+        missing = tracked.open(event) if tracked else []
+        for one in missing if is_known else (*missing, event):
+            self._fold_event(one)
+        # What is missing at the start of a resumed stream came before it.
+        return [*missing, event] if self._from_start else [event]
+
+    def _fold_event(self, event: Event) -> None:
+        if not self._has_response and not isinstance(event, LifecycleEvent):
+            self._fold.feed(ResponseCreated(sequence_number=0, response=EMPTY_RESPONSE))
+        self._has_response = True
+        with suppress(RemoteProtocolError):  # the event's item is done already
+            self._fold.feed(event)
+
+    def _remember_delta(self, event: DeltaEvent, sent: JsonObject) -> None:
+        with suppress(LookupError):  # the event's item is done already
+            self._pieces = self._fold.open_text_pieces(event.output_index, *part_of(event))
+            # Deltas that have to be assigned to another item take the long way, each of them.
+            if (event.item_id, event.output_index) == (
+                sent.get("item_id"),
+                sent.get("output_index"),
+            ):
+                self._last_delta, self._delta_key = sent, _delta_key(sent)
+                self._checked_pieces = len(self._pieces)
+
+    def _check_deltas(self) -> None:
+        """Have the deltas checked that took the hot path, and leave it."""
+        texts = self._pieces[self._checked_pieces :] if self._delta_key else []
+        if texts and self._checker is not None:
+            self._checker.check_deltas(self._last_delta, texts)
+        self._delta_key = None
+
+    def _complete_response(self, event: Event) -> Event:
+        """Add to the last event what it lacks and the stream has: the id, the items, the error."""
+        response = cast("ResponseFailed", event).response
+        known = self._fold.response if self._has_response else EMPTY_RESPONSE
+        if not response.id:
+            response = replace(
+                response, id=known.id, model=known.model, created_at=known.created_at
+            )
+        if not response.output and known.output:
+            finished = [_finish_item(item, response.status) for item in known.output]
+            response = replace(response, output=finished)
+        if response.status == "failed" and response.error is None and self.error is not None:
+            code = self.error.code or self.error.type
+            error = ResponseError(code=code, message=self.error.message)
+            response = replace(response, error=error)
+        self.ended = True
+        self._final = response
+        return replace(event, response=response)
+
+
+def _unknown_event(raw: object, fields: JsonObject, number: int) -> Event:
+    name = fields.get("type")
+    if not isinstance(name, str):
+        return ExtensionEvent(type=UNREADABLE, sequence_number=number, extra={"data": raw})
+    rest = omit(fields, ("type", "sequence_number"))
+    return ExtensionEvent(type=name, sequence_number=number, extra=rest or UNSET)
+
+
+def _has_required_fields(kind: type[SequencedEvent], fields: JsonObject) -> bool:
+    """Return whether an event has its object or its text, omit which it means nothing."""
+    names = kind.__struct_fields__
+    return all(isinstance(fields.get(name), dict) for name in OBJECT_FIELDS if name in names) and (
+        all(isinstance(fields.get(name), str) for name in TEXT_FIELDS if name in names)
+    )
+
+
+def _delta_key(fields: JsonObject) -> tuple[object, ...]:
+    get = fields.get
+    return (
+        get("type"),
+        get("item_id"),
+        get("output_index"),
+        get("content_index"),
+        get("summary_index"),
+    )
+
+
+def _has_surrogate(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _finish_item(item: Item, status: str) -> Item:
+    if not isinstance(item, Message | FunctionCall) or item.status not in ("in_progress", UNSET):
+        return item
+    return replace(item, status="completed" if status == "completed" else "incomplete")

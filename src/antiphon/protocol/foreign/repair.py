@@ -1,0 +1,251 @@
+"""Tracks the items of a foreign stream and makes the opening events that the server left out.
+
+Items are identified by their ids where these stay the same, and by their index otherwise. An empty
+id is no id. Of items that share an id, the index says which one is meant; items that share an
+`output_index` get one each. An event that is made here has the number of the event that needs it.
+"""
+
+from collections.abc import Callable
+from typing import Literal, cast
+
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
+
+from antiphon.protocol import events
+from antiphon.protocol.content import Content
+from antiphon.protocol.events import (
+    ContentEvent,
+    Event,
+    ItemEvent,
+    OutputItemAdded,
+    OutputItemDone,
+    SequencedEvent,
+    SummaryEvent,
+)
+from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
+from antiphon.protocol.json_values import JsonObject, as_string
+from antiphon.protocol.text_kinds import (
+    CALL_ARGUMENTS,
+    OUTPUT_TEXT,
+    REASONING_TEXT,
+    REFUSAL,
+    SUMMARY_TEXT,
+    TEXT_KINDS,
+    TextKind,
+)
+
+ItemKind = Literal["message", "reasoning", "call", "other"]
+
+ITEM_KINDS: dict[str, ItemKind] = {
+    "message": "message",
+    "reasoning": "reasoning",
+    "function_call": "call",
+}
+TEXT_OWNERS: dict[TextKind, ItemKind] = {
+    OUTPUT_TEXT: "message",
+    REFUSAL: "message",
+    REASONING_TEXT: "reasoning",
+    SUMMARY_TEXT: "reasoning",
+    CALL_ARGUMENTS: "call",
+}
+TEXT_EVENTS: dict[object, TextKind] = {
+    **{event: kind for kind in TEXT_OWNERS for event in (kind.delta_event, kind.text_done_event)},
+    events.FunctionCallArgumentsDone: CALL_ARGUMENTS,
+    events.OutputTextAnnotationAdded: OUTPUT_TEXT,
+    events.ReasoningSummaryPartAdded: SUMMARY_TEXT,
+    events.ReasoningSummaryPartDone: SUMMARY_TEXT,
+}
+"""The text that an event inside an item is about. Content part events say it by their part."""
+
+PART_ADDED = (events.ContentPartAdded, events.ReasoningSummaryPartAdded)
+PART_DONE = (events.ContentPartDone, events.ReasoningSummaryPartDone)
+MAX_INDEX = 2**31
+
+
+class TrackedItem(Struct):
+    """One item of a stream; `output_index` is the one that its events get."""
+
+    kind: ItemKind
+    type: str
+    output_index: int
+    id: str
+    sent_index: int | None = None
+    announced: bool = False
+    """Whether the server has added it."""
+    opened: bool = False
+    """Whether it was added, by the server or here."""
+    done: bool = False
+    parts: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    """The content and summary parts that were added."""
+
+    def is_elsewhere(self, index: int | None) -> bool:
+        """Return whether an index differs from the item's, as far as both are known."""
+        return None not in (index, self.sent_index) and index != self.sent_index
+
+    def is_like(self, item: Item) -> bool:
+        """Return whether an item may be this one under another id."""
+        return self.kind == kind_of(item) and (self.kind != "other" or self.type == item.type)
+
+    def has(self, event: Event) -> bool:
+        """Return whether what an event adds was added before."""
+        if isinstance(event, PART_ADDED):
+            return part_of(event) in self.parts
+        return isinstance(event, OutputItemAdded) and self.opened
+
+    def open(self, event: Event) -> list[Event]:
+        """Return the opening events that are missing before an event, and record them and it."""
+        missing: list[Event] = []
+        if not self.opened and not isinstance(event, OutputItemAdded):
+            missing.append(_item_added(self, event))
+        self.opened = True
+        if isinstance(event, OutputItemDone):
+            self.done = True
+        elif isinstance(event, ContentEvent | SummaryEvent) and not self.done:
+            if part_of(event) not in self.parts and not isinstance(event, PART_ADDED):
+                missing.append(_part_added(event))
+            self.parts.add(part_of(event))
+        return missing
+
+
+class ItemTracker:
+    """The items of one stream."""
+
+    def __init__(self) -> None:
+        self._items: list[TrackedItem] = []
+        self._taken: set[int] = set()
+        self._next = 0
+        """The index after all that are taken."""
+        self._by_id: dict[tuple[ItemKind, str, int | None], TrackedItem] = {}
+        """By id and index. Without an index: the last item that has the id."""
+        self._by_index: dict[tuple[ItemKind, int | None], TrackedItem] = {}
+
+    def locate(self, event: type[SequencedEvent], fields: JsonObject) -> TrackedItem | None:
+        """Find the item that an event is about, and write its index into the event's fields."""
+        index = fields.get("output_index")
+        index = index if type(index) is int and 0 <= index < MAX_INDEX else None
+        if issubclass(event, OutputItemAdded | OutputItemDone):
+            item = cast("Item", fields["item"])
+            find = self._announce if event is OutputItemAdded else self._find
+            tracked = find(kind_of(item), item.id or "", index, item.type)
+        elif issubclass(event, ItemEvent):
+            id = as_string(fields.get("item_id"))
+            kind = TEXT_OWNERS[_text_kind(event, cast("Content | None", fields.get("part")))]
+            tracked = self._find(kind, id, index)
+            fields["item_id"] = id or tracked.id
+        else:
+            return None
+        fields["output_index"] = tracked.output_index
+        return tracked
+
+    def match_output(self, output: list[Item]) -> list[TrackedItem]:
+        """Find each item of the final output among the stream's items; add those that are new."""
+        left = list(self._items)
+        found: dict[int, TrackedItem] = {}
+        # Ids first, for all items: a look-alike must not take the place of the item itself.
+        for place, item in enumerate(output):
+            known = self._known(kind_of(item), item.id or "", place)
+            if known in left:
+                left.remove(known)
+                found[place] = known
+        for place, item in enumerate(output):
+            if place not in found:
+                like = next((other for other in left if other.is_like(item)), None)
+                left = [other for other in left if other is not like]
+                found[place] = like or self._begin(kind_of(item), "", None, item.type)
+        return [found[place] for place in range(len(output))]
+
+    def _find(self, kind: ItemKind, id: str, index: int | None, type: str = "") -> TrackedItem:
+        known = self._known(kind, id, index)
+        if known and not (known.done and known.is_elsewhere(index)):
+            return known
+        there = self._by_index.get((kind, index)) if index is not None or not id else None
+        return there if there and not there.done else self._begin(kind, id, index, type)
+
+    def _announce(self, kind: ItemKind, id: str, index: int | None, type: str) -> TrackedItem:
+        item = self._known(kind, id, index)
+        # Some servers give all their calls one id: a call that is done elsewhere is another one.
+        is_over = item and item.done and (index is None or index != item.sent_index)
+        if item is None or is_over or (item.announced and item.is_elsewhere(index)):
+            item = self._by_index.get((kind, index))
+            if item is None or item.announced or item.done:
+                item = self._begin(kind, id, index, type)
+        self._record(item, id, index)
+        item.announced = True
+        return item
+
+    def _known(self, kind: ItemKind, id: str, index: int | None) -> TrackedItem | None:
+        known = self._by_id.get((kind, id, index)) or self._by_id.get((kind, id, None))
+        return known if id else None
+
+    def _begin(self, kind: ItemKind, id: str, index: int | None, type: str) -> TrackedItem:
+        own = self._next if index is None or index in self._taken else index
+        tracked = TrackedItem(kind, type, own, id)
+        self._taken.add(own)
+        self._next = max(self._next, own + 1)
+        self._items.append(tracked)
+        self._by_index[kind, index] = tracked
+        self._record(tracked, id, index)
+        return tracked
+
+    def _record(self, item: TrackedItem, id: str, index: int | None) -> None:
+        item.sent_index = item.sent_index if index is None else index
+        if id:
+            item.id = item.id or id
+            self._by_id[item.kind, id, index] = self._by_id[item.kind, id, None] = item
+
+
+def kind_of(item: Item) -> ItemKind:
+    """Return which kind of item it is to a reader of streams."""
+    return ITEM_KINDS.get(item.type, "other")
+
+
+def part_of(event: ItemEvent) -> tuple[str, int]:
+    """Return the part that an event is about: the field that holds its index, and the index."""
+    if isinstance(event, ContentEvent):
+        return "content_index", event.content_index
+    return ("summary_index", event.summary_index) if isinstance(event, SummaryEvent) else ("", 0)
+
+
+def _text_kind(event: type[SequencedEvent], part: Content | None) -> TextKind:
+    return TEXT_EVENTS.get(event) or TEXT_KINDS.get(part.type if part else "", OUTPUT_TEXT)
+
+
+def _item_added(tracked: TrackedItem, event: Event) -> Event:
+    """Make the event that should have added an item, which is empty at that time."""
+    match event:
+        case OutputItemDone(item=Message() as message):
+            item = replace(message, content=[], status="in_progress")
+        case OutputItemDone(item=FunctionCall() as call):
+            item = replace(call, arguments="", status="in_progress")
+        case OutputItemDone(item=Reasoning() as reasoning):
+            item = Reasoning(id=reasoning.id)
+        case OutputItemDone():
+            item = event.item
+        case _:
+            item = _make_item(tracked.kind, cast("ItemEvent", event).item_id)
+    number = event.sequence_number
+    return OutputItemAdded(sequence_number=number, output_index=tracked.output_index, item=item)
+
+
+def _make_item(kind: ItemKind, id: str) -> Item:
+    known = id or UNSET
+    if kind == "call":
+        return FunctionCall(id=known, call_id=id, name="", arguments="", status="in_progress")
+    if kind == "reasoning":
+        return Reasoning(id=known)
+    return Message(id=known, role="assistant", content=[], status="in_progress")
+
+
+def _part_added(event: ContentEvent | SummaryEvent) -> Event:
+    """Make the event that should have added a part, which is empty at that time."""
+    kind = _text_kind(type(event), event.part if isinstance(event, PART_DONE) else None)
+    is_summary = isinstance(event, SummaryEvent)
+    added = SUMMARY_TEXT.part_added_event if is_summary else OUTPUT_TEXT.part_added_event
+    index_field, index = part_of(event)
+    return cast("Callable[..., Event]", added)(
+        sequence_number=event.sequence_number,
+        item_id=event.item_id,
+        output_index=event.output_index,
+        part=kind.empty_part(),
+        **{index_field: index},
+    )
