@@ -135,7 +135,7 @@ def test_a_strict_reader_takes_no_sloppy_stream(name: str):
     assert result.error.code == "upstream_protocol"
 
 
-@pytest.mark.parametrize("name", [name for name in INVALID_STREAMS if name != "nothing but the end"])
+@pytest.mark.parametrize("name", [name for name in INVALID_STREAMS if "but the end" not in name])
 def test_a_sloppy_stream_may_end_with_an_empty_output(name: str):
     assert (
         items_without_ids(decode_stream(stream(INVALID_STREAMS[name], response())))
