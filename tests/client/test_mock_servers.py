@@ -257,7 +257,7 @@ async def test_a_server_that_cannot_go_on_is_told_everything(server, options):
     assert result.message == "It is sunny."
     assert resend_reasons(events) == ["no_fixture_match"]
     where = "WS /v1/responses" if options is SOCKET else "POST /v1/responses"
-    assert server.heard() == [
+    assert server.requests() == [
         (where, ["user"]),
         (where, ["assistant", "tool"]),
         (where, ["user", "assistant", "tool"]),
@@ -279,7 +279,7 @@ async def test_an_answer_about_something_else_does_not_change_the_way(server):
         with pytest.raises(UpstreamError, match="No fixture matched"):
             await run_agent_events(client, "Nothing is known of this", FREE)
         await run_agent_events(client, "Say it", FREE)
-    assert [where for where, _ in server.heard()] == [
+    assert [where for where, _ in server.requests()] == [
         "POST /v1/responses",
         "POST /v1/chat/completions",
         "POST /v1/responses",
@@ -290,7 +290,7 @@ async def test_an_answer_about_something_else_does_not_change_the_way(server):
 async def test_trouble_that_passes_is_waited_out(server, options, request):
     async with server.client(headers={"x-test-id": request.node.name}) as client:
         result, _ = await run_agent_events(client, "At last", options)
-    assert (result.message, len(server.heard())) == ("Well.", 2)
+    assert (result.message, len(server.requests())) == ("Well.", 2)
 
 
 @ALL_TRANSPORTS
@@ -298,7 +298,7 @@ async def test_an_answer_that_is_cut_every_time_ends_the_run(server, options):
     async with server.client() as client:
         with pytest.raises(UpstreamError):
             await run_agent_events(client, "Cut the text", replace(options, max_retries=2))
-    assert len(server.heard()) == 3
+    assert len(server.requests()) == 3
 
 
 # --- llmock ---------------------------------------------------------------------------------------
