@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.agents.demo import demo
 from antiphon.engine.engine import ALL_ITEMS, Engine
-from antiphon.engine.ids import ensure_id
 from antiphon.engine.models import Models
+from antiphon.engine.persistence import ensure_id
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import user_message
 from antiphon.protocol.request import ConversationParam, Request

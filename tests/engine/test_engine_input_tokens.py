@@ -7,7 +7,7 @@ import pytest
 from antiphon.agents.agent import agent
 from antiphon.agents.demo import demo, echo
 from antiphon.agents.turn import Turn
-from antiphon.engine.engine import Engine, count_input_tokens
+from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.response import InputTokens, ResponseWarning
@@ -29,7 +29,7 @@ TOOL = {"type": "function", "name": "look_up", "description": "Look up a word."}
 
 async def count(**body: object) -> InputTokens:
     """Count what a request holds; of `demo`, unless it says otherwise."""
-    return await count_input_tokens(ENGINE, decode_request({"model": "demo", **body}))
+    return await ENGINE.count_input_tokens(decode_request({"model": "demo", **body}))
 
 
 async def count_used(**body: object) -> int:
@@ -56,7 +56,7 @@ async def test_a_count_is_what_the_response_will_say() -> None:
 
 async def test_an_estimate_is_marked_as_one() -> None:
     request = decode_request({"model": "uncounted", "input": "Hello, wörld!", "tools": [TOOL]})
-    assert await count_input_tokens(ENGINE, request) == InputTokens(
+    assert await ENGINE.count_input_tokens(request) == InputTokens(
         input_tokens=estimate_prompt(None, request.tools, request.input),
         warnings=[
             ResponseWarning(
@@ -87,7 +87,7 @@ async def test_an_agent_may_count_in_its_own_way() -> None:
 
     request = decode_request({"model": "counting", "input": "Hello!"})
     assert letters(Turn(request=request, input=request.input)) == 6
-    assert await count_input_tokens(Engine(Models([counting])), request) == InputTokens(
+    assert await Engine(Models([counting])).count_input_tokens(request) == InputTokens(
         input_tokens=6
     )
 

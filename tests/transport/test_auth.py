@@ -17,6 +17,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec.structs import replace
 
 from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.auth import Signer, make_signer
@@ -27,7 +28,6 @@ from antiphon.transport.request import (
     EntraToken,
     GoogleToken,
     Key,
-    Upstream,
 )
 from tests.scripted_upstream import ScriptedUpstream, json_answer, scripted_upstream
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 AWS = AwsSignature("bedrock", "eu-west-1")
 JSON = {"content-type": "application/json"}
-ANY = Upstream(url="https://a.example/v1")
+ANY = HttpRequest(url="https://a.example/v1")
 MODEL = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 
 
@@ -56,7 +56,7 @@ def nothing_from_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 async def failure(signs: Signer) -> UpstreamError:
     with pytest.raises(UpstreamError) as caught:
-        await signs.headers(ANY, b"")
+        await signs.headers(ANY)
     error = caught.value
     assert (error.status, error.payload.type, error.payload.code) == (
         401,
@@ -84,7 +84,7 @@ async def failure(signs: Signer) -> UpstreamError:
 async def test_a_key_is_shown_in_its_header(
     credential: Credential | None, key: str | None, headers: dict[str, str]
 ) -> None:
-    assert await make_signer(credential, key).headers(ANY, b"") == headers
+    assert await make_signer(credential, key).headers(ANY) == headers
 
 
 @pytest.mark.parametrize("key", ["secr\net", "sëcret", "se\0cret"])
@@ -146,10 +146,12 @@ async def test_a_signature_is_the_one_that_awss_own_client_sends(
     received = provider.requests[0]
     assert "%3A" in received.path
     others = {"user-agent": "antiphon", "x-team": "a"}
-    request = Upstream(
-        url=provider.url + received.path, headers={"Content-Type": JSON["content-type"]} | others
+    request = HttpRequest(
+        url=provider.url + received.path,
+        headers={"Content-Type": JSON["content-type"]} | others,
+        body=received.body,
     )
-    headers = await make_signer(AWS, None).headers(request, received.body)
+    headers = await make_signer(AWS, None).headers(request)
     assert headers == {name: received.headers[name] for name in SIGNED}
     assert headers["x-amz-date"] == noon
     assert (
@@ -165,8 +167,8 @@ async def test_a_request_without_a_body_is_signed_with_its_query(
     client.list_foundation_models(byOutputModality="TEXT", byProvider="a b/c")
     client.close()
     received = provider.requests[0]
-    request = Upstream(method="GET", url=provider.url + received.path)
-    headers = await make_signer(AWS, None).headers(request, b"")
+    request = HttpRequest(method="GET", url=provider.url + received.path)
+    headers = await make_signer(AWS, None).headers(request)
     assert headers == {name: received.headers[name] for name in SIGNED}
     assert headers["x-amz-date"] == noon
 
@@ -175,9 +177,10 @@ async def test_what_our_client_sends_is_what_was_signed(
     provider: ScriptedUpstream, keys: dict[str, str], noon: str
 ) -> None:
     url = f"{provider.url}/model/{MODEL.replace(':', '%3A')}/converse"
-    headers = JSON | await make_signer(AWS, None).headers(Upstream(url=url, headers=JSON), b"{}")
+    request = HttpRequest(url=url, headers=JSON, body=b"{}")
+    headers = JSON | await make_signer(AWS, None).headers(request)
     client = HttpClient()
-    await client.fetch(HttpRequest(url=url, headers=headers, body=b"{}"))
+    await client.fetch(replace(request, headers=headers))
     client.close()
     received = provider.requests[0]
     again = AWSRequest(
@@ -196,9 +199,7 @@ async def test_a_profile_brings_its_own_keys(tmp_path: Path, keys: dict[str, str
     (tmp_path / "aws-credentials").write_text(
         "[work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = x\n"
     )
-    headers = await make_signer(AwsSignature("bedrock", "eu-west-1", "work"), None).headers(
-        ANY, b""
-    )
+    headers = await make_signer(AwsSignature("bedrock", "eu-west-1", "work"), None).headers(ANY)
     assert "Credential=AKIDWORK/" in headers["authorization"]
     assert "/eu-west-1/bedrock/aws4_request" in headers["authorization"]
     assert "x-amz-security-token" not in headers
@@ -221,7 +222,7 @@ async def test_credentials_that_end_are_renewed(monkeypatch: pytest.MonkeyPatch)
     with scripted_upstream(lent("AKID1", 5), lent("AKID2", 600), lent("AKID3", 600)) as lender:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
         signs = make_signer(AWS, None)
-        tokens = [(await signs.headers(ANY, b""))["x-amz-security-token"] for _ in range(4)]
+        tokens = [(await signs.headers(ANY))["x-amz-security-token"] for _ in range(4)]
     # The first were about to end when they came, so they are renewed before they are used.
     assert tokens == ["session of AKID2"] * 4
     assert len(lender.requests) == 2
@@ -237,7 +238,7 @@ async def test_many_requests_look_for_credentials_once(monkeypatch: pytest.Monke
     with scripted_upstream(json_answer(lent)) as lender:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
         signs = make_signer(AWS, None)
-        await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
+        await asyncio.gather(*(signs.headers(ANY) for _ in range(8)))
     assert len(lender.requests) == 1
 
 
@@ -254,7 +255,7 @@ async def test_no_aws_credentials_are_told_with_what_to_set(
     )
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", keys["access"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", keys["secret"])
-    assert "authorization" in await signs.headers(ANY, b"")
+    assert "authorization" in await signs.headers(ANY)
 
 
 async def test_half_a_credential_is_told_without_the_half(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,8 +353,8 @@ async def test_a_google_token_is_asked_for_once_and_again_when_its_end_is_near(
         monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "payer")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
         signs = make_signer(GoogleToken(), None)
-        first = await signs.headers(ANY, b"")
-        then = await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
+        first = await signs.headers(ANY)
+        then = await asyncio.gather(*(signs.headers(ANY) for _ in range(8)))
     assert first == {"authorization": "Bearer first", "x-goog-user-project": "payer"}
     assert then == [{"authorization": "Bearer second", "x-goog-user-project": "payer"}] * 8
     assert len(google.requests) == 2
@@ -392,7 +393,7 @@ async def test_a_google_token_that_is_refused_is_told_without_secrets(
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
         signs = make_signer(GoogleToken(), None)
         error = await failure(signs)
-        assert await signs.headers(ANY, b"") == {"authorization": "Bearer later"}
+        assert await signs.headers(ANY) == {"authorization": "Bearer later"}
     assert str(error) == (
         "The Google credentials cannot be used (RefreshError). "
         "Check the file in GOOGLE_APPLICATION_CREDENTIALS."
@@ -415,7 +416,7 @@ async def test_an_entra_token_is_asked_for_once_while_it_holds(
         monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
         monkeypatch.setenv("IDENTITY_HEADER", "secret")
         signs = make_signer(EntraToken(), None)
-        headers = await asyncio.gather(*(signs.headers(ANY, b"") for _ in range(8)))
+        headers = await asyncio.gather(*(signs.headers(ANY) for _ in range(8)))
     assert headers == [{"authorization": "Bearer first"}] * 8
     assert len(entra.requests) == 1
     assert entra.requests[0].path.endswith("resource=https://cognitiveservices.azure.com")
@@ -428,7 +429,7 @@ async def test_an_entra_token_is_asked_for_again_when_its_end_is_near(
         monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
         monkeypatch.setenv("IDENTITY_HEADER", "secret")
         signs = make_signer(EntraToken(), None)
-        told = [await signs.headers(ANY, b"") for _ in range(3)]
+        told = [await signs.headers(ANY) for _ in range(3)]
     assert [headers["authorization"] for headers in told] == [
         "Bearer first",
         "Bearer second",

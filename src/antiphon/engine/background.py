@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 
 from antiphon.engine.event_log import Fenced
-from antiphon.engine.ids import new_id
+from antiphon.engine.persistence import new_id
 from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPED_ERROR, SERVER_STOPPING
 from antiphon.protocol import parts, token_estimate
 from antiphon.protocol.errors import ErrorPayload, StoreError, drop_tracebacks

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from antiphon.agents.turn import Turn
 from antiphon.engine.engine import ANONYMOUS, Caller, Engine
-from antiphon.engine.fallback import Candidate, Fallback
+from antiphon.engine.fallback import Fallback
 from antiphon.engine.models import Model, PartSink
 from antiphon.engine.run import Run
 from antiphon.protocol import parts, token_estimate
@@ -62,29 +62,34 @@ SUMMARY_TRUNCATED = ResponseWarning(
 async def compact(
     engine: Engine, request: CompactRequest, caller: Caller = ANONYMOUS
 ) -> CompactResource:
-    """Make a conversation small; raises RequestError, UpstreamError or StoreError."""
-    scribes = [
-        SummaryModel(asked)
-        for asked in await engine.prepare_candidates(_to_request(request), caller)
-    ]
-    attempts = Fallback([replace(s.candidate, model=s) for s in scribes])
-    first, now = scribes[0].candidate, int(engine.clock())
-    begun = Response.new(first.request, id=engine.ids("resp"), created_at=now)
-    synth = Synth(begun, ids=engine.ids, clock=engine.clock)
-    run = Run(attempts.answer, attempts.build_turn(begun.id), synth)
+    """Compact a conversation; raises RequestError, UpstreamError or StoreError."""
+    candidates = await engine.prepare_candidates(_to_request(request), caller)
+    models = [SummaryModel(candidate.model) for candidate in candidates]
+    initial = Response.new(
+        candidates[0].request, id=engine.ids("resp"), created_at=int(engine.clock())
+    )
+    fallback = Fallback(
+        [
+            replace(candidate, model=model)
+            for candidate, model in zip(candidates, models, strict=True)
+        ],
+        initial.id,
+    )
+    synth = Synth(initial, ids=engine.ids, clock=engine.clock)
+    run = Run(fallback.answer, fallback.turn, synth)
     response = await run.execute()
     if run.error:
         raise run.error
     if response.incomplete_details and response.incomplete_details.reason == "max_output_tokens":
         response = replace(response, warnings=[*(response.warnings or []), SUMMARY_TRUNCATED])
-    asked = attempts.current
-    gist = next((s.items for s in scribes if s.items), None) or extract_summary(response)
+    answered = fallback.current
+    summary = next((m.items for m in models if m.items), None) or extract_summary(response)
     return CompactResource(
         id=response.id,
-        created_at=now,
+        created_at=initial.created_at,
         output=[
-            *select_kept_messages([*asked.history.items, *asked.new_items]),
-            asked.sealer.seal_compaction(gist, engine.ids("cmp")),
+            *select_kept_messages([*answered.history.items, *answered.new_items]),
+            answered.sealer.seal_compaction(summary, engine.ids("cmp")),
         ],
         usage=response.usage or ResponseUsage.of(0, 0),
         warnings=response.warnings,
@@ -110,12 +115,11 @@ def _to_request(request: CompactRequest) -> Request:
 class SummaryModel(Model):
     """A model that writes what stands for a conversation: words or, from a compactor, items."""
 
-    def __init__(self, candidate: Candidate) -> None:
-        self.candidate = candidate
-        self._model = candidate.model
-        self.name, self.window = self._model.name, self._model.window
-        self.origin, self.entry = self._model.origin, self._model.entry
-        self.warns_of_unused_fields = self._model.warns_of_unused_fields
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.name, self.window = model.name, model.window
+        self.origin, self.entry = model.origin, model.entry
+        self.warns_of_unused_fields = model.warns_of_unused_fields
         self.items: list[Item] = []
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:

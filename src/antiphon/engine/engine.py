@@ -1,4 +1,7 @@
-"""From a request to a response: the model is found, the context assembled, the response kept."""
+"""From a request to a response: check, find the models, assemble the context, store, run.
+
+Foreground responses are `create_run`, background responses are `submit`.
+"""
 
 import asyncio
 import time
@@ -17,15 +20,16 @@ from antiphon.engine.encryption import KeyRing
 from antiphon.engine.event_log import EventLog, retry_store
 from antiphon.engine.fallback import Candidate, Fallback
 from antiphon.engine.history import Context, ContextCache, HistoryLoader
-from antiphon.engine.ids import ensure_id, new_id, random_padding
+from antiphon.engine.interfaces import EventSink
 from antiphon.engine.models import Model, Models, PartSink
-from antiphon.engine.persistence import IdempotencyKeys, ResponsePersistence
-from antiphon.engine.run import (
-    AnswerFunction,
-    EventSink,
-    PendingCommit,
-    Run,
+from antiphon.engine.persistence import (
+    IdempotencyKeys,
+    ResponsePersistence,
+    ensure_id,
+    new_id,
+    random_padding,
 )
+from antiphon.engine.run import PendingCommit, Run
 from antiphon.engine.sealing import ItemSealer
 from antiphon.engine.validation import (
     check_request,
@@ -54,7 +58,7 @@ T = TypeVar("T")
 
 
 class Caller(Struct, frozen=True):
-    """Who asks: whose data it is, and a connection's own memory if there is one."""
+    """Who sends a request: the tenant, and the context cache of a WebSocket connection, if any."""
 
     tenant: str = ""
     connection_cache: ContextCache | None = None
@@ -64,27 +68,23 @@ ANONYMOUS = Caller()
 ALL_ITEMS = PageCursor(limit=2**31, order="asc")
 NEWEST_ITEM = PageCursor(limit=1, order="desc")
 
+ESTIMATED_WARNING = ResponseWarning(
+    code="usage_estimated",
+    message="This model does not count tokens; this is an estimate.",
+    param="input_tokens",
+)
+
 
 class IdempotencyKeyTaken(Exception):
-    """An idempotency key that came before, and what it led to."""
+    """Raised for an idempotency key that was used before; `claim` names its response."""
 
     def __init__(self, claim: IdempotencyRecord) -> None:
         super().__init__(claim.response_id)
         self.claim = claim
 
 
-class PreparedResponse(Struct):
-    """A response that can be made: everything a run needs."""
-
-    answer: AnswerFunction
-    turn: Turn
-    synth: Synth
-    persistence: ResponsePersistence
-    response: Response
-
-
 class Engine:
-    """Everything a response needs to be made: models, memory, a store, a seal, ids and a clock."""
+    """Creates, finds, cancels and deletes responses."""
 
     def __init__(  # noqa: PLR0913 - everything meets here
         self,
@@ -99,16 +99,15 @@ class Engine:
     ) -> None:
         self.models = models
         self.store: Store = MemoryStore() if store is None else store
-        cache = (
-            ContextCache(64 * 1024 * 1024, 3600) if cache is None else cache
-        )  # an empty one counts
+        # `is None`, because an empty cache is false.
+        cache = ContextCache(64 * 1024 * 1024, 3600) if cache is None else cache
         self.history = HistoryLoader(self.store, cache)
         self.background = Background(self.store, clock, background_slots)
         self.key_ring = key_ring or KeyRing.ephemeral()
         self.connection_caches: WeakSet[ContextCache] = WeakSet()
-        """The memories of open connections."""
+        """The caches of open WebSocket connections: a deleted response must leave them too."""
         self.orphans: deque[tuple[str, str]] = deque(maxlen=10_000)
-        """Responses, by tenant and id, whose end the store would not take; see `upkeep.py`."""
+        """Unfinished responses that nobody runs, by tenant and id; see `maintenance.py`."""
         self._idempotency_keys = IdempotencyKeys()
         self.ids = ids
         self.clock = clock
@@ -123,29 +122,32 @@ class Engine:
         generate: bool = True,
         synth_options: SynthOptions = DEFAULT_OPTIONS,
     ) -> Run:
-        """Check a request and begin its response; raises RequestError, StoreError or KeyTaken."""
-        opened = await self._prepare(
+        """Check a request, store its response and return the run that produces it.
+
+        Raises RequestError, StoreError or IdempotencyKeyTaken. Without `generate` no model is
+        called: the response only loads its context, for those that follow on the connection.
+        """
+        fallback, synth, persistence = await self._prepare(
             request, caller, generate=generate, synth_options=synth_options
         )
-        await self._persist_beginning(opened, request, key)
+        await self._persist_beginning(persistence, request, key)
+        id, tenant = persistence.response.id, caller.tenant
 
-        id, tenant = opened.response.id, caller.tenant
-
-        def keep(ending: list[Event], response: Response) -> PendingCommit | None:
+        def persist_end(events: list[Event], response: Response) -> PendingCommit | None:
             self._idempotency_keys.record_response(response)
-            keeping = opened.persistence.end(ending, response)
-            return self._await_store(keeping, id, tenant) if keeping else None
+            commit = persistence.end(events, response)
+            return self._await_store(commit, id, tenant) if commit else None
 
         async def discard() -> None:
             self._idempotency_keys.release(id)
             if request.store:
                 await self._await_store(self.store.delete(id, tenant=tenant), id, tenant)
 
-        answer = opened.answer if generate else answer_nothing
-        return Run(answer, opened.turn, opened.synth, sink, keep, discard)
+        answer = fallback.answer if generate else answer_nothing
+        return Run(answer, fallback.turn, synth, sink, persist_end, discard)
 
     async def _await_store(self, change: Awaitable[T], id: str, tenant: str) -> T:
-        """Wait for the store; a response whose change it would not take is abandoned."""
+        """Await a change of the store; if it fails, the response becomes an orphan."""
         try:
             return await change
         except StoreError:
@@ -153,101 +155,111 @@ class Engine:
             raise
 
     def add_orphan(self, id: str, tenant: str = "") -> None:
-        """Have a response ended later that was begun and that nobody makes."""
+        """Have maintenance end a stored response that nobody runs."""
         self.orphans.append((tenant, id))
 
     async def submit(
         self, request: Request, caller: Caller = ANONYMOUS, *, key: tuple[str, str] | None = None
     ) -> Response:
-        """Begin a response in the background; it is durable when this returns."""
+        """Start a background response. It is durable when this returns."""
         if self.background.full:
             raise RequestError(
                 "Too many background responses wait already. Try again when some have ended.",
                 type="too_many_requests",
                 code="rate_limit_exceeded",
             ).with_retry_after(1)
-        opened = await self._prepare(request, caller)
-        await self._persist_beginning(opened, request, key)
-        self._start_background(opened, announced=False)
-        return opened.response
+        fallback, synth, persistence = await self._prepare(request, caller)
+        await self._persist_beginning(persistence, request, key)
+        self._start_background(fallback, synth, persistence, announced=False)
+        return persistence.response
 
     async def resubmit(self, request: Request, stored: StoredResponse, tenant: str) -> None:
-        """Take up a response that was queued when the server stopped."""
-        opened = await self._prepare(request, Caller(tenant), response=stored.response)
-        self._start_background(opened, announced=stored.last_sequence >= 0)
+        """Start a background response that was queued when the server stopped."""
+        prepared = await self._prepare(request, Caller(tenant), response=stored.response)
+        self._start_background(*prepared, announced=stored.last_sequence >= 0)
 
-    def _start_background(self, prepared: PreparedResponse, *, announced: bool) -> None:
-        """Announce a response in its log, and make it in the background when it is its turn."""
-        id, tenant = prepared.response.id, prepared.persistence.tenant
-        start = prepared.synth.start()
+    def _start_background(
+        self, fallback: Fallback, synth: Synth, persistence: ResponsePersistence, *, announced: bool
+    ) -> None:
+        """Log the first events at once, unless `announced`; run when a slot is free."""
+        id, tenant = persistence.response.id, persistence.tenant
+        start = synth.start()
 
         async def announce() -> None:
             if not announced:
                 await EventLog(self.store, id, 0, -1, tenant=tenant).append(start)
 
-        self.background.start(
-            id, announce, lambda: self._run_background(prepared, len(start) - 1), tenant=tenant
-        )
+        async def work() -> None:
+            epoch = await retry_store(id, lambda: self.store.claim(id, tenant=tenant))
+            if epoch is None:
+                return
+            log = EventLog(self.store, id, epoch, len(start) - 1, tenant=tenant)
+
+            async def persist_end(events: list[Event], response: Response) -> list[Event]:
+                await log.append(events, response)
+                persistence.cache_context(response)
+                return []  # they are in the log already
+
+            run = Run(fallback.answer, fallback.turn, synth, log, persist_end)
+            run.answering = True  # a background response never becomes an HTTP error
+            await log.append_during(run.execute())
+
+        self.background.start(id, announce, work, tenant=tenant)
 
     async def _persist_beginning(
-        self, prepared: PreparedResponse, request: Request, key: tuple[str, str] | None
+        self, persistence: ResponsePersistence, request: Request, key: tuple[str, str] | None
     ) -> None:
+        id, tenant = persistence.response.id, persistence.tenant
         try:
-            claim = await prepared.persistence.begin(prepared.response, request, key)
+            claim = await persistence.begin(request, key)
         except ConversationBusyError as busy:
             raise conversation_busy_error() from busy
         except asyncio.CancelledError:
-            self.add_orphan(
-                prepared.response.id, prepared.persistence.tenant
-            )  # it may yet be committed
+            self.add_orphan(id, tenant)  # the writer thread may still commit it
             raise
         if key and not request.store:
-            claim = self._idempotency_keys.claim(
-                key, prepared.response.id, tenant=prepared.persistence.tenant
-            )
+            claim = self._idempotency_keys.claim(key, id, tenant=tenant)
         if claim:
             raise IdempotencyKeyTaken(claim)
+        # The conversation was read before the store locked it for this response.
         if request.conversation and await self._conversation_changed(
-            prepared.persistence, request.conversation.id
+            persistence, request.conversation.id
         ):
-            await self.store.delete(prepared.response.id, tenant=prepared.persistence.tenant)
+            await self.store.delete(id, tenant=tenant)
             raise conversation_busy_error()
 
     async def _conversation_changed(
         self, persistence: ResponsePersistence, conversation: str
     ) -> bool:
-        """Tell whether another response ended in a conversation after its items were read."""
+        """Tell whether a conversation got new items since its items were read."""
         page = await self.store.list_items(conversation, NEWEST_ITEM, tenant=persistence.tenant)
         return page is None or page.items != list(persistence.history.items[-1:])
 
     async def find_claimed(self, claim: IdempotencyRecord, tenant: str) -> Response | None:
-        """Return the response that an idempotency key led to, if it is still here."""
-        stored = await self.find(claim.response_id, tenant)
-        return (
-            self._idempotency_keys.find_response(claim.response_id)
-            if stored is None
-            else stored.response
-        )
+        """Return the response of an idempotency key, if it still exists."""
+        if stored := await self.find(claim.response_id, tenant):
+            return stored.response
+        return self._idempotency_keys.find_response(claim.response_id)
 
     async def find(self, id: str, tenant: str = "") -> StoredResponse | None:
-        """Return a stored response; one that is being made says so."""
+        """Return a stored response."""
         stored = await self.store.find(id, tenant=tenant)
+        # The row says "queued" until the end; a worker's claim shows that it is in progress.
         if stored and stored.epoch and stored.response.status == "queued":
-            begun = replace(stored.response, status="in_progress")
-            return replace(stored, response=begun)
+            return replace(stored, response=replace(stored.response, status="in_progress"))
         return stored
 
     async def delete(self, id: str, tenant: str = "") -> bool:
-        """Remove a response and everything of it, here and in memory."""
+        """Delete a response from the store and every cache; stop it if it is running."""
         found = await self.store.delete(id, tenant=tenant)
-        for memory in (self.history.cache, *self.connection_caches):
-            memory.invalidate(id, tenant=tenant)
+        for cache in (self.history.cache, *self.connection_caches):
+            cache.invalidate(id, tenant=tenant)
         if found:
             self.background.stop(id)
         return found
 
     async def cancel(self, id: str, tenant: str = "") -> Response | None:
-        """Stop a background response; raises RequestError for any other."""
+        """Cancel a background response; raises RequestError for any other."""
         stored = await self.find(id, tenant)
         if stored is None:
             return None
@@ -261,23 +273,6 @@ class Engine:
             return stored.response
         return await self.background.cancel(stored, tenant=tenant)
 
-    async def _run_background(self, prepared: PreparedResponse, last: int) -> None:
-        """Make a response in the background."""
-        id, tenant = prepared.response.id, prepared.persistence.tenant
-        epoch = await retry_store(id, lambda: self.store.claim(id, tenant=tenant))
-        if epoch is None:
-            return
-        log = EventLog(self.store, id, epoch, last, tenant=tenant)
-
-        async def keep(ending: list[Event], response: Response) -> list[Event]:
-            await log.append(ending, response)
-            prepared.persistence.cache_context(response)
-            return []
-
-        run = Run(prepared.answer, prepared.turn, prepared.synth, log, keep)
-        run.answering = True
-        await log.append_during(run.execute())
-
     async def _prepare(
         self,
         request: Request,
@@ -286,49 +281,71 @@ class Engine:
         response: Response | None = None,
         generate: bool = True,
         synth_options: SynthOptions = DEFAULT_OPTIONS,
-    ) -> PreparedResponse:
-        asked, *others = await self.prepare_candidates(request, caller)
+    ) -> tuple[Fallback, Synth, ResponsePersistence]:
+        candidates = await self.prepare_candidates(request, caller)
+        first = candidates[0]
         now = int(self.clock())
         response = response or Response.new(request, id=self.ids("resp"), created_at=now)
-        attempts = Fallback([asked, *others])
-        turn = attempts.build_turn(response.id)
+        fallback = Fallback(candidates, response.id)
         pad = random_padding if request.stream_options.include_obfuscation else None
-        synth_options = replace(synth_options, obfuscate=pad, seal=attempts.seal_item)
         synth = Synth(
             response,
             ids=self.ids,
             clock=self.clock,
-            options=synth_options,
+            options=replace(synth_options, obfuscate=pad, seal=fallback.seal_item),
             allow_no_output=not generate,
         )
-        unread = [] if generate else unused_field_warnings(request)  # or else who answers tells
-        for warning in unread + unanswered_call_warnings(asked.unpaired_call_ids):
+        # With a model, the fallback warns of unused fields: the adapter knows which are used.
+        warnings = [] if generate else unused_field_warnings(request)
+        for warning in warnings + unanswered_call_warnings(first.unpaired_call_ids):
             synth.feed(warning)
-        recent = self.history.cache if caller.connection_cache is None else caller.connection_cache
-        store = self.store if request.store else None
-        ledger = ResponsePersistence(store, recent, caller.tenant, asked.history, asked.new_items)
-        return PreparedResponse(attempts.answer, turn, synth, ledger, response)
-
-    async def prepare_candidate(self, request: Request, caller: Caller = ANONYMOUS) -> Candidate:
-        """Check a request and assemble what its model reads; raises RequestError or StoreError."""
-        return (await self.prepare_candidates(request, caller))[0]
+        persistence = ResponsePersistence(
+            response=response,
+            store=self.store if request.store else None,
+            cache=self.history.cache
+            if caller.connection_cache is None
+            else caller.connection_cache,
+            tenant=caller.tenant,
+            history=first.history,
+            new_items=first.new_items,
+        )
+        return fallback, synth, persistence
 
     async def prepare_candidates(self, request: Request, caller: Caller) -> list[Candidate]:
-        """Do so for every model that may answer, the first one first."""
+        """Check a request and return the models that may answer it, in order, with their context.
+
+        Raises RequestError or StoreError.
+        """
         check_request(request)
         models = self._find_models(request)
-        before = await self._load_history(request, caller)
-        said = [ensure_id(item, self.ids) for item in request.input]
-        references = await self._find_referenced_items(said, caller.tenant)
-        items = context.assemble(before.items, said, references.get)
-        request = replace(request, input=said)  # whose ids tell where an item came from
-        always = INCLUDE_ENCRYPTED_REASONING in request.include
-        new, unpaired = items[len(before.items) :], context.find_unpaired_call_ids(items)
-        asked: list[Candidate] = []
-        for model in models:
-            envelope = ItemSealer(self.key_ring, model.origin, caller.tenant, always)
-            asked.append(Candidate(request, model, envelope, before, new, unpaired))
-        return asked
+        history = await self._load_history(request, caller)
+        input = [ensure_id(item, self.ids) for item in request.input]
+        references = await self._find_referenced_items(input, caller.tenant)
+        items = context.assemble(history.items, input, references.get)
+        # With the ids, an adapter can name the index of an item that it cannot encode.
+        request = replace(request, input=input)
+        new_items, unpaired = items[len(history.items) :], context.find_unpaired_call_ids(items)
+        seal_all = INCLUDE_ENCRYPTED_REASONING in request.include
+        sealers = (
+            ItemSealer(self.key_ring, model.origin, caller.tenant, seal_all) for model in models
+        )
+        return [
+            Candidate(request, model, sealer, history, new_items, unpaired)
+            for model, sealer in zip(models, sealers, strict=True)
+        ]
+
+    async def count_input_tokens(self, request: Request, caller: Caller = ANONYMOUS) -> InputTokens:
+        """Count the tokens that a request's model would read; raises RequestError or StoreError.
+
+        Input that exceeds the window is counted as a whole, unless `truncation` is "auto".
+        """
+        candidate = (await self.prepare_candidates(request, caller))[0]
+        turn = candidate.build_turn(truncate=request.truncation == "auto")
+        count = await candidate.model.count(turn)
+        if count is not None:
+            return InputTokens(input_tokens=count)
+        estimate = token_estimate.estimate_prompt(turn.instructions, turn.tools, turn.items)
+        return InputTokens(input_tokens=estimate, warnings=[ESTIMATED_WARNING])
 
     def _find_models(self, request: Request) -> list[Model]:
         if found := self.models.find(request.model or ""):
@@ -346,7 +363,6 @@ class Engine:
         )
 
     async def _load_history(self, request: Request, caller: Caller) -> Context:
-        """Return what was said before this request."""
         if request.previous_response_id:
             return await self.history.load(
                 request.previous_response_id,
@@ -360,7 +376,7 @@ class Engine:
         return Context()
 
     async def conversation_items(self, id: str, tenant: str) -> list[Item]:
-        """Return all items of a conversation; raises RequestError if there is none."""
+        """Return all items of a conversation; raises RequestError if it does not exist."""
         page = await self.store.list_items(id, ALL_ITEMS, tenant=tenant)
         if page is None:
             raise RequestError(
@@ -372,7 +388,7 @@ class Engine:
         return page.items
 
     async def _find_referenced_items(self, items: list[Item], tenant: str) -> dict[str, Item]:
-        """Look up the items that references name."""
+        """Return the stored items that item references name, by id."""
         found: dict[str, Item] = {}
         for item in items:
             if isinstance(item, ItemReference):
@@ -383,7 +399,7 @@ class Engine:
 
 
 def conversation_busy_error() -> RequestError:
-    """Say that a conversation takes one response at a time."""
+    """Return the error for a second response at once in a conversation."""
     return RequestError(
         "Another response is being made in this conversation. Try again when it has ended.",
         param="conversation",
@@ -393,28 +409,5 @@ def conversation_busy_error() -> RequestError:
 
 
 async def answer_nothing(turn: Turn, sink: PartSink) -> None:
-    """Answer with nothing at all, as in a turn that only warms up."""
+    """Answer without any output, as `generate: false` asks."""
     del turn, sink
-
-
-ESTIMATED_WARNING = ResponseWarning(
-    code="usage_estimated",
-    message="This model does not count tokens; this is an estimate.",
-    param="input_tokens",
-)
-
-
-async def count_input_tokens(
-    engine: Engine, request: Request, caller: Caller = ANONYMOUS
-) -> InputTokens:
-    """Count what a request's model would read; raises RequestError or StoreError.
-
-    What is too long is counted all the same, unless the request says that it is to be cut.
-    """
-    asked = await engine.prepare_candidate(request, caller)
-    turn = asked.build_turn(truncate=request.truncation == "auto")
-    counted = await asked.model.count(turn)
-    if counted is not None:
-        return InputTokens(input_tokens=counted)
-    estimate = token_estimate.estimate_prompt(turn.instructions, turn.tools, turn.items)
-    return InputTokens(input_tokens=estimate, warnings=[ESTIMATED_WARNING])

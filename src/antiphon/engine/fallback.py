@@ -1,4 +1,8 @@
-"""A request understood: who answers it, what they read, and what of it is new."""
+"""The models that may answer one request, tried in order until one of them produces output.
+
+Each candidate has a turn of its own, because reasoning is unsealed for one origin only and sealed
+for it again. After the first output there is no fallback: the client has seen it.
+"""
 
 import dataclasses
 import logging
@@ -13,22 +17,31 @@ from antiphon.engine.models import Model, PartSink
 from antiphon.engine.sealing import ItemSealer
 from antiphon.engine.validation import unused_field_warnings
 from antiphon.protocol import context, parts
-from antiphon.protocol.errors import (
-    RequestError,
-    UpstreamError,
-    describe_for_log,
-    drop_tracebacks,
-)
+from antiphon.protocol.errors import RequestError, UpstreamError, describe_for_log, drop_tracebacks
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import Request
 
+logger = logging.getLogger("antiphon.engine")
+
+ModelError = RequestError | UpstreamError
+
+REQUEST_FAULT_STATUSES = frozenset({400, 413, 422})
+"""The statuses of a request that every other provider would reject too."""
+
+# Several providers send these with one of the statuses above.
+PROVIDER_FAULT_CODES = frozenset(
+    """authentication_error invalid_api_key permission_denied permission_error
+    insufficient_quota billing_error rate_limit_exceeded context_length_exceeded
+    model_not_found invalid_model model_decommissioned""".split()
+)
+"""Error types and codes that concern one provider or model only, whatever the status."""
+
 
 class Candidate(Struct, frozen=True):
-    """Everything that is known before a response is begun.
+    """One model that may answer a request, and the items that it would read.
 
-    `before` and `said` are as the client knows them and as they are kept; what the model reads of
-    them is opened first. `unpaired` holds the call_ids of what it does not read as it was sent, for
-    want of its pair.
+    `history` and `new_items` are as the client knows them and as they are stored, reasoning still
+    sealed. `unpaired_call_ids` names the calls without output and the outputs without call.
     """
 
     request: Request
@@ -39,122 +52,109 @@ class Candidate(Struct, frozen=True):
     unpaired_call_ids: set[str]
 
     def build_turn(self, response_id: str = "", *, truncate: bool = True) -> Turn:
-        """Return the model's turn, cut to its window unless all is wanted; raises RequestError."""
+        """Unseal, repair and truncate the items for this model; raises RequestError."""
         earlier = "previous_response_id" if self.request.previous_response_id else "conversation"
         past = self.sealer.unseal_items(self.history.items, earlier)
-        said = self.sealer.unseal_items(self.new_items, "input[{}].encrypted_content")
+        new = self.sealer.unseal_items(self.new_items, "input[{}].encrypted_content")
         if self.unpaired_call_ids:
             past = context.repair_unpaired(past, self.unpaired_call_ids)
-            said = context.repair_unpaired(said, self.unpaired_call_ids)
-        items = past + said
+            new = context.repair_unpaired(new, self.unpaired_call_ids)
+        items = past + new
         window = self.model.window if truncate else None
         fitting = context.fit_to_window(items, window, self.request.truncation)
-        history = max(0, len(past) - (len(items) - len(fitting)))
+        # Truncation removes the oldest items, so all that is missing is missing in the history.
+        history_length = max(0, len(past) - (len(items) - len(fitting)))
         return Turn(
             request=self.request,
-            history=fitting[:history],
-            input=fitting[history:],
+            history=fitting[:history_length],
+            input=fitting[history_length:],
             entry=self.model.entry,
             response_id=response_id,
         )
 
 
-logger = logging.getLogger("antiphon.engine")
-
-ModelError = RequestError | UpstreamError
-REQUEST_FAULT_STATUSES = frozenset({400, 413, 422})
-"""What a provider answers to a request that no other would like better."""
-
-PROVIDER_FAULT_CODES = frozenset(
-    """authentication_error invalid_api_key permission_denied permission_error
-    insufficient_quota billing_error rate_limit_exceeded context_length_exceeded
-    model_not_found invalid_model model_decommissioned""".split()
-)
-"""The types and codes of what is wrong with one provider or model alone, though it is told so."""
-
-
 class Fallback:
-    """One request, as each of the models that may answer it is asked."""
+    """Answers one request with the first of its candidates that can.
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    `turn` is the turn of the first candidate that can read the request.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], response_id: str) -> None:
         self._candidates = candidates
+        self._response_id = response_id
         self._index = 0
         self._failures: list[tuple[Candidate, ModelError]] = []
+        self.turn = self._build_turn()
 
     @property
     def current(self) -> Candidate:
-        """The request as the model is asked whose turn it is."""
+        """The candidate that is answering."""
         return self._candidates[self._index]
 
     def seal_item(self, item: Item) -> Item:
-        """Close what the model whose turn it is has made."""
+        """Seal an item for the origin of the current candidate."""
         return self.current.sealer.seal_item(item)
 
-    def build_turn(self, response_id: str) -> Turn:
-        """Return the turn of the first model that can read the request; raises RequestError."""
+    def _build_turn(self) -> Turn:
         while True:
             try:
-                return self.current.build_turn(response_id)
+                return self.current.build_turn(self._response_id)
             except RequestError as error:
-                self._next_candidate(error, response_id)
+                self._advance(error)
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
-        """Have the first model answer that can, beginning with the one whose turn this is."""
+        """Answer with the current candidate, or those after it; raises the last one's error."""
         while True:
             model = self.current.model
-            if warned := self._fallback_warnings() + (
-                [] if model.warns_of_unused_fields else unused_field_warnings(turn.request)
-            ):
-                sink.feed(warned)  # now, because an answer that fails takes no more
+            warnings = self._fallback_warnings()
+            if not model.warns_of_unused_fields:
+                warnings += unused_field_warnings(turn.request)
+            if warnings:
+                sink.feed(warnings)  # before the answer: a failed response takes no more parts
             try:
                 await model.answer(turn, sink)
                 break
             except (RequestError, UpstreamError) as error:
-                self._next_candidate(error, turn.response_id, has_output=sink.has_output)
-            turn = dataclasses.replace(self.build_turn(turn.response_id), cancelled=turn.cancelled)
+                self._advance(error, has_output=sink.has_output)
+            turn = dataclasses.replace(self._build_turn(), cancelled=turn.cancelled)
             sink.reset_for_fallback()
 
-    def _next_candidate(
-        self, error: ModelError, response_id: str, *, has_output: bool = False
-    ) -> None:
-        """Turn to the next model, or raise if there is none, or no use in it."""
-        theirs = isinstance(error, UpstreamError)
-        last = (
-            has_output
-            or (theirs and is_request_fault(error))
-            or self._index == len(self._candidates) - 1
-        )
-        if theirs or not last:
-            after = (
-                "" if last else f"; asking {self._candidates[self._index + 1].model.name[:100]!r}"
-            )
-            word, model = describe_for_log(error.status, error.payload), self.current.model.name
-            logger.warning("%s: %.100r cannot answer (%s)%s", response_id, model, word, after)
-        if last:
+    def _advance(self, error: ModelError, *, has_output: bool = False) -> None:
+        """Go to the next candidate; raise the error if there is none, or none may help."""
+        from_provider = isinstance(error, UpstreamError)
+        is_final = has_output or (from_provider and is_request_fault(error))
+        next_model = None
+        if not is_final and self._index + 1 < len(self._candidates):
+            next_model = self._candidates[self._index + 1].model
+        # A request that the only model cannot read is the client's mistake: not worth a warning.
+        if from_provider or next_model:
+            reason, name = describe_for_log(error.status, error.payload), self.current.model.name
+            then = f"; asking {next_model.name[:100]!r}" if next_model else ""
+            logger.warning("%s: %.100r cannot answer (%s)%s", self._response_id, name, reason, then)
+        if next_model is None:
             raise error if has_output else self._add_earlier_errors(error)
         drop_tracebacks(error)
         self._failures.append((self.current, error))
         self._index += 1
 
     def _add_earlier_errors(self, error: ModelError) -> ModelError:
-        """Return an error that tells also what happened before it."""
+        """Name the errors of the earlier candidates in the message of the last one's."""
         if self._failures:
-            before = " ".join(f"({asked.model.name}: {cause})" for asked, cause in self._failures)
-            message = f"{error.payload.message} Before it, others could not answer: {before}"
+            earlier = " ".join(f"({one.model.name}: {cause})" for one, cause in self._failures)
+            message = f"{error.payload.message} Before it, others could not answer: {earlier}"
             error.payload = replace(error.payload, message=message)
         return error
 
     def _fallback_warnings(self) -> list[parts.Warn]:
-        answered = self.current.model.name
+        answering = self.current.model.name
         message = "{} could not answer, and {} was asked instead: {}"
         return [
-            parts.Warn("fallback", message.format(asked.model.name, answered, error), "model")
-            for asked, error in self._failures
+            parts.Warn("fallback", message.format(failed.model.name, answering, error), "model")
+            for failed, error in self._failures
         ]
 
 
 def is_request_fault(error: UpstreamError) -> bool:
-    """Tell whether a request was refused for what it is, and not by a provider in trouble."""
-    return error.status in REQUEST_FAULT_STATUSES and PROVIDER_FAULT_CODES.isdisjoint(
-        (error.payload.type, error.payload.code)
-    )
+    """Tell whether the request itself was rejected, so that no other model would accept it."""
+    codes = (error.payload.type, error.payload.code)
+    return error.status in REQUEST_FAULT_STATUSES and PROVIDER_FAULT_CODES.isdisjoint(codes)

@@ -1,15 +1,18 @@
-"""One response's place in memory and in the store.
+"""What is kept of a response: in the store, in the context cache, under its idempotency key.
 
-A response is kept before anything is made of it, and kept again, with its end, before anybody
-hears that it has ended: so a follow-up always finds it. One that is not to be stored lives in
-memory only.
+A response is stored before its model is called, and stored again, with its end, before anybody
+receives the terminal event: a follow-up request always finds it. A response with `store: false` is
+kept in memory only. The ids of everything that is kept come from here too.
 """
 
+import os
+import secrets
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from antiphon.engine.history import Context, ContextCache
@@ -20,12 +23,21 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
 from antiphon.protocol.synth import Synth
+from antiphon.protocol.synth_items import ID_PREFIXES
 from antiphon.store.base import IdempotencyRecord, Store
+
+# 192 bits: nobody can guess the id of another tenant's response.
+ID_BYTES = 24
+
+# The keys of stored responses are in the store. These are the others, lost at a restart.
+MAX_KEYS = 1_000
+KEY_SECONDS = 24 * 3600
 
 
 class ResponsePersistence(Struct, frozen=True):
-    """Where one response is kept: `store` is None for one that is not to be stored."""
+    """Where one response is kept, from its beginning; `store` is None with `store: false`."""
 
+    response: Response
     store: Store | None
     cache: ContextCache
     tenant: str
@@ -33,18 +45,18 @@ class ResponsePersistence(Struct, frozen=True):
     new_items: Sequence[Item]
 
     async def begin(
-        self, response: Response, request: Request, key: tuple[str, str] | None
+        self, request: Request, key: tuple[str, str] | None
     ) -> IdempotencyRecord | None:
-        """Keep the beginning; return the claim of a key that is taken."""
+        """Store the beginning; return the record of an idempotency key that is already taken."""
         if self.store is None:
             return None
+        # Only a background response may have to be started again, by another process.
+        kept = replace(request, input=list(self.new_items)) if request.background else None
         return await self.store.begin(
-            response,
+            self.response,
             self.new_items,
             tenant=self.tenant,
-            request=encode(replace(request, input=list(self.new_items)))
-            if request.background
-            else b"",
+            request=encode(kept) if kept else b"",
             conversation=request.conversation.id if request.conversation else None,
             key=key,
         )
@@ -52,7 +64,7 @@ class ResponsePersistence(Struct, frozen=True):
     def end(
         self, events: list[Event], response: Response
     ) -> Coroutine[object, object, list[Event]] | None:
-        """Keep the end; return what to wait for before the events are told, if it is stored."""
+        """Store the end; return what to await before the events are sent, if it is stored."""
         if self.store is not None:
             return self._commit(self.store, events, response)
         self.cache_context(response)
@@ -64,9 +76,9 @@ class ResponsePersistence(Struct, frozen=True):
         return events
 
     def cache_context(self, response: Response) -> None:
-        """Keep what was said at hand for those who go on from here.
+        """Cache the context for requests that continue this response.
 
-        A response in a conversation goes on there, and what it left may change in the meantime.
+        Not for a response in a conversation: the conversation's items may change in the meantime.
         """
         if response.conversation:
             return
@@ -74,12 +86,8 @@ class ResponsePersistence(Struct, frozen=True):
         self.cache.add(response.id, context, tenant=self.tenant)
 
 
-MAX_KEYS = 1_000
-KEY_SECONDS = 24 * 3600
-
-
 class IdempotencyKeys:
-    """The latest keys, by tenant, and what they led to."""
+    """Idempotency keys of responses that are not stored, by tenant; the oldest are removed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -89,7 +97,7 @@ class IdempotencyKeys:
     def claim(
         self, key: tuple[str, str], response_id: str, *, tenant: str
     ) -> IdempotencyRecord | None:
-        """Take a key; return its claim if it is taken already."""
+        """Take a key for a response; return the record of a key that is already taken."""
         name, fingerprint = key
         self._remove_expired()
         if taken := self._claims.get((tenant, name)):
@@ -99,16 +107,16 @@ class IdempotencyKeys:
         return None
 
     def record_response(self, response: Response) -> None:
-        """Keep what a key led to, if one did."""
+        """Keep a finished response if it has a key."""
         if response.id in self._responses:
             self._responses[response.id] = response
 
     def find_response(self, id: str) -> Response | None:
-        """Return what a key led to, if it has ended."""
+        """Return a response that has a key and has ended."""
         return self._responses.get(id)
 
     def release(self, id: str) -> None:
-        """Let go of the key of a response that came to nothing, if it had one."""
+        """Release the key of a response that was discarded, if it had one."""
         if id in self._responses:
             del self._responses[id]
             taken = [key for key, (claim, _) in self._claims.items() if claim.response_id == id]
@@ -126,14 +134,38 @@ class IdempotencyKeys:
 
 
 def replay_response(response: Response) -> list[Event]:
-    """Return a legal stream that ends with exactly this response."""
+    """Return a valid stream of events that ends with exactly this response."""
     ids = iter([str(item.id) for item in response.output])
-    begun = replace(
+    initial = replace(
         response, status="in_progress", output=[], usage=None, completed_at=None, error=None
     )
-    begun = replace(begun, incomplete_details=None)
-    synth = Synth(begun, ids=lambda _: next(ids), clock=lambda: 0)
+    initial = replace(initial, incomplete_details=None)
+    synth = Synth(initial, ids=lambda _: next(ids), clock=lambda: 0)
     events = synth.start()
     for item in response.output:
         events += synth.feed(Whole(item))
     return events + synth.end_as(response)
+
+
+def new_id(prefix: str) -> str:
+    """Return a prefix, an underscore and 192 random bits."""
+    return f"{prefix}_{os.urandom(ID_BYTES).hex()}"
+
+
+def new_uuid(prefix: str) -> str:
+    """Return a random UUID; the prefix is ignored."""
+    del prefix
+    return str(uuid.uuid4())
+
+
+def ensure_id(item: Item, ids: Callable[[str], str] = new_id) -> Item:
+    """Give an item an id if the client sent none."""
+    if item.id is not UNSET:
+        return item
+    return replace(item, id=ids(ID_PREFIXES.get(item.type, "item")))
+
+
+def random_padding(text: str) -> str:
+    """Return random text that hides a delta's length: together they fill a multiple of 16 bytes."""
+    missing = 16 - len(encode(text)) % 16
+    return secrets.token_urlsafe(missing)[:missing]

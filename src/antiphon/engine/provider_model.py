@@ -1,22 +1,20 @@
-"""Why a provider could not be asked: errors that name it and the remedy."""
+"""One model of one provider: encode a turn, send it, decode the response bytes into parts.
+
+`ProviderClient` sends requests to one provider, `ProviderModel` answers a turn with it, and
+`ResponseReader` reads the response. Nothing here awaits per event: bytes go from the socket through
+the decoder into the sink in one call. Retries happen before the first byte of an answer only.
+"""
 
 import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
 from msgspec.structs import replace
 
-from antiphon.adapters.base import (
-    Adapter,
-    Capabilities,
-    Decoder,
-    Prompt,
-    Provider,
-    Transform,
-)
+from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider, Transform
 from antiphon.adapters.errors import (
     html_page_error,
     redact,
@@ -32,12 +30,7 @@ from antiphon.engine.interfaces import WriteText
 from antiphon.engine.models import Model, PartSink
 from antiphon.engine.validation import unused_field_warnings
 from antiphon.protocol import parts
-from antiphon.protocol.errors import (
-    ErrorPayload,
-    RequestError,
-    UpstreamError,
-    describe_for_log,
-)
+from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError, describe_for_log
 from antiphon.protocol.parts import Part
 from antiphon.transport.auth import Signer, make_signer
 from antiphon.transport.client import HttpRequest, Transport
@@ -46,73 +39,26 @@ from antiphon.transport.request import Upstream
 from antiphon.transport.retry import RetryBudget, RetryPolicy, call_with_retries
 from antiphon.wire import json
 
-
-class UnavailableModel(Model):
-    """A model that cannot be asked; another may be, in its place."""
-
-    def __init__(self, name: str, reason: UpstreamError) -> None:
-        self.name = self.origin = name
-        self._reason = reason
-
-    async def answer(self, turn: Turn, sink: PartSink) -> None:
-        """Say why not."""
-        del turn, sink
-        raise self._reason
-
-
-def broken_adapter_error(name: str) -> UpstreamError:
-    """Say that a provider cannot be asked because its adapter is broken."""
-    message = f"{name}: its adapter is broken."
-    return UpstreamError(message, status=500, type="server_error", code="server_error")
-
-
-def transform_hook_error(name: str, what: str) -> UpstreamError:
-    """Say that a provider cannot be asked because the user's own function is broken."""
-    message = f"{name}: its transform_request {what}."
-    return UpstreamError(message, status=500, type="server_error", code="server_error")
-
-
-def credentials_error(name: str, error: UpstreamError) -> UpstreamError:
-    """Say whose credentials are not there."""
-    return UpstreamError(
-        f"{name}: {error}",
-        status=error.status,
-        type=error.payload.type,
-        code=error.payload.code,
-        retryable=error.retryable,
-    )
-
-
-def missing_api_key_error(name: str, variable: str) -> UpstreamError:
-    """Say that a provider cannot be asked for want of a key."""
-    return UpstreamError(
-        f"{name}: {variable} is not set, or holds no key. "
-        "Set it to this provider's key, and start again.",
-        status=401,
-        type="authentication_error",
-        code="missing_credentials",
-    )
-
-
 logger = logging.getLogger("antiphon.engine")
 
 MAX_LEARNED_MODELS = 1000
-"""How many models of a provider may be remembered to need another way of asking."""
+"""For how many models of a provider a learned adapter is kept."""
 
 MAX_ADAPTERS_TRIED = 5
-"""In how many ways one turn may be asked: a model may lack several things, and says one a time."""
+"""How many adapters one turn may try: a model may lack several features, and an error names one."""
 
+# Less than the server's stream waits before it commits to status 200: the client then still gets
+# the provider's own status.
 ERROR_BODY_SECONDS = 3.0
-"""How long a provider may take to say why it refuses, once its status has come; less than a stream
-waits before it answers 200."""
+"""How long to wait for the body of an error response."""
 
+# A model's name may become part of a URL path, where these segments would lead to another path.
 PATH_SEPARATORS = re.compile(r"[/\\]")
 DOT_SEGMENTS = frozenset({".", ".."})
-"""What no part of a model's name may be: it may stand in an address, and lead elsewhere there."""
 
 
 class ProviderClient:
-    """A provider that can be asked."""
+    """Sends requests to one provider: credentials, retries, error responses."""
 
     def __init__(
         self,
@@ -124,7 +70,7 @@ class ProviderClient:
     ) -> None:
         self.provider = provider
         self.default_adapter = make_adapter(provider)
-        """The adapter that is asked through as long as nothing else is known."""
+        """The adapter of every model for which no other has been learned."""
         self._learned_adapters: dict[str, Adapter] = {}
         self._transport = transport
         self._key = key
@@ -137,48 +83,47 @@ class ProviderClient:
         self._secret = key.strip() if key else ""
 
     def redact_key(self, text: str) -> str:
-        """Return a provider's words without our own key, which it may have repeated."""
+        """Remove our API key from a provider's text: some error messages repeat it."""
         return redact_key(text, self._secret)
 
     def adapter_for_model(self, model: str) -> Adapter:
-        """Return the adapter that a model is asked through."""
+        """Return the learned adapter of a model, or the default one."""
         return self._learned_adapters.get(model, self.default_adapter)
 
     def learn_adapter(self, model: str, adapter: Adapter) -> None:
-        """Ask a model in another way from now on, which has worked."""
+        """Use an adapter that has worked for all further requests to a model."""
         name = f"{self.provider.name}/{model}"
-        logger.info("%.100r is asked as '%s' from now on", name, adapter.name)
+        logger.info("%.100r uses the adapter '%s' from now on", name, adapter.name)
         if len(self._learned_adapters) >= MAX_LEARNED_MODELS:
-            self._learned_adapters.clear()  # they are learnt again
+            self._learned_adapters.clear()  # one more failed request each, and they are back
         if type(before := self.adapter_for_model(model)) is type(adapter):
-            adapter.rejected_features |= (
-                before.rejected_features
-            )  # of two requests at once each may find something
+            # Two concurrent requests may each have learned a different missing feature.
+            adapter.rejected_features |= before.rejected_features
         self._learned_adapters[model] = adapter
 
     async def send(
         self, adapter: Adapter, request: Upstream, *, short_retries: bool = False
     ) -> HttpResponse:
-        """Send a request, again if need be; return its answer when it is a good one."""
+        """Send a request, with retries; return a successful response or raise UpstreamError."""
         if self.provider.api_key_env and self._key is None:
             raise missing_api_key_error(self.provider.name, self.provider.api_key_env)
-        data = b"" if request.body is None else await self._encode_body(request.body)
+        body = b"" if request.body is None else await self._encode_body(request.body)
         self._retry_budget.deposit()
-        patience = self._retry_policy.before_fallback if short_retries else self._retry_policy
+        policy = self._retry_policy.before_fallback if short_retries else self._retry_policy
         return await call_with_retries(
-            partial(self._send_once, adapter, request, data), patience, self._may_retry
+            partial(self._send_once, adapter, request, body), policy, self._may_retry
         )
 
     async def _encode_body(self, body: object) -> bytes:
-        """Write a request's body, as the user's own function changes it if there is one."""
+        """Encode a request body after the user's `transform_request` hook, if there is one."""
         hook = self.provider.transform_request
         if hook is None:
             return json.encode(body)
         name = self.provider.name
         try:
-            changed = await apply_transform(hook, body)
+            changed = await call_transform_hook(hook, body)
         except (RequestError, UpstreamError):
-            raise  # it knows what it does
+            raise  # the hook rejects the request on purpose, with a status
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             logger.exception("%s: its transform_request failed", name)
             raise transform_hook_error(name, f"failed ({type(error).__name__})") from None
@@ -194,69 +139,56 @@ class ProviderClient:
     def _may_retry(self, error: UpstreamError, wait: float) -> bool:
         if not self._retry_budget.try_withdraw():
             return False
-        word = describe_for_log(error.status, error.payload)
-        logger.info("%s: %s; trying again in %.1f s", self.provider.name, word, wait)
+        reason = describe_for_log(error.status, error.payload)
+        logger.info("%s: %s; trying again in %.1f s", self.provider.name, reason, wait)
         return True
 
-    async def _send_once(self, adapter: Adapter, request: Upstream, body: bytes) -> HttpResponse:
-        headers = {"content-type": "application/json", **request.headers, **self.provider.headers}
-        described = Upstream(
-            url=request.url, body=request.body, headers=headers, method=request.method
+    async def _send_once(self, adapter: Adapter, upstream: Upstream, body: bytes) -> HttpResponse:
+        request = HttpRequest(
+            url=upstream.url,
+            method=upstream.method,
+            headers={
+                "content-type": "application/json",
+                **upstream.headers,
+                **self.provider.headers,
+            },
+            body=body,
+            timeouts=self._timeouts,
+            peer_name=self.provider.name,
         )
-        headers |= await self._auth_headers(described, body)
-        exchange = await self._transport.open(
-            HttpRequest(
-                url=request.url,
-                method=request.method,
-                headers=headers,
-                body=body,
-                timeouts=self._timeouts,
-                peer_name=self.provider.name,
-            )
-        )
-        good = 200 <= exchange.status < 300
-        if good and "text/html" not in exchange.headers.get("content-type", ""):
-            return exchange
-        answer = await exchange.read_and_release_within(ERROR_BODY_SECONDS)
-        if good:
+        # Signed anew for each attempt: a signature holds for minutes, a token may have expired.
+        signature = await self._auth_headers(request)
+        request = replace(request, headers={**request.headers, **signature})
+        response = await self._transport.open(request)
+        status, headers = response.status, response.headers
+        successful = 200 <= status < 300
+        if successful and "text/html" not in headers.get("content-type", ""):
+            return response
+        error_body = await response.read_and_release_within(ERROR_BODY_SECONDS)
+        if successful:
             raise html_page_error(self.provider.name)
-        status, told = exchange.status, exchange.headers
-        if place := redirect_target(status, told, request.url, adapter.base_url):
-            raise redirect_error(self.provider.name, status, self.redact_key(place))
-        heard = self.redact_key(answer.decode(errors="replace")).encode()
-        raise adapter.decode_error(status, told, heard)
+        if target := redirect_target(status, headers, upstream.url, adapter.base_url):
+            raise redirect_error(self.provider.name, status, self.redact_key(target))
+        redacted = self.redact_key(error_body.decode(errors="replace")).encode()
+        raise adapter.decode_error(status, headers, redacted)
 
-    async def _auth_headers(self, request: Upstream, body: bytes) -> dict[str, str]:
-        """Return the headers that show who asks; the log is told why there are none."""
+    async def _auth_headers(self, request: HttpRequest) -> dict[str, str]:
+        """Return the headers that authenticate a request; log the cause if there are none."""
         try:
-            return await self._signer.headers(request, body)
+            return await self._signer.headers(request)
         except UpstreamError as error:
             name, cause = self.provider.name, error.__cause__
             if cause:
-                words = " ".join(redact(self.redact_key(str(cause))).split())
-                logger.warning("%s: %s: %s", name, type(cause).__name__, words)
-            raise credentials_error(name, error) from None
+                reason = " ".join(redact(self.redact_key(str(cause))).split())
+                logger.warning("%s: %s: %s", name, type(cause).__name__, reason)
+            raise provider_credentials_error(name, error) from None
 
 
-async def apply_transform(hook: Transform, body: object) -> object:
-    """Have a request's body changed as the user wants it."""
-    made = hook(cast("dict[str, object]", body))
-    made = await made if inspect.isawaitable(made) else made
-    return body if made is None else made
-
-
-def is_valid_model_name(model: str) -> bool:
-    """Tell whether a model can be called so."""
-    return bool(model) and DOT_SEGMENTS.isdisjoint(PATH_SEPARATORS.split(model))
-
-
-class EncodedPrompt(NamedTuple):
-    """One turn, written for one adapter."""
-
-    adapter: Adapter
-    prompt: Prompt
-    request: Upstream
-    decoder: Decoder
+async def call_transform_hook(hook: Transform, body: object) -> object:
+    """Call the user's hook, sync or async; a hook that returns None has changed `body` in place."""
+    changed = hook(cast("dict[str, object]", body))
+    changed = await changed if inspect.isawaitable(changed) else changed
+    return body if changed is None else changed
 
 
 class ProviderModel(Model):
@@ -275,138 +207,144 @@ class ProviderModel(Model):
         self.window = self._capabilities.window
 
     def with_short_retries(self) -> Model:
-        """Return the same model, which does not wait long for its provider."""
+        """Return the same model with the retry policy of a model that has a fallback."""
         return ProviderModel(self._client, self._model, short_retries=True)
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
-        """Ask the provider, and hear its answer."""
-        question = first = self._encode_first(turn, live=sink.streaming)
-        for others in reversed(range(MAX_ADAPTERS_TRIED)):
+        """Send a turn to the provider and feed its response to the sink.
+
+        An error may show that the model lacks a feature. The adapter then names another adapter
+        that does without, and the one that works is learned.
+        """
+        prompt = self._prompt(turn, stream=sink.streaming)
+        first, request, decoder = self._encode(prompt)
+        adapter = first
+        for adapters_left in reversed(range(MAX_ADAPTERS_TRIED)):
             try:
-                await self._send(question, turn, sink)
+                await self._send(adapter, request, decoder, prompt, sink)
                 break
             except UpstreamError as error:
-                other = (
-                    question.adapter.fallback_adapter(error)
-                    if others and not sink.has_output
-                    else None
-                )
+                may_try = adapters_left and not sink.has_output
+                other = adapter.fallback_adapter(error) if may_try else None
                 if other is None:
                     raise
-            question = self._encode(other, turn, live=sink.streaming)
-        if question is not first:
-            self._client.learn_adapter(self._model, question.adapter)
+            adapter = other
+            prompt.warnings.clear()  # they were about the adapter that failed
+            request, decoder = encode_prompt(adapter, prompt)
+        if adapter is not first:
+            self._client.learn_adapter(self._model, adapter)
 
     async def count(self, turn: Turn) -> int | None:
-        """Have the provider count, if it does; raises RequestError."""
+        """Ask the provider for a token count, if it has an endpoint for it; raises RequestError."""
         adapter = self._client.default_adapter
-        counting = adapter.count_tokens_request(
-            remove_unsupported(adapter, self._prompt(turn, live=False))
-        )
+        prompt = remove_unsupported(adapter, self._prompt(turn, stream=False))
+        counting = adapter.count_tokens_request(prompt)
         if counting is None:
             return None
-        asked, counted = counting
+        request, decode_count = counting
         try:
-            exchange = await self._client.send(adapter, asked)
-            return counted(json.decode_lenient(await exchange.read_and_release()))
+            response = await self._client.send(adapter, request)
+            return decode_count(json.decode_lenient(await response.read_and_release()))
         except (UpstreamError, ValueError) as error:
             logger.info("%s did not count its tokens: %s", self.name, type(error).__name__)
             return None
 
-    def _prompt(self, turn: Turn, *, live: bool) -> Prompt:
-        return Prompt(self._model, turn.request, turn.items, live, self._capabilities)
+    def _prompt(self, turn: Turn, *, stream: bool) -> Prompt:
+        return Prompt(self._model, turn.request, turn.items, stream, self._capabilities)
 
-    def _encode_first(self, turn: Turn, *, live: bool) -> EncodedPrompt:
-        """Write a turn as the model is known to want it, or as any other if it cannot be so.
-
-        What was found out by other requests is no reason to refuse this one: let the provider.
-        """
-        known, own = self._client.adapter_for_model(self._model), self._client.default_adapter
+    def _encode(self, prompt: Prompt) -> tuple[Adapter, Upstream, Decoder]:
+        """Encode a prompt with the learned adapter, or else the default; raises RequestError."""
+        learned = self._client.adapter_for_model(self._model)
+        default = self._client.default_adapter
         try:
-            return self._encode(known, turn, live=live)
+            return learned, *encode_prompt(learned, prompt)
         except RequestError:
-            if known is own:
+            # What other requests have taught is no reason to reject this one: ask the provider.
+            if learned is default:
                 raise
-        return self._encode(own, turn, live=live)
+        prompt.warnings.clear()
+        return default, *encode_prompt(default, prompt)
 
-    def _encode(self, adapter: Adapter, turn: Turn, *, live: bool) -> EncodedPrompt:
-        """Write a turn for an adapter; raises RequestError."""
-        prompt = self._prompt(turn, live=live)
-        return EncodedPrompt(adapter, prompt, *encode_prompt(adapter, prompt))
-
-    async def _send(self, encoded: EncodedPrompt, turn: Turn, sink: PartSink) -> None:
-        adapter, prompt, sent, decoder = encoded
-        exchange = await self._client.send(adapter, sent, short_retries=self._short_retries)
+    async def _send(
+        self, adapter: Adapter, request: Upstream, decoder: Decoder, prompt: Prompt, sink: PartSink
+    ) -> None:
+        response = await self._client.send(adapter, request, short_retries=self._short_retries)
         try:
-            unread = [] if adapter.passes_unknown_fields else unused_field_warnings(turn.request)
-            if warned := unread + prompt.warnings:
-                sink.feed(warned)
+            passes_all = adapter.passes_unknown_fields
+            unused = [] if passes_all else unused_field_warnings(prompt.request)
+            if warnings := unused + prompt.warnings:
+                sink.feed(warnings)
             sink.mark_answering()
-            hearing = ResponseReader(exchange, decoder, sink, self._client.redact_key)
-            await hearing.read(streaming=sink.streaming)
+            reader = ResponseReader(response, decoder, sink, self._client.redact_key)
+            await reader.read(streaming=sink.streaming)
         finally:
-            exchange.release()
+            response.release()
 
 
 class ResponseReader:
-    """One answer being heard."""
+    """Reads one HTTP response: feeds its bytes to the decoder, and the parts to the sink."""
 
     def __init__(
-        self, exchange: HttpResponse, decoder: Decoder, sink: PartSink, redact: Callable[[str], str]
+        self, response: HttpResponse, decoder: Decoder, sink: PartSink, redact: Callable[[str], str]
     ) -> None:
-        self._exchange = exchange
+        self._response = response
         self._decoder = decoder
         self._sink = sink
         self._redact = redact
         self._match_text = decoder.text_fast_path
         self._write_text: WriteText | None = None
-        """Takes those words past the parts, if that can be now."""
+        """Takes the texts that `_match_text` finds, if the sink has a fast path now."""
         self._failed = False
-        """Whether the provider itself has said that it broke."""
+        """Whether the provider itself reported a failure."""
 
     async def read(self, *, streaming: bool) -> None:
-        """Hear the answer to its end; raises UpstreamError if it breaks before it has begun."""
-        kind = self._exchange.headers.get("content-type", "").lower()
-        if streaming and kind:
-            streaming = self._decoder.is_stream(kind)
-        if streaming or "event-stream" in kind:
+        """Read the response to its end; raises UpstreamError for a failure before any output."""
+        content_type = self._response.headers.get("content-type", "").lower()
+        # Some providers answer a request for a stream with one JSON body, and the other way round.
+        if streaming and content_type:
+            streaming = self._decoder.is_stream(content_type)
+        if streaming or "event-stream" in content_type:
             await self._read_stream()
         else:
-            body = await self._exchange.read()
+            body = await self._response.read()
             self._forward(self._decoder.feed_whole(body))
 
     async def _read_stream(self) -> None:
-        exchange = self._exchange
-        exchange.subscribe(self._receive)
+        response = self._response
+        response.subscribe(self._receive)
         try:
-            while not await exchange.wait():
+            while not await response.wait():
                 await self._sink.drain()
-                exchange.resume()
+                response.resume()
         except UpstreamError:
-            if self._failed or not self._decoder.finished:  # or else only its last words were lost
+            # A connection that breaks after the finish reason has lost nothing of the answer.
+            if self._failed or not self._decoder.finished:
                 raise
         self._forward(self._decoder.close())
 
     def _receive(self, data: bytes) -> None:
-        """Hear some bytes. Words after words go straight to where they are sent, if they can."""
-        if (flow := self._write_text) and (words := self._match_text) and (said := words(data)):
-            if flow(said):
-                self._exchange.pause()
+        """Decode received bytes; plain text deltas take the text fast path if there is one."""
+        if (write := self._write_text) and (match := self._match_text) and (texts := match(data)):
+            if write(texts):
+                self._response.pause()
             return
-        heard = self._decoder.feed(data)
-        if heard and type(heard[-1]) is not parts.Failure:
-            wanted = self._sink.feed(heard)
+        batch = self._decoder.feed(data)
+        if batch and type(batch[-1]) is not parts.Failure:
+            wanted = self._sink.feed(batch)
         else:
-            wanted = self._forward(heard)
+            wanted = self._forward(batch)
         if self._decoder.done or not wanted:
-            self._exchange.stop()
+            self._response.stop()
         elif self._sink.full:
-            self._exchange.pause()
+            self._response.pause()
         self._match_text = self._decoder.text_fast_path
         self._write_text = self._sink.text_fast_path() if self._match_text else None
 
     def _forward(self, batch: list[Part]) -> bool:
-        """Pass parts on. What breaks before anything was said is raised: others may do better."""
+        """Feed parts to the sink; raise a failure that comes before any output.
+
+        Raised, it can still become an HTTP status, or another model can answer.
+        """
         if not (batch and type(failure := batch[-1]) is parts.Failure):
             return not batch or self._sink.feed(batch)
         failure = replace(failure, error=redact_error(failure.error, self._redact))
@@ -417,19 +355,8 @@ class ResponseReader:
         raise failure.exception
 
 
-def redact_error(error: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayload:
-    """Return an error none of whose words tells what must not be told."""
-    return replace(
-        error,
-        message=redact(error.message),
-        type=redact(error.type),
-        code=error.code and redact(error.code),
-        param=error.param and redact(error.param),
-    )
-
-
 class Providers:
-    """The models of every provider that is configured."""
+    """The models of every configured provider."""
 
     def __init__(
         self,
@@ -453,9 +380,9 @@ class Providers:
         return [f"{provider.name}/{model}" for provider in known for model in provider.models]
 
     def find(self, name: str) -> Model | None:
-        """Return the model of a name, if its provider is configured."""
+        """Return a model by its name `provider/model`, None if the provider is not configured."""
         provider, _, model = name.partition("/")
-        if not self._is_configured(provider, model):
+        if provider not in self._providers or not is_valid_model_name(model):
             return None
         try:
             return ProviderModel(self._client_for(provider), model)
@@ -463,15 +390,74 @@ class Providers:
             logger.exception("%s: its adapter broke", provider)
             return UnavailableModel(name, broken_adapter_error(provider))
 
-    def _is_configured(self, provider: str, model: str) -> bool:
-        return is_valid_model_name(model) and provider in self._providers
-
     def _client_for(self, name: str) -> ProviderClient:
-        """Return the way to a provider; its adapter is imported when it is first asked."""
+        """Return the client of a provider. The first use imports its adapter."""
         if name not in self._clients:
-            provider = self._providers[name]
             key = self._keys.get(name)
             self._clients[name] = ProviderClient(
-                provider, key, self._transport, self._retry_policy, self._timeouts
+                self._providers[name], key, self._transport, self._retry_policy, self._timeouts
             )
         return self._clients[name]
+
+
+class UnavailableModel(Model):
+    """A model that always raises the same error; an alias may still fall back to another."""
+
+    def __init__(self, name: str, error: UpstreamError) -> None:
+        self.name = self.origin = name
+        self._error = error
+
+    async def answer(self, turn: Turn, sink: PartSink) -> None:
+        """Raise the error."""
+        del turn, sink
+        raise self._error
+
+
+def is_valid_model_name(model: str) -> bool:
+    """Tell whether a model name is safe in a URL path."""
+    return bool(model) and DOT_SEGMENTS.isdisjoint(PATH_SEPARATORS.split(model))
+
+
+def redact_error(error: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayload:
+    """Redact every string of an error."""
+    return replace(
+        error,
+        message=redact(error.message),
+        type=redact(error.type),
+        code=error.code and redact(error.code),
+        param=error.param and redact(error.param),
+    )
+
+
+def broken_adapter_error(name: str) -> UpstreamError:
+    """Return the error for an adapter that cannot be created."""
+    message = f"{name}: its adapter is broken."
+    return UpstreamError(message, status=500, type="server_error", code="server_error")
+
+
+def transform_hook_error(name: str, problem: str) -> UpstreamError:
+    """Return the error for a `transform_request` hook that failed."""
+    message = f"{name}: its transform_request {problem}."
+    return UpstreamError(message, status=500, type="server_error", code="server_error")
+
+
+def provider_credentials_error(name: str, error: UpstreamError) -> UpstreamError:
+    """Return an error about credentials that names the provider."""
+    return UpstreamError(
+        f"{name}: {error}",
+        status=error.status,
+        type=error.payload.type,
+        code=error.payload.code,
+        retryable=error.retryable,
+    )
+
+
+def missing_api_key_error(name: str, variable: str) -> UpstreamError:
+    """Return the error for an API key that is not set."""
+    return UpstreamError(
+        f"{name}: {variable} is not set, or holds no key. "
+        "Set it to this provider's key, and start again.",
+        status=401,
+        type="authentication_error",
+        code="missing_credentials",
+    )

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
 
-from antiphon.engine.ids import new_id
+from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import ErrorPayload, RequestError, drop_tracebacks
 from antiphon.server.asgi import (
     DIRECT_WRITE_KEY,

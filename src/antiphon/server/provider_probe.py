@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Provider
 from antiphon.adapters.errors import redact_key, redirect_error, redirect_target
@@ -15,7 +16,6 @@ from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.transport.auth import make_signer
 from antiphon.transport.client import HttpClient, HttpRequest
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.request import Upstream
 from antiphon.wire import json
 
 logger = logging.getLogger("antiphon.survey")
@@ -101,18 +101,17 @@ async def _list_models(
     if listing is None:
         return "configured", f"its models cannot be listed; write {provider.name}/NAME", []
     headers = {"accept": "application/json", **listing.headers, **provider.headers}
-    described = Upstream(url=listing.url, headers=headers, method=listing.method)
-    until = asyncio.get_running_loop().time() + PROBE_SECONDS
-    try:
-        async with asyncio.timeout_at(until):
-            headers |= await make_signer(adapter.credential(), key).headers(described, b"")
-    except TimeoutError:
-        return "not ready", f"its credentials could not be had within {PROBE_SECONDS:g} seconds", []
     request = HttpRequest(
         url=listing.url, method=listing.method, headers=headers, peer_name=provider.name
     )
+    until = asyncio.get_running_loop().time() + PROBE_SECONDS
+    try:
+        async with asyncio.timeout_at(until):
+            headers |= await make_signer(adapter.credential(), key).headers(request)
+    except TimeoutError:
+        return "not ready", f"its credentials could not be had within {PROBE_SECONDS:g} seconds", []
     async with asyncio.timeout_at(until):
-        answer = await client.fetch(request)
+        answer = await client.fetch(replace(request, headers=headers))
     if answer.status in NO_MODEL_LIST_STATUSES:
         return "reached", f"{listing.url} answers {answer.status}: no list, or no such address", []
     if place := redirect_target(answer.status, answer.headers, listing.url, adapter.base_url):

@@ -15,13 +15,13 @@ from threading import Lock
 from typing import Any, Protocol
 
 from antiphon.protocol.errors import UpstreamError
+from antiphon.transport.client import HttpRequest
 from antiphon.transport.request import (
     AwsSignature,
     Credential,
     EntraToken,
     GoogleToken,
     Key,
-    Upstream,
 )
 
 REFRESH_MARGIN_SECONDS = 300
@@ -31,7 +31,7 @@ REFRESH_MARGIN_SECONDS = 300
 class Signer(Protocol):
     """Authenticates requests. It caches credentials: create one per provider and keep it."""
 
-    async def headers(self, request: Upstream, body: bytes) -> dict[str, str]:
+    async def headers(self, request: HttpRequest) -> dict[str, str]:
         """Return the headers to add to a request; raises UpstreamError."""
         ...
 
@@ -69,8 +69,8 @@ class KeySigner:
         self._credential = credential
         self._key = key.strip() if key else ""
 
-    async def headers(self, request: Upstream, body: bytes) -> dict[str, str]:
-        del request, body
+    async def headers(self, request: HttpRequest) -> dict[str, str]:
+        del request
         if not self._key:
             return {}
         if not (self._key.isascii() and self._key.isprintable()):
@@ -88,15 +88,15 @@ class AwsSigner:
         self._lock = Lock()
         self._credentials: Any = None
 
-    async def headers(self, request: Upstream, body: bytes) -> dict[str, str]:
-        return await asyncio.to_thread(self._sign, request, body)
+    async def headers(self, request: HttpRequest) -> dict[str, str]:
+        return await asyncio.to_thread(self._sign, request)
 
-    def _sign(self, request: Upstream, body: bytes) -> dict[str, str]:
+    def _sign(self, request: HttpRequest) -> dict[str, str]:
         auth = import_extra("botocore.auth", "bedrock")
         signed = import_extra("botocore.awsrequest", "bedrock").AWSRequest(
             method=request.method,
             url=request.url,
-            data=body,
+            data=request.body,
             headers=_headers_to_sign(request.headers),
         )
         credential = self._credential
@@ -169,8 +169,8 @@ class TokenSigner(ABC):
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def headers(self, request: Upstream, body: bytes) -> dict[str, str]:
-        del request, body
+    async def headers(self, request: HttpRequest) -> dict[str, str]:
+        del request
         if not self.is_fresh():
             async with self._lock:
                 if not self.is_fresh():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.engine.ids import new_id
+from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.server.endpoints.query import Query, not_found_error, path_id
 from antiphon.store.base import PageCursor

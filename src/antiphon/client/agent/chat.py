@@ -12,8 +12,8 @@ from antiphon.adapters.base import Provider
 from antiphon.agents.turn import Turn
 from antiphon.client.event_buffer import EventBuffer
 from antiphon.client.http import HttpApi
-from antiphon.engine.ids import new_id
 from antiphon.engine.interfaces import EventSink
+from antiphon.engine.persistence import new_id
 from antiphon.engine.provider_model import ProviderClient, ProviderModel
 from antiphon.engine.run import Run
 from antiphon.protocol.events import Event

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from antiphon.client.agent.lock import ConversationLock
-from antiphon.engine.ids import new_id
+from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import Item, Message
 from antiphon.protocol.struct import InvalidValueError, decode_as

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar, cast
 from msgspec import UNSET, Meta, field
 from msgspec.structs import asdict, replace
 
-from antiphon.engine.ids import ensure_id, new_id
+from antiphon.engine.persistence import ensure_id, new_id
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.foreign.openai_types import add_item_slugs
 from antiphon.protocol.items import (

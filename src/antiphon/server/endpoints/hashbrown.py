@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 from msgspec.structs import replace
 
 from antiphon.engine.engine import ANONYMOUS, Caller, Engine
-from antiphon.engine.ids import new_uuid
+from antiphon.engine.persistence import new_uuid
 from antiphon.engine.run import Run
 from antiphon.protocol.errors import ErrorPayload, RequestError, drop_tracebacks
 from antiphon.protocol.items import Item

@@ -1,6 +1,5 @@
 """`POST /responses/input_tokens`: what a request would give its model to read, counted."""
 
-from antiphon.engine.engine import count_input_tokens
 from antiphon.protocol.struct import encode
 from antiphon.server.asgi import (
     Receive,
@@ -24,5 +23,5 @@ class InputTokensEndpoint:
         request = read_response_request(
             await read_json(scope, receive, self._service.settings.body_limit)
         )
-        counted = await count_input_tokens(await self._service.engine(), request)
+        counted = await (await self._service.engine()).count_input_tokens(request)
         await send_json(send, encode(counted))
