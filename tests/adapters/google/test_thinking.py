@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.adapters.google.thinking import SKIP_SIGNATURE_CHECK
+from antiphon.adapters.google.encode import SKIP_SIGNATURE_CHECK
 from antiphon.protocol.response import Response
 from tests.adapters.google.builders import (
     FOREIGN_ITEMS,

@@ -199,7 +199,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         TABLE + 'adapter = "google"\nlocation = "europe-west1"',
-        "providers.local.location: this means nothing without a project. "
+        "providers.local.location: this has no effect without a project. "
         'Write project = "my-project" beside it.',
     ),
     (

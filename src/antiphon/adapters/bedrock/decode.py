@@ -171,7 +171,7 @@ class BedrockDecoder(Decoder):
         if reasoning.signature:
             self._signature += reasoning.signature
         elif reasoning.redacted_content:
-            # Each increment is base64 with its own padding.
+            # Each increment is base64 of its own, perhaps with padding.
             self._redacted += base64.b64decode(reasoning.redacted_content)
         else:
             return ()

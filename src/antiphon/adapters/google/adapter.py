@@ -1,9 +1,7 @@
-"""Google's Gemini, spoken both ways: `generateContent`, on the Gemini API and on Vertex AI.
+"""The adapter for Google's Gemini, on the Gemini API and on Vertex AI.
 
-Dialect notes: a provider with a `project` is Vertex, where Google's own credentials are shown and
-the address names project and location; any other is the Gemini API, with a key. What is asked is
-written in `body.py`, its conversation in `conversation.py`; what is answered is heard in
-`answer.py`; what both know of thinking and its signatures is in `thinking.py`.
+Dialect notes: a provider with a `project` is Vertex AI, which takes Google's own credentials and
+has the project and the location in its URLs. Any other is the Gemini API, with a key.
 """
 
 import math
@@ -14,24 +12,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from antiphon.adapters.base import (
-    Adapter,
-    Decoder,
-    Prompt,
-    Provider,
-    collect_names,
-)
+from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, collect_names
 from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.google.decode import FAILURE_REASONS, REASONS, GoogleDecoder
-from antiphon.adapters.google.encode import encode_body
-from antiphon.adapters.google.thinking import is_before_gemini_3
+from antiphon.adapters.google.encode import encode_body, is_before_gemini_3
 from antiphon.adapters.google.wire_types import ErrorBody, GenerateContentResponse
 from antiphon.adapters.provider_config import ConfigSource
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
-from antiphon.transport import request as wire
-from antiphon.transport.request import Credential, Key, Upstream
+from antiphon.transport.request import Credential, GoogleToken, Key, Upstream
 from antiphon.wire import json
 
 __all__ = ["FAILURE_REASONS", "REASONS", "Google"]
@@ -39,11 +29,11 @@ __all__ = ["FAILURE_REASONS", "REASONS", "Google"]
 API_VERSION_SUFFIX = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?$")
 USE_VERTEX_VARIABLE = "GOOGLE_GENAI_USE_VERTEXAI"
 MULTI_REGIONS = frozenset({"us", "eu"})
-"""The locations that are more than one region, and have addresses of their own."""
+"""Locations that span several regions. Their host names differ from those of regions."""
 
 
 class Google(Adapter):
-    """Gemini, at one address."""
+    """Gemini at one address."""
 
     name = "google"
     raw_tool_slug = "google:"
@@ -100,7 +90,7 @@ class Google(Adapter):
             return "project", cls.field_variables["project"][0]
         if "location" in source.table:
             advice = f"Write project = {cls.table_keys['project']} beside it"
-            raise InvalidValueError("location", f"this means nothing without a project. {advice}.")
+            raise InvalidValueError("location", f"this has no effect without a project. {advice}.")
         return None
 
     def __init__(self, provider: Provider) -> None:
@@ -108,76 +98,69 @@ class Google(Adapter):
         self._api_root = api_root_url(provider, self.base_url)
         self.base_url = self._api_root
         if provider.project and "/projects/" not in self._api_root:
-            place = f"projects/{provider.project}/locations/{provider.location or 'global'}"
-            self.base_url = f"{self._api_root}/{place}"
+            path = f"projects/{provider.project}/locations/{provider.location or 'global'}"
+            self.base_url = f"{self._api_root}/{path}"
 
     def missing_features(self, model: str) -> frozenset[str]:
-        """Before Gemini 3, JSON could not be had together with tools."""
+        """Return JSON together with tools for models before Gemini 3."""
         return frozenset({"tools_with_format"}) if is_before_gemini_3(model) else frozenset()
 
     def encode(self, prompt: Prompt) -> Upstream:
-        """Write a prompt as a request for an answer, streamed or whole."""
+        """Write a prompt as a `generateContent` request."""
         method = "streamGenerateContent?alt=sse" if prompt.stream else "generateContent"
         return Upstream(url=f"{self._model_url(prompt)}:{method}", body=encode_body(prompt))
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        """Return what hears the answer."""
+        """Return the decoder of the response."""
         del prompt
         return GoogleDecoder(self)
 
     def credential(self) -> Credential:
-        """Show a key to the Gemini API, and Google's own credentials to Vertex."""
-        return wire.GoogleToken() if self.provider.project else Key("x-goog-api-key", "")
+        """Send a key to the Gemini API, and Google's own credentials to Vertex AI."""
+        return GoogleToken() if self.provider.project else Key("x-goog-api-key", "")
 
     def models_request(self) -> Upstream:
-        """Describe the request that lists the models."""
+        """Return the request that lists the models."""
         path = "publishers/google/models" if self.provider.project else "models?pageSize=1000"
         return Upstream(method="GET", url=f"{self._api_root.partition('/projects/')[0]}/{path}")
 
     def decode_models(self, body: object) -> list[str]:
-        """Read the names, without their paths."""
-        names = collect_names(body, "models", "name") + collect_names(
-            body, "publisherModels", "name"
-        )
+        """Return the names in the list of models, without their paths."""
+        groups = ("models", "publisherModels")
+        names = [name for group in groups for name in collect_names(body, group, "name")]
         return [name.rpartition("/")[2] for name in names]
 
     def _model_url(self, prompt: Prompt) -> str:
-        """Return a model's address: a plain name is one of Google's own models."""
-        model = prompt.model
-        foreign = model.startswith("projects/") and model.split("/")[1] != self.provider.project
-        if ".." in model or foreign:  # a client must not spend what is another project's
-            raise prompt.unsupported_error(
-                f"'{model}' is no name of a model.", "model", "model_not_found"
-            )
-        known = (
-            ("projects/", "publishers/", "endpoints/")
-            if self.provider.project
-            else ("models/", "tunedModels/")
-        )
-        if not model.startswith(known):
+        """Return a model's URL; a name without a path is one of Google's own models."""
+        model, project = prompt.model, self.provider.project
+        # A client must not use another project, whose owner would pay for it.
+        foreign = model.startswith("projects/") and model.split("/")[1] != project
+        if ".." in model or foreign:
+            message = f"'{model}' is not the name of a model."
+            raise prompt.unsupported_error(message, "model", "model_not_found")
+        vertex, gemini = ("projects/", "publishers/", "endpoints/"), ("models/", "tunedModels/")
+        if not model.startswith(vertex if project else gemini):
             publisher, _, name = model.rpartition("/")
-            prefix = f"publishers/{publisher or 'google'}/" if self.provider.project else ""
+            prefix = f"publishers/{publisher or 'google'}/" if project else ""
             model = f"{prefix}models/{name if prefix else model}"
         base = self._api_root if model.startswith("projects/") else self.base_url
         return f"{base}/{quote(model, safe='/@')}"
 
-    # --- errors ---
-
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-        """Read a refusal; how long to wait may stand in its body."""
-        delay = retry_delay(find_error(decode_or_none(body)))
+        """Return the error of a response; the body may say when to retry."""
+        delay = retry_delay(body)
         if delay is not None and "retry-after" not in headers:
             headers = {**headers, "retry-after": delay}
         return super().decode_error(status, headers, body)
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
-        """Find the error in a body, which may be an array of one."""
+        """Return the error in a body, which may be an array of one."""
         error = find_error(body)
-        return error.fault if error else super().parse_error(status, headers, body)
+        return error.info if error else super().parse_error(status, headers, body)
 
 
 def api_root_url(provider: Provider, url: str) -> str:
-    """Return the address of an API's version, which may be missing in what is configured."""
+    """Return the URL up to the version of the API, which the configured URL need not contain."""
     location = provider.location or "global"
     if provider.project and not provider.base_url:
         if location in MULTI_REGIONS:
@@ -192,26 +175,22 @@ def api_root_url(provider: Provider, url: str) -> str:
     return f"{url}/{provider.api_version or ('v1beta1' if provider.project else 'v1beta')}"
 
 
-def decode_or_none(body: bytes) -> object:
-    """Read a body, or return nothing."""
+def find_error(body: object) -> ErrorBody | None:
+    """Return the error in a body, if there is one."""
+    if isinstance(body, list) and body:
+        body = cast("list[object]", body)[0]
     try:
-        return json.decode_lenient(body)
-    except json.JSONError:
-        return None
-
-
-def find_error(value: object) -> ErrorBody | None:
-    """Find Google's error in a body."""
-    if isinstance(value, list) and value:
-        value = cast("list[object]", value)[0]
-    try:
-        return msgspec.convert(value, GenerateContentResponse).error
+        return msgspec.convert(body, GenerateContentResponse).error
     except msgspec.ValidationError:
         return None
 
 
-def retry_delay(error: ErrorBody | None) -> str | None:
-    """Return for how many seconds an error asks to wait; it writes them as `3.5s`."""
+def retry_delay(body: bytes) -> str | None:
+    """Return the whole seconds after which to retry; the body has them as `3.5s`."""
+    try:
+        error = find_error(json.decode_lenient(body))
+    except json.JSONError:
+        return None
     for detail in (error.details if error else None) or ():
         if detail.retry_delay:
             seconds = re.fullmatch(r"(\d+(?:\.\d+)?)s", detail.retry_delay)

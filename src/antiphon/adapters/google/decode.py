@@ -1,23 +1,17 @@
-"""What Gemini answers, heard as parts.
+"""Decodes Gemini's responses into parts.
 
-Dialect notes: every chunk has the shape of a whole answer and no name; there is no `[DONE]`. A call
-comes whole, its arguments an object, and has no number of its own, so ours is a running one.
-`thought: true` marks a summary of the thinking. A signature on a call is told before it, one on a
-text after it. Usage is repeated, and the last one is right. Offsets of citations count bytes. An
-error may stand in the stream as bare JSON, without `data:`.
+Dialect notes: every chunk has the form of a complete response and no type; there is no `[DONE]`. A
+call arrives complete and without an index, so calls are counted. `thought: true` marks a summary of
+the thinking. The signature of a call becomes a reasoning part before it, that of a text one after
+it. Usage is repeated; the last counts. Citations have byte offsets. An error may appear in the
+stream as bare JSON without `data:`.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 
-from antiphon.adapters.base import (
-    MAX_EVENT_BYTES,
-    Adapter,
-    Decoder,
-    finish_part,
-)
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, finish_part
 from antiphon.adapters.errors import TRUNCATED, ErrorInfo
-from antiphon.adapters.google.thinking import ThoughtSignature
 from antiphon.adapters.google.wire_types import (
     Candidate,
     CitationMetadata,
@@ -27,6 +21,7 @@ from antiphon.adapters.google.wire_types import (
     GenerateContentResponse,
     GroundingMetadata,
     Segment,
+    ThoughtSignature,
     decode_responses,
 )
 from antiphon.adapters.json_access import to_json_text
@@ -61,23 +56,22 @@ REASONS: Mapping[str, Reason] = {
     "IMAGE_RECITATION": "content_filter",
 }
 FAILURE_REASONS: Mapping[str, str] = {
-    "MALFORMED_FUNCTION_CALL": "the model made a call that cannot be read.",
-    "UNEXPECTED_TOOL_CALL": "the model called a tool that it was not given.",
+    "MALFORMED_FUNCTION_CALL": "the model made a malformed call.",
+    "UNEXPECTED_TOOL_CALL": "the model called a tool that was not offered.",
     "TOO_MANY_TOOL_CALLS": "the model called too many tools in a row.",
-    "MISSING_THOUGHT_SIGNATURE": "a call in the conversation has lost its thought signature.",
-    "MALFORMED_RESPONSE": "the model made an answer that cannot be read.",
-    "NO_IMAGE": "the model was to make an image and made none.",
-    "IMAGE_OTHER": "the model could not make the image.",
-    "OTHER": "the model broke off for a reason that Google does not name.",
+    "MISSING_THOUGHT_SIGNATURE": "a call in the conversation has no thought signature.",
+    "MALFORMED_RESPONSE": "the model's response is malformed.",
+    "NO_IMAGE": "the model generated no image.",
+    "IMAGE_OTHER": "the model could not generate the image.",
+    "OTHER": "the model stopped for an unknown reason.",
 }
-"""The reasons after which there is no answer: failures, in words for when Google has none."""
+"""Finish reasons that mean failure, with a message in case Google sends none."""
 
 BARE_JSON_LINE = re.compile(rb"\n[{\[]")
-"""A line that is no field of an event, but JSON."""
 
 
 class GoogleSseDecoder:
-    """Cuts a stream into events, up to where bare JSON begins, which is one more at the end."""
+    """Splits a stream into events. Bare JSON, where it begins, is one more event at the end."""
 
     def __init__(self) -> None:
         self._sse = sse.Decoder(MAX_EVENT_BYTES)
@@ -85,7 +79,7 @@ class GoogleSseDecoder:
         self._at_line_start = True
 
     def feed(self, data: bytes) -> list[sse.SseEvent]:
-        """Return the events that some bytes complete."""
+        """Return the events that the bytes complete."""
         start = 0 if self._bare_json else self._find_bare_json(data)
         self._at_line_start = data.endswith(b"\n") if data else self._at_line_start
         if start < 0:
@@ -96,7 +90,7 @@ class GoogleSseDecoder:
         return self._sse.feed(data[:start])
 
     def close(self) -> list[sse.SseEvent]:
-        """Return the event whose blank line never came, and the bare JSON."""
+        """Return an event that lacks its blank line, and the bare JSON."""
         bare = [sse.SseEvent("message", bytes(self._bare_json))] if self._bare_json else []
         return self._sse.close() + bare
 
@@ -108,7 +102,7 @@ class GoogleSseDecoder:
 
 
 class GoogleDecoder(Decoder):
-    """Hears one answer of Gemini's."""
+    """Decodes one response."""
 
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter, GoogleSseDecoder())
@@ -120,37 +114,39 @@ class GoogleDecoder(Decoder):
         self._seen_citations: set[tuple[str, int, int]] = set()
 
     def decode_chunk(self, chunk: object) -> list[Part]:
-        """Return the parts that a chunk means."""
-        told: list[Part] = []
+        """Return the parts of a chunk."""
+        decoded: list[Part] = []
         if isinstance(chunk, sse.SseEvent):
+            # Google sends no [DONE], but a proxy in between may.
             self.done = chunk.data == sse.DONE
-            for answer in () if self.done else decode_responses(chunk.data):
-                self._decode_response(answer, told)
-        return told
+            for response in () if self.done else decode_responses(chunk.data):
+                self._decode_response(response, decoded)
+        return decoded
 
     def decode_body(self, body: bytes) -> list[Part]:
-        """Return the parts that an answer means, or an array of chunks."""
-        answers = decode_responses(body.strip())
-        told: list[Part] = []
-        for answer in answers:
-            self._decode_response(answer, told)
-        if not (told or self._last_finish):
-            raise ValueError("it is no answer")
-        if self._last_finish is None and not any(isinstance(part, Failure) for part in told):
-            spoke = len(answers) == 1 and answers[0].candidates
-            told.append(Finish("stop") if spoke else self.adapter.failure_part(TRUNCATED))
-        return told
+        """Return the parts of a complete response, or of an array of chunks."""
+        responses = decode_responses(body.strip())
+        decoded: list[Part] = []
+        for response in responses:
+            self._decode_response(response, decoded)
+        if not (decoded or self._last_finish):
+            raise ValueError("the response is empty")
+        if self._last_finish is None and not any(isinstance(part, Failure) for part in decoded):
+            # A single response is complete even without a reason; an array was cut off.
+            complete = len(responses) == 1 and responses[0].candidates
+            decoded.append(Finish("stop") if complete else self.adapter.failure_part(TRUNCATED))
+        return decoded
 
-    def _decode_response(self, answer: GenerateContentResponse, parts: list[Part]) -> None:
-        if answer.usage_metadata:
-            parts.append(answer.usage_metadata.usage)
-        if error := answer.error:
+    def _decode_response(self, response: GenerateContentResponse, parts: list[Part]) -> None:
+        if response.usage_metadata:
+            parts.append(response.usage_metadata.usage)
+        if error := response.error:
             status = error.code if error.code and 400 <= error.code < 600 else 502
-            parts.append(self.adapter.failure_part(error.fault, status))
-        for candidate in answer.candidates or ():
+            parts.append(self.adapter.failure_part(error.info, status))
+        for candidate in response.candidates or ():
             if not candidate.index:
                 self._decode_candidate(candidate, parts)
-        if (feedback := answer.prompt_feedback) and feedback.block_reason:
+        if (feedback := response.prompt_feedback) and feedback.block_reason:
             if feedback.block_reason_message:
                 parts.append(Refusal(feedback.block_reason_message))
             self._add_finish(Finish("content_filter", feedback.block_reason), parts)
@@ -158,54 +154,57 @@ class GoogleDecoder(Decoder):
     def _decode_candidate(self, candidate: Candidate, parts: list[Part]) -> None:
         before = len(parts)
         if candidate.content and candidate.content.parts:
-            scores = candidate.logprobs_result.logprobs if candidate.logprobs_result else None
-            for piece in candidate.content.parts:
-                scores = self._decode_part(piece, scores, parts)
+            result = candidate.logprobs_result
+            logprobs = result.logprobs if result else None
+            for part in candidate.content.parts:
+                logprobs = self._decode_part(part, logprobs, parts)
+        # Some readers expect a delta for every chunk.
         if len(parts) == before:
-            parts.append(Text(""))  # for those who want a delta of every chunk
+            parts.append(Text(""))
         if self._text_pieces and (candidate.grounding_metadata or candidate.citation_metadata):
             self._add_citations(candidate, parts)
         if raw := candidate.finish_reason:
             if raw in FAILURE_REASONS:
-                words = candidate.finish_message or FAILURE_REASONS[raw]
-                parts.append(self.adapter.failure_part(ErrorInfo(words, "model_error", raw)))
+                message = candidate.finish_message or FAILURE_REASONS[raw]
+                parts.append(self.adapter.failure_part(ErrorInfo(message, "model_error", raw)))
             else:
                 self._add_finish(finish_part(raw, REASONS, has_calls=bool(self._call_count)), parts)
 
-    def _add_finish(self, end: Finish, parts: list[Part]) -> None:
+    def _add_finish(self, finish: Finish, parts: list[Part]) -> None:
         self._flush_signature(parts)
-        if end != self._last_finish:  # old models say STOP in every chunk
-            self._last_finish = end
-            parts.append(end)
+        # Old models send STOP with every chunk.
+        if finish != self._last_finish:
+            self._last_finish = finish
+            parts.append(finish)
 
     def _decode_part(
-        self, piece: ContentPart, scores: list[LogProb] | None, parts: list[Part]
+        self, part: ContentPart, logprobs: list[LogProb] | None, parts: list[Part]
     ) -> list[LogProb] | None:
-        """Tell a part of the content; return the logprobs that are still to be told."""
-        signature = piece.thought_signature
-        if piece.function_call:
-            self._decode_call(piece.function_call, signature, parts)
-        elif piece.thought:
+        """Decode a part of the content; return the log probabilities that are not yet used."""
+        signature = part.thought_signature
+        if part.function_call:
+            self._decode_call(part.function_call, signature, parts)
+        elif part.thought:
             self._flush_signature(parts)
             self._text_pieces.clear()
-            if piece.text:
-                parts.append(Reasoning(key=self._reasoning_key, summary=piece.text))
+            if part.text:
+                parts.append(Reasoning(key=self._reasoning_key, summary=part.text))
             if signature:
                 parts.append(self._signature_part(ThoughtSignature("thought", signature)))
-        elif piece.text or signature:
+        elif part.text or signature:
             self._flush_signature(parts)
-            text = piece.text or ""
+            text = part.text or ""
             if text:
                 self._text_pieces.append(text)
-                parts.append(Text(text, logprobs=scores))
-                scores = None
-            if signature:  # told when it is clear that no note on the text will come any more
-                self._pending_signature = self._signature_part(
-                    ThoughtSignature("text", signature, len(text))
-                )
-        elif piece.inline_data or piece.executable_code or piece.code_execution_result:
+                parts.append(Text(text, logprobs=logprobs))
+                logprobs = None
+            # Kept back: a reasoning part would end the text, and citations may still follow.
+            if signature:
+                signed = ThoughtSignature("text", signature, len(text))
+                self._pending_signature = self._signature_part(signed)
+        elif part.inline_data or part.executable_code or part.code_execution_result:
             parts += self.unsupported_output_parts()
-        return scores
+        return logprobs
 
     def _decode_call(self, call: FunctionCall, signature: str | None, parts: list[Part]) -> None:
         if not call.name:
@@ -213,17 +212,16 @@ class GoogleDecoder(Decoder):
         self._flush_signature(parts)
         self._text_pieces.clear()
         if signature:
-            parts.append(
-                self._signature_part(ThoughtSignature("call", signature, id=bool(call.id)))
-            )
+            signed = ThoughtSignature("call", signature, id=bool(call.id))
+            parts.append(self._signature_part(signed))
         arguments = to_json_text(call.args)
         parts.append(Call(self._call_count, call.name, arguments, call.id or "", complete=True))
         self._call_count += 1
 
-    def _signature_part(self, seal: ThoughtSignature) -> Reasoning:
-        """Make a seal for the thoughts just told, if any; those that follow are others."""
+    def _signature_part(self, signature: ThoughtSignature) -> Reasoning:
+        """Return the part that ends the current reasoning item with a signature."""
         self._reasoning_key += 1
-        return Reasoning(key=self._reasoning_key - 1, encrypted_content=to_json_text(seal))
+        return Reasoning(key=self._reasoning_key - 1, encrypted_content=to_json_text(signature))
 
     def _flush_signature(self, parts: list[Part]) -> None:
         if self._pending_signature:
@@ -231,45 +229,42 @@ class GoogleDecoder(Decoder):
             self._pending_signature = None
             self._text_pieces.clear()
 
-    # --- notes on the text ---
-
     def _add_citations(self, candidate: Candidate, parts: list[Part]) -> None:
         text = "".join(self._text_pieces)
         for segment, page in find_citations(candidate):
             start, end = find_span(text, segment)
-            place = (page.uri or "", start, end)
-            if page.uri and place not in self._seen_citations:
-                self._seen_citations.add(place)
-                note = UrlCitation(
-                    url=page.uri, title=page.title or "", start_index=start, end_index=end
-                )
-                parts.append(Annotation(note))
+            key = (page.uri or "", start, end)
+            # A chunk may repeat the citations of earlier ones.
+            if page.uri and key not in self._seen_citations:
+                self._seen_citations.add(key)
+                title = page.title or ""
+                citation = UrlCitation(url=page.uri, title=title, start_index=start, end_index=end)
+                parts.append(Annotation(citation))
 
 
 def find_citations(candidate: Candidate) -> Iterator[tuple[Segment, CitedPage]]:
-    """Pair every span of the text with each of its sources."""
+    """Pair every cited span of the text with each of its sources."""
     grounding = candidate.grounding_metadata or GroundingMetadata()
-    sources = grounding.grounding_chunks or []
+    chunks = grounding.grounding_chunks or []
     for support in grounding.grounding_supports or ():
         for index in support.grounding_chunk_indices or ():
-            if support.segment and 0 <= index < len(sources):
-                source = sources[index]
-                yield (
-                    support.segment,
-                    source.web or source.retrieved_context or source.maps or CitedPage(),
-                )
+            if support.segment and 0 <= index < len(chunks):
+                chunk = chunks[index]
+                page = chunk.web or chunk.retrieved_context or chunk.maps or CitedPage()
+                yield support.segment, page
     citations = candidate.citation_metadata or CitationMetadata()
     for citation in citations.citations or citations.citation_sources or ():
         yield citation, CitedPage(citation.uri, citation.title)
 
 
 def find_span(text: str, segment: Segment) -> tuple[int, int]:
-    """Return where a segment begins and ends, in characters; its own words have the last say."""
+    """Return the start and the end of a segment, in characters."""
     data = text.encode(errors="surrogatepass")
     first = max(0, segment.start_index or 0)
     last = len(data) if segment.end_index is None else max(first, segment.end_index)
     start = len(data[:first].decode(errors="ignore"))
     end = len(data[:last].decode(errors="ignore"))
+    # Offsets that do not fit the text: the segment's own text shows where it is.
     if segment.text and text[start:end] != segment.text:
         found = text.find(segment.text)
         if found >= 0:

@@ -1,11 +1,19 @@
-"""What Gemini is asked: the body of `generateContent`, all but the conversation in it."""
+"""Writes a prompt as the body of a `generateContent` request.
 
+Dialect notes: there are two roles, `user` and `model`; tool results belong to the user. Call
+arguments and results are objects. Instructions stand apart from the conversation; later system
+messages become the user's. A thought signature belongs to one part of the response, mostly the
+first call, and must come back on that part. Gemini 3 and later think by level, 2.5 by a budget of
+tokens; older models do not think.
+"""
+
+import re
 from collections.abc import Iterable
-from typing import cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from antiphon.adapters import media
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.conversation import (
     EMPTY_CONVERSATION,
@@ -13,26 +21,20 @@ from antiphon.adapters.conversation import (
     encode_pieces,
     split_turns,
 )
-from antiphon.adapters.features import service_tier_name, wants_logprobs
-from antiphon.adapters.google.thinking import (
-    SKIP_SIGNATURE_CHECK,
-    ThoughtSignature,
-    encode_thinking,
-    is_before_gemini_3,
-    requires_signatures,
+from antiphon.adapters.features import (
+    EFFORTS_LOW_TO_HIGH,
+    EFFORTS_MINIMAL_TO_HIGH,
+    nearest_effort,
+    service_tier_name,
+    wants_logprobs,
 )
+from antiphon.adapters.google.wire_types import ThoughtSignature
 from antiphon.adapters.json_access import (
     JsonObject,
     decode_as,
     drop_empty,
     drop_none,
     parse_arguments,
-)
-from antiphon.adapters.media import (
-    Media,
-    read_audio,
-    read_file,
-    read_image,
 )
 from antiphon.protocol.content import (
     Content,
@@ -42,13 +44,8 @@ from antiphon.protocol.content import (
     InputVideo,
     content_text,
 )
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from antiphon.protocol.json_schema import is_object
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat
 from antiphon.protocol.tools import (
     WEB_SEARCH_TYPES,
@@ -60,24 +57,47 @@ from antiphon.protocol.tools import (
 from antiphon.wire import json
 
 SERVICE_TIERS = {"flex": "flex", "priority": "priority"}
+RESPONSE_MEDIA_TYPES = frozenset(
+    {"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"}
+)
+"""The media types that a function response may contain, since Gemini 3."""
+
+OPENING_MESSAGE = "Go on."
+SKIP_SIGNATURE_CHECK = "skip_thought_signature_validator"
+"""The documented placeholder for the signature of a call that no Gemini model has made."""
+
+BEFORE_GEMINI_3 = re.compile(r"gemini-[12]\b")
+BUDGET_MODELS = re.compile(r"gemini-2\.5\b")
+# Other models reject the level MINIMAL.
+MINIMAL_LEVEL_MODELS = re.compile(r"gemini-3(?:\.[0-6])?-flash")
+THINKING_BUDGETS = {
+    "none": 0,
+    "minimal": 512,
+    "low": 1024,
+    "medium": 8192,
+    "high": 24_576,
+    "xhigh": 24_576,
+    "max": 24_576,
+}
+# 2.5 Pro cannot turn thinking off.
+PRO_THINKING_BUDGETS = THINKING_BUDGETS | {"none": 128, "xhigh": 32_768, "max": 32_768}
 
 
 def encode_body(prompt: Prompt) -> JsonObject:
-    """Write a prompt as a body."""
+    """Write a prompt as a request body; raises RequestError for what cannot be sent."""
     system, contents = ConversationEncoder(prompt).encode()
-    fields: JsonObject = {
+    body: JsonObject = {
         "contents": contents,
         "systemInstruction": {"parts": system} if system else None,
-        "tools": encode_tools(prompt),
-        "toolConfig": encode_tool_config(prompt),
-        "generationConfig": encode_generation_config(prompt),
+        "tools": _encode_tools(prompt),
+        "toolConfig": _encode_tool_config(prompt),
+        "generationConfig": _encode_generation_config(prompt),
         "serviceTier": service_tier_name(prompt, SERVICE_TIERS),
     }
-    return drop_empty(fields)
+    return drop_empty(body)
 
 
-def encode_generation_config(prompt: Prompt) -> JsonObject:
-    """Write how the answer is to be made."""
+def _encode_generation_config(prompt: Prompt) -> JsonObject:
     request = prompt.request
     config: JsonObject = {
         "temperature": request.temperature,
@@ -89,7 +109,7 @@ def encode_generation_config(prompt: Prompt) -> JsonObject:
         "maxOutputTokens": request.max_output_tokens,
         "responseLogprobs": wants_logprobs(request) or None,
         "logprobs": request.top_logprobs or None,
-        "thinkingConfig": encode_thinking(prompt),
+        "thinkingConfig": _encode_thinking(prompt),
     }
     match request.text.format:
         case JsonSchemaFormat(schema=schema) if schema:
@@ -101,44 +121,40 @@ def encode_generation_config(prompt: Prompt) -> JsonObject:
     return drop_none(config)
 
 
-def encode_tools(prompt: Prompt) -> list[JsonObject]:
+def _encode_tools(prompt: Prompt) -> list[JsonObject]:
     """Write the functions as one tool, and each hosted tool as another."""
-    offered = prompt.request.tools
-    functions = [encode_function(tool) for tool in offered if isinstance(tool, FunctionTool)]
-    written: list[JsonObject] = [{"functionDeclarations": functions}] if functions else []
-    if prompt.request.tool_choice != "none":  # which reaches functions only
-        for index, tool in enumerate(offered):
-            if isinstance(tool, ExtensionTool):
-                written.append(encode_hosted_tool(prompt, tool, index))
-    return written
+    functions: list[JsonObject] = []
+    hosted: list[JsonObject] = []
+    for index, tool in enumerate(prompt.request.tools):
+        if isinstance(tool, FunctionTool):
+            description, schema = tool.description or None, tool.parameters
+            fields = {"description": description, "parametersJsonSchema": schema}
+            functions.append({"name": tool.name, **drop_none(fields)})
+        # The mode NONE applies to functions only, so hosted tools are left out.
+        elif prompt.request.tool_choice != "none":
+            hosted.append(_encode_hosted_tool(prompt, tool, index))
+    return [{"functionDeclarations": functions}, *hosted] if functions else hosted
 
 
-def encode_function(tool: FunctionTool) -> JsonObject:
-    """Write one function."""
-    described = {"description": tool.description or None, "parametersJsonSchema": tool.parameters}
-    return {"name": tool.name, **drop_none(described)}
-
-
-def encode_hosted_tool(prompt: Prompt, tool: ExtensionTool, index: int) -> JsonObject:
+def _encode_hosted_tool(prompt: Prompt, tool: ExtensionTool, index: int) -> JsonObject:
     """Write a tool of Google's: `google:codeExecution` is `codeExecution`, with the same fields."""
-    extra = {} if tool.extra is UNSET else tool.extra
+    options = {} if tool.extra is UNSET else tool.extra
     if tool.type not in WEB_SEARCH_TYPES:
-        return {tool.type.partition(":")[2]: extra}
-    if extra:
-        names = ", ".join(f"'{name}'" for name in extra)
-        message = f"Google's search has no {names}; it searches as it does by itself."
+        return {tool.type.partition(":")[2]: options}
+    if options:
+        names = ", ".join(f"'{name}'" for name in options)
+        message = f"Google's web search has no options; {names} was not sent."
         prompt.warn("unsupported_parameter", message, f"tools[{index}]")
     return {"googleSearch": {}}
 
 
-def encode_tool_config(prompt: Prompt) -> JsonObject | None:
-    """Write what must be called."""
+def _encode_tool_config(prompt: Prompt) -> JsonObject | None:
     choice = prompt.request.tool_choice
-    functions = any(isinstance(tool, FunctionTool) for tool in prompt.request.tools)
-    if isinstance(choice, ExtensionToolChoice) or (choice == "required" and not functions):
-        message = "Google decides itself when to use a tool of its own. Use 'auto'."
+    has_functions = any(isinstance(tool, FunctionTool) for tool in prompt.request.tools)
+    if isinstance(choice, ExtensionToolChoice) or (choice == "required" and not has_functions):
+        message = "A call of a tool that Google runs cannot be forced. Use 'auto'."
         raise prompt.unsupported_error(message, "tool_choice")
-    if choice == "auto" or not functions:
+    if choice == "auto" or not has_functions:
         return None
     config: JsonObject = {"mode": "NONE" if choice == "none" else "ANY"}
     if isinstance(choice, FunctionToolChoice):
@@ -146,196 +162,221 @@ def encode_tool_config(prompt: Prompt) -> JsonObject | None:
     return {"functionCallingConfig": config}
 
 
-RESPONSE_MEDIA_TYPES = frozenset(
-    {"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"}
-)
-"""The media that may stand inside a function's response, for Gemini 3 and later."""
-
-OPENING_MESSAGE = "Go on."
-"""What the user has said before a conversation that begins with a call, which Google refuses."""
-
-
 class ConversationEncoder:
-    """One conversation, being written."""
+    """Writes the system instruction and the contents of one prompt."""
 
     def __init__(self, prompt: Prompt) -> None:
         self._prompt = prompt
         self._is_old_model = is_before_gemini_3(prompt.model)
         self._call_names: dict[str, str] = {}
         self._calls_without_id: set[str] = set()
-        """The calls to which Google gave no id."""
 
     def encode(self) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return the parts of the instruction, and the contents; raises RequestError."""
         instructions = self._prompt.request.instructions
         system: list[JsonObject] = [{"text": instructions}] if instructions else []
-        speeches = split_turns(self._prompt.items)
-        if speeches and speeches[0].role == "system" and all(map(_is_text_only, speeches[0].items)):
-            system += self._encode_user(speeches.pop(0).items)
+        turns = split_turns(self._prompt.items)
+        if turns and turns[0].role == "system" and all(map(_is_text_only, turns[0].items)):
+            system += self._encode_user(turns.pop(0).items)
+        # Signatures are checked in the current turn: what follows the user's last message.
+        users = (i for i, turn in enumerate(turns) if turn.role in ("user", "system"))
+        last_user = max(users, default=-1)
         contents: list[JsonObject] = []
-        turn = max(
-            (i for i, said in enumerate(speeches) if said.role in ("user", "system")), default=-1
-        )
-        for index, speech in enumerate(speeches):
-            if parts := self._encode_turn(speech, current=index > turn):
-                role = "model" if speech.role == "assistant" else "user"
+        for index, turn in enumerate(turns):
+            if parts := self._encode_turn(turn, is_current=index > last_user):
+                role = "model" if turn.role == "assistant" else "user"
                 contents.append({"role": role, "parts": parts})
         if not (contents or system):
             raise self._prompt.unsupported_error(EMPTY_CONVERSATION, "input")
-        if not contents:  # the instructions are all there is, and something must be asked
+        # Instructions alone are rejected, so they become the user's message.
+        if not contents:
             return [], [{"role": "user", "parts": system}]
-        if speeches[0].calls and contents[0]["role"] == "model":
+        # So is a conversation that starts with a call.
+        if turns[0].calls and contents[0]["role"] == "model":
             contents.insert(0, {"role": "user", "parts": [{"text": OPENING_MESSAGE}]})
         return system, contents
 
-    def _encode_turn(self, speech: ConversationTurn, *, current: bool) -> list[JsonObject]:
-        match speech.role:
+    def _encode_turn(self, turn: ConversationTurn, *, is_current: bool) -> list[JsonObject]:
+        match turn.role:
             case "assistant":
-                parts = self._encode_assistant(speech.items)
-                if current and requires_signatures(self._prompt.model):
+                parts = self._encode_assistant(turn.items)
+                if is_current and _requires_signatures(self._prompt.model):
                     _sign_first_call(parts)
                 return parts
             case "tool":
-                return self._encode_tool_outputs(speech.outputs)
+                return self._encode_tool_outputs(turn.outputs)
             case _:
-                return self._encode_user(speech.items)
-
-    # --- the model's side ---
+                return self._encode_user(turn.items)
 
     def _encode_assistant(self, items: Iterable[Item]) -> list[JsonObject]:
         parts: list[JsonObject] = []
-        seal: ThoughtSignature | None = None
+        signature: ThoughtSignature | None = None
         has_id = True
         for item in items:
             match item:
                 case Reasoning():
-                    seal = self._encode_reasoning(item, parts)
-                    has_id = seal.id if seal else has_id
+                    signature = _encode_reasoning(item, parts)
+                    has_id = signature.id if signature else has_id
                 case Message():
                     parts += encode_pieces(self._prompt, item, _encode_content)
-                    seal = None
+                    signature = None
                 case FunctionCall():
+                    # Only the first of parallel calls is signed; the others share its kind of id.
                     if not has_id:
                         self._calls_without_id.add(item.call_id)
-                    parts.append(self._encode_call(item, seal))
-                    seal = None
+                    parts.append(self._encode_call(item) | (signature.fields if signature else {}))
+                    signature = None
                 case _:
                     pass
         return parts
 
-    def _encode_reasoning(
-        self, item: Reasoning, parts: list[JsonObject]
-    ) -> ThoughtSignature | None:
-        """Write what a reasoning item holds; return the seal that is meant for the next call."""
-        seal = decode_as(ThoughtSignature, item.encrypted_content)
-        if seal is None:
-            return None
-        summary = "".join(map(content_text, item.summary))
-        if summary or seal.on == "thought":
-            thought: JsonObject = {"text": summary, "thought": True}
-            parts.append(thought | seal.fields if seal.on == "thought" else thought)
-        if seal.on == "text":
-            _sign_text(parts, seal)
-        return seal if seal.on == "call" else None
-
-    def _encode_call(self, call: FunctionCall, seal: ThoughtSignature | None) -> JsonObject:
+    def _encode_call(self, call: FunctionCall) -> JsonObject:
         self._call_names[call.call_id] = call.name
-        arguments = parse_arguments(call.arguments)
-        part: JsonObject = {
-            "functionCall": self._id_fields(call.call_id) | {"name": call.name, "args": arguments}
-        }
-        return part | seal.fields if seal else part
+        fields: JsonObject = {"name": call.name, "args": parse_arguments(call.arguments)}
+        return {"functionCall": self._id_fields(call.call_id) | fields}
 
     def _id_fields(self, call_id: str) -> JsonObject:
+        # A call that Google gave no id is sent back without the one that the client saw.
         return {} if call_id in self._calls_without_id else {"id": call_id}
 
-    # --- the user's side ---
-
     def _encode_tool_outputs(self, outputs: Iterable[FunctionCallOutput]) -> list[JsonObject]:
-        parts: list[JsonObject] = []
-        beside: list[JsonObject] = []
+        responses: list[JsonObject] = []
+        separate: list[JsonObject] = []
         for item in outputs:
             inside: list[JsonObject] = []
-            for media in encode_pieces(self._prompt, item, _read_media):
-                where = (
-                    beside
-                    if self._is_old_model or media.media_type not in RESPONSE_MEDIA_TYPES
-                    else inside
-                )
-                where.append(_encode_media(media))
+            for file in encode_pieces(self._prompt, item, _read_media):
+                fits = not self._is_old_model and file.media_type in RESPONSE_MEDIA_TYPES
+                (inside if fits else separate).append(_encode_media(file))
             name = self._call_names.get(item.call_id, item.call_id)
-            given: JsonObject = {"name": name, "response": _encode_response(item.text)}
-            given |= self._id_fields(item.call_id) | drop_empty({"parts": inside})
-            parts.append({"functionResponse": given})
-        return parts + beside
+            response: JsonObject = {"name": name, "response": _encode_response(item.text)}
+            response |= self._id_fields(item.call_id) | drop_empty({"parts": inside})
+            responses.append({"functionResponse": response})
+        return responses + separate
 
     def _encode_user(self, items: Iterable[Item]) -> list[JsonObject]:
-        said = (item for item in items if isinstance(item, Message))
-        return [
-            part for item in said for part in encode_pieces(self._prompt, item, _encode_content)
-        ]
+        messages = (item for item in items if isinstance(item, Message))
+        encoded = (encode_pieces(self._prompt, message, _encode_content) for message in messages)
+        return [part for parts in encoded for part in parts]
+
+
+def _encode_reasoning(item: Reasoning, parts: list[JsonObject]) -> ThoughtSignature | None:
+    """Add the parts of a reasoning item; return the signature if it is the next call's."""
+    signature = decode_as(ThoughtSignature, item.encrypted_content)
+    if signature is None:
+        return None
+    summary = "".join(map(content_text, item.summary))
+    if summary or signature.on == "thought":
+        thought: JsonObject = {"text": summary, "thought": True}
+        parts.append(thought | signature.fields if signature.on == "thought" else thought)
+    if signature.on == "text":
+        _sign_text(parts, signature)
+    return signature if signature.on == "call" else None
 
 
 def _is_text_only(item: Item) -> bool:
-    media = (InputImage, InputFile, InputVideo, ExtensionContent)
-    return isinstance(item, Message) and not any(isinstance(part, media) for part in item.content)
+    other = (InputImage, InputFile, InputVideo, ExtensionContent)
+    return isinstance(item, Message) and not any(isinstance(part, other) for part in item.content)
 
 
 def _encode_content(part: Content) -> list[JsonObject]:
-    """Write a piece of content; raises ValueError with what is wrong about it."""
+    """Write a piece of content; raises ValueError with the reason if that is impossible."""
     text = content_text(part)
     return [{"text": text}] if text else list(map(_encode_media, _read_media(part)))
 
 
-def _read_media(part: Content) -> list[Media]:
-    """Read what is not text, with a guess at its type; raises ValueError."""
+def _read_media(part: Content) -> list[media.Media]:
+    """Return a part that is not text, with a guess at its media type; raises ValueError."""
     match part:
         case InputImage():
-            found, guess = read_image(part), "image/jpeg"
+            file, guess = media.read_image(part), "image/jpeg"
         case InputFile():
-            found, guess = read_file(part), "application/pdf"
+            file, guess = media.read_file(part), "application/pdf"
         case InputVideo():
-            found, guess = read_file(InputFile(file_url=part.video_url)), "video/mp4"
+            file, guess = media.read_file(InputFile(file_url=part.video_url)), "video/mp4"
         case ExtensionContent(type="openai:input_audio"):
-            found, guess = read_audio(part), ""
+            file, guess = media.read_audio(part), ""
         case _:
             return []
-    if found.url.startswith("s3://"):
+    if file.url.startswith("s3://"):
         raise ValueError("Google does not read from S3")
-    return [found if found.media_type else replace(found, media_type=guess)]
+    return [file if file.media_type else replace(file, media_type=guess)]
 
 
-def _encode_media(media: Media) -> JsonObject:
-    if media.data:
-        return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
-    return {"fileData": {"mimeType": media.media_type, "fileUri": media.url}}
+def _encode_media(file: media.Media) -> JsonObject:
+    if file.data:
+        return {"inlineData": {"mimeType": file.media_type, "data": file.data}}
+    return {"fileData": {"mimeType": file.media_type, "fileUri": file.url}}
 
 
 def _encode_response(text: str) -> JsonObject:
-    """Read an output as a JSON object; any other text is wrapped in one, as it is."""
+    """Return an output that is a JSON object as it is, and any other text within one."""
     try:
         value = json.decode(text.encode())
     except ValueError:
         value = None
-    return cast("JsonObject", value) if isinstance(value, dict) else {"output": text}
+    return value if is_object(value) else {"output": text}
 
 
-def _sign_text(parts: list[JsonObject], seal: ThoughtSignature) -> None:
-    """Put a signature on the end of the last text, as long as the part it came on."""
+def _sign_text(parts: list[JsonObject], signature: ThoughtSignature) -> None:
+    """Sign the end of the last text, splitting it where the signed part began."""
     last = parts[-1] if parts else {}
     text = last["text"] if last.keys() == {"text"} else ""
-    if not (isinstance(text, str) and 0 < seal.length <= len(text)):
-        parts.append({"text": ""} | seal.fields)
+    if not (isinstance(text, str) and 0 < signature.length <= len(text)):
+        parts.append({"text": ""} | signature.fields)
         return
-    parts.pop()
-    cut = len(text) - seal.length
-    if cut:
-        parts.append({"text": text[:cut]})
-    parts.append({"text": text[cut:]} | seal.fields)
+    start = len(text) - signature.length
+    parts[-1:] = [{"text": text[:start]}] if start else []
+    parts.append({"text": text[start:]} | signature.fields)
 
 
 def _sign_first_call(parts: list[JsonObject]) -> None:
-    """Ask Google to take a call that none of its models has made."""
     first = next((part for part in parts if "functionCall" in part), None)
     if first is not None:
         first.setdefault("thoughtSignature", SKIP_SIGNATURE_CHECK)
+
+
+def _strip_path(model: str) -> str:
+    return model.rpartition("/")[2]
+
+
+def is_before_gemini_3(model: str) -> bool:
+    """Tell whether a model is older than Gemini 3."""
+    return BEFORE_GEMINI_3.match(_strip_path(model)) is not None
+
+
+def _requires_signatures(model: str) -> bool:
+    return _strip_path(model).startswith("gemini-") and not is_before_gemini_3(model)
+
+
+def _encode_thinking(prompt: Prompt) -> JsonObject | None:
+    """Write how much the model thinks, and whether it returns a summary."""
+    reasoning = prompt.request.reasoning
+    if reasoning is None or (reasoning.effort is None and reasoning.summary is None):
+        return None
+    model, effort = _strip_path(prompt.model), reasoning.effort
+    is_old = is_before_gemini_3(model)
+    if is_old and not BUDGET_MODELS.match(model):
+        if effort != "none" or reasoning.summary:
+            message = f"'{model}' does not support reasoning; 'reasoning' was not sent."
+            prompt.warn("unsupported_parameter", message, "reasoning")
+        return None
+    config: JsonObject = {}
+    if reasoning.summary or effort != "none":
+        config["includeThoughts"] = True
+    if effort is not None and is_old:
+        config["thinkingBudget"] = _thinking_budget(prompt, effort)
+    elif effort is not None:
+        has_minimal = MINIMAL_LEVEL_MODELS.match(model)
+        levels = EFFORTS_MINIMAL_TO_HIGH if has_minimal else EFFORTS_LOW_TO_HIGH
+        config["thinkingLevel"] = nearest_effort(prompt, effort, levels).upper()
+    return config
+
+
+def _thinking_budget(prompt: Prompt, effort: str) -> int:
+    if "-pro" not in _strip_path(prompt.model):
+        return THINKING_BUDGETS[effort]
+    budget = PRO_THINKING_BUDGETS[effort]
+    if effort == "none":
+        message = f"This model always thinks; its budget was set to {budget} tokens."
+        prompt.warn("approximated_parameter", message, "reasoning.effort")
+    return budget

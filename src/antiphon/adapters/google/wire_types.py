@@ -1,22 +1,40 @@
-"""The shapes of Gemini's answers, as far as we listen. Whatever else they hold is ignored."""
+"""The types of Gemini's responses, as far as they are read, and the stored thought signature."""
 
 from itertools import zip_longest
+from typing import Literal
 
 from msgspec import Struct
 
 from antiphon.adapters.base import JsonReader
 from antiphon.adapters.errors import ErrorInfo
+from antiphon.adapters.json_access import JsonObject
 from antiphon.adapters.logprobs import TokenLogprob, convert_logprobs
 from antiphon.protocol.content import LogProb
 from antiphon.protocol.parts import Usage
 
 
+class ThoughtSignature(Struct, frozen=True, omit_defaults=True):
+    """The `encrypted_content` of a reasoning item: a signature, and the part that it signs."""
+
+    on: Literal["call", "text", "thought"]
+    signature: str
+    length: int = 0
+    """The length of the signed part, if that is text."""
+    id: bool = False
+    """Whether Google gave the signed call an id."""
+
+    @property
+    def fields(self) -> JsonObject:
+        """The field that signs a part."""
+        return {"thoughtSignature": self.signature}
+
+
 class GoogleStruct(Struct, rename="camel", gc=False):
-    """Something in an answer. Everything may be missing."""
+    """An object in a response. Every field may be missing."""
 
 
 class FunctionCall(GoogleStruct):
-    """A call; one without a name is the rest of another, which Vertex sends if asked to."""
+    """A call. Without a name it is the rest of another, which Vertex AI sends only on request."""
 
     id: str | None = None
     name: str | None = None
@@ -24,7 +42,7 @@ class FunctionCall(GoogleStruct):
 
 
 class ContentPart(GoogleStruct):
-    """A part of the content; the last three are what we cannot tell."""
+    """A part of the content. The last three fields are not supported."""
 
     text: str | None = None
     thought: bool | None = None
@@ -36,7 +54,7 @@ class ContentPart(GoogleStruct):
 
 
 class Content(GoogleStruct):
-    """What the model said."""
+    """The content of a candidate."""
 
     parts: list[ContentPart] | None = None
 
@@ -57,7 +75,7 @@ class CitedPage(GoogleStruct):
 
 
 class GroundingChunk(GoogleStruct):
-    """A source, by where it was found."""
+    """A source, by the tool that found it."""
 
     web: CitedPage | None = None
     retrieved_context: CitedPage | None = None
@@ -65,60 +83,60 @@ class GroundingChunk(GoogleStruct):
 
 
 class GroundingSupport(GoogleStruct):
-    """A span of the text, and the sources it rests on."""
+    """A span of the text, and the indexes of its sources."""
 
     segment: Segment | None = None
     grounding_chunk_indices: list[int] | None = None
 
 
 class GroundingMetadata(GoogleStruct):
-    """What the text rests on."""
+    """The sources of the text."""
 
     grounding_chunks: list[GroundingChunk] | None = None
     grounding_supports: list[GroundingSupport] | None = None
 
 
 class Citation(Segment):
-    """A span of the text that was said elsewhere before."""
+    """A span of the text that quotes a source."""
 
     uri: str | None = None
     title: str | None = None
 
 
 class CitationMetadata(GoogleStruct):
-    """Citations, which the two APIs name differently."""
+    """Citations: the first field is Vertex AI's, the second the Gemini API's."""
 
     citations: list[Citation] | None = None
     citation_sources: list[Citation] | None = None
 
 
 class LogprobCandidate(GoogleStruct):
-    """A token, and how likely it was."""
+    """A token and its log probability."""
 
     token: str | None = None
     log_probability: float | None = None
 
     def to_token(self, others: "list[LogprobCandidate]") -> TokenLogprob:
-        """Return the token beside those that might have stood in its place."""
+        """Return the token with its alternatives."""
         tops = [other.to_token([]) for other in others]
         return TokenLogprob(self.token or "", self.log_probability or 0.0, top_logprobs=tops)
 
 
 class TopCandidates(GoogleStruct):
-    """The tokens that were weighed at one place."""
+    """The most likely tokens at one position."""
 
     candidates: list[LogprobCandidate] | None = None
 
 
 class LogprobsResult(GoogleStruct):
-    """The tokens of a chunk."""
+    """The log probabilities of a chunk."""
 
     chosen_candidates: list[LogprobCandidate] | None = None
     top_candidates: list[TopCandidates] | None = None
 
     @property
     def logprobs(self) -> list[LogProb] | None:
-        """The same in our words."""
+        """The log probabilities in the protocol's form."""
         pairs = zip_longest(self.chosen_candidates or (), self.top_candidates or ())
         return convert_logprobs(
             [one.to_token((top and top.candidates) or []) for one, top in pairs if one]
@@ -126,7 +144,7 @@ class LogprobsResult(GoogleStruct):
 
 
 class Candidate(GoogleStruct):
-    """An answer; we ask for one."""
+    """One of several answers; only one is requested."""
 
     index: int | None = None
     content: Content | None = None
@@ -138,14 +156,14 @@ class Candidate(GoogleStruct):
 
 
 class PromptFeedback(GoogleStruct):
-    """Why the question was not let through."""
+    """Why the prompt was blocked."""
 
     block_reason: str | None = None
     block_reason_message: str | None = None
 
 
 class UsageMetadata(GoogleStruct):
-    """Tokens, so far."""
+    """Token counts so far."""
 
     prompt_token_count: int | None = None
     tool_use_prompt_token_count: int | None = None
@@ -155,19 +173,19 @@ class UsageMetadata(GoogleStruct):
 
     @property
     def usage(self) -> Usage:
-        """The same in our words: what was thought is output too, what tools found is input."""
-        given, thought = self.candidates_token_count, self.thoughts_token_count
-        asked = self.prompt_token_count
+        """The counts in the protocol's form: thoughts are output, results of tools are input."""
+        input, output = self.prompt_token_count, self.candidates_token_count
+        thoughts = self.thoughts_token_count
         return Usage(
-            None if asked is None else asked + (self.tool_use_prompt_token_count or 0),
-            None if given is None and thought is None else (given or 0) + (thought or 0),
+            None if input is None else input + (self.tool_use_prompt_token_count or 0),
+            None if output is None and thoughts is None else (output or 0) + (thoughts or 0),
             self.cached_content_token_count,
-            thought,
+            thoughts,
         )
 
 
 class ErrorDetail(GoogleStruct):
-    """More about an error."""
+    """A detail of an error."""
 
     reason: str | None = None
     retry_delay: str | None = None
@@ -182,18 +200,17 @@ class ErrorBody(GoogleStruct):
     details: list[ErrorDetail] | None = None
 
     @property
-    def fault(self) -> ErrorInfo:
-        """The error in our words; the status word is its code."""
-        reasons = [detail.reason for detail in self.details or ()]
-        if "API_KEY_INVALID" in reasons:  # Google says 400 to a wrong key
+    def info(self) -> ErrorInfo:
+        """The error in the form of all adapters; its status name is the code."""
+        # Google answers 400 to an invalid key.
+        if any(detail.reason == "API_KEY_INVALID" for detail in self.details or ()):
             return ErrorInfo(self.message or "", "authentication_error", "API_KEY_INVALID")
-        return ErrorInfo(
-            self.message or "", code=self.status or (str(self.code) if self.code else None)
-        )
+        code = self.status or (str(self.code) if self.code else None)
+        return ErrorInfo(self.message or "", code=code)
 
 
 class GenerateContentResponse(GoogleStruct):
-    """A chunk, or all of it."""
+    """A chunk of a stream, or a complete response."""
 
     candidates: list[Candidate] | None = None
     prompt_feedback: PromptFeedback | None = None
@@ -206,5 +223,5 @@ _read_many = JsonReader(list[GenerateContentResponse])
 
 
 def decode_responses(data: bytes) -> list[GenerateContentResponse]:
-    """Read a chunk, or an array of chunks; raises ValueError."""
+    """Read a response, or an array of chunks; raises ValueError."""
     return _read_many(data) if data[:1] == b"[" else [_read_one(data)]
