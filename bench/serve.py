@@ -21,7 +21,7 @@ from pathlib import Path
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.cli.serve import uvicorn_config
+from antiphon.server.uvicorn.server import uvicorn_config
 from antiphon.server.app import create_app
 from antiphon.server.asgi import (
     Message,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvicorn
 
-from antiphon.cli.serve import uvicorn_config
+from antiphon.server.uvicorn.server import uvicorn_config
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp
 from antiphon.server.settings import Settings

@@ -1,20 +1,15 @@
-"""`antiphon serve`: load the user's agents, refuse what is unsafe, and run uvicorn, hardened."""
+"""`antiphon serve`: load the user's agents, reject unsafe options, and run the server."""
 
-import asyncio
 import errno
-import gc
 import importlib
 import inspect
 import logging
-import signal
 import socket
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import cast
-
-import uvicorn
 
 from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.agents.agent import Agent
@@ -24,36 +19,21 @@ from antiphon.protocol.errors import StoreError
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp
 from antiphon.server.config.address import is_loopback
-from antiphon.server.config.load import ConfigError, GatewayConfig
-from antiphon.server.config.load import load_config as load_config
-from antiphon.server.service import Service
+from antiphon.server.config.load import ConfigError, GatewayConfig, load_config
+from antiphon.server.service import find_service
 from antiphon.server.settings import Settings
-from antiphon.server.uvicorn.http_protocol import ConnectionLimits, http_protocol
-from antiphon.server.uvicorn.ws_protocol import websocket_protocol
+from antiphon.server.uvicorn.server import GatewayServer, uvicorn_config
 
 logger = logging.getLogger("antiphon.serve")
 
-HARD_STOP_SECONDS = 5
-"""How long after its drain a server may take to end what it interrupted."""
-
-FORCED_STOP_SECONDS = 1.0
-"""The same, once it was told twice to stop."""
-
-PING_SECONDS = 20
-"""How often a WebSocket's client is asked whether it is there, and how long it may take to say."""
-
-GC_THRESHOLD = 10_000
-"""How many objects may be made before the garbage collector looks at them. A request makes
-hundreds, which go with it; at Python's own 700 it would look at every few requests."""
-
 
 class StartupError(Exception):
-    """Why the server was not started, and what to do."""
+    """Why the command cannot start, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """What the command line says; None where it says nothing."""
+    """Options of the command line; None if an option is not given."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -67,36 +47,46 @@ class ServeOptions:
 
 
 def serve(options: ServeOptions) -> None:
-    """Serve until told to stop."""
+    """Serve until a signal arrives; raises StartupError."""
     loaded = load_target(options.target) if options.target else Settings()
     if options.api_key == "":
         raise StartupError("the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it.")
-    own = not isinstance(loaded, Settings)
-    settings = settings_of(loaded) if own else apply_options(loaded, options)
-    if own and (options.config or apply_options(settings, options) != settings):
+    is_user_app = not isinstance(loaded, Settings)
+    settings = settings_of(loaded) if is_user_app else apply_options(loaded, options)
+    # The settings of a finished application cannot be changed any more.
+    if is_user_app and (options.config or apply_options(settings, options) != settings):
         raise StartupError(
-            f"{options.target} is an application of its own: give the configuration, the key, "
-            "the data folder and the drain time in its Settings."
+            f"{options.target} is an ASGI application: set the configuration, the key, the data "
+            "folder and the drain time in its own Settings."
         )
     if not (settings.api_key or options.no_auth or is_loopback(options.host)):
-        advice = "Set --api-key or ANTIPHON_API_KEY, or say --no-auth if everyone may use it."
-        if own:
-            advice = "Say --no-auth if your application asks for keys itself, or needs none."
-        raise StartupError(f"{options.host} can be reached from other machines. {advice}")
+        advice = "Set --api-key or ANTIPHON_API_KEY, or use --no-auth to serve without a key."
+        if is_user_app:
+            advice = "Use --no-auth if your application checks keys itself, or needs none."
+        raise StartupError(f"{options.host} is reachable from other machines. {advice}")
     _log_to_stderr()
-    if not own and (read := read_configuration(settings, options.config)):
-        settings = settings.with_config(read)
-        for name in read.providers:
-            if reason := read.reasons.get(name):
-                logger.warning("provider %s cannot be asked: %s", name, reason)
-    app = loaded if own else create_app(settings)
-    with open_socket(options.host, options.port) as taken:
+    if not is_user_app and (config := read_configuration(settings, options.config)):
+        settings = settings.with_config(config)
+        for name in config.providers:
+            if reason := config.reasons.get(name):
+                logger.warning("provider %s is unavailable: %s", name, reason)
+    app = loaded if is_user_app else create_app(settings)
+
+    def print_banner(url: str) -> None:
+        lines = [] if is_user_app else banner_lines(settings, url)
+        print("\n".join([f"Antiphon serves Open Responses on {url}", *lines]), flush=True)
+
+    with open_socket(options.host, options.port) as listener:
         run = uvicorn_config(app, options.host, options.port, settings)
-        GatewayServer(run, None if own else settings).run([taken])
+        server = GatewayServer(run, on_ready=print_banner, exit_process=exit_now)
+        try:
+            server.run([listener])
+        except StoreError as error:
+            raise StartupError(f"{error} Choose another folder with --data.") from None
 
 
 def read_configuration(settings: Settings, path: Path | None) -> GatewayConfig | None:
-    """Read the configuration, unless the settings name providers or aliases and nobody a file."""
+    """Read the configuration; return None if the settings have providers and no file is given."""
     if path is None and (settings.providers or settings.aliases):
         return None
     try:
@@ -106,7 +96,7 @@ def read_configuration(settings: Settings, path: Path | None) -> GatewayConfig |
 
 
 def banner_lines(settings: Settings, url: str) -> list[str]:
-    """Say what is served and what to try."""
+    """Return the lines that list the models and an example request."""
     models = [*settings.agent_models, *settings.aliases]
     providers = settings.ready
     if not (models or providers):
@@ -121,20 +111,14 @@ def banner_lines(settings: Settings, url: str) -> list[str]:
     ]
 
 
-def service_of(app: object) -> Service | None:
-    """Return the service of an application that `create_app` made."""
-    service = getattr(getattr(app, "state", None), "service", None)
-    return service if isinstance(service, Service) else None
-
-
 def settings_of(app: object) -> Settings:
-    """Return the settings that an application of the user's own has."""
-    service = service_of(app)
+    """Return an application's settings; the defaults if `create_app` did not make it."""
+    service = find_service(app)
     return service.settings if service else Settings()
 
 
 def apply_options(settings: Settings, options: ServeOptions) -> Settings:
-    """Return settings with what the command line says."""
+    """Return settings changed by the options of the command line."""
     if options.data is not None:
         settings = replace(settings, responses_dir=options.data)
     if options.drain_seconds is not None:
@@ -145,23 +129,23 @@ def apply_options(settings: Settings, options: ServeOptions) -> Settings:
 
 
 def parse_encryption_keys(text: str) -> list[str]:
-    """Read keys that are separated by commas, the newest first."""
+    """Parse keys that are separated by commas, the newest first; raises StartupError."""
     keys = text.replace(",", " ").split()
     try:
         check_keys(keys)
     except ValueError as error:
         advice = "Make one with: openssl rand -base64 32"
-        raise StartupError(f"the seal's keys cannot be used. {error} {advice}") from None
+        raise StartupError(f"the encryption keys are invalid. {error} {advice}") from None
     return keys
 
 
 def load_target(target: str) -> Settings | AsgiApp:
-    """Import what `module:attr` names, as settings or as an application."""
+    """Import `module` or `module:attribute`; return it as settings or as an ASGI application."""
     name, _, attribute = target.partition(":")
     name = name.removesuffix(".py")
     if not all(map(str.isidentifier, name.split("."))):
         raise StartupError(
-            f"'{name}' is no module's name. Write it as in an import: package.module."
+            f"'{name}' is not a module name. Write it as in an import: package.module."
         )
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -202,95 +186,17 @@ try:    curl -N {url}/v1/responses -H 'Content-Type: application/json' \\
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Take an address; raises Refused with the reason it cannot be had."""
+    """Return a listening socket; raises StartupError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        reason = "somebody does already" if taken else (error.strerror or "no such address")
-        advice = "Choose another port with --port." if taken else "Check --host and --port."
-        raise StartupError(f"cannot listen on {host}:{port}: {reason}. {advice}") from None
-
-
-class GatewayServer(uvicorn.Server):
-    """A server that says where it is and what to try."""
-
-    def __init__(self, config: uvicorn.Config, settings: Settings | None) -> None:
-        super().__init__(config)
-        self._settings = settings
-        self._service = service_of(config.app)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
-        if self._service:
-            try:
-                await self._service.engine()
-            except StoreError as error:
-                raise StartupError(f"{error} Choose another folder with --data.") from None
-        await super().startup(sockets)
-        if not self.started or not self.servers:
-            return
-        tune_garbage_collector()
-        host, port = self.servers[0].sockets[0].getsockname()[:2]
-        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        lines = [f"Antiphon serves Open Responses on {url}"]
-        lines += banner_lines(self._settings, url) if self._settings else []
-        print("\n".join(lines), flush=True)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; whoever presses Ctrl-C again does not want to wait."""
-        super().handle_exit(sig, frame)
-        if self.force_exit and self._service:
-            self._service.skip_drain()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let what runs end in its time, and interrupt the rest; or at once, if told so again."""
-        ending = asyncio.create_task(self._drain_and_shutdown(sockets))
-        while not (self.force_exit or ending.done()):
-            await asyncio.sleep(0.05)
-        if self.force_exit:
-            await asyncio.wait([ending, *self.server_state.tasks], timeout=FORCED_STOP_SECONDS)
-            exit_now(128 + signal.SIGINT)
-        await ending
-
-    async def _drain_and_shutdown(self, sockets: list[socket.socket] | None) -> None:
-        draining = asyncio.create_task(self._service.drain()) if self._service else None
-        await super().shutdown(sockets)
-        if draining:
-            await draining
-
-
-def tune_garbage_collector() -> None:
-    """Have the garbage collector pass over all that is there to stay, and look less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
-
-
-def uvicorn_config(
-    app: AsgiApp, host: str, port: int, settings: Settings | None = None
-) -> uvicorn.Config:
-    """Return how uvicorn is run here."""
-    limits = ConnectionLimits()
-    settings = settings or Settings()
-    return uvicorn.Config(
-        cast("type[object]", app),  # pyright: ignore[reportArgumentType]
-        host=host,
-        port=port,
-        http=http_protocol(limits),
-        ws=websocket_protocol(limits, settings.drain_seconds),
-        ws_max_size=settings.body_limit,
-        ws_ping_interval=PING_SECONDS,
-        ws_ping_timeout=PING_SECONDS,
-        ws_per_message_deflate=False,
-        timeout_keep_alive=int(limits.keep_alive_seconds),
-        timeout_graceful_shutdown=int(settings.drain_seconds) + HARD_STOP_SECONDS,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-    )
+        if error.errno == errno.EADDRINUSE:
+            message = f"port {port} is already in use. Choose another one with --port."
+            raise StartupError(message) from None
+        reason = error.strerror or "no such address"
+        message = f"cannot listen on {host}:{port}: {reason}. Check --host and --port."
+        raise StartupError(message) from None
 
 
 def _log_to_stderr() -> None:

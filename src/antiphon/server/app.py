@@ -1,38 +1,32 @@
-"""The application: which path leads where.
+"""The application: routes and middleware.
 
-`create_app` makes a Starlette application that can be served as it is, or mounted under a prefix
-in anyone's Starlette or FastAPI application. It needs no lifespan: what it needs is made when the
-first request comes. With one, what runs is given time to end.
+`create_app` returns a Starlette application to serve, or to mount under a prefix in another
+Starlette or FastAPI application. It needs no lifespan: the first request creates the engine. With
+a lifespan, running responses are drained at shutdown.
 """
 
 from collections.abc import Awaitable
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route, Router, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp
 
-from antiphon.server.asgi import (
-    AsgiApp,
-    Receive,
-    Scope,
-    Send,
-)
+from antiphon.server.asgi import Receive, Scope, Send
+from antiphon.server.endpoints.base import Endpoints
 from antiphon.server.endpoints.chat_completions import ChatCompletionsEndpoint
 from antiphon.server.endpoints.compact import CompactEndpoint
 from antiphon.server.endpoints.conversations import ConversationEndpoints
 from antiphon.server.endpoints.hashbrown import HashbrownEndpoint
+from antiphon.server.endpoints.health import HealthEndpoints
 from antiphon.server.endpoints.input_tokens import InputTokensEndpoint
 from antiphon.server.endpoints.models import ModelEndpoints
-from antiphon.server.endpoints.responses import CreateResponse
+from antiphon.server.endpoints.responses import ResponseEndpoint
 from antiphon.server.endpoints.stored_responses import StoredResponseEndpoints
 from antiphon.server.endpoints.websocket import WebSocketEndpoint
 from antiphon.server.middleware import GatewayMiddleware, route_path
-from antiphon.server.service import Service, server_stopping_error
+from antiphon.server.service import Service
 from antiphon.server.settings import Settings
-from antiphon.wire import json
 from antiphon.wire.openresponses import Dialect, OpenAIDialect
 
 DOORS: dict[str, type[Dialect]] = {
@@ -40,20 +34,34 @@ DOORS: dict[str, type[Dialect]] = {
     "/openai/v1": OpenAIDialect,
     "/openai": OpenAIDialect,
 }
-"""Each prefix, and the dialect that is spoken there."""
+"""The dialect of each prefix."""
 
-HASHBROWN_PATH = "/hashbrown/chat"
-"""Where Hashbrown's clients ask."""
+# Starlette tries routes in order: responses, which are requested most, come first, and fixed paths
+# come before `/responses/{id}`.
+DOOR_ENDPOINTS: tuple[type[Endpoints], ...] = (
+    ResponseEndpoint,
+    WebSocketEndpoint,
+    CompactEndpoint,
+    InputTokensEndpoint,
+    StoredResponseEndpoints,
+    ChatCompletionsEndpoint,
+    ConversationEndpoints,
+    ModelEndpoints,
+)
+"""The endpoints of every door."""
+
+ROOT_ENDPOINTS: tuple[type[Endpoints], ...] = (HashbrownEndpoint, HealthEndpoints)
+"""The endpoints that exist once, without a prefix."""
 
 
 class GatewayApplication(Starlette):
-    """Starlette without its own two layers for errors: the edge answers for all of them.
+    """Starlette without its two error middlewares: ours reports all errors.
 
-    Every layer that a stream passes is paid for once per event.
+    Every layer costs a stream one call per event.
     """
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Put the middleware around the router, the first one outermost."""
+        """Return the router wrapped by the middleware, the first one outermost."""
         app: ASGIApp = self.router
         for middleware in reversed(self.user_middleware):
             app = middleware.cls(app, *middleware.args, **middleware.kwargs)
@@ -61,22 +69,22 @@ class GatewayApplication(Starlette):
 
 
 class PostRouteCache:
-    """The core of the router, and a way past it to what is posted to a fixed path, as most is."""
+    """Calls the endpoint of a POST to a fixed path without trying the routes in order."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
         self._apps_by_path: dict[str, ASGIApp] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Pass a request on; there is nothing to wait for here."""
-        straight = None
+        """Call the endpoint or the router; not a coroutine itself."""
+        app = None
         if scope["type"] == "http" and scope["method"] == "POST":
             path = route_path(scope)
-            straight = self._apps_by_path.get(path) or self._find_app(path, scope)
-        return (straight or self._router.app)(scope, receive, send)
+            app = self._apps_by_path.get(path) or self._find_app(path, scope)
+        return (app or self._router.app)(scope, receive, send)
 
     def _find_app(self, path: str, scope: Scope) -> ASGIApp | None:
-        """Find out where the router would lead; remember it if the path is all that it asks."""
+        """Return the router's endpoint, and cache it; None for a path with parameters."""
         matching = (r for r in self._router.routes if r.matches(scope)[0] is Match.FULL)
         route = next(matching, None)
         if not isinstance(route, Route) or route.param_convertors:
@@ -86,103 +94,22 @@ class PostRouteCache:
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
-    """Make the application."""
+    """Return an application."""
     settings = settings or Settings()
     service = Service(settings)
-    health, models = HealthEndpoints(service), ModelEndpoints(service)
-    routes: list[BaseRoute] = []  # they are tried in order, and responses are asked for most
+    routes: list[BaseRoute] = []
     for prefix, dialect in DOORS.items():
-        kept = StoredResponseEndpoints(service, dialect)
-        create = CreateResponse(service, dialect)
-        routes += [
-            Route(f"{prefix}/responses", create, methods=["POST"]),
-            WebSocketRoute(f"{prefix}/responses", WebSocketEndpoint(service, dialect)),
-            Route(
-                f"{prefix}/responses/compact",
-                CompactEndpoint(service, dialect),
-                methods=["POST"],
-            ),
-            Route(
-                f"{prefix}/responses/input_tokens", InputTokensEndpoint(service), methods=["POST"]
-            ),
-            Route(
-                f"{prefix}/responses/{{id}}",
-                AsgiEndpoint(kept.get_or_delete),
-                methods=["GET", "DELETE"],
-            ),
-            Route(f"{prefix}/responses/{{id}}/cancel", AsgiEndpoint(kept.cancel), methods=["POST"]),
-            Route(
-                f"{prefix}/responses/{{id}}/input_items",
-                AsgiEndpoint(kept.input_items),
-                methods=["GET"],
-            ),
-            Route(f"{prefix}/chat/completions", ChatCompletionsEndpoint(service), methods=["POST"]),
-            *conversation_routes(prefix, ConversationEndpoints(service, dialect)),
-            Route(f"{prefix}/models", models.list_models, methods=["GET"]),
-            Route(f"{prefix}/models/{{id:path}}", models.get_model, methods=["GET"]),
-        ]
-    routes += [
-        Route(HASHBROWN_PATH, HashbrownEndpoint(service), methods=["POST"]),
-        Route("/healthz", health.healthz, methods=["GET"]),
-        Route("/readyz", health.readyz, methods=["GET"]),
-    ]
+        for endpoints in DOOR_ENDPOINTS:
+            routes += endpoints(service, dialect).routes(prefix)
+    for endpoints in ROOT_ENDPOINTS:
+        routes += endpoints(service).routes("")
     app = GatewayApplication(
         routes=routes,
         middleware=[Middleware(GatewayMiddleware, settings=settings)],
         lifespan=service.lifespan,
     )
     app.state.service = service
+    # A redirected POST loses its body in many clients; an unknown path is a 404.
     app.router.redirect_slashes = False
     app.router.middleware_stack = PostRouteCache(app.router)
     return app
-
-
-def conversation_routes(prefix: str, conversations: ConversationEndpoints) -> list[BaseRoute]:
-    """Return the paths of a door that lead to conversations."""
-    path = f"{prefix}/conversations"
-    one, item = f"{path}/{{id}}", f"{path}/{{id}}/items/{{item_id}}"
-    return [
-        Route(path, AsgiEndpoint(conversations.create), methods=["POST"]),
-        Route(
-            one, AsgiEndpoint(conversations.get_update_or_delete), methods=["GET", "POST", "DELETE"]
-        ),
-        Route(
-            f"{one}/items", AsgiEndpoint(conversations.list_or_add_items), methods=["GET", "POST"]
-        ),
-        Route(item, AsgiEndpoint(conversations.get_or_delete_item), methods=["GET", "DELETE"]),
-    ]
-
-
-class HealthEndpoints:
-    """Whether the process is alive, and whether requests are welcome."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def healthz(self, request: Request) -> Response:
-        """Say that the process is alive."""
-        del request
-        return _json_response({"status": "ok"})
-
-    async def readyz(self, request: Request) -> Response:
-        """Say that requests are welcome, or raise what keeps them away."""
-        del request
-        if self._service.draining:
-            raise server_stopping_error()
-        await self._service.engine()
-        return _json_response({"status": "ready"})
-
-
-class AsgiEndpoint:
-    """An endpoint that speaks ASGI itself; Starlette takes a function for one that does not."""
-
-    def __init__(self, endpoint: AsgiApp) -> None:
-        self._endpoint = endpoint
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
-        await self._endpoint(scope, receive, send)
-
-
-def _json_response(value: object) -> Response:
-    return Response(json.encode(value), media_type="application/json")

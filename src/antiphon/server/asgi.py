@@ -1,5 +1,6 @@
-"""Requests and answers at the level of ASGI: reading a body, sending JSON, noticing a departure."""
+"""ASGI helpers: read a body, send JSON, wait for a disconnect."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
@@ -11,26 +12,31 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 WriteChunk = Callable[[bytes], bool]
-"""Sends a piece of a body at once; tells whether it could."""
+"""Writes a chunk of a body at once; returns False if `send` must be used."""
 
 DIRECT_WRITE_KEY = "antiphon.direct"
-"""Where a server offers a way to send at once: what it stands for, and the way."""
-
+"""Key of the scope: a pair of the server's `send` and a `DirectWriter` that may replace it."""
 
 HEADERS_KEY = "antiphon.headers"
-"""Where the headers of a request are kept by name, once one was asked for."""
+"""Key of the scope: the request's headers by name, cached."""
+
+access_log = logging.getLogger("antiphon.access")
+"""One line per HTTP request and per turn of a WebSocket."""
+
+CLIENT_CLOSED_REQUEST = 499
+"""The status in the access log if the client disconnected before the response; never sent."""
 
 
 class DirectWriter(Protocol):
-    """A way to send at once, past `send`."""
+    """Writes body chunks directly, bypassing `send`."""
 
     @property
     def size(self) -> int:
-        """How many bytes of the body went this way."""
+        """How many bytes of the body were written."""
         ...
 
     def write(self, chunk: bytes) -> bool:
-        """Send a piece of the body; tell whether it could be."""
+        """Write a chunk of the body; return False if `send` must be used."""
         ...
 
 
@@ -38,15 +44,15 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 POLICY_VIOLATION = 1008
-"""The code with which a WebSocket is closed that nobody may open."""
+"""The close code of a rejected WebSocket."""
 
 
 class ClientDisconnected(Exception):
-    """The client left before it was answered."""
+    """The client disconnected before the response was complete."""
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """Return the value of a request header; of several, the first."""
+    """Return the first value of a request header, or None."""
     headers: dict[bytes, bytes] | None = scope.get(HEADERS_KEY)
     if headers is None:
         headers = scope[HEADERS_KEY] = dict(reversed(list(scope["headers"])))
@@ -55,7 +61,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """Read a JSON body; refuses other types, and more than the limit."""
+    """Return a JSON body; raises RequestError for other types and for a body over the limit."""
     kind = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RequestError(
@@ -65,7 +71,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         )
     if (coding := header(scope, b"content-encoding") or "identity") != "identity":
         raise RequestError(
-            f"The body must not be compressed ('{coding[:80]}'). Send it as it is.",
+            f"The body must not be compressed ('{coding[:80]}'). Send it uncompressed.",
             code="unsupported_media_type",
             status=415,
         )
@@ -88,7 +94,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 def body_too_large_error(limit: int) -> RequestError:
-    """Say that a body is more than we read."""
+    """Return the 413 for a body over the limit."""
     return RequestError(
         f"The body is larger than {limit} bytes. Send less, or files by URL.",
         code="request_too_large",
@@ -97,7 +103,7 @@ def body_too_large_error(limit: int) -> RequestError:
 
 
 async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
-    """Read and parse a JSON body."""
+    """Return the decoded JSON body; raises RequestError."""
     body = await read_body(scope, receive, limit)
     try:
         return json.decode(body)
@@ -106,32 +112,32 @@ async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has left."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def http_send(scope: Scope, send: Send) -> Send:
-    """Return a way to answer like HTTP, also to whoever wants to open a WebSocket."""
+    """Return a `send` that accepts HTTP messages, also in response to a WebSocket handshake."""
     if scope["type"] == "http":
         return send
-    can_answer = "websocket.http.response" in (scope.get("extensions") or {})
+    can_send_http = "websocket.http.response" in (scope.get("extensions") or {})
 
-    async def answer(message: Message) -> None:
+    async def translate(message: Message) -> None:
         if not message["type"].startswith("http."):
             await send(message)
-        elif can_answer:
+        elif can_send_http:
             await send({**message, "type": f"websocket.{message['type']}"})
         elif message["type"] == "http.response.start":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
 
-    return answer
+    return translate
 
 
 async def send_json(
     send: Send, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> None:
-    """Send a whole JSON answer."""
+    """Send a complete JSON response."""
     lines = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": lines})

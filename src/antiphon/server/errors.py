@@ -1,4 +1,4 @@
-"""What a caller is told of an exception, whichever way it asked."""
+"""Errors as clients see them: over HTTP, in a WebSocket message, and below ASGI."""
 
 import logging
 import secrets
@@ -25,7 +25,7 @@ STORE_UNAVAILABLE = ErrorPayload(
 
 
 class ReportedError(NamedTuple):
-    """An error as the protocol says it, its HTTP status and headers."""
+    """An error in the protocol's format, with its HTTP status and headers."""
 
     payload: ErrorPayload
     status: int
@@ -33,38 +33,35 @@ class ReportedError(NamedTuple):
 
 
 def report_error(error: Exception, dialect: Dialect, request_id: str) -> ReportedError:
-    """Say what a caller may know of an error; what is our fault is logged, traceback and all."""
+    """Return what a client may know of an error; our own failures are logged with traceback."""
     match error:
         case RequestError():
             return ReportedError(error.payload, dialect.error_status(error), error.headers)
         case UpstreamError():
             return ReportedError(error.payload, error.status, error.headers)
         case StoreError():
-            logger.error("%s found the store failing", request_id, exc_info=error)
+            logger.error("%s: the store failed", request_id, exc_info=error)
             return ReportedError(STORE_UNAVAILABLE, 503, {"retry-after": "1"})
         case _:
             logger.error("%s failed", request_id, exc_info=error)
-            message = f"Something broke on our side. The log knows it as {request_id}."
-            broken = ErrorPayload(message=message, type="server_error", code="internal_error")
-            return ReportedError(broken, 500, {})
-
-
-_http_log = logging.getLogger(__name__)
+            message = f"Internal error. The server's log has it under the id {request_id}."
+            payload = ErrorPayload(message=message, type="server_error", code="internal_error")
+            return ReportedError(payload, 500, {})
 
 
 def invalid_http_error(message: str) -> RequestError:
-    """Refuse HTTP that is wrong, or that can be read in two ways."""
+    """Return the 400 for invalid or ambiguous HTTP."""
     return RequestError(message, code="invalid_http", status=HTTPStatus.BAD_REQUEST)
 
 
 def request_timeout_error(reason: str) -> RequestError:
-    """Refuse to wait any longer."""
+    """Return the 408 for a request that arrives too slowly."""
     message = f"The request's {reason}. Send it again, without pauses."
     return RequestError(message, code="request_timeout", status=HTTPStatus.REQUEST_TIMEOUT)
 
 
 def headers_too_large_error(size: int, count: int) -> RequestError:
-    """Refuse to hold so much of a head."""
+    """Return the 431 for a head over the limits."""
     message = (
         f"The request line and headers exceed {size} bytes or {count} headers. "
         "Send fewer or shorter ones."
@@ -76,9 +73,9 @@ def headers_too_large_error(size: int, count: int) -> RequestError:
 def encode_error_response(
     error: RequestError, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> bytes:
-    """Write a refusal as the last answer on its connection, after the server's own headers."""
+    """Encode an error as an HTTP response that closes its connection; `headers` come first."""
     request_id = f"req_{secrets.token_hex(16)}"
-    _http_log.info("%s refused with %d: %s", request_id, error.status, error)
+    logger.info("%s rejected with %d: %s", request_id, error.status, error)
     body = struct.encode({"error": error.payload})
     lines = [
         b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode()),

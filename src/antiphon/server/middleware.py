@@ -1,7 +1,7 @@
-"""What every request passes: its id, its key, its line in the log, and the shape of its errors.
+"""The outermost middleware: request ids, authentication, access log, error responses.
 
-The one place of the server that turns an exception into an HTTP body. A request that wants to
-become a WebSocket passes here too, and one that must not is answered like any other.
+The one place of the server that turns an exception into an HTTP response. WebSocket handshakes pass
+here too; a rejected one gets the same HTTP response.
 """
 
 import hmac
@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import ErrorPayload, RequestError, drop_tracebacks
 from antiphon.server.asgi import (
+    CLIENT_CLOSED_REQUEST,
     DIRECT_WRITE_KEY,
     AsgiApp,
     ClientDisconnected,
@@ -26,6 +27,7 @@ from antiphon.server.asgi import (
     Scope,
     Send,
     WriteChunk,
+    access_log,
     header,
     http_send,
     send_json,
@@ -36,16 +38,12 @@ from antiphon.server.settings import Settings
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.openresponses import Dialect, OpenAIDialect
 
-access_log = logging.getLogger("antiphon.access")
-
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 RESPONSE_KEY = "antiphon.answer"
 SWITCHING_PROTOCOLS = 101
-CLIENT_CLOSED_REQUEST = 499
-"""What the log shows for a client that left before it was answered; nobody is sent this."""
 
 
 class GatewayMiddleware:
@@ -58,56 +56,57 @@ class GatewayMiddleware:
         self._allowed_hosts = frozenset(settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let one request through, and answer for whatever goes wrong."""
+        """Handle one request, and report every exception."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        answer = ResponseSender(scope, http_send(scope, send))
+        response = ResponseSender(scope, http_send(scope, send))
         try:
             self._check_host(scope)
             self._check_origin(scope)
             self._check_api_key(scope)
-            await self._app(scope, receive, answer.send)
-        except ClientDisconnected as gone:
-            answer.status = CLIENT_CLOSED_REQUEST
-            drop_tracebacks(gone)
-        except Exception as error:
-            # A process boundary: nobody but the log ever sees a traceback.
-            failure = answer.explain(error)
+            await self._app(scope, receive, response.send)
+        except ClientDisconnected as error:
+            response.status = CLIENT_CLOSED_REQUEST
             drop_tracebacks(error)
-            if answer.status:
+        except Exception as error:
+            # A process boundary: only the log shows a traceback.
+            reported = response.report(error)
+            drop_tracebacks(error)
+            if response.status:  # the response has started; the server must close the connection
                 raise
-            await answer.send_error(failure)
+            await response.send_error(reported)
         finally:
-            answer.log_access()
-            scope.pop(RESPONSE_KEY, None)  # or each would keep the other until the collector comes
+            response.log_access()
+            # They refer to each other: only the garbage collector could free both.
+            scope.pop(RESPONSE_KEY, None)
 
     def _check_host(self, scope: Scope) -> None:
-        """Refuse a name that a stranger's web page may have given this machine.
+        """Reject foreign host names on a local server without a key (DNS rebinding).
 
-        A page can have its own name lead here and then ask as if it were ours; without a key that
-        would be enough to read what is stored and to spend what the providers' keys are worth.
+        A web page can resolve its own domain to 127.0.0.1, and then reads stored responses and
+        spends the providers' credit as a same-origin page.
         """
-        here = (scope.get("server") or ("",))[0]
-        if self._api_key is not None or not is_loopback(here):
+        address = (scope.get("server") or ("",))[0]
+        if self._api_key is not None or not is_loopback(address):
             return
-        host = parse_host(header(scope, b"host") or here)
+        host = parse_host(header(scope, b"host") or address)
         if host not in self._allowed_hosts and is_public_name(host):
             raise RequestError(
-                f"'{host[:80]}' is no name of this machine. Use localhost, set a key for the "
+                f"The host '{host[:80]}' is not allowed. Use localhost, set an API key for the "
                 "server, or add the name to 'allowed_hosts'.",
                 type="permission_denied",
                 code="host_not_allowed",
             )
 
     def _check_origin(self, scope: Scope) -> None:
-        """Refuse a web page that would use its reader's own network to open a WebSocket."""
+        """Reject WebSockets from other web pages; browsers do not apply CORS to them."""
         if scope["type"] != "websocket":
             return
         origin = header(scope, b"origin")
         if origin is not None and origin not in self._allowed_origins:
             raise RequestError(
-                "This web page may not open a WebSocket here. Add it to 'allowed_origins'.",
+                "WebSockets from this web page are not allowed. Add it to 'allowed_origins'.",
                 type="permission_denied",
                 code="origin_not_allowed",
             )
@@ -116,12 +115,12 @@ class GatewayMiddleware:
         if self._api_key is None or route_path(scope) in PUBLIC_PATHS:
             return
         scheme, _, given = (header(scope, b"authorization") or "").partition(" ")
-        known = hmac.compare_digest(
-            given.strip().encode("utf-8", "replace"), self._api_key.encode()
-        )
-        if scheme.lower() != "bearer" or not known:
+        # Constant time: the time of a comparison must not reveal a prefix of the key.
+        token = given.strip().encode("utf-8", "replace")
+        matches = hmac.compare_digest(token, self._api_key.encode())
+        if scheme.lower() != "bearer" or not matches:
             error = RequestError(
-                "This server needs a key. Send 'Authorization: Bearer <key>'.",
+                "This server requires an API key. Send 'Authorization: Bearer <key>'.",
                 type="authentication_error",
                 code="invalid_api_key",
             )
@@ -130,7 +129,7 @@ class GatewayMiddleware:
 
 
 class ResponseSender:
-    """One answer on its way out: its id, its status, its size."""
+    """Sends one response: adds its request id, records its status and size."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
@@ -144,20 +143,21 @@ class ResponseSender:
         self.dialect = door_dialect(scope)()
         scope[RESPONSE_KEY] = self
 
-        offered = scope.pop(DIRECT_WRITE_KEY, None)  # taken, or they would keep each other too
-        self.direct_writer: DirectWriter | None = (
-            offered[1] if offered and offered[0] == send else None
-        )
-        """A way to send at once, if the server offers one."""
+        # Removed from the scope, because the writer refers to the scope's owner as well.
+        direct_send, writer = scope.pop(DIRECT_WRITE_KEY, (None, None))
+        self.direct_writer: DirectWriter | None = writer if direct_send == send else None
+        """Bypasses `send`; None if the server has none, or if another middleware wraps `send`."""
 
     async def send(self, message: Message) -> None:
-        """Pass a message on, with the request's id in the headers."""
+        """Send a message; the first one gets the request id as a header."""
         if message["type"] in ("http.response.start", "websocket.accept"):
             self.status = message.get("status", SWITCHING_PROTOCOLS)
             line = (b"x-request-id", self.request_id.encode())
             message = {**message, "headers": [*message.get("headers", ()), line]}
         elif message["type"] == "websocket.close" and not self.status:
-            self.status = 403  # what the client of a WebSocket sees that was never opened
+            self.status = (
+                403  # the server sends it when a WebSocket is closed before it is accepted
+            )
         else:
             self._size += len(message.get("body") or message.get("text") or b"")
         try:
@@ -165,39 +165,39 @@ class ResponseSender:
         except OSError as error:
             raise ClientDisconnected from error
 
-    def explain(self, error: Exception) -> ReportedError:
-        """Return what the caller is told of an error; the router's errors become ours."""
-        known = routing_error(self._scope, error) if isinstance(error, HTTPException) else error
-        return report_error(known, self.dialect, self.request_id)
+    def report(self, error: Exception) -> ReportedError:
+        """Return an error as the client sees it; Starlette's routing errors become ours."""
+        if isinstance(error, HTTPException):
+            error = routing_error(self._scope, error)
+        return report_error(error, self.dialect, self.request_id)
 
     async def send_error(self, reported: ReportedError) -> None:
-        """Answer with an error in the door's dialect."""
+        """Send an error response in the door's dialect."""
         body = self.dialect.encode_error(reported.payload, short_detail(reported.payload))
         await send_json(self.send, body, reported.status, reported.headers)
 
     def log_access(self) -> None:
-        """Write the request's line, if it is read: never any content, nor the query."""
+        """Write a line to the access log; never any content, nor the query."""
         if not access_log.isEnabledFor(logging.INFO):
             return
-        took = (time.perf_counter() - self._started_at) * 1000
+        milliseconds = (time.perf_counter() - self._started_at) * 1000
         size = self._size + (self.direct_writer.size if self.direct_writer else 0)
         line = "%s %s %d %.1fms %dB %s"
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
-        access_log.info(line, method, path, self.status, took, size, self.request_id)
+        access_log.info(line, method, path, self.status, milliseconds, size, self.request_id)
 
 
 def direct_write(scope: Scope, send: Send) -> WriteChunk | None:
-    """Return a way to send at once, if nobody stands between the edge and us."""
-    answer = scope.get(RESPONSE_KEY)
-    way = (
-        answer.direct_writer if isinstance(answer, ResponseSender) and send == answer.send else None
-    )
-    return way.write if way else None
+    """Return the function that bypasses `send`; None if another middleware wraps `send`."""
+    response = scope.get(RESPONSE_KEY)
+    if not isinstance(response, ResponseSender) or send != response.send:
+        return None
+    return response.direct_writer.write if response.direct_writer else None
 
 
 @lru_cache(maxsize=64)  # most clients use the same few names
 def parse_host(host: str) -> str:
-    """Return the name in a Host header, without its port."""
+    """Return the host in a Host header, without its port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -206,7 +206,7 @@ def parse_host(host: str) -> str:
 
 @lru_cache(maxsize=64)
 def is_public_name(host: str) -> bool:
-    """Tell whether a host is one that anybody could have named: not an address, nor a bare word."""
+    """Return whether a host may be somebody's domain: neither an IP address nor a single label."""
     if "." not in host or host.endswith(".localhost"):
         return False
     try:
@@ -217,25 +217,25 @@ def is_public_name(host: str) -> bool:
 
 
 def routing_error(scope: Scope, error: HTTPException) -> RequestError:
-    """Turn the router's refusals into ours: an unknown path, a wrong method."""
+    """Convert Starlette's error for an unknown path or a wrong method."""
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        message = f"{scope['method']} is not possible here. Use {allowed}."
-        refused = RequestError(message, code="method_not_allowed", status=405)
-        refused.headers = {"allow": allowed}
-        return refused
-    message = f"There is nothing at {scope['path']}. Responses are made by POST /v1/responses."
+        message = f"{scope['method']} is not supported here. Use {allowed}."
+        converted = RequestError(message, code="method_not_allowed", status=405)
+        converted.headers = {"allow": allowed}
+        return converted
+    message = f"There is nothing at {scope['path']}. Create responses with POST /v1/responses."
     return RequestError(message, type="not_found", code="not_found")
 
 
 def route_path(scope: Scope) -> str:
-    """Return the path inside this application, wherever it is mounted."""
+    """Return the path inside this application, which may be mounted under a prefix."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     return path.removeprefix(root) if root else path
 
 
 def door_dialect(scope: Scope) -> type[Dialect]:
-    """Return the dialect of the door that a request came through; a chat is one at every door."""
+    """Return the dialect of a request's door; chat completions have their own at every door."""
     path = route_path(scope)
     if "/chat/completions" in path:
         return ChatDialect
@@ -243,7 +243,7 @@ def door_dialect(scope: Scope) -> type[Dialect]:
 
 
 def short_detail(payload: ErrorPayload) -> str:
-    """Return the short form of an error that Xaibo's clients know."""
+    """Return the value of `detail`, which Xaibo's clients compare with fixed strings."""
     if payload.code == "model_not_found":
         return "model not found"
     if payload.code == "missing_required_parameter" and payload.param in ("model", "input"):

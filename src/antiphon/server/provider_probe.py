@@ -1,7 +1,11 @@
-"""What can be reached: every provider is asked for its models, all at once and briefly."""
+"""Which providers are reachable, and which models they list.
+
+All providers are asked at the same time, each with a short timeout.
+"""
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -24,14 +28,17 @@ PROBE_SECONDS = 5.0
 """How long a provider may take to list its models."""
 
 ProviderStatus = Literal["ready", "reached", "configured", "not ready"]
-"""Its models are listed; it answers, but lists none; it cannot be asked for a list; it fails."""
+"""It listed its models; it responds, but not with a list; it has no list; it is unavailable."""
+
+LIST_TTL_SECONDS = 300
+"""How long the providers' lists are cached."""
 
 NO_MODEL_LIST_STATUSES = frozenset({404, 405, 501})
 UNAUTHORIZED_STATUSES = frozenset({401, 403})
 
 
 class ProbeResult(Struct, frozen=True, kw_only=True):
-    """One provider, as far as could be found out."""
+    """What a probe found out about one provider."""
 
     name: str
     adapter: str
@@ -42,20 +49,44 @@ class ProbeResult(Struct, frozen=True, kw_only=True):
     """The models it lists, each as `provider/model`."""
 
 
+class ProviderModelList:
+    """The models that the providers list, cached for a while."""
+
+    def __init__(self, providers: Sequence[Provider], keys: Mapping[str, str]) -> None:
+        self._providers = providers
+        self._keys = keys
+        self._names: list[str] = []
+        self._expires_at = 0.0
+        self._lock: asyncio.Lock | None = None
+
+    async def list_models(self) -> list[str]:
+        """Return the names as `provider/model`; at most `LIST_TTL_SECONDS` old."""
+        if not self._providers:
+            return []
+        self._lock = self._lock or asyncio.Lock()
+        # Concurrent requests wait for one probe instead of starting their own.
+        async with self._lock:
+            if time.monotonic() > self._expires_at:
+                results = await probe_providers(self._providers, self._keys, {})
+                self._names = [name for result in results for name in result.models]
+                self._expires_at = time.monotonic() + LIST_TTL_SECONDS
+        return self._names
+
+
 async def probe_providers(
     providers: Sequence[Provider], keys: Mapping[str, str], unavailable: Mapping[str, str]
 ) -> list[ProbeResult]:
-    """Ask every provider that can be asked; `reasons` say why others cannot."""
+    """Probe all providers; `unavailable` gives the reasons why some cannot be asked."""
     client = HttpClient(Timeouts(PROBE_SECONDS, PROBE_SECONDS, PROBE_SECONDS))
     try:
-        asked = (
+        probes = (
             probe_provider(p, keys.get(p.name), client, unavailable.get(p.name)) for p in providers
         )
-        found = await asyncio.gather(*asked)
+        results = await asyncio.gather(*probes)
     finally:
         client.close()
     others = unavailable.keys() - {provider.name for provider in providers}
-    return found + [
+    return results + [
         ProbeResult(name=name, adapter=name, status="not ready", reason=unavailable[name])
         for name in unavailable
         if name in others
@@ -77,12 +108,12 @@ async def probe_provider(
         if not reason:
             status, reason, names = await _list_models(adapter, key, client)
     except TimeoutError:
-        reason = f"no answer from {url} within {PROBE_SECONDS:g} seconds"
+        reason = f"no response from {url} within {PROBE_SECONDS:g} seconds"
     except AntiphonError as error:
         reason = str(error).removeprefix(f"{provider.name}: ").rstrip(".")
-    except (Exception, SystemExit) as error:  # an adapter may be other people's code
-        logger.exception("%s: its adapter '%s' broke", provider.name, provider.adapter)
-        reason = f"its adapter broke: {describe_exception(error)}"
+    except (Exception, SystemExit) as error:  # an adapter may be third-party code
+        logger.exception("%s: its adapter '%s' failed", provider.name, provider.adapter)
+        reason = f"its adapter failed: {describe_exception(error)}"
     return ProbeResult(
         name=provider.name,
         adapter=provider.adapter,
@@ -104,26 +135,28 @@ async def _list_models(
     request = HttpRequest(
         url=listing.url, method=listing.method, headers=headers, peer_name=provider.name
     )
-    until = asyncio.get_running_loop().time() + PROBE_SECONDS
+    deadline = asyncio.get_running_loop().time() + PROBE_SECONDS
     try:
-        async with asyncio.timeout_at(until):
+        async with asyncio.timeout_at(deadline):
             headers |= await make_signer(adapter.credential(), key).headers(request)
     except TimeoutError:
-        return "not ready", f"its credentials could not be had within {PROBE_SECONDS:g} seconds", []
-    async with asyncio.timeout_at(until):
-        answer = await client.fetch(replace(request, headers=headers))
-    if answer.status in NO_MODEL_LIST_STATUSES:
-        return "reached", f"{listing.url} answers {answer.status}: no list, or no such address", []
-    if place := redirect_target(answer.status, answer.headers, listing.url, adapter.base_url):
-        raise redirect_error(provider.name, answer.status, redact_key(place, key or ""))
-    if not 200 <= answer.status < 300:
-        words = str(adapter.decode_error(answer.status, answer.headers, answer.body))
-        words = words.removeprefix(f"{provider.name}: ").rstrip(".")
-        if answer.status in UNAUTHORIZED_STATUSES and provider.api_key_env:
-            words += f"; check {provider.api_key_env}"
-        return "not ready", f"{answer.status} from {listing.url}: {words}", []
+        return "not ready", f"no credentials within {PROBE_SECONDS:g} seconds", []
+    async with asyncio.timeout_at(deadline):
+        response = await client.fetch(replace(request, headers=headers))
+    if response.status in NO_MODEL_LIST_STATUSES:
+        return "reached", f"{listing.url} answers {response.status}: no list, or a wrong URL", []
+    if location := redirect_target(
+        response.status, response.headers, listing.url, adapter.base_url
+    ):
+        raise redirect_error(provider.name, response.status, redact_key(location, key or ""))
+    if not 200 <= response.status < 300:
+        message = str(adapter.decode_error(response.status, response.headers, response.body))
+        message = message.removeprefix(f"{provider.name}: ").rstrip(".")
+        if response.status in UNAUTHORIZED_STATUSES and provider.api_key_env:
+            message += f"; check {provider.api_key_env}"
+        return "not ready", f"{response.status} from {listing.url}: {message}", []
     try:
-        listed = adapter.decode_models(json.decode_lenient(answer.body))
+        listed = adapter.decode_models(json.decode_lenient(response.body))
     except json.JSONError:
         return "reached", f"{listing.url} answers with something that is not JSON", []
     return "ready", "", [repair_surrogates(name) for name in listed]

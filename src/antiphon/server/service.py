@@ -1,4 +1,4 @@
-"""The engine behind the application, made when it is first needed."""
+"""The engine of an application and its running work: start-up, draining, shutdown."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
@@ -14,6 +14,7 @@ from antiphon.engine.models import Models
 from antiphon.engine.provider_model import Providers
 from antiphon.engine.run import SERVER_STOPPING
 from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.server.provider_probe import ProviderModelList
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
@@ -24,9 +25,12 @@ from antiphon.transport.retry import RetryPolicy
 
 T = TypeVar("T")
 
+INTERRUPT_SECONDS = 5.0
+"""How long interrupted tasks may take to end."""
+
 
 class Service:
-    """One application's engine, its upkeep, and what is running in it."""
+    """One application's engine, its maintenance, and its running tasks."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -39,11 +43,12 @@ class Service:
             total=settings.answer_seconds,
         )
         self._client = HttpClient(timeouts)
-        patience = RetryPolicy(settings.retries, settings.retry_seconds)
-        upstreams = Providers(settings.providers, settings.keys, self._client, patience, timeouts)
-        self.models = Models(settings.all_agents, upstreams, settings.aliases)
+        policy = RetryPolicy(settings.retries, settings.retry_seconds)
+        providers = Providers(settings.providers, settings.keys, self._client, policy, timeouts)
+        self.models = Models(settings.all_agents, providers, settings.aliases)
+        self.provider_models = ProviderModelList(settings.providers, settings.keys)
         self.shutdown_event = asyncio.Event()
-        """Set when the server takes no new work."""
+        """Set when the server accepts no new work."""
         self._skip_drain = False
         self._lock = asyncio.Lock()
         self._engine: Engine | None = None
@@ -53,11 +58,11 @@ class Service:
 
     @property
     def draining(self) -> bool:
-        """Whether the server takes no new work."""
+        """Whether the server accepts no new work."""
         return self.shutdown_event.is_set()
 
     async def engine(self) -> Engine:
-        """Return the engine; the first caller waits until it is ready. Raises StoreError."""
+        """Return the engine, and start it if needed. Raises StoreError."""
         if self._engine is None:
             async with self._lock:
                 if self._engine is None:
@@ -74,12 +79,12 @@ class Service:
 
     async def _create_engine(self) -> Engine:
         settings = self.settings
-        seal = await asyncio.to_thread(self._open_sealer)
+        key_ring = await asyncio.to_thread(self._open_key_ring)
         store = await asyncio.to_thread(self._open_store)
         engine = Engine(
             self.models,
             store=store,
-            key_ring=seal,
+            key_ring=key_ring,
             cache=ContextCache(settings.memory_bytes, settings.memory_seconds),
             background_slots=settings.background_slots,
         )
@@ -87,10 +92,10 @@ class Service:
             settings.response_seconds, settings.event_seconds, settings.sweep_seconds
         )
         self._maintenance = Maintenance(engine, retention)
+        # Another process may serve the same folder: what it is still working on is not abandoned.
+        recover = self._folder_lock is None or self._folder_lock.is_held
         try:
-            await self._maintenance.start(
-                recover=self._folder_lock is None or self._folder_lock.is_held
-            )
+            await self._maintenance.start(recover=recover)
         except StoreError:
             await self._maintenance.stop()
             raise
@@ -112,14 +117,14 @@ class Service:
 
         return SqliteStore(self.settings.responses_dir)
 
-    def _open_sealer(self) -> KeyRing:
+    def _open_key_ring(self) -> KeyRing:
         if self.settings.seal_keys:
             return KeyRing(self.settings.seal_keys)
         folder = self.settings.responses_dir
         return KeyRing.ephemeral() if folder is None else KeyRing.from_folder(Path(folder))
 
     def start_task(self, coroutine: Coroutine[object, object, T]) -> asyncio.Task[T]:
-        """Do work in a task of its own, which the server's end interrupts."""
+        """Run a coroutine in a task that is interrupted when the server stops."""
         if self.draining:
             coroutine.close()
             raise server_stopping_error()
@@ -129,7 +134,7 @@ class Service:
         return task
 
     async def run_in_task(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Do work in this very task; the server's end interrupts it with a 503."""
+        """Run a coroutine in the current task; raises a 503 when the server stops."""
         if self.draining:
             coroutine.close()
             raise server_stopping_error()
@@ -147,20 +152,21 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:
-        """Be ready before the first request, and end what runs after the last."""
+        """Start the engine before the first request; drain and close after the last."""
         del app
-        self.shutdown_event, self._lock = asyncio.Event(), asyncio.Lock()  # of this life's loop
+        # An application may be started again, on another event loop.
+        self.shutdown_event, self._lock = asyncio.Event(), asyncio.Lock()
         self._skip_drain = False
         await self.engine()
         yield
         await self.close()
 
     def skip_drain(self) -> None:
-        """Give what runs no more time to end."""
+        """Interrupt running work now instead of after `drain_seconds`."""
         self._skip_drain = True
 
     async def drain(self) -> None:
-        """Take no new work, and interrupt what still runs when its time is over."""
+        """Accept no new work; wait for running work, and interrupt it after `drain_seconds`."""
         self.shutdown_event.set()
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.settings.drain_seconds
@@ -171,15 +177,15 @@ class Service:
             task.cancel(SERVER_STOPPING)
         if self._engine:
             await self._engine.background.stop_all()
-        if interrupted:  # their ends are to be kept, and the store is still there
-            await asyncio.wait(interrupted, timeout=5)
+        if interrupted:  # they store that they failed, so the store must stay open
+            await asyncio.wait(interrupted, timeout=INTERRUPT_SECONDS)
 
     @property
     def _busy(self) -> bool:
         return bool(self._tasks or (self._engine and len(self._engine.background)))
 
     async def close(self) -> None:
-        """Stop what runs, and let go of the store."""
+        """Drain, and close the engine, the store and all connections."""
         await self.drain()
         if self._maintenance:
             await self._maintenance.stop()
@@ -188,10 +194,16 @@ class Service:
         self._unlock_folder()
 
 
+def find_service(app: object) -> Service | None:
+    """Return the service of an application that `create_app` made, or None."""
+    service = getattr(getattr(app, "state", None), "service", None)
+    return service if isinstance(service, Service) else None
+
+
 def server_stopping_error() -> RequestError:
-    """Say that the server takes no new work."""
+    """Return the 503 of a server that is stopping."""
     return RequestError(
-        "This server is about to stop. Try again; another may answer.",
+        "This server is stopping. Try again; another instance may respond.",
         type="server_error",
         code="server_stopping",
         status=503,

@@ -1,7 +1,7 @@
-"""Where threads are kept: a pair of hooks, and the pair that keeps them with the responses.
+"""Storage of Hashbrown's threads: the interface, and the default in the response store.
 
-A thread is a list of messages in the words of Hashbrown's clients. What it holds is its client's
-and the door's affair; whoever keeps it keeps all of it.
+A thread is a list of messages in Hashbrown's format. A storage keeps them unchanged, unknown fields
+included.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,23 +15,23 @@ from antiphon.wire.hashbrown.threads import Json
 
 
 class ThreadError(AntiphonError):
-    """A thread that cannot be loaded or saved, in words that its client may read."""
+    """A thread cannot be loaded or saved; the message is shown to the client."""
 
 
 class ThreadStorage(Protocol):
-    """A place for threads. What it raises beside ThreadError is for the log alone."""
+    """A storage of threads. Any exception but ThreadError is logged and not shown to the client."""
 
     async def load(self, thread_id: str, *, tenant: str) -> Sequence[Json]:
         """Return the messages of a thread; raises ThreadError if there is none."""
         ...
 
     async def save(self, messages: Sequence[Json], thread_id: str | None, *, tenant: str) -> str:
-        """Keep the messages of a thread, a new one if it has no id yet; return its id."""
+        """Save the messages of a thread, a new one if `thread_id` is None; return its id."""
         ...
 
 
 class StoredThreads:
-    """Threads in the store that keeps the responses."""
+    """Threads in the response store."""
 
     def __init__(self, store: base.ThreadStore, ids: Callable[[str], str]) -> None:
         self._store = store
@@ -39,13 +39,13 @@ class StoredThreads:
 
     async def load(self, thread_id: str, *, tenant: str) -> Sequence[Json]:
         """Return the messages of a thread."""
-        kept = await self._store.find_thread(thread_id, tenant=tenant)
-        if kept is None:
+        body = await self._store.find_thread(thread_id, tenant=tenant)
+        if body is None:
             raise ThreadError(f"Thread '{thread_id[:80]}' not found.")
-        return msgspec.json.decode(kept, type=list[Json])
+        return msgspec.json.decode(body, type=list[Json])
 
     async def save(self, messages: Sequence[Json], thread_id: str | None, *, tenant: str) -> str:
-        """Keep the messages of a thread."""
+        """Save the messages of a thread."""
         id = thread_id or self._ids("thread")
         await self._store.save_thread(id, msgspec.json.encode(messages), tenant=tenant)
         return id

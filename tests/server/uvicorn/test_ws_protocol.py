@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from antiphon.cli.serve import uvicorn_config
+from antiphon.server.uvicorn.server import uvicorn_config
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
 from antiphon.server.uvicorn.http_protocol import ConnectionLimits, http_protocol

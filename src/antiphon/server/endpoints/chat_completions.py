@@ -1,34 +1,32 @@
-"""`POST /chat/completions`: the same responses, for clients that know only chats."""
+"""`POST /chat/completions`: responses for clients of the chat completions API."""
 
 from msgspec.structs import replace
+from starlette.routing import BaseRoute
 
 from antiphon.engine.engine import Engine
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.request import Request
-from antiphon.protocol.struct import InvalidValueError
-from antiphon.server.endpoints.responses import CreateResponse, ResponseExchange
-from antiphon.server.service import Service
+from antiphon.server.endpoints.base import parse_body, route
+from antiphon.server.endpoints.responses import ResponseEndpoint, ResponseExchange
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.chat.request import decode_chat
 from antiphon.wire.openresponses import Dialect
 
 
-class ChatCompletionsEndpoint(CreateResponse):
-    """The endpoint, which is the same at every door."""
+class ChatCompletionsEndpoint(ResponseEndpoint):
+    """Creates responses from chat requests; the same at every door."""
 
-    def __init__(self, service: Service) -> None:
-        super().__init__(service, ChatDialect)
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        return [route(f"{prefix}/chat/completions", POST=self.create)]
 
     def parse(self, body: object) -> tuple[Request, Dialect]:
-        """Read a chat request, and choose how it is answered; raises RequestError."""
-        try:
-            asked = decode_chat(body)
-        except InvalidValueError as error:
-            raise RequestError.from_invalid_value(error) from None
-        return asked.request, ChatDialect(asked)
+        """Decode a chat request; return it with the dialect of its response."""
+        chat = parse_body(decode_chat, body)
+        return chat.request, ChatDialect(chat)
 
     async def respond(self, engine: Engine, exchange: ResponseExchange) -> None:
-        """Answer a request; what is refused is blamed on the client's own params."""
+        """Respond to a request; errors name the parameters of the chat request."""
         try:
             await super().respond(engine, exchange)
         except RequestError as error:

@@ -1,10 +1,12 @@
-"""Conversations: made, changed, read and deleted, and the items they are made of."""
+"""Conversations and their items: create, get, update, delete, list."""
 
 import time
-from typing import Annotated, TypeVar, cast
+from functools import partial
+from typing import Annotated, cast
 
 from msgspec import UNSET, Meta, field
 from msgspec.structs import asdict, replace
+from starlette.routing import BaseRoute
 
 from antiphon.engine.persistence import ensure_id, new_id
 from antiphon.protocol.errors import RequestError
@@ -18,7 +20,6 @@ from antiphon.protocol.items import (
 )
 from antiphon.protocol.request import Metadata, normalize_input
 from antiphon.protocol.struct import (
-    InvalidValueError,
     ProtocolStruct,
     decode,
     encode,
@@ -32,25 +33,22 @@ from antiphon.server.asgi import (
     read_json,
     send_json,
 )
+from antiphon.server.endpoints.base import Endpoints, parse_body, route
 from antiphon.server.endpoints.query import Query, not_found_error, path_id
 from antiphon.server.endpoints.stored_responses import encode_list
-from antiphon.server.service import Service
 from antiphon.store.base import ItemPage, Store, StoredConversation
-from antiphon.wire.openresponses import Dialect
 
 CONVERSATION, ITEM = "Conversation", "Item"
 MAX_ITEMS_PER_REQUEST = 20
-"""How many items may come at once."""
-
-V = TypeVar("V", bound=ProtocolStruct)
+"""OpenAI's limit."""
 
 
 class _ItemsBody(ProtocolStruct):
-    """A body with items in it."""
+    """A body with items."""
 
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
-        """Accept items in either dialect, and without a type where the shape tells it."""
+        """Accept items in either dialect, and messages without a `type`."""
         items = raw.get("items")
         if not isinstance(items, list):
             return raw
@@ -59,7 +57,7 @@ class _ItemsBody(ProtocolStruct):
 
 
 class CreateConversationBody(_ItemsBody):
-    """What a conversation may begin with."""
+    """The body of `POST /conversations`."""
 
     items: Annotated[list[Item], Meta(max_length=MAX_ITEMS_PER_REQUEST)] = field(
         default_factory=list[Item]
@@ -68,28 +66,34 @@ class CreateConversationBody(_ItemsBody):
 
 
 class UpdateConversationBody(ProtocolStruct):
-    """What can be changed of a conversation; null means none."""
+    """The body of `POST /conversations/{id}`; null removes the metadata."""
 
     metadata: Metadata | None
 
 
 class AddItemsBody(_ItemsBody):
-    """What is added to a conversation."""
+    """The body of `POST /conversations/{id}/items`."""
 
     items: Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS_PER_REQUEST)]
 
 
-class ConversationEndpoints:
-    """The endpoints of one door for conversations."""
+class ConversationEndpoints(Endpoints):
+    """Endpoints of conversations and their items."""
 
-    def __init__(self, service: Service, dialect: type[Dialect]) -> None:
-        self._service = service
-        self._dialect = dialect
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        path = f"{prefix}/conversations/{{id}}"
+        return [
+            route(f"{prefix}/conversations", POST=self.create),
+            route(path, GET=self.get, POST=self.update, DELETE=self.delete),
+            route(f"{path}/items", GET=self.list_items, POST=self.add_items),
+            route(f"{path}/items/{{item_id}}", GET=self.get_item, DELETE=self.delete_item),
+        ]
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /conversations`; nothing has to be said."""
+        """`POST /conversations`; the body is optional."""
         body: object = {} if _has_no_body(scope) else await self._read_body(scope, receive)
-        new = _parse(CreateConversationBody, body)
+        new = parse_body(partial(decode, CreateConversationBody), body)
         store = await self._store()
         items = await _resolve_items(store, new.items)
         conversation = StoredConversation(new_id("conv"), int(time.time()), new.metadata)
@@ -98,57 +102,74 @@ class ConversationEndpoints:
             await store.add_items(conversation.id, items)
         await send_json(send, _encode_conversation(conversation))
 
-    async def get_update_or_delete(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET`, `POST` and `DELETE /conversations/{id}`."""
-        conversation = await self._find(scope)
-        store = await self._store()
-        match scope["method"]:
-            case "POST":
-                change = _parse(UpdateConversationBody, await self._read_body(scope, receive))
-                conversation = replace(conversation, metadata=change.metadata or {})
-                await store.save_conversation(conversation)
-                await send_json(send, _encode_conversation(conversation))
-            case "DELETE":
-                if not await store.delete_conversation(conversation.id):
-                    raise not_found_error(CONVERSATION, conversation.id)
-                gone = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
-                await send_json(send, encode(gone))
-            case _:
-                await send_json(send, _encode_conversation(conversation))
+    async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /conversations/{id}`."""
+        del receive
+        await send_json(send, _encode_conversation(await self._find(scope)))
 
-    async def list_or_add_items(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET` and `POST /conversations/{id}/items`."""
+    async def update(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /conversations/{id}`."""
+        conversation = await self._find(scope)
+        body = await self._read_body(scope, receive)
+        change = parse_body(partial(decode, UpdateConversationBody), body)
+        conversation = replace(conversation, metadata=change.metadata or {})
+        await (await self._store()).save_conversation(conversation)
+        await send_json(send, _encode_conversation(conversation))
+
+    async def delete(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`DELETE /conversations/{id}`."""
+        del receive
         id = path_id(scope, "id", CONVERSATION)
-        if scope["method"] == "POST":
-            page = await self._add(id, scope, receive)
-        else:
-            page = await (await self._store()).list_items(id, Query(scope).cursor())
+        if not await (await self._store()).delete_conversation(id):
+            raise not_found_error(CONVERSATION, id)
+        deleted = {"id": id, "object": "conversation.deleted", "deleted": True}
+        await send_json(send, encode(deleted))
+
+    async def list_items(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /conversations/{id}/items`."""
+        del receive
+        id = path_id(scope, "id", CONVERSATION)
+        page = await (await self._store()).list_items(id, Query(scope).cursor())
         if page is None:
             raise not_found_error(CONVERSATION, id)
-        whole = ItemPage([_with_status(item) for item in page.items], page.has_more)
-        await send_json(send, encode_list(whole, self._dialect()))
+        await self._send_items(send, page)
 
-    async def get_or_delete_item(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET` and `DELETE /conversations/{id}/items/{item_id}`."""
-        del receive
-        conversation = await self._find(scope)
-        store = await self._store()
-        # Whoever sent an item may have chosen its id, so that it can look like anything.
-        item_id = str(scope["path_params"]["item_id"])
-        item = await store.find_conversation_item(conversation.id, item_id)
-        if item is None:
-            raise not_found_error(ITEM, item_id)
-        if scope["method"] == "DELETE":
-            await store.delete_item(conversation.id, item_id)
-            await send_json(send, _encode_conversation(conversation))
-        else:
-            await send_json(send, self._dialect().encode(_with_status(item)))
-
-    async def _add(self, id: str, scope: Scope, receive: Receive) -> ItemPage | None:
-        new = _parse(AddItemsBody, await self._read_body(scope, receive))
+    async def add_items(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /conversations/{id}/items`."""
+        id = path_id(scope, "id", CONVERSATION)
+        body = await self._read_body(scope, receive)
+        new = parse_body(partial(decode, AddItemsBody), body)
         store = await self._store()
         items = await _resolve_items(store, new.items)
-        return ItemPage(items, has_more=False) if await store.add_items(id, items) else None
+        if not await store.add_items(id, items):
+            raise not_found_error(CONVERSATION, id)
+        await self._send_items(send, ItemPage(items, has_more=False))
+
+    async def get_item(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /conversations/{id}/items/{item_id}`."""
+        del receive
+        _, item = await self._find_item(scope)
+        await send_json(send, self._dialect().encode(_with_status(item)))
+
+    async def delete_item(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`DELETE /conversations/{id}/items/{item_id}`; answers with the conversation."""
+        del receive
+        conversation, item = await self._find_item(scope)
+        await (await self._store()).delete_item(conversation.id, str(item.id))
+        await send_json(send, _encode_conversation(conversation))
+
+    async def _send_items(self, send: Send, page: ItemPage) -> None:
+        items = [_with_status(item) for item in page.items]
+        await send_json(send, encode_list(ItemPage(items, page.has_more), self._dialect()))
+
+    async def _find_item(self, scope: Scope) -> tuple[StoredConversation, Item]:
+        conversation = await self._find(scope)
+        # Not `path_id`: clients may choose the ids of the items they send.
+        item_id = str(scope["path_params"]["item_id"])
+        item = await (await self._store()).find_conversation_item(conversation.id, item_id)
+        if item is None:
+            raise not_found_error(ITEM, item_id)
+        return conversation, item
 
     async def _find(self, scope: Scope) -> StoredConversation:
         id = path_id(scope, "id", CONVERSATION)
@@ -161,37 +182,30 @@ class ConversationEndpoints:
         return (await self._service.engine()).store
 
     async def _read_body(self, scope: Scope, receive: Receive) -> object:
-        return await read_json(scope, receive, self._service.settings.body_limit)
-
-
-def _parse(kind: type[V], body: object) -> V:
-    try:
-        return decode(kind, body)
-    except InvalidValueError as error:
-        raise RequestError.from_invalid_value(error) from None
+        return await read_json(scope, receive, self._settings.body_limit)
 
 
 def _has_no_body(scope: Scope) -> bool:
-    """Tell whether a request comes without a body."""
+    """Return whether a request has no body."""
     length = header(scope, b"content-length")
     signs = (length, header(scope, b"content-type"), header(scope, b"transfer-encoding"))
     return length == "0" or not any(signs)
 
 
 async def _resolve_items(store: Store, items: list[Item]) -> list[Item]:
-    """Return items as they are kept: with ids, and with what references name in their place."""
-    kept = [ensure_id(item) for item in items]
-    for index, item in enumerate(kept):
+    """Return items with ids, and with item references replaced by the items they name."""
+    resolved = [ensure_id(item) for item in items]
+    for index, item in enumerate(resolved):
         if isinstance(item, ItemReference):
-            named = await store.find_item(item.id)
-            if named is None:
+            target = await store.find_item(item.id)
+            if target is None:
                 raise RequestError(
                     f"Item '{item.id[:80]}' not found. Send the item itself.",
                     param=f"items[{index}].id",
                     code="item_not_found",
                 )
-            kept[index] = named
-    return kept
+            resolved[index] = target
+    return resolved
 
 
 def _encode_conversation(conversation: StoredConversation) -> bytes:
@@ -199,7 +213,7 @@ def _encode_conversation(conversation: StoredConversation) -> bytes:
 
 
 def _with_status(item: Item) -> Item:
-    """Return an item with the status that everything said in a conversation has."""
+    """Return an item with a status; items of a conversation are always completed."""
     if isinstance(item, Message | FunctionCall | FunctionCallOutput) and item.status is UNSET:
         return replace(item, status="completed")
     return item

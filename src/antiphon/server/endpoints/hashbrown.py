@@ -1,8 +1,8 @@
-"""`POST /hashbrown/chat`: the same responses, as frames for Hashbrown's clients; with threads.
+"""`POST /hashbrown/chat`: responses as frames for Hashbrown's clients, with threads.
 
-The answer is always a stream, and begins at once: whatever goes wrong after the body has been read
-is a frame in it, because that is where the client looks. What a thread is told in, and when, is
-Hashbrown's own order: load, answer, save.
+The response is always a stream that starts at once. Any error after the body was read is sent as a
+frame, because Hashbrown's clients look for errors there. The order of thread frames is Hashbrown's:
+load, response, save.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from functools import partial
 from typing import ClassVar, TypeVar
 
 from msgspec.structs import replace
+from starlette.routing import BaseRoute
 
 from antiphon.engine.engine import ANONYMOUS, Caller, Engine
 from antiphon.engine.persistence import new_uuid
@@ -27,10 +28,11 @@ from antiphon.server.asgi import (
     WriteChunk,
     read_json,
 )
-from antiphon.server.endpoints.responses import StreamTask
+from antiphon.server.endpoints.base import Endpoints, route
 from antiphon.server.errors import report_error
 from antiphon.server.middleware import direct_write
 from antiphon.server.service import Service, server_stopping_error
+from antiphon.server.streaming.disconnect import StreamTask
 from antiphon.server.streaming.event_stream import EventStream
 from antiphon.server.threads import StoredThreads, ThreadError, ThreadStorage
 from antiphon.wire.hashbrown import frames
@@ -60,15 +62,15 @@ T = TypeVar("T")
 SYNTH_OPTIONS = SynthOptions(
     keep_empty=True, single_message=True, reuse_call_ids=True, new_id=new_uuid
 )
-"""How a response is written for these clients: one text, calls under their own ids."""
+"""Hashbrown's clients expect one message per response, and calls identified by their ids."""
 
 THREADS_UNAVAILABLE = "Thread loading is not available for this transport."
 THREAD_ID_CHANGED = "Save returned a different threadId than the existing thread"
-"""Hashbrown's own words."""
+"""Both messages are Hashbrown's own."""
 
 
 class FrameStream(EventStream):
-    """Frames on their way to a client. There is nothing to say in silence, and no last word."""
+    """A stream of length-prefixed frames, without heartbeats and end marker."""
 
     response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = [
         (b"content-type", b"application/octet-stream"),
@@ -82,12 +84,12 @@ class FrameStream(EventStream):
         self._encode = dialect.encode_frames
 
     def write_frame(self, frame: bytes) -> None:
-        """Have a frame sent that is no event's."""
+        """Send a frame that is not an event of the response."""
         self._buffer(frame)
         self._wake.set()
 
     def write_frame_of(self, type: str, **fields: object) -> None:
-        """Have a frame of a type sent."""
+        """Encode and send a frame of a type."""
         self.write_frame(frames.encode_frame({"type": type, **fields}))
 
     def _start_heartbeat(self, seconds: float) -> Callable[[], None]:
@@ -95,29 +97,31 @@ class FrameStream(EventStream):
         return lambda: None
 
 
-class HashbrownEndpoint:
-    """The endpoint."""
+class HashbrownEndpoint(Endpoints):
+    """The endpoint of Hashbrown's clients."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a prefix."""
+        return [route(f"{prefix}/hashbrown/chat", POST=self.chat)]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        settings = self._service.settings
+    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /hashbrown/chat`."""
+        settings = self._settings
         body = await read_json(scope, receive, settings.body_limit)
         engine = await self._service.engine()
         if self._service.draining:
             raise server_stopping_error()
         dialect = HashbrownDialect()
         stream = FrameStream(dialect, settings.outlet_bytes, direct_write(scope, send))
-        visit = HashbrownRun(self._service, engine, dialect, stream, scope["antiphon.request_id"])
-        async with StreamTask(self._service.start_task(visit.run(body)), receive, stream) as making:
+        run = HashbrownRun(self._service, engine, dialect, stream, scope["antiphon.request_id"])
+        task = self._service.start_task(run.run(body))
+        async with StreamTask(task, receive, stream) as producer:
             await stream.send(send, settings.heartbeat_seconds)
-            making.check_connected()
+            producer.check_connected()
 
 
 class HashbrownRun:
-    """One request being answered."""
+    """The processing of one request."""
 
     def __init__(
         self,
@@ -143,10 +147,10 @@ class HashbrownRun:
         return chosen
 
     async def run(self, body: object) -> None:
-        """Answer a request to its end; what goes wrong is the last frame."""
+        """Process a request; an error becomes the last frame."""
         try:
             await self._run(decode_hashbrown(body))
-        except Exception as error:  # noqa: BLE001 - a process boundary, as the edge is for others
+        except Exception as error:  # noqa: BLE001 - a process boundary, like the middleware
             failure = report_error(error, self._dialect, self._request_id)
             payload = self._client_payload(failure.payload, isinstance(error, RequestError))
             self._stream.write_frame(
@@ -156,8 +160,8 @@ class HashbrownRun:
 
     async def _run(self, message: IncomingHashbrownRequest) -> None:
         thread_id = message.body.thread_id
-        showing = message.body.operation == "load-thread"
-        if showing and thread_id is None:
+        load_only = message.body.operation == "load-thread"
+        if load_only and thread_id is None:
             raise RequestError(
                 "There is no thread to load. Send its id as 'threadId'.",
                 param="threadId",
@@ -165,33 +169,29 @@ class HashbrownRun:
             )
         saved: Sequence[Json] | None = []
         if thread_id is not None:
-            saved = await self._load_thread(thread_id, include_messages=showing)
-        if saved is None or showing:
+            saved = await self._load_thread(thread_id, include_messages=load_only)
+        if saved is None or load_only:
             return
-        self._request = understood = message.continue_thread(saved)
-        self._dialect.offered_functions, self._dialect.warnings = (
-            understood.offered_functions,
-            understood.warnings,
-        )
+        self._request = request = message.continue_thread(saved)
+        self._dialect.offered_functions = request.offered_functions
+        self._dialect.warnings = request.warnings
         run = await self._engine.create_run(
-            understood.request, self._stream, self._caller, synth_options=SYNTH_OPTIONS
+            request.request, self._stream, self._caller, synth_options=SYNTH_OPTIONS
         )
         self._dialect.failure_payload = lambda response: self._response_error(run, response)
         try:
             response = await run.execute()
         finally:
-            self._dialect.failure_payload = (
-                failure_payload  # the dialect must not keep the run, nor the run it
-            )
+            # The function above refers to the run, which refers to the dialect: without this, only
+            # the garbage collector could free the cycle and the request in it.
+            self._dialect.failure_payload = failure_payload
         if is_saved_outcome(response):
-            await self._save_thread(understood, self._dialect.order_items(response))
-
-    # --- threads ---
+            await self._save_thread(request, self._dialect.order_items(response))
 
     async def _load_thread(
         self, thread_id: str, *, include_messages: bool
     ) -> Sequence[Json] | None:
-        """Return what a thread holds, None if it cannot be loaded; tell of it."""
+        """Send the frames of a load; return the messages, or None if the load failed."""
         self._stream.write_frame_of("thread-load-start")
         if (threads := self._threads) is None:
             self._stream.write_frame_of("thread-load-failure", error=THREADS_UNAVAILABLE)
@@ -208,7 +208,7 @@ class HashbrownRun:
         return saved
 
     async def _save_thread(self, request: HashbrownRequest, items: Sequence[Item]) -> None:
-        """Keep the thread, if threads are kept; tell of it."""
+        """Save a thread if threads are stored, and send the frames of the save."""
         if (threads := self._threads) is None:
             return
         before = request.body.thread_id
@@ -224,29 +224,27 @@ class HashbrownRun:
     async def _call_store(
         self, operation: Callable[[], Awaitable[T]], failure_type: str, message: str
     ) -> T | None:
-        """Have a place for threads do something; tell of a failure in words fit for the client.
+        """Call the thread storage; send a failure frame and return None if it fails.
 
-        It is done also if the client leaves meanwhile.
+        The call is completed even if the client disconnects meanwhile.
         """
         try:
             return await asyncio.shield(asyncio.ensure_future(operation()))
         except ThreadError as error:
             self._stream.write_frame_of(failure_type, error=str(error))
-        except Exception:  # a process boundary: the place may be anybody's
+        except Exception:  # a process boundary: the storage may be user code
             logger.exception("%s: %s", self._request_id, message)
             self._stream.write_frame_of(failure_type, error=message)
         return None
 
-    # --- errors ---
-
     def _response_error(self, run: Run, response: Response) -> ErrorPayload:
-        """Tell why a response failed: in the error's own words, if there was one."""
+        """Return why a response failed; an error with a status of its own is more specific."""
         if run.error is None:
             return failure_payload(response)
         return self._client_payload(run.error.payload, isinstance(run.error, RequestError))
 
     def _client_payload(self, payload: ErrorPayload, is_request_error: bool) -> ErrorPayload:
-        """Write an error in its provider's words, or in the client's if it was found here."""
+        """Return an error with the provider's type, or with the parameter names of the client."""
         if not is_request_error:
             return use_provider_error_type(payload)
         kind = "invalid_request" if payload.type == "not_found" else payload.type
@@ -257,7 +255,7 @@ class HashbrownRun:
 
 
 def is_saved_outcome(response: Response) -> bool:
-    """Tell whether a response ended as one that its client keeps."""
+    """Return whether a response is appended to its thread, as Hashbrown's client does."""
     details = response.incomplete_details
     filtered = details is not None and details.reason == CONTENT_FILTER_ERROR.code
     return response.status in ("completed", "incomplete") and not filtered

@@ -1,27 +1,23 @@
-"""`POST /responses/input_tokens`: what a request would give its model to read, counted."""
+"""`POST /responses/input_tokens`: count the tokens of a request's input."""
+
+from starlette.routing import BaseRoute
 
 from antiphon.protocol.struct import encode
-from antiphon.server.asgi import (
-    Receive,
-    Scope,
-    Send,
-    read_json,
-    send_json,
-)
-from antiphon.server.endpoints.responses import read_response_request
-from antiphon.server.service import Service
+from antiphon.server.asgi import Receive, Scope, Send, read_json, send_json
+from antiphon.server.endpoints.base import Endpoints, parse_body, route
+from antiphon.wire.openresponses import decode_request
 
 
-class InputTokensEndpoint:
-    """The endpoint; it says the same at every door."""
+class InputTokensEndpoint(Endpoints):
+    """Counts input tokens; the answer is the same in every dialect."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        return [route(f"{prefix}/responses/input_tokens", POST=self.count)]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        request = read_response_request(
-            await read_json(scope, receive, self._service.settings.body_limit)
-        )
+    async def count(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /responses/input_tokens`."""
+        body = await read_json(scope, receive, self._settings.body_limit)
+        request = parse_body(decode_request, body)
         counted = await (await self._service.engine()).count_input_tokens(request)
         await send_json(send, encode(counted))

@@ -1,4 +1,4 @@
-"""What a request's path and query say, checked."""
+"""Query and path parameters, validated."""
 
 import re
 from typing import cast, get_args
@@ -10,10 +10,11 @@ from antiphon.store.base import Order, PageCursor
 
 RESOURCE_ID = re.compile(r"[a-z]{2,8}_[A-Za-z0-9]{32,64}")
 MAX_INT64 = 2**63 - 1
+"""The largest sequence number that SQLite can hold."""
 
 
 class Query:
-    """The query of one request; arrays may be written `include[]=a` or `include=a`."""
+    """The query parameters of one request; an array is `include[]=a` or `include=a`, repeated."""
 
     def __init__(self, scope: Scope) -> None:
         text = cast("bytes", scope.get("query_string", b"")).decode("latin-1")
@@ -22,23 +23,23 @@ class Query:
             self._values.setdefault(name.removesuffix("[]"), []).append(value)
 
     def text(self, name: str) -> str | None:
-        """Return a value, the last if there are several."""
+        """Return the last value of a name, or None."""
         values = self._values.get(name)
         return values[-1] if values else None
 
     def texts(self, name: str) -> list[str]:
-        """Return every value of a name."""
+        """Return all values of a name."""
         return self._values.get(name, [])
 
     def flag(self, name: str) -> bool:
-        """Return whether something is asked for."""
+        """Return a boolean; raises RequestError for anything else."""
         value = self.text(name) or "false"
         if value.lower() not in ("true", "false", "1", "0"):
             raise invalid_query_error(name, "true or false")
         return value.lower() in ("true", "1")
 
     def integer(self, name: str, minimum: int, maximum: int) -> int | None:
-        """Return a whole number within bounds."""
+        """Return an integer within bounds, or None; raises RequestError."""
         value = self.text(name)
         if value is None:
             return None
@@ -47,7 +48,7 @@ class Query:
         return int(value)
 
     def cursor(self) -> PageCursor:
-        """Return which stretch of a list is wanted."""
+        """Return the page of a list that is requested."""
         order = self.text("order") or "desc"
         if order not in get_args(Order):
             raise invalid_query_error("order", "'asc' or 'desc'")
@@ -60,12 +61,12 @@ class Query:
 
 
 def invalid_query_error(name: str, expected: str) -> RequestError:
-    """Say what a query parameter should be."""
+    """Return the error for an invalid query parameter."""
     return RequestError(f"'{name}' must be {expected}.", param=name, code="invalid_value")
 
 
 def path_id(scope: Scope, name: str, resource: str) -> str:
-    """Return an id from the path; what cannot be one is unknown before anything is looked up."""
+    """Return an id from the path; raises a 404 for a malformed one, without a look-up."""
     id = str(scope["path_params"][name])
     if not RESOURCE_ID.fullmatch(id):
         raise not_found_error(resource, id)
@@ -73,7 +74,7 @@ def path_id(scope: Scope, name: str, resource: str) -> str:
 
 
 def not_found_error(resource: str, id: str) -> RequestError:
-    """Say that something is not here; for everything that is not, in the same words."""
+    """Return a 404. Deleted, foreign and malformed ids must be indistinguishable."""
     message = f"{resource} '{id[:80]}' not found."
     code = f"{resource.lower()}_not_found"
     return RequestError(message, type="not_found", code=code, param=f"{resource.lower()}_id")

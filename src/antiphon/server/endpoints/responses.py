@@ -1,10 +1,11 @@
-"""`POST /responses`: a request in, a response out, whole or as a stream."""
+"""`POST /responses`: create a response, as JSON, as a stream or in the background."""
 
 import asyncio
 import hashlib
 
 import msgspec
 from msgspec import Struct
+from starlette.routing import BaseRoute
 
 from antiphon.adapters.errors import client_status, infer_status
 from antiphon.engine.background import follow_events
@@ -13,7 +14,6 @@ from antiphon.engine.persistence import replay_response
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
-from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.asgi import (
     Receive,
     Scope,
@@ -23,8 +23,9 @@ from antiphon.server.asgi import (
     read_json,
     send_json,
 )
+from antiphon.server.endpoints.base import Endpoints, parse_body, route
 from antiphon.server.middleware import direct_write
-from antiphon.server.service import Service, server_stopping_error
+from antiphon.server.service import server_stopping_error
 from antiphon.server.streaming.disconnect import StreamTask, run_until_disconnect
 from antiphon.server.streaming.event_stream import EventStream
 from antiphon.store.base import TERMINAL_STATUSES
@@ -32,7 +33,7 @@ from antiphon.wire.openresponses import Dialect, decode_request, failure_payload
 
 
 class ResponseExchange(Struct, frozen=True):
-    """One request, and where its answer goes."""
+    """One decoded request, and where its response is sent."""
 
     request: Request
     dialect: Dialect
@@ -46,22 +47,22 @@ class ResponseExchange(Struct, frozen=True):
         if response.error is None:
             await send_json(self.send, self.dialect.encode_response(response))
             return
-        unkept = response.error.code == "store_unavailable"
         failure = failure_payload(response)
-        status = 503 if unkept else client_status(infer_status(failure))
+        # The store failed after the model had answered: a retry may succeed.
+        unstored = response.error.code == "store_unavailable"
+        status = 503 if unstored else client_status(infer_status(failure))
         await send_json(self.send, self.dialect.encode_error(failure), status)
 
 
-class CreateResponse:
-    """The endpoint, at one door."""
+class ResponseEndpoint(Endpoints):
+    """Creates responses."""
 
-    def __init__(self, service: Service, dialect: type[Dialect]) -> None:
-        self._service = service
-        self._settings = service.settings
-        self._dialect = dialect
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        return [route(f"{prefix}/responses", POST=self.create)]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+    async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /responses`."""
         body = await read_json(scope, receive, self._settings.body_limit)
         request, dialect = self.parse(body)
         exchange = ResponseExchange(
@@ -78,12 +79,12 @@ class CreateResponse:
         await self.respond(engine, exchange)
 
     def parse(self, body: object) -> tuple[Request, Dialect]:
-        """Read a request, and choose how it is answered; raises RequestError."""
-        request = read_response_request(body)
+        """Decode a request; return it with the dialect of its response. Raises RequestError."""
+        request = parse_body(decode_request, body)
         return request, self._dialect(frozenset(request.include))
 
     async def respond(self, engine: Engine, exchange: ResponseExchange) -> None:
-        """Answer a request that was understood."""
+        """Respond to a decoded request."""
         try:
             if exchange.request.background:
                 await self._respond_background(engine, exchange)
@@ -104,14 +105,14 @@ class CreateResponse:
     async def _respond_stream(self, engine: Engine, exchange: ResponseExchange) -> None:
         stream = EventStream(exchange.dialect, self._settings.outlet_bytes, exchange.direct_write)
         run = await engine.create_run(exchange.request, stream, key=exchange.idempotency_key)
-        async with StreamTask(
-            self._service.start_task(run.execute()), exchange.receive, stream
-        ) as making:
-            if await making.wait_started(run, self._settings.commit_seconds):
+        task = self._service.start_task(run.execute())
+        async with StreamTask(task, exchange.receive, stream) as producer:
+            # Until the model starts, an error can still be sent with its own HTTP status.
+            if await producer.wait_started(run, self._settings.commit_seconds):
                 await stream.send(exchange.send, self._settings.heartbeat_seconds)
-                making.check_connected()
+                producer.check_connected()
             else:
-                await making.result()
+                await producer.result()
 
     async def _respond_background(self, engine: Engine, exchange: ResponseExchange) -> None:
         response = await engine.submit(exchange.request, key=exchange.idempotency_key)
@@ -120,7 +121,7 @@ class CreateResponse:
     async def _send_background(
         self, engine: Engine, exchange: ResponseExchange, response: Response
     ) -> None:
-        """Send a background response as it is now, or all its events as they come."""
+        """Send a background response in its current state, or stream all its events."""
         if not exchange.request.stream:
             await send_json(exchange.send, exchange.dialect.encode_response(response))
             return
@@ -132,10 +133,10 @@ class CreateResponse:
     async def _replay_idempotent(
         self, engine: Engine, exchange: ResponseExchange, conflict: IdempotencyKeyTaken
     ) -> None:
-        """Answer a request that came before, as it was answered then."""
+        """Send the response to an earlier request with the same idempotency key."""
         if exchange.idempotency_key and conflict.claim.fingerprint != exchange.idempotency_key[1]:
             raise RequestError(
-                "This Idempotency-Key came with another body before. Use a new key.",
+                "This Idempotency-Key was used with another body before. Use a new key.",
                 param="Idempotency-Key",
                 code="idempotency_key_reused",
                 status=422,
@@ -146,7 +147,7 @@ class CreateResponse:
             return
         if response is None or response.status not in TERMINAL_STATUSES:
             raise RequestError(
-                "The first request with this Idempotency-Key is still being answered. Wait for it.",
+                "The first request with this Idempotency-Key is still in progress. Try again.",
                 param="Idempotency-Key",
                 code="idempotency_key_in_use",
                 status=409,
@@ -160,16 +161,8 @@ class CreateResponse:
         await stream.send(exchange.send, self._settings.heartbeat_seconds)
 
 
-def read_response_request(body: object) -> Request:
-    """Read a request; raises RequestError."""
-    try:
-        return decode_request(body)
-    except InvalidValueError as error:
-        raise RequestError.from_invalid_value(error) from None
-
-
 def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
-    """Return the request's idempotency key and its body's fingerprint, if it has a key."""
+    """Return the idempotency key and the body's fingerprint, or None without a key."""
     key = header(scope, b"idempotency-key")
     if key is None:
         return None
@@ -179,5 +172,6 @@ def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
             param="Idempotency-Key",
             code="invalid_value",
         )
+    # A retry may serialize the same fields in another order.
     canonical = msgspec.json.encode(body, order="sorted")
     return key, hashlib.sha256(canonical).hexdigest()

@@ -1,6 +1,8 @@
-"""Responses that are kept: read, followed, listed, cancelled and deleted."""
+"""Stored responses: get, stream again, cancel, delete, list input items."""
 
 import asyncio
+
+from starlette.routing import BaseRoute
 
 from antiphon.engine.background import follow_events
 from antiphon.protocol.errors import RequestError
@@ -12,13 +14,13 @@ from antiphon.server.asgi import (
     Send,
     send_json,
 )
+from antiphon.server.endpoints.base import Endpoints, route
 from antiphon.server.endpoints.query import (
     MAX_INT64,
     Query,
     not_found_error,
     path_id,
 )
-from antiphon.server.service import Service
 from antiphon.server.streaming.disconnect import StreamTask
 from antiphon.server.streaming.event_stream import EventStream
 from antiphon.store.base import ItemPage
@@ -27,21 +29,20 @@ from antiphon.wire.openresponses import Dialect
 RESPONSE = "Response"
 
 
-class StoredResponseEndpoints:
-    """The endpoints of one door for what is kept."""
+class StoredResponseEndpoints(Endpoints):
+    """Endpoints of stored responses."""
 
-    def __init__(self, service: Service, dialect: type[Dialect]) -> None:
-        self._service = service
-        self._dialect = dialect
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        path = f"{prefix}/responses/{{id}}"
+        return [
+            route(path, GET=self.get, DELETE=self.delete),
+            route(f"{path}/cancel", POST=self.cancel),
+            route(f"{path}/input_items", GET=self.input_items),
+        ]
 
-    async def get_or_delete(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET` and `DELETE /responses/{id}`."""
-        if scope["method"] == "DELETE":
-            await self._delete(scope, send)
-        else:
-            await self._get(scope, receive, send)
-
-    async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /responses/{id}`; with `stream=true` its events, after `starting_after`."""
         id, query = path_id(scope, "id", RESPONSE), Query(scope)
         after = query.integer("starting_after", 0, MAX_INT64)
         engine = await self._service.engine()
@@ -51,7 +52,7 @@ class StoredResponseEndpoints:
         dialect = self._dialect(frozenset(query.texts("include")))
         if not query.flag("stream"):
             if after is not None:
-                message = "'starting_after' goes with stream=true."
+                message = "'starting_after' requires stream=true."
                 raise RequestError(message, param="starting_after", code="invalid_value")
             await send_json(send, dialect.encode_response(stored.response))
             return
@@ -64,17 +65,20 @@ class StoredResponseEndpoints:
         start = -1 if after is None else after
         if await engine.store.read(id, start, limit=1) is None:
             raise RequestError(
-                f"The events of response '{id}' are not kept any more. Read it without 'stream'.",
+                f"The events of response '{id}' have expired. Read it without 'stream'.",
                 type="not_found",
                 param="stream",
                 code="events_not_found",
             )
-        stream = EventStream(dialect, self._service.settings.outlet_bytes)
-        events = follow_events(engine.store, id, start - 1)  # one early, see `EventStream.follow`
+        stream = EventStream(dialect, self._settings.outlet_bytes)
+        # One event early: in some dialects it is two frames, see `EventStream.follow`.
+        events = follow_events(engine.store, id, start - 1)
         async with StreamTask(asyncio.create_task(stream.follow(events, start)), receive, stream):
-            await stream.send(send, self._service.settings.heartbeat_seconds)
+            await stream.send(send, self._settings.heartbeat_seconds)
 
-    async def _delete(self, scope: Scope, send: Send) -> None:
+    async def delete(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`DELETE /responses/{id}`."""
+        del receive
         id = path_id(scope, "id", RESPONSE)
         engine = await self._service.engine()
         if not await engine.delete(id):
@@ -82,7 +86,7 @@ class StoredResponseEndpoints:
         await send_json(send, encode({"id": id, "object": "response", "deleted": True}))
 
     async def cancel(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /responses/{id}/cancel`; a body is not needed, and not read."""
+        """`POST /responses/{id}/cancel`; a body is ignored."""
         del receive
         id = path_id(scope, "id", RESPONSE)
         response = await (await self._service.engine()).cancel(id)
@@ -101,7 +105,7 @@ class StoredResponseEndpoints:
 
 
 def encode_list(page: ItemPage, dialect: Dialect) -> bytes:
-    """Write a page of items as the list that OpenAI's clients page through."""
+    """Encode a page of items as a list object with the cursors of the next page."""
     items: list[Item] = page.items
     ids = [item.id for item in items]
     data = b",".join(dialect.encode(item) for item in items)

@@ -1,16 +1,17 @@
 """`WebSocket /responses`: many requests and their responses on one connection.
 
-A connection has a memory of its own: what it was told with `store: false` can be continued here
-and nowhere else. Each turn ends with exactly one message: a response's last event, or an error
-envelope if it failed before the response was announced.
+A connection caches the context of its own responses: one created with `store: false` can be
+continued on the same connection only. Each turn ends with exactly one message: the terminal event
+of a response, or an error message if it failed before `response.created` was sent.
 """
 
 import asyncio
-import logging
 import time
 from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
+
+from starlette.routing import BaseRoute, WebSocketRoute
 
 from antiphon.engine.engine import Caller
 from antiphon.engine.history import ContextCache
@@ -18,12 +19,15 @@ from antiphon.engine.run import SERVER_STOPPING, Run, is_cancelled
 from antiphon.protocol.errors import RequestError, drop_tracebacks
 from antiphon.protocol.request import WebSocketCreate
 from antiphon.server.asgi import (
+    CLIENT_CLOSED_REQUEST,
     ClientDisconnected,
     Message,
     Receive,
     Scope,
     Send,
+    access_log,
 )
+from antiphon.server.endpoints.base import Endpoints
 from antiphon.server.errors import report_error
 from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.streaming.ws_lanes import LaneScheduler
@@ -31,22 +35,20 @@ from antiphon.server.streaming.ws_queue import OutgoingQueue, TurnSink
 from antiphon.wire.openresponses import Dialect
 from antiphon.wire.websocket import ClientMessage, decode_message
 
-access_log = logging.getLogger("antiphon.access")
-
 GRACE_SECONDS = 5.0
-"""How long turns may go on when the connection's time is over."""
+"""How long running turns may take after the connection has expired."""
 MAX_TRACKED_RESPONSES = 10_000
-"""Of how many responses a connection remembers the lane."""
+"""For how many responses a connection remembers the lane."""
 GOING_AWAY = 1001
-CLIENT_CLOSED_REQUEST = 499
+"""The close code of a server that stops."""
 
 
-class WebSocketEndpoint:
-    """The endpoint, at one door."""
+class WebSocketEndpoint(Endpoints):
+    """Accepts WebSocket connections."""
 
-    def __init__(self, service: Service, dialect: type[Dialect]) -> None:
-        self._service = service
-        self._dialect = dialect
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        return [WebSocketRoute(f"{prefix}/responses", self)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -58,7 +60,7 @@ class WebSocketEndpoint:
 
 
 class WebSocketConnection:
-    """One client's connection: what it asks for, what it hears, what it remembers."""
+    """One connection: its lanes of turns, its outgoing messages and its cached context."""
 
     def __init__(self, service: Service, dialect: type[Dialect], scope: Scope) -> None:
         settings = service.settings
@@ -76,11 +78,11 @@ class WebSocketConnection:
         self._expired = False
 
     async def serve(self, receive: Receive, send: Send) -> None:
-        """Answer until the client leaves, or has to."""
+        """Serve until the client disconnects, the connection expires or the server stops."""
         sending = asyncio.create_task(self._outgoing.run(send))
         listening = asyncio.create_task(self._listen(receive))
-        retiring = asyncio.create_task(self._close_when_due(sending))
-        tasks = (sending, listening, retiring)
+        closing = asyncio.create_task(self._close_when_due(sending))
+        tasks = (sending, listening, closing)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             with suppress(ClientDisconnected):
@@ -92,66 +94,62 @@ class WebSocketConnection:
             await self._lanes.stop()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- what the client says ----------------------------------------------------------------
-
     async def _listen(self, receive: Receive) -> None:
-        while (message := await receive())["type"] == "websocket.receive":
-            if self._receive_message(message):
-                await asyncio.sleep(0)  # what can begin at once does not count as waiting
+        # The message is passed on at once: a variable would hold it until the next one arrives.
+        while (queued := self._receive_message(await receive())) is not None:
+            if queued:
+                await asyncio.sleep(0)  # a turn that can start now does not count as queued
             else:
                 await self._outgoing.drain()
 
-    def _receive_message(self, message: Message) -> bool:
-        """Tell whether a message will be answered in its turn, and not at once with an error.
-
-        Whatever is wrong with a message is said in its turn too, or it would be taken for the end
-        of the turn before.
-        """
+    def _receive_message(self, message: Message) -> bool | None:
+        """Queue a turn in its lane; return False if it was rejected at once, None at the end."""
+        if message["type"] != "websocket.receive":
+            return None
         text: str | None = message.get("text")
         data: str | bytes = message["bytes"] if text is None else text
-        asked = decode_message(data, self._settings.body_limit)
-        if isinstance(asked.create, RequestError):
-            drop_tracebacks(asked.create)  # which hold the message, also while its lane is busy
-        if isinstance(asked.create, RequestError) and not self._lanes.is_busy(asked.lane):
-            self._send_error(asked.create, asked.lane)
-            self._evict_parent(asked)
-            return False
+        turn = decode_message(data, self._settings.body_limit)
+        if isinstance(turn.create, RequestError):
+            drop_tracebacks(turn.create)  # they hold the message, also while its lane is busy
+            # In a busy lane the error waits for its turn, or the client would take it for the end
+            # of the turn before.
+            if not self._lanes.is_busy(turn.lane):
+                self._send_error(turn.create, turn.lane)
+                self._evict_parent(turn)
+                return False
         try:
-            self._lanes.add(asked.lane, partial(self._run_turn, asked), len(data))
+            self._lanes.add(turn.lane, partial(self._run_turn, turn), len(data))
         except RequestError as error:
-            self._send_error(error, asked.lane)
+            self._send_error(error, turn.lane)
             return False
         return True
 
     def _send_error(self, error: RequestError, lane: str) -> None:
-        voice = TurnSink(self._outgoing, self._dialect(), lane)
-        voice.fail(report_error(error, self._dialect(), self._request_id))
-
-    # --- what it is answered -----------------------------------------------------------------
+        sink = TurnSink(self._outgoing, self._dialect(), lane)
+        sink.fail(report_error(error, self._dialect(), self._request_id))
 
     async def _run_turn(self, message: ClientMessage) -> None:
-        """Answer a message when its turn has come."""
-        begun = time.perf_counter()
+        """Respond to a message, and log it."""
+        started_at = time.perf_counter()
         include = () if isinstance(message.create, RequestError) else message.create.include
         dialect = self._dialect(frozenset(include))
-        voice = TurnSink(self._outgoing, dialect, message.lane)
+        sink = TurnSink(self._outgoing, dialect, message.lane)
         try:
             if isinstance(message.create, RequestError):
                 raise message.create
-            await self._create_response(message.create, message.lane, voice)
+            await self._create_response(message.create, message.lane, sink)
         except asyncio.CancelledError:
-            voice.status = CLIENT_CLOSED_REQUEST
+            sink.status = CLIENT_CLOSED_REQUEST
             raise
         except Exception as error:  # noqa: BLE001 - a process boundary, as for every HTTP request
-            if not voice.ended:
-                voice.fail(report_error(error, dialect, self._request_id))
+            if not sink.ended:
+                sink.fail(report_error(error, dialect, self._request_id))
             drop_tracebacks(error)
         finally:
-            took = (time.perf_counter() - begun) * 1000
-            access_log.info(
-                "TURN %s %d %.1fms %s", self._path, voice.status, took, self._request_id
-            )
-        if voice.status >= 400:
+            milliseconds = (time.perf_counter() - started_at) * 1000
+            line = "TURN %s %d %.1fms %s"
+            access_log.info(line, self._path, sink.status, milliseconds, self._request_id)
+        if sink.status >= 400:
             self._evict_parent(message)
 
     async def _create_response(self, create: WebSocketCreate, lane: str, sink: TurnSink) -> None:
@@ -162,13 +160,14 @@ class WebSocketConnection:
         engine = await self._service.engine()
         engine.connection_caches.add(self._history_cache)
         run = await engine.create_run(create, sink, self._caller, generate=create.generate)
-        making = self._service.start_task(self._execute(run, lane, sink))
-        self._turn_tasks.add(making)
-        making.add_done_callback(self._turn_tasks.discard)
+        task = self._service.start_task(self._execute(run, lane, sink))
+        self._turn_tasks.add(task)
+        task.add_done_callback(self._turn_tasks.discard)
         try:
-            await making
+            await task
         except asyncio.CancelledError:
-            if not run.started.is_set():  # it was cancelled before it could take its first step
+            # Cancelled before its first step: nobody else marks the stored response as failed.
+            if not run.started.is_set():
                 engine.add_orphan(run.response_id)
             if is_cancelled():
                 raise
@@ -190,28 +189,24 @@ class WebSocketConnection:
         await self._outgoing.flush()
 
     def _evict_parent(self, message: ClientMessage) -> None:
-        """Forget what a failed turn continued, unless it came from another lane.
+        """Evict the response that a failed turn continued, unless it is another lane's.
 
         "If a continuation fails with a 4xx or 5xx, the server MUST evict the referenced
-        previous_response_id." A failed fork leaves the lane that it left as it was.
+        previous_response_id." A failed fork does not affect the lane it forked from.
         """
-        if (
-            message.previous_response_id
-            and self._response_lanes.get(message.previous_response_id, message.lane) == message.lane
-        ):
-            self._history_cache.evict(message.previous_response_id)
-            self._response_lanes.pop(message.previous_response_id, None)
-
-    # --- how it ends -------------------------------------------------------------------------
+        parent = message.previous_response_id
+        if parent and self._response_lanes.get(parent, message.lane) == message.lane:
+            self._history_cache.evict(parent)
+            self._response_lanes.pop(parent, None)
 
     async def _close_when_due(self, sending: asyncio.Task[None]) -> None:
-        """End the connection in order when its time is over, or the server stops."""
+        """Close the connection in order when it expires, or when the server stops."""
         try:
             async with asyncio.timeout(self._settings.socket_seconds):
                 await self._service.shutdown_event.wait()
-            reason = "The server stops."
+            reason = "The server is stopping."
         except TimeoutError:
-            reason = "The connection was open for as long as it may be."
+            reason = "The connection reached its maximum duration."
             self._expired = True
             await self._end_turns()
         await self._lanes.wait_idle()
@@ -221,16 +216,16 @@ class WebSocketConnection:
         await asyncio.wait([sending])
 
     async def _end_turns(self) -> None:
-        """Let what runs go on for a while, and then interrupt it."""
+        """Wait for the running turns for a while, then interrupt them."""
         if self._turn_tasks:
             await asyncio.wait(self._turn_tasks, timeout=GRACE_SECONDS)
-        for making in self._turn_tasks:
-            making.cancel(SERVER_STOPPING)
+        for task in self._turn_tasks:
+            task.cancel(SERVER_STOPPING)
 
 
 def connection_limit_error(seconds: float) -> RequestError:
-    """Say that a connection has been open for as long as it may be."""
+    """Return the error for a connection that has expired."""
     return RequestError(
-        f"A WebSocket may be open for {seconds:g} seconds, which are over. Open a new one.",
+        f"This WebSocket reached its limit of {seconds:g} seconds. Open a new one.",
         code="websocket_connection_limit_reached",
     )

@@ -1,4 +1,4 @@
-"""What is made for a client that may leave: then the model is stopped at once."""
+"""Stops the model when its client disconnects, so that nobody pays for unread tokens."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 async def cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> None:
-    """Stop a task when the client has left."""
-    with suppress(OSError, RuntimeError):  # whoever cannot be heard is not there
+    """Cancel a task when the client disconnects."""
+    with suppress(OSError, RuntimeError):  # servers raise these after a disconnect
         await wait_for_disconnect(receive)
     task.cancel()
 
@@ -24,23 +24,24 @@ async def cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> Non
 async def run_until_disconnect(
     service: Service, coroutine: Coroutine[object, object, T], receive: Receive
 ) -> T:
-    """Do work in this very task; raises ClientGone, or a 503 if the server stops."""
+    """Run a coroutine in this task; raises ClientDisconnected, or a 503 if the server stops."""
     task: asyncio.Task[Any] = asyncio.current_task()  # pyright: ignore[reportAssignmentType]
-    watching = asyncio.create_task(cancel_on_disconnect(receive, task))
+    watcher = asyncio.create_task(cancel_on_disconnect(receive, task))
     try:
         return await service.run_in_task(coroutine)
     except asyncio.CancelledError:
-        if watching.done():
+        if watcher.done():
             raise ClientDisconnected from None
         raise
     finally:
-        if watching.done():
+        # The cancellation was ours: the server must not take the task for cancelled.
+        if watcher.done():
             task.uncancel()
-        watching.cancel()
+        watcher.cancel()
 
 
 class StreamTask(Generic[T]):
-    """A stream being made in a task of its own, and sent meanwhile."""
+    """A task that produces a stream while the current task sends it."""
 
     def __init__(self, task: asyncio.Task[T], receive: Receive, stream: EventStream) -> None:
         self._task = task
@@ -56,15 +57,15 @@ class StreamTask(Generic[T]):
             self._task.cancel()
             await asyncio.wait([self._task])
         if not self._task.cancelled():
-            self._task.exception()  # seen: whoever wants it has asked for the result
+            self._task.exception()  # mark as retrieved, or asyncio logs it when it is freed
 
     def check_connected(self) -> None:
-        """Raise ClientGone if nobody was there any more."""
+        """Raise ClientDisconnected if the client has disconnected."""
         if self._watcher.done() and self._task.cancelled():
             raise ClientDisconnected
 
     async def result(self) -> T:
-        """Return what was made; raises what it was refused with, ClientGone, or a 503."""
+        """Return the task's result; raises its error, ClientDisconnected, or a 503."""
         try:
             return await self._task
         except asyncio.CancelledError:
@@ -74,9 +75,10 @@ class StreamTask(Generic[T]):
             raise
 
     async def wait_started(self, run: Run, seconds: float) -> bool:
-        """Wait for the model's first sign; tell whether there is a stream to send.
+        """Wait until the model starts to answer; return whether there is a stream to send.
 
-        A model that fails before it has begun to answer has no stream, if its error has a status.
+        If the model fails before, its error is sent with an HTTP status instead. After `seconds`
+        the stream starts anyway, so that the client gets its headers and heartbeats.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -84,7 +86,7 @@ class StreamTask(Generic[T]):
         except TimeoutError:
             run.answering = run.answering or run.error is None
         if run.error and not run.answering:
-            await asyncio.wait([self._task])  # it only has to be kept
+            await asyncio.wait([self._task])  # it only has to delete the stored response
         return run.answering or not self._failed_early()
 
     def _failed_early(self) -> bool:

@@ -1,11 +1,11 @@
 """A run's events as Server-Sent Events.
 
-The model's side calls `write`, which encodes at once and never waits; the client's side sends what
-has gathered. Whatever was written between two sends leaves in one write, and an event is never
-split. A reader that is too slow makes the model wait, not the memory grow.
+The run calls `write`, which encodes at once and never waits; the request's task sends what was
+buffered. Everything written between two sends goes out in one write, and an event is never split.
+A slow client makes the model wait; the buffer does not grow.
 
-Where the server lets us, what is written leaves past the task that sends: waking it for every event
-would cost more than the event. It is woken only for a reader that is behind.
+If the server supports direct writes, chunks bypass the sending task: waking it for every event
+would cost more than the event itself. It is woken only when the client is behind.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from antiphon.wire.openresponses import Dialect
 
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
+    # Without these, proxies compress the stream or buffer it until it ends (nginx: the second).
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
@@ -28,11 +29,11 @@ HEARTBEAT = sse.encode_comment("keep-alive")
 
 
 class EventStream:
-    """The outlet of a run that is streamed."""
+    """The event sink of a streamed run."""
 
     response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = SSE_HEADERS
     end_marker: ClassVar[bytes] = sse.DONE_FRAME
-    """What the stream says when nothing more will be."""
+    """The last bytes of the stream."""
 
     def __init__(self, dialect: Dialect, limit: int, direct: WriteChunk | None = None) -> None:
         self._dialect = dialect
@@ -40,45 +41,48 @@ class EventStream:
         self._limit = limit
         self._direct_write = direct or _no_direct_write
         self._can_write_direct = False
-        """Whether the head has been sent, and nothing waits before what is written next."""
+        """Whether the head was sent and the buffer is empty, so that order is kept."""
         self._chunks: list[bytes] = []
         self._size = 0
         self.full = False
-        """Whether the reader is so far behind that the model has to wait."""
+        """Whether the client is so far behind that the model must wait."""
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._idle = True
+        """Whether nothing was sent since the last heartbeat."""
         self._timer: asyncio.TimerHandle
         self.closed = False
 
     def write(self, events: list[Event]) -> None:
-        """Encode events, and have them sent."""
+        """Encode events, and write or buffer them."""
         encode = self._encode
         chunk = encode(events[0]) if len(events) == 1 else b"".join(map(encode, events))
-        if chunk:  # a door may have no words for an event
+        if chunk:  # a dialect may not have an equivalent of an event
             self._write_chunk(chunk)
 
     def text_fast_path(self, fast_path: TextFastPath) -> WriteText | None:
-        """Return what writes more of a text, in the form that all its deltas have."""
-        form = self._dialect.text_fast_path(fast_path.delta_template)
-        if form is None:
+        """Return a function that writes deltas of one text from a prepared template."""
+        template = self._dialect.text_fast_path(fast_path.delta_template)
+        if template is None:
             return None
 
-        def go_on(said: list[str]) -> bool:
-            number = fast_path.append(said)
-            if len(said) == 1:
-                chunk = form % (number, said[0].encode())
+        def write_text(deltas: list[str]) -> bool:
+            number = fast_path.append(deltas)
+            if len(deltas) == 1:
+                chunk = template % (number, deltas[0].encode())
             else:
-                chunk = b"".join([form % (n, text.encode()) for n, text in enumerate(said, number)])
+                numbered = enumerate(deltas, number)
+                chunk = b"".join([template % (n, text.encode()) for n, text in numbered])
             self._write_chunk(chunk)
             return self.full
 
-        return go_on
+        return write_text
 
     async def follow(self, batches: AsyncIterator[list[Event]], after: int = -1) -> None:
-        """Write what comes after a number, as it comes from elsewhere, no faster than it is read.
+        """Write the events after a sequence number, as they arrive, with backpressure.
 
-        The end of a broken stream may be two frames at this door, and the reader may have one.
+        In OpenAI's dialect a failed stream ends with two frames for one event. A client may have
+        received only the first, so the event at `after` may still have a frame to send.
         """
         async for events in batches:
             while events and events[0].sequence_number <= after:
@@ -89,13 +93,13 @@ class EventStream:
             await self.drain()
 
     async def drain(self) -> None:
-        """Return when the reader has caught up."""
+        """Wait until the client has caught up."""
         while self.full and not self.closed:
             self._room.clear()
             await self._room.wait()
 
     def close(self) -> None:
-        """Say that nothing more will be written."""
+        """Mark the end; buffered chunks are still sent."""
         self.closed = True
         self._wake.set()
         self._room.set()
@@ -114,7 +118,7 @@ class EventStream:
         self.full = self._size > self._limit
 
     async def send(self, send: Send, heartbeat: float) -> None:
-        """Send everything that is written until the stream is closed, then its last word."""
+        """Send all chunks until the stream is closed, then the end marker."""
         await send({"type": "http.response.start", "status": 200, "headers": self.response_headers})
         stop = self._start_heartbeat(heartbeat)
         try:
@@ -144,7 +148,7 @@ class EventStream:
         return chunk
 
     def _start_heartbeat(self, seconds: float) -> Callable[[], None]:
-        """Write a comment whenever a whole interval was silent; return what stops it."""
+        """Send a comment after every interval without data; return a function that stops this."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self._heartbeat, seconds)
         return lambda: self._timer.cancel()
 

@@ -1,4 +1,4 @@
-"""The lanes of a connection: within one, things are done in order; lanes go side by side."""
+"""The lanes of a WebSocket: turns run in order within a lane, and lanes run concurrently."""
 
 import asyncio
 from collections import deque
@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 from antiphon.protocol.errors import RequestError
 
 MAX_NAMED_LANES = 32
-"""How many names a connection may give to its lanes in its life."""
+"""How many named lanes a connection may ever use."""
 MAX_ACTIVE_LANES = 16
-"""How many lanes may be at work at once; the others wait."""
+"""How many lanes may run a turn at the same time."""
 MAX_QUEUED = 32
-"""How much may wait in all lanes together."""
+"""How many turns may wait in all lanes together."""
 
 LaneJob = Callable[[], Awaitable[None]]
 
 
 class LaneScheduler:
-    """What a connection has been asked to do, lane by lane; the default lane has no name."""
+    """Runs the jobs of one connection, lane by lane; the default lane has an empty name."""
 
     def __init__(self, limit: int) -> None:
         self._lanes: dict[str, deque[tuple[LaneJob, int]]] = {"": deque()}
@@ -28,26 +28,26 @@ class LaneScheduler:
         self._max_queued_bytes = limit
 
     def is_busy(self, name: str) -> bool:
-        """Tell whether something in a lane comes first."""
+        """Return whether a job in a lane is running or waiting."""
         return name in self._tasks
 
     def add(self, name: str, job: LaneJob, size: int) -> None:
-        """Have something done when its lane comes to it; raises RequestError if it is too much.
+        """Queue a job in a lane; raises RequestError if a limit is reached.
 
-        `size` is how many bytes it holds while it waits. Work is expected never to raise.
+        `size` is the number of bytes that the job holds while it waits. Jobs must not raise.
         """
         if name not in self._lanes and len(self._lanes) > MAX_NAMED_LANES:
             raise RequestError(
-                f"This connection has {MAX_NAMED_LANES} named lanes, and may have no more. "
-                "Use one of their names as 'stream_id', or another connection.",
+                f"This connection already uses {MAX_NAMED_LANES} named lanes, which is the limit. "
+                "Reuse one of their names as 'stream_id', or open another connection.",
                 param="stream_id",
                 code="websocket_stream_limit_reached",
             )
-        if self._queued >= MAX_QUEUED or (
-            self._queued and self._queued_bytes + size > self._max_queued_bytes
-        ):
+        # One job is always accepted, however large: its size was checked as a message's.
+        too_large = self._queued and self._queued_bytes + size > self._max_queued_bytes
+        if self._queued >= MAX_QUEUED or too_large:
             raise RequestError(
-                "Too much is waiting on this connection. Read some answers first.",
+                "Too many turns are waiting on this connection. Read some responses first.",
                 type="too_many_requests",
                 code="websocket_queue_full",
             )
@@ -62,20 +62,20 @@ class LaneScheduler:
         try:
             while lane:
                 async with self._slots:
-                    work, size = lane.popleft()
+                    job, size = lane.popleft()
                     self._queued -= 1
                     self._queued_bytes -= size
-                    await work()
+                    await job()
         finally:
             del self._tasks[name]
 
     async def wait_idle(self) -> None:
-        """Return when nothing is left to do."""
+        """Wait until all jobs are done."""
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
     async def stop(self) -> None:
-        """Stop at once, and forget what waits."""
+        """Cancel the running jobs, and drop the queued ones."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""What leaves a WebSocket: the messages of all lanes, in order, no faster than they are read."""
+"""The outgoing messages of a WebSocket, and the event sink of one turn."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ from antiphon.wire.websocket import add_lane, websocket_error
 
 
 class OutgoingQueue:
-    """The messages of one connection that have still to be sent."""
+    """The outgoing messages of one connection, of all lanes, in order."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -26,11 +26,11 @@ class OutgoingQueue:
 
     @property
     def full(self) -> bool:
-        """Whether the reader is so far behind that models have to wait."""
+        """Whether the client is so far behind that models must wait."""
         return self._size > self._limit
 
     def put(self, message: bytes) -> None:
-        """Have a message sent."""
+        """Queue a message; ignored after `close`."""
         if self._close_reason is None:
             self._messages.append(message)
             self._size += len(message)
@@ -38,18 +38,18 @@ class OutgoingQueue:
             self._wake.set()
 
     def close(self, code: int, reason: str) -> None:
-        """Close the connection when everything has been sent."""
+        """Close the connection after the queued messages."""
         self._close_reason = self._close_reason or (code, reason)
         self._wake.set()
         self._progress.set()
 
     async def drain(self) -> None:
-        """Return when the reader has caught up."""
+        """Wait until the client has caught up."""
         while self.full and self._close_reason is None:
             await self._wait_for_progress()
 
     async def flush(self) -> None:
-        """Return when everything that was put here so far has been sent."""
+        """Wait until all messages queued so far are sent."""
         until = self._queued
         while self._sent < until and self._close_reason is None:
             await self._wait_for_progress()
@@ -59,7 +59,7 @@ class OutgoingQueue:
         await self._progress.wait()
 
     async def run(self, send: Send) -> None:
-        """Send everything, to the end; raises ClientGone."""
+        """Send messages until the queue is closed; raises ClientDisconnected."""
         while self._messages or self._close_reason is None:
             await self._wake.wait()
             self._wake.clear()
@@ -74,10 +74,10 @@ class OutgoingQueue:
 
 
 class TurnSink(EventSink):
-    """The outlet of one turn: its events, as messages of its lane.
+    """The event sink of one turn: sends its events as messages of its lane.
 
-    The first events wait until the model begins to answer: a turn that fails before they are sent
-    ends with an error envelope, and one that fails after it with `response.failed`.
+    The first events are held until the model starts to answer. A turn that fails before they are
+    sent ends with an error message; one that fails later ends with `response.failed`.
     """
 
     def __init__(self, outgoing: OutgoingQueue, dialect: Dialect, lane: str) -> None:
@@ -87,28 +87,28 @@ class TurnSink(EventSink):
         self._pending: list[Event] = []
         self._announced = False
         self.ended = False
-        """Whether the message that ends the turn has been sent."""
+        """Whether the last message of the turn was sent."""
         self.status = 200
-        """How the turn ended, as HTTP would say it."""
+        """The outcome of the turn as an HTTP status."""
 
     @property
     def full(self) -> bool:
-        """Whether the reader is far behind, in whichever lane."""
+        """Whether the client is far behind; the same for all lanes."""
         return self._outgoing.full
 
     async def drain(self) -> None:
-        """Return when the reader has caught up."""
+        """Wait until the client has caught up."""
         await self._outgoing.drain()
 
     def write(self, events: list[Event]) -> None:
-        """Have events sent; the first ones, which announce the response, with those after them."""
+        """Send events; the first batch, which announces the response, with the second."""
         self._pending += events
         if self._announced:
             self._flush()
         self._announced = True
 
     def commit(self, run: Run) -> None:
-        """Announce a response whose model takes long to begin."""
+        """Send the held events of a response whose model takes long to start."""
         if run.error is None:
             run.answering = True
             self._flush()
@@ -122,9 +122,8 @@ class TurnSink(EventSink):
         self._pending.clear()
 
     def fail(self, reported: ReportedError) -> None:
-        """End a turn with an error envelope."""
+        """End the turn with an error message."""
         self.ended = True
         self.status = reported.status
-        self._outgoing.put(
-            add_lane(self._dialect.encode_websocket_error(websocket_error(*reported)), self._lane)
-        )
+        message = self._dialect.encode_websocket_error(websocket_error(*reported))
+        self._outgoing.put(add_lane(message, self._lane))

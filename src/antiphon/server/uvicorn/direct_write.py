@@ -1,8 +1,8 @@
-"""Pieces of a body on their way to a client, past `send`.
+"""Writes chunks of a streamed body straight to the transport, past ASGI's `send`.
 
-A piece that comes alone leaves at once. Those that follow it within a millisecond, as when an agent
-says much in a row, leave when the loop turns, as one: every write is a call of the kernel, and
-wakes a reader who may take the processor from us.
+A single chunk is written at once. Chunks that follow within a millisecond, as from an agent that
+yields often, are joined and written in the next iteration of the loop: every write is a system
+call, and wakes a client that may compete for the processor.
 """
 
 from asyncio import AbstractEventLoop
@@ -10,36 +10,36 @@ from asyncio import AbstractEventLoop
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 MAX_BUFFERED_BYTES = 65536
-"""How many bytes may gather; a task may never let the loop turn."""
+"""How many bytes are buffered at most: a task that writes may not yield to the loop for long."""
 
 COALESCE_SECONDS = 0.0005
-"""How soon a piece follows another in a row. uvloop tells the time in whole milliseconds."""
+"""Chunks closer together than this are joined. uvloop's clock has a resolution of a millisecond."""
 
 
 class ChunkWriter:
-    """The way of pieces of a body past `send`, unless the client is behind."""
+    """Writes body chunks of one response while the client keeps up."""
 
-    __slots__ = ("_buffered_bytes", "_cycle", "_last_write_at", "_loop", "_pieces", "size")
+    __slots__ = ("_buffered_bytes", "_chunks", "_cycle", "_last_write_at", "_loop", "size")
 
     def __init__(self, cycle: RequestResponseCycle, loop: AbstractEventLoop) -> None:
         self.size = 0
-        """How many bytes have gone this way."""
+        """How many bytes of the body were written here."""
         self._cycle = cycle
         self._loop = loop
         self._last_write_at = 0.0
-        """When a piece left alone for the last time."""
-        self._pieces: list[bytes] = []
-        """What has gathered since; it leaves when the loop turns."""
+        """When a chunk was last written at once."""
+        self._chunks: list[bytes] = []
+        """Chunks that the next iteration of the loop writes."""
         self._buffered_bytes = 0
 
     def write(self, chunk: bytes) -> bool:
-        """Send a piece of a body that has begun, as `send` would; tell whether it could be."""
+        """Write a chunk of a body whose head was sent; return False if `send` must be used."""
         cycle = self._cycle
         if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
             return False
         size = len(chunk)
         self.size += size
-        if self._pieces:
+        if self._chunks:
             self._buffer(chunk, size)
         elif (now := self._loop.time()) - self._last_write_at > COALESCE_SECONDS:
             self._last_write_at = now
@@ -50,15 +50,15 @@ class ChunkWriter:
         return True
 
     def _buffer(self, chunk: bytes, size: int) -> None:
-        self._pieces.append(chunk)
+        self._chunks.append(chunk)
         self._buffered_bytes += size
         if self._buffered_bytes > MAX_BUFFERED_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what has gathered, as one chunk."""
-        data = b"".join(self._pieces)
-        self._pieces.clear()
+        """Write the buffered chunks as one."""
+        data = b"".join(self._chunks)
+        self._chunks.clear()
         self._buffered_bytes = 0
         if data and not self._cycle.disconnected:
             self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))

@@ -1,8 +1,8 @@
-"""HTTP/1.1 among strangers: uvicorn's protocol, with an end to every wait.
+"""uvicorn's HTTP/1.1 protocol with timeouts and size limits.
 
-uvicorn alone waits for ever: for headers that never end, for a body that never comes, for a reader
-who never reads. Here each of them is refused in the specification's error shape, in its turn: after
-the answers to the requests before it on the same connection.
+uvicorn itself waits without limit for headers, for a body, and for a client to read. This subclass
+rejects such requests with an error in the specification's format. With pipelining, the error is
+sent after the responses to the earlier requests on the same connection.
 """
 
 import socket
@@ -33,12 +33,14 @@ from antiphon.server.uvicorn.direct_write import ChunkWriter
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """How long a client may take, and how much it may send beside its bodies."""
+    """Limits of one connection. The size of a body is limited by `Settings.body_limit`."""
 
     header_seconds: float = 10
     body_stall_seconds: float = 10
     body_total_seconds: float = 60
     write_stall_seconds: float = 30
+    # Longer than the 60 seconds after which common load balancers drop an idle connection, so that
+    # they do not send a request on a connection that is being closed here.
     keep_alive_seconds: float = 75
     header_bytes: int = 65536
     header_count: int = 100
@@ -50,25 +52,25 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 def http_protocol(limits: ConnectionLimits = DEFAULT_LIMITS) -> type[HttpToolsProtocol]:
-    """Return the protocol for `uvicorn.Config(http=...)`."""
-    # A partial, because uvicorn pickles its configuration for its workers and a class made here
-    # could not be pickled. uvicorn only ever calls it.
-    made = partial(HardenedHttpProtocol, limits=limits)
-    return cast("type[HttpToolsProtocol]", made)
+    """Return the protocol class for `uvicorn.Config(http=...)`."""
+    # A partial, because uvicorn pickles its configuration for its workers, and a class defined
+    # inside a function cannot be pickled. uvicorn only ever calls it.
+    factory = partial(HardenedHttpProtocol, limits=limits)
+    return cast("type[HttpToolsProtocol]", factory)
 
 
 class ConnectionPhase(Enum):
-    """What the client has still to do."""
+    """What the server waits for on a connection."""
 
-    OPEN = auto()  # say anything at all
-    HEAD = auto()  # finish its headers
-    BODY = auto()  # finish its body
-    REST = auto()  # nothing; it may begin another request
-    OVER = auto()  # leave: it was refused, or has upgraded, or is gone
+    OPEN = auto()  # the first byte
+    HEAD = auto()  # the rest of the headers
+    BODY = auto()  # the rest of the body
+    IDLE = auto()  # nothing; the client may start another request
+    CLOSED = auto()  # nothing more is read: rejected, upgraded or disconnected
 
 
 class PausableFlowControl(FlowControl):
-    """Flow control whose clock stands still while we, not the client, hold the reading up."""
+    """Flow control with a clock that stops while the server, not the client, pauses reading."""
 
     def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
         super().__init__(transport)
@@ -76,7 +78,7 @@ class PausableFlowControl(FlowControl):
         self._paused_at = self._paused_total = 0.0
 
     def now(self) -> float:
-        """Return the time as the client has spent it."""
+        """Return the loop's time minus the time in which reading was paused."""
         return (self._paused_at if self.read_paused else self._loop.time()) - self._paused_total
 
     def pause_reading(self) -> None:
@@ -91,9 +93,9 @@ class PausableFlowControl(FlowControl):
 
 
 class HardenedHttpProtocol(HttpToolsProtocol):
-    """One connection to a client that is not trusted to be quick, brief or well-formed."""
+    """One HTTP connection to an untrusted client."""
 
-    parser: HttpRequestParser  # until the connection is lost
+    parser: HttpRequestParser  # uvicorn sets it to None when the connection is lost
 
     def __init__(
         self,
@@ -108,19 +110,23 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         self.limits = limits
         self.timeout_keep_alive = limits.keep_alive_seconds
         self.phase = ConnectionPhase.OPEN
-        self.phase_started_at = self.last_data_at = (
-            0.0  # this phase and the last bytes, on the client's clock
-        )
-        self.unframed_bytes = 0  # bytes since a message began or a piece of its body came
-        self.header_size = 0  # of the headers of a message
+        # Both by the pausable clock, which does not count time that the server itself took.
+        self.phase_started_at = self.last_data_at = 0.0
+        self.unframed_bytes = 0
+        """Bytes since the start of the message, or since the last chunk of its body."""
+        self.header_size = 0
+        """Size of the current message's headers in bytes."""
         self.read_timer: TimerHandle | None = None
         self.write_timer: TimerHandle | None = None
-        self.active_cycle: RequestResponseCycle | None = None  # uvicorn's `cycle` is the newest one
+        # uvicorn's own `cycle` is the newest request; with pipelining an older one is answered.
+        self.active_cycle: RequestResponseCycle | None = None
         self.pending_error: RequestError | None = None
+        """The error to send when the earlier requests on the connection are answered."""
 
     def connection_made(self, transport: Transport) -> None:
         super().connection_made(transport)
         self.flow = self.clock = PausableFlowControl(transport, self.loop)
+        # A small kernel buffer: backpressure must reach the model, not fill megabytes per client.
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.write_buffer)
         transport.set_write_buffer_limits(high=self.limits.write_buffer)
@@ -130,7 +136,7 @@ class HardenedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._finish()
         if self.active_cycle is not None:
-            _mark_disconnected(self.active_cycle)  # uvicorn tells only the newest request
+            _mark_disconnected(self.active_cycle)  # uvicorn informs the newest request only
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
@@ -140,14 +146,14 @@ class HardenedHttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.active_cycle = cycle
         cycle.transport = cast("Transport", HeaderBuffer(cycle, self.loop))
-        way = ChunkWriter(cycle, self.loop)
-        cycle.scope[DIRECT_WRITE_KEY] = (cycle.send, way)  # pyright: ignore[reportGeneralTypeIssues]
+        writer = ChunkWriter(cycle, self.loop)
+        cycle.scope[DIRECT_WRITE_KEY] = (cycle.send, writer)  # pyright: ignore[reportGeneralTypeIssues]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         last = not self.pipeline
         if self.active_cycle is not None and isinstance(self.active_cycle.transport, HeaderBuffer):
-            self.active_cycle.transport.flush()  # an answer to HEAD has nothing else
+            self.active_cycle.transport.flush()  # the response to a HEAD request has no body
         super().on_response_complete()
         self._start_write_timer()
         if last and self.pending_error is not None:
@@ -155,26 +161,23 @@ class HardenedHttpProtocol(HttpToolsProtocol):
 
     @property
     def is_responding(self) -> bool:
-        """Tell whether a request is still without its whole answer."""
+        """Whether a response is still incomplete."""
         return self.active_cycle is not None and not self.active_cycle.response_complete
 
-    # --- what the client sends ---------------------------------------------------------------
-
     def data_received(self, data: bytes) -> None:
-        if self.phase is ConnectionPhase.OVER:
+        if self.phase is ConnectionPhase.CLOSED:
             return
         self.last_data_at = self.clock.now()
         self.unframed_bytes += len(data)
         super().data_received(data)
         if self.phase is ConnectionPhase.HEAD or self.phase is ConnectionPhase.BODY:
+            # Catches heads, chunk extensions and trailers that never end.
             if self.unframed_bytes > self.limits.header_bytes:
-                self._reject(
-                    headers_too_large_error(self.limits.header_bytes, self.limits.header_count)
-                )
+                self._reject(self._headers_too_large_error())
             elif self.read_timer is None:
                 self._start_read_timer()
-        elif self.phase is ConnectionPhase.REST and not self.is_responding:
-            # Blank lines, or the end of a body nobody read, have stopped uvicorn's own timer.
+        elif self.phase is ConnectionPhase.IDLE and not self.is_responding:
+            # Blank lines, or the end of a body that the app did not read, stop uvicorn's own timer.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -183,40 +186,41 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.unframed_bytes = self.header_size = 0
         if self.phase is ConnectionPhase.OPEN:
-            self.phase = ConnectionPhase.HEAD  # whose time began with the connection
+            self.phase = ConnectionPhase.HEAD  # its time is counted from the connection's start
         else:
             self._enter_phase(ConnectionPhase.HEAD)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if (
-            self.phase is ConnectionPhase.HEAD
-        ):  # else a trailer, which would change what the app has read
+        # Any other header is a trailer, which would change headers that the app has already read.
+        if self.phase is ConnectionPhase.HEAD:
             self.header_size += len(name) + len(value) + 4
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         try:
             self._check_head()
-        except RequestError as refusal:
-            self._reject(refusal)
-            raise  # through the parser, so that it reads no further
+        except RequestError as error:
+            self._reject(error)
+            raise  # through the parser, so that it stops parsing
         super().on_headers_complete()
         self._enter_phase(ConnectionPhase.BODY)
         if self.expect_100_continue:
-            self.clock.pause_reading()  # the client waits for us, until `receive` reads on
+            self.clock.pause_reading()  # the client waits for our 100; `receive` resumes reading
 
     def _check_head(self) -> None:
         size = len(self.url) + self.header_size
         if size > self.limits.header_bytes or len(self.headers) > self.limits.header_count:
-            raise headers_too_large_error(self.limits.header_bytes, self.limits.header_count)
+            raise self._headers_too_large_error()
         request_checks.check_request_head(self.parser.get_http_version(), self.url, self.headers)
         if self.parser.should_upgrade():
             request_checks.check_upgrade_request(self.headers)
         allowed = 0 if self.parser.should_upgrade() else self.limits.pipelined
         if self.is_responding and len(self.pipeline) >= allowed:
-            raise invalid_http_error(
-                "Too many requests are waiting here. Read their answers first."
-            )
+            message = "Too many pipelined requests. Read the responses to the earlier ones first."
+            raise invalid_http_error(message)
+
+    def _headers_too_large_error(self) -> RequestError:
+        return headers_too_large_error(self.limits.header_bytes, self.limits.header_count)
 
     def on_body(self, body: bytes) -> None:
         self.unframed_bytes = 0
@@ -224,9 +228,7 @@ class HardenedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._enter_phase(ConnectionPhase.REST)
-
-    # --- time --------------------------------------------------------------------------------
+        self._enter_phase(ConnectionPhase.IDLE)
 
     def _enter_phase(self, phase: ConnectionPhase) -> None:
         self.phase = phase
@@ -234,12 +236,12 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         self.read_timer = _cancel_timer(self.read_timer)
 
     def _finish(self) -> None:
-        self._enter_phase(ConnectionPhase.OVER)
+        self._enter_phase(ConnectionPhase.CLOSED)
         self.pending_error = None
         self.write_timer = _cancel_timer(self.write_timer)
 
     def _seconds_left(self) -> float:
-        """Return the seconds that the client has left in this phase."""
+        """Return the seconds until this phase times out."""
         deadline = self.phase_started_at + self.limits.header_seconds
         if self.phase is ConnectionPhase.BODY:
             stall = self.last_data_at + self.limits.body_stall_seconds
@@ -247,7 +249,7 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         return deadline - self.clock.now()
 
     def _start_read_timer(self) -> None:
-        # While the clock stands still, a look now and then is enough.
+        # While the clock is stopped the time left does not change: check now and then only.
         wait = self.limits.body_stall_seconds if self.clock.read_paused else self._seconds_left()
         self.read_timer = self.loop.call_later(wait, self._check_read_timeout)
 
@@ -258,16 +260,14 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         elif self.phase is ConnectionPhase.OPEN:
             self._close()
         elif self.phase is ConnectionPhase.HEAD:
-            self._reject(
-                request_timeout_error(f"headers took over {self.limits.header_seconds:g} seconds")
-            )
+            seconds = self.limits.header_seconds
+            self._reject(request_timeout_error(f"headers took over {seconds:g} seconds"))
         elif self.cycle.response_started and not self.cycle.response_complete:
-            self.cycle.keep_alive = False  # an answer that did not need the body may finish
+            self.cycle.keep_alive = False  # a response that did not need the body may finish
         else:
             stall, total = self.limits.body_stall_seconds, self.limits.body_total_seconds
-            self._reject(
-                request_timeout_error(f"body paused for {stall:g} or took over {total:g} seconds")
-            )
+            reason = f"body paused for {stall:g} or took over {total:g} seconds"
+            self._reject(request_timeout_error(reason))
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -278,9 +278,11 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         self._start_write_timer()
 
     def _waits_for_client(self) -> bool:
-        """Tell whether only the client, by reading, can bring the connection on."""
-        ours = self.is_responding and not self.flow.write_paused and not self.transport.is_closing()
-        return not ours and self.transport.get_write_buffer_size() > 0
+        """Return whether data is buffered that only the client, by reading, can release."""
+        app_writes = (
+            self.is_responding and not self.flow.write_paused and not self.transport.is_closing()
+        )
+        return not app_writes and self.transport.get_write_buffer_size() > 0
 
     def _start_write_timer(self) -> None:
         self.write_timer = _cancel_timer(self.write_timer)
@@ -292,25 +294,23 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         if self._waits_for_client():
             self.transport.abort()
 
-    # --- refusals ----------------------------------------------------------------------------
-
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser could not read; called by uvicorn."""
-        advice = "Check its lines and its framing: one Content-Length, or chunks, never both."
+        """Reject a request that the parser could not read; called by uvicorn."""
+        advice = "Check its lines and its framing: one Content-Length or chunked, never both."
         self._reject(invalid_http_error(f"This is not a valid HTTP/1.1 request. {advice}"))
 
     def _reject(self, error: RequestError) -> None:
-        """Listen no more; answer the refused request in its turn, and close."""
+        """Stop reading; send the error after the earlier responses, and close."""
         phase = self.phase
-        if phase is ConnectionPhase.OVER:
+        if phase is ConnectionPhase.CLOSED:
             return
-        self._enter_phase(ConnectionPhase.OVER)
+        self._enter_phase(ConnectionPhase.CLOSED)
         if phase is ConnectionPhase.BODY and self.cycle is self.active_cycle:
             _mark_disconnected(self.cycle)
             self._close(None if self.cycle.response_started else error)
             return
         if phase is ConnectionPhase.BODY:
-            self.pipeline.popleft()  # where uvicorn puts the newest
+            self.pipeline.popleft()  # uvicorn adds the newest request on the left
         self.pending_error = error
         if not self.is_responding:
             self._close(error)
@@ -323,9 +323,9 @@ class HardenedHttpProtocol(HttpToolsProtocol):
 
 
 class HeaderBuffer:
-    """The transport of an answer until its head has left: with the body, if that comes at once.
+    """The transport of a response until its head is written, together with the first body chunk.
 
-    uvicorn writes the two apart, and every write wakes the client.
+    uvicorn writes the two separately, and every write is a system call that wakes the client.
     """
 
     __slots__ = ("_buffered", "_cycle", "_loop", "_transport")
@@ -337,7 +337,7 @@ class HeaderBuffer:
         self._buffered = b""
 
     def write(self, data: bytes) -> None:
-        """Hold a head until the loop turns, or more is written."""
+        """Buffer the head until the next iteration of the loop, or until more is written."""
         if self._buffered:
             self.flush(data)
         else:
@@ -345,24 +345,24 @@ class HeaderBuffer:
             self._loop.call_soon(self.flush)
 
     def flush(self, data: bytes = b"") -> None:
-        """Let the head go, and what follows it; from then on nobody stands in the way."""
+        """Write the head and the data, and restore the response's real transport."""
         if self._cycle.transport is not self._transport:
             self._cycle.transport = self._transport
             if not self._transport.is_closing():
                 self._transport.write(self._buffered + data)
 
     def close(self) -> None:
-        """Close when everything is written."""
+        """Flush, and close the connection."""
         self.flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
-        """Tell whether nothing more can be written."""
+        """Return whether the connection is closing."""
         return self._transport.is_closing()
 
 
 def _mark_disconnected(cycle: RequestResponseCycle) -> None:
-    """Show the app `http.disconnect`, and drop what it still sends."""
+    """Make `receive` return `http.disconnect`, and have `send` discard its messages."""
     cycle.disconnected = True
     cycle.message_event.set()
 

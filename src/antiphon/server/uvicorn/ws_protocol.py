@@ -1,7 +1,7 @@
-"""WebSockets among strangers: uvicorn's protocol, with an end to every wait.
+"""uvicorn's WebSocket protocol with a write timeout and an orderly shutdown.
 
-uvicorn alone waits for ever for a client that does not read, and cuts off one that is being
-answered when the server stops.
+uvicorn itself waits without limit for a client that does not read, and when the server stops it
+closes connections whose responses are not finished.
 """
 
 from asyncio import AbstractEventLoop, Protocol, TimerHandle
@@ -18,12 +18,12 @@ from antiphon.server.uvicorn.http_protocol import DEFAULT_LIMITS, ConnectionLimi
 def websocket_protocol(
     limits: ConnectionLimits = DEFAULT_LIMITS, drain: float = 0
 ) -> type[Protocol]:
-    """Return the protocol for `uvicorn.Config(ws=...)`."""
+    """Return the protocol class for `uvicorn.Config(ws=...)`."""
     return cast("type[Protocol]", partial(HardenedWebSocketProtocol, limits=limits, drain=drain))
 
 
 class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
-    """One WebSocket to a client that is not trusted to read."""
+    """One WebSocket connection to an untrusted client."""
 
     def __init__(
         self,
@@ -43,6 +43,9 @@ class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_write_timer()
         super().connection_lost(exc)
+        # The parser is a generator that refers to its own connection and to the last frame. After
+        # an unclean close only the garbage collector could free that cycle, message included.
+        self.conn.parser.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -54,14 +57,14 @@ class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self.transport.abort()  # what is still to be written will not be read either
+        self.transport.abort()  # a client that answers no ping does not read the buffer either
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
         self._start_write_timer()
 
     def shutdown(self) -> None:
-        """Let the application close its sockets when they have nothing left to say."""
+        """Give the application `drain_seconds` to finish its responses and close the connection."""
         self.loop.call_later(self.drain_seconds, self._force_shutdown)
 
     def _force_shutdown(self) -> None:
@@ -69,7 +72,7 @@ class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
             super().shutdown()
 
     def _start_write_timer(self) -> None:
-        """Give the client a while to read what it was sent."""
+        """Abort the connection unless the client reads within `write_stall_seconds`."""
         self._cancel_write_timer()
         if not self.disconnected:
             seconds = self.limits.write_stall_seconds
