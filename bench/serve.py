@@ -21,7 +21,6 @@ from pathlib import Path
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.server.uvicorn.server import uvicorn_config
 from antiphon.server.app import create_app
 from antiphon.server.asgi import (
     Message,
@@ -30,6 +29,7 @@ from antiphon.server.asgi import (
     Send,
 )
 from antiphon.server.settings import Settings
+from antiphon.server.uvicorn.server import uvicorn_config
 from bench.table import show
 
 EVENTS = 200

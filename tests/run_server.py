@@ -14,10 +14,10 @@ from pathlib import Path
 
 import uvicorn
 
-from antiphon.server.uvicorn.server import uvicorn_config
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp
 from antiphon.server.settings import Settings
+from antiphon.server.uvicorn.server import uvicorn_config
 
 ROOT = Path(__file__).resolve().parent.parent
 

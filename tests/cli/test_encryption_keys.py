@@ -25,7 +25,7 @@ def test_keys_are_separated_by_commas_or_spaces() -> None:
     assert apply_options(Settings(seal_keys=[OLD]), ServeOptions()).seal_keys == [OLD]
 
 
-@pytest.mark.parametrize("text", ["", "hunter2", f"{NEW},hunter2"])
+@pytest.mark.parametrize("text", ["", "hunter2", f"{NEW},hunter2"], ids=["empty", "word", "two"])
 def test_what_is_no_key_is_refused_without_being_shown(text: str) -> None:
     with pytest.raises(StartupError, match="Make one with: openssl rand -base64 32") as caught:
         serve(ServeOptions(seal_keys=text))

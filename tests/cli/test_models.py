@@ -178,7 +178,7 @@ STRANGE = [
     (
         ScriptedAnswer(status=404),
         "reached",
-        "URL/v1/models answers 404: no list, or no such address",
+        "URL/v1/models answers 404: no list, or a wrong address",
     ),
     (ScriptedAnswer(b"<html>"), "reached", "URL/v1/models answers with something that is not JSON"),
     (
@@ -232,7 +232,7 @@ def test_credentials_that_never_come_are_not_waited_for(tmp_path: Path) -> None:
     told = as_json(cwd=tmp_path, AWS_CONFIG_FILE=str(tmp_path / "config"))["providers"][0]
     assert time.monotonic() - begun < 20
     assert told["status"] == "not ready"
-    assert told["reason"] == "its credentials could not be had within 5 seconds"
+    assert told["reason"] == "no credentials within 5 seconds"
 
 
 def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
@@ -333,12 +333,12 @@ def test_an_adapter_that_leaves_or_breaks_is_named(tmp_path: Path) -> None:
     assert said.endswith("\n  the adapter 'acme' of acme 1.0 cannot be loaded: SystemExit: 3\n")
     (tmp_path / "acme_mine.py").write_text(
         "from antiphon.adapters.openai import OpenAI\n"
-        "class Acme(OpenAI):\n    def listing(self):\n        raise ValueError('no luck')\n"
+        "class Acme(OpenAI):\n    def models_request(self):\n        raise ValueError('no luck')\n"
     )
     (tmp_path / "antiphon.toml").write_text('[providers.acme]\nbase_url = "http://127.0.0.1:9"\n')
     code, said, complaint = models(cwd=tmp_path, PYTHONPATH=path)
     assert (code, complaint) == (0, "")
-    assert "  acme       not ready  its adapter broke: ValueError: no luck\n" in said
+    assert "  acme       not ready  its adapter failed: ValueError: no luck\n" in said
 
 
 @pytest.mark.parametrize("table", ["[providers.acme]", '[providers.x]\nadapter = "acme"'])
@@ -413,7 +413,7 @@ def test_what_cannot_be_written_is_not_taken_for_written(tmp_path: Path, form: l
 def test_a_provider_that_cannot_be_asked_is_named_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[providers.mine]\nadapter = "anthropic"\n')
     done = ended(tmp_path, "--data", "/dev/null")
-    assert "WARNING antiphon.serve provider mine cannot be asked: ANTHROPIC_API_KEY" in done.stderr
+    assert "WARNING antiphon.serve provider mine is unavailable: ANTHROPIC_API_KEY" in done.stderr
 
 
 def test_a_key_on_an_open_road_is_warned_of_in_the_log(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_target_is_an_agent_or_several(
     assert [agent.name for agent in loaded.agents] == names
 
 
-NO_NAME = "is no module's name. Write it as in an import: package.module."
+NO_NAME = "is not a module name. Write it as in an import: package.module."
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,8 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = taken.getsockname()[1]
         code, said = run("serve", "--port", str(port))
     assert code == 2
-    assert said == (
-        f"antiphon: cannot listen on 127.0.0.1:{port}: somebody does already. "
-        "Choose another port with --port.\n"
-    )
+    message = f"antiphon: port {port} is already in use. Choose another one with --port.\n"
+    assert said == message
 
 
 def test_an_address_that_is_none_is_named() -> None:
@@ -260,8 +258,8 @@ def refusal(host: str, target: str | None = None, api_key: str | None = None) ->
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
 def test_beyond_this_machine_it_needs_a_key(host: str) -> None:
     assert refusal(host) == (
-        f"{host} can be reached from other machines. Set --api-key or ANTIPHON_API_KEY, "
-        "or say --no-auth if everyone may use it."
+        f"{host} is reachable from other machines. Set --api-key or ANTIPHON_API_KEY, "
+        "or use --no-auth to serve without a key."
     )
 
 
@@ -276,12 +274,12 @@ def test_an_application_of_the_users_own_has_its_own_keys(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert refusal("0.0.0.0", "mine:app") == (
-        "0.0.0.0 can be reached from other machines. Say --no-auth if your application "
-        "asks for keys itself, or needs none."
+        "0.0.0.0 is reachable from other machines. Use --no-auth if your application "
+        "checks keys itself, or needs none."
     )
     given = (
-        "mine:app is an application of its own: give the configuration, the key, the data folder "
-        "and the drain time in its Settings."
+        "mine:app is an ASGI application: set the configuration, the key, the data folder and "
+        "the drain time in its own Settings."
     )
     assert refusal("127.0.0.1", "mine:app", "key") == given
 

@@ -170,7 +170,7 @@ def test_an_unknown_path_is_not_found(place: str, path: str) -> None:
         "param": None,
         "code": "not_found",
     }
-    assert error["message"].endswith(f"{path}. Responses are made by POST /v1/responses.")
+    assert error["message"].endswith(f"{path}. Create responses with POST /v1/responses.")
 
 
 @pytest.mark.parametrize("path", ["/openai/nothing", "/openai/v1/nothing"])
@@ -205,7 +205,7 @@ def test_a_wrong_method_is_told_the_right_ones(
     if method != "HEAD":
         error = answer.json()["error"]
         assert (error["code"], error["param"]) == ("method_not_allowed", None)
-        assert error["message"].startswith(f"{method} is not possible here. Use ")
+        assert error["message"].startswith(f"{method} is not supported here. Use ")
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -99,7 +99,7 @@ def test_without_the_key_nothing_is_told(
     given = {} if authorization is None else {"authorization": authorization}
     with http_client(locked) as http:
         answer = http.request(method, path, headers=Headers(given, "latin-1"))
-    message = "This server needs a key. Send 'Authorization: Bearer <key>'."
+    message = "This server requires an API key. Send 'Authorization: Bearer <key>'."
     error = {
         "message": message,
         "type": "authentication_error",
@@ -231,7 +231,7 @@ def test_what_nobody_expected_is_a_500_that_names_the_line_in_the_log(
 ) -> None:
     with run_server(broken(0)) as address, http_client(address) as http:
         answer = http.get(f"{door}/anything", headers={"x-request-id": "mine"})
-    message = "Something broke on our side. The log knows it as mine."
+    message = "Internal error. The server's log has it under the id mine."
     error = {
         "message": message,
         "type": "server_error",

@@ -121,7 +121,7 @@ async def test_a_store_that_fails_at_the_start_is_let_go_of(
 
         closed = False
 
-        async def unfinished(self) -> list[tuple[str, StoredResponse]]:
+        async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
             """Fail."""
             raise StoreError("the disk is full")
 
@@ -131,7 +131,7 @@ async def test_a_store_that_fails_at_the_start_is_let_go_of(
 
     one, store = service(), Failing()
     with monkeypatch.context() as patch:
-        patch.setattr(one, "_store", lambda: store)
+        patch.setattr(one, "_open_store", lambda: store)
         with pytest.raises(StoreError, match="the disk is full"):
             await one.engine()
     assert store.closed

@@ -79,7 +79,7 @@ class UnknownCredential(OpenAI):
         raise SystemExit
 
 
-BROKEN_ADAPTERS = "its adapter broke: ValueError: no luck"
+BROKEN_ADAPTERS = "its adapter failed: ValueError: no luck"
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ BROKEN_ADAPTERS = "its adapter broke: ValueError: no luck"
         (FailingConstructor, BROKEN_ADAPTERS),
         (FailingListing, BROKEN_ADAPTERS),
         (FailingListed, BROKEN_ADAPTERS),
-        (UnknownCredential, "its adapter broke: SystemExit"),
-        (OddListing, "its adapter broke: AttributeError: "),
+        (UnknownCredential, "its adapter failed: SystemExit"),
+        (OddListing, "its adapter failed: AttributeError: "),
     ],
 )
 def test_an_adapter_that_breaks_troubles_nobody_else(

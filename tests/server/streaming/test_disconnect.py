@@ -79,7 +79,7 @@ async def test_the_end_of_the_server_is_a_503() -> None:
     with pytest.raises(RequestError) as raised:
         await run_until_disconnect(house, waiting(), FakeClient().receive)
     assert (raised.value.payload.code, depth()) == ("server_stopping", 0)
-    with pytest.raises(RequestError, match="about to stop"):
+    with pytest.raises(RequestError, match="server is stopping"):
         await run_until_disconnect(house, waiting(), FakeClient().receive)
 
 

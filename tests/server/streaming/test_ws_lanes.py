@@ -121,7 +121,7 @@ async def test_only_so_many_bytes_may_wait() -> None:
     lanes.add("", diary.work("a"), 100)
     await run_pending()
     lanes.add("", diary.work("b"), 60)
-    with pytest.raises(RequestError, match="Too much is waiting"):
+    with pytest.raises(RequestError, match="Too many turns are waiting"):
         lanes.add("", diary.work("c"), 60)
     lanes.add("", diary.work("d"), 40)
     diary.go.set()
