@@ -144,7 +144,11 @@ async def _list_models(
     async with asyncio.timeout_at(deadline):
         response = await client.fetch(replace(request, headers=headers))
     if response.status in NO_MODEL_LIST_STATUSES:
-        return "reached", f"{listing.url} answers {response.status}: no list, or a wrong address", []
+        return (
+            "reached",
+            f"{listing.url} answers {response.status}: no list, or a wrong address",
+            [],
+        )
     if location := redirect_target(
         response.status, response.headers, listing.url, adapter.base_url
     ):

@@ -134,7 +134,9 @@ def test_a_reader_who_stops_and_goes_on_loses_nothing(
 
     plain_add = TextFastPath.append
     monkeypatch.setattr(TextFastPath, "append", add)
-    pace = {"chunk_size": said.index(b"\n\n") + 2, "pause": 0.002} if alone else {"chunk_size": 4096}
+    pace = (
+        {"chunk_size": said.index(b"\n\n") + 2, "pause": 0.002} if alone else {"chunk_size": 4096}
+    )
     with (
         scripted_upstream(sse_answer(said, **pace)) as provider,
         run_server(local(provider)) as url,
