@@ -1,7 +1,7 @@
-"""What messages, reasoning and tool outputs are made of: the content parts.
+"""The content parts of messages, reasoning items and tool outputs.
 
-The specification writes some parts differently as input and as output; one class serves both, and
-what is optional in either is optional here.
+The specification defines some parts differently as input and as output; one class serves both, and
+a field that is optional in either is optional here.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -49,7 +49,7 @@ class InputVideo(ProtocolStruct):
 
 
 class UrlCitation(ProtocolStruct):
-    """A span of the text, and the page it came from."""
+    """A span of the text and the web page it cites."""
 
     type: Literal["url_citation"] = "url_citation"
     url: str
@@ -69,7 +69,7 @@ TextAnnotation = UrlCitation | ExtensionAnnotation
 
 
 class TopLogProb(ProtocolStruct):
-    """One of the tokens the model weighed."""
+    """One of the most likely tokens."""
 
     token: str
     logprob: float
@@ -77,7 +77,7 @@ class TopLogProb(ProtocolStruct):
 
 
 class LogProb(ProtocolStruct):
-    """The token the model chose, its logarithmic probability, and what it weighed."""
+    """The token the model chose, its log probability, and the most likely ones."""
 
     token: str
     logprob: float
@@ -95,21 +95,21 @@ class OutputText(ProtocolStruct):
 
 
 class RefusalContent(ProtocolStruct):
-    """The model's words for why it will not answer."""
+    """The text of a refusal."""
 
     type: Literal["refusal"] = "refusal"
     refusal: LongText
 
 
 class TextContent(ProtocolStruct):
-    """Text of neither direction."""
+    """Text that is neither input nor output."""
 
     type: Literal["text"] = "text"
     text: LongText
 
 
 class SummaryText(ProtocolStruct):
-    """A piece of a reasoning summary, safe to show."""
+    """A part of a reasoning summary, which is safe to show."""
 
     type: Literal["summary_text"] = "summary_text"
     text: LongText
@@ -144,7 +144,7 @@ Content = (
 
 
 def content_text(part: Content) -> str:
-    """Return a part's words, or nothing for a part that has none."""
+    """Return the text of a part, or the empty string if it has none."""
     match part:
         case RefusalContent():
             return part.refusal

@@ -1,8 +1,7 @@
-"""What the model reads: previous input, previous output, input; in that order, and whole.
+"""The context of a model: earlier input, earlier output and new input, in that order.
 
-The specification: "The server MUST load prior input and output … order preserved." References are
-replaced by what they name, every output must answer a call that is there, and what does not fit
-the window is refused or cut, never in the middle of a call.
+References are resolved, every output must match a call, and a context that exceeds the model's
+window is rejected or cut, never between a call and its output.
 """
 
 from collections import Counter
@@ -27,7 +26,7 @@ from antiphon.protocol.request import Truncation
 
 OUTPUT_TYPES = frozenset({FunctionCallOutput, ExtensionItem})
 CALL_AND_OUTPUT_TYPES = OUTPUT_TYPES | {FunctionCall}
-"""The types that may be an output, and those that may be a call or an output."""
+"""The classes whose instances may be outputs, and those that may be calls or outputs."""
 
 MISSING_OUTPUT_TEXT = "No output was given for this call."
 
@@ -37,16 +36,19 @@ FindItem = Callable[[str], Item | None]
 def assemble(
     history: Sequence[Item], input: Sequence[Item], find: FindItem | None = None
 ) -> list[Item]:
-    """Join what was said before and what is said now, with references resolved.
+    """Return the history followed by the input, with references resolved.
 
-    `find` looks up items that are stored but not part of this history.
+    `find` looks up stored items that are not part of this history.
     """
-    said = input
+    # The specification: "The server MUST load prior input and output … order preserved."
+    resolved = input
     if ItemReference in map(type, input):
-        said = [_resolve_reference(item, index, history, find) for index, item in enumerate(input)]
-    if not OUTPUT_TYPES.isdisjoint(map(type, said)):
-        check_outputs_match_calls(history, said)
-    return [*history, *said]
+        resolved = [
+            _resolve_reference(item, index, history, find) for index, item in enumerate(input)
+        ]
+    if not OUTPUT_TYPES.isdisjoint(map(type, resolved)):
+        check_outputs_match_calls(history, resolved)
+    return [*history, *resolved]
 
 
 def _resolve_reference(
@@ -66,7 +68,7 @@ def _resolve_reference(
 
 
 def check_outputs_match_calls(history: Sequence[Item], input: Sequence[Item]) -> None:
-    """Refuse an output that answers no call, or that says otherwise than the one before it."""
+    """Raise RequestError for an output without a call, or a second, different output of one."""
     waiting: Counter[CallKey] = Counter()
     given: dict[CallKey, object] = {}
     for index, item in enumerate([*history, *input], -len(history)):
@@ -97,17 +99,18 @@ def _unmatched_output_error(pair: CallKey, index: int, *, known: bool) -> Reques
 
 def find_unpaired_call_ids(items: Collection[Item]) -> set[str]:
     """Return the call_ids of calls that have no output, and of outputs that have no call."""
-    if CALL_AND_OUTPUT_TYPES.isdisjoint(map(type, items)):  # so it is in most chains, however long
+    # Most conversations have no calls; this test is much cheaper than the keys of all items.
+    if CALL_AND_OUTPUT_TYPES.isdisjoint(map(type, items)):
         return set()
     calls, outputs = set(map(call_key, items)), set(map(output_key, items))
     return {pair[1] for pair in calls ^ outputs if pair}
 
 
 def repair_unpaired(items: Sequence[Item], unpaired: Collection[str]) -> list[Item]:
-    """Return a conversation, or a stretch of one, in which nothing is unpaired.
+    """Return a conversation, or a span of one, in which every call has its output.
 
-    Most models refuse a conversation with an open call or a stray output in it. A stray output and
-    a call that was cut short are left out; a whole call gets an output that says there was none.
+    Most models reject a conversation in which one is missing. An output without a call and an
+    incomplete call are dropped; a complete call gets an output that says there was none.
     """
     if not unpaired:
         return list(items)
@@ -132,10 +135,10 @@ def _missing_output(call: FunctionCall | ExtensionItem, call_id: str) -> Item:
 
 
 def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncation) -> list[Item]:
-    """Return what fits a window of tokens: all of it, or under `auto` the latest of it.
+    """Return the items that fit a window of tokens: all, or with `auto` the latest ones.
 
-    Instructions inside the conversation stay. A cut never parts a call from its output, nor a
-    reasoning item from what it led to; the last stretch is never cut.
+    System and developer messages stay. A cut never separates a call from its output, or a
+    reasoning item from the item after it; the last span is never cut.
     """
     if window is None:
         return list(items)
@@ -143,16 +146,16 @@ def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncat
     if total <= window:
         return list(items)
     if truncation == "auto":
-        stretches = _split_at_boundaries(items)
+        spans = _split_at_boundaries(items)
         kept: list[Item] = []
-        while len(stretches) > 1 and total > window:
-            for item in stretches.pop(0):
+        while len(spans) > 1 and total > window:
+            for item in spans.pop(0):
                 if isinstance(item, Message) and item.role in ("system", "developer"):
                     kept.append(item)
                 else:
                     total -= token_estimate.estimate_item(item)
         if total <= window:
-            return kept + [item for stretch in stretches for item in stretch]
+            return kept + [item for span in spans for item in span]
     advice = "Shorten it" if truncation == "auto" else "Shorten it, or set truncation to 'auto'"
     raise RequestError(
         f"The input is about {total} tokens; this model reads at most {window}. {advice}.",
@@ -162,8 +165,8 @@ def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncat
 
 
 def _split_at_boundaries(items: Sequence[Item]) -> list[list[Item]]:
-    """Cut a conversation wherever nothing is left hanging."""
-    stretches: list[list[Item]] = [[]]
+    """Split a conversation wherever no call is open and no reasoning waits for its item."""
+    spans: list[list[Item]] = [[]]
     outputs = set(map(output_key, items))
     unanswered: set[CallKey] = set()
     for item in items:
@@ -171,7 +174,7 @@ def _split_at_boundaries(items: Sequence[Item]) -> list[list[Item]]:
             unanswered.add(pair)
         elif pair := output_key(item):
             unanswered.discard(pair)
-        stretches[-1].append(item)
+        spans[-1].append(item)
         if not unanswered and not isinstance(item, Reasoning):
-            stretches.append([])
-    return [stretch for stretch in stretches if stretch]
+            spans.append([])
+    return [span for span in spans if span]

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, by whose fault it is; and how the protocol says so."""
+"""Our exceptions, by whose fault they are, and the error object of the protocol."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ ErrorType = Literal[
     "authentication_error",
     "permission_denied",
 ]
-"""The specification's five, and the two that every server needs beside them."""
+"""The specification's five types, and two for HTTP 401 and 403."""
 
 ErrorCode = Literal[
     "invalid_api_key",
@@ -30,7 +30,7 @@ ErrorCode = Literal[
     "timeout",
     "rate_limit_exceeded",
 ]
-"""Codes with a meaning of their own; any other string may be a code too."""
+"""Codes that clients may test for; any other string may be a code too."""
 
 HTTP_STATUS: Mapping[str, int] = {
     "server_error": 500,
@@ -44,7 +44,7 @@ HTTP_STATUS: Mapping[str, int] = {
 
 
 class ErrorPayload(ProtocolStruct):
-    """An error as the protocol writes it: in an HTTP body, an `error` event, a socket message."""
+    """The error object in an HTTP body, an `error` event or a WebSocket message."""
 
     message: str
     type: str
@@ -54,7 +54,7 @@ class ErrorPayload(ProtocolStruct):
 
     @classmethod
     def invalid_param(cls, param: str, message: str) -> "ErrorPayload":
-        """Blame one parameter of the request."""
+        """Return the error of one invalid request parameter."""
         return cls(type="invalid_request", param=param, message=message)
 
     def with_code(self, code: ErrorCode | str) -> "ErrorPayload":
@@ -63,33 +63,34 @@ class ErrorPayload(ProtocolStruct):
 
 
 LOGGABLE_WORD = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-"""What a log may repeat of what others wrote."""
+"""A code or type that is safe to log, although others wrote it."""
 
 
 def describe_for_log(status: int, error: ErrorPayload) -> str:
-    """Say what broke as a log may say it: an error's own words may quote a prompt."""
+    """Return the status and the code or type of an error, for a log."""
+    # Never the message: it may quote the prompt.
     named = (name for name in (error.code, error.type) if name and LOGGABLE_WORD.fullmatch(name))
     return f"{status} {next(named, 'error')}"
 
 
 class AntiphonError(Exception):
-    """The root of all our errors."""
+    """The base class of all our exceptions."""
 
 
 class ProtocolError(AntiphonError):
-    """Someone broke the protocol's rules."""
+    """A violation of the protocol's rules."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We did: a bug of ours."""
+    """A violation by Antiphon itself: a bug."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """They did: a stream or message that the rulebook rejects."""
+    """A violation by the other side: a stream or message that the rules reject."""
 
 
 class RequestError(AntiphonError):
-    """The caller's fault: what was wrong, where, and what to do."""
+    """An error of the caller; the message says what was wrong, where, and what to do."""
 
     def __init__(
         self,
@@ -106,13 +107,13 @@ class RequestError(AntiphonError):
         self.headers: Mapping[str, str] = {}
 
     def with_retry_after(self, seconds: int) -> "RequestError":
-        """Return the same error with the advice to try again."""
+        """Set the `retry-after` header and return the error."""
         self.headers = {"retry-after": str(seconds)}
         return self
 
     @classmethod
     def from_invalid_value(cls, error: InvalidValueError) -> "RequestError":
-        """Blame the field that has the wrong shape."""
+        """Return the error of a field with an invalid value."""
         missing = error.reason.startswith("this field is required")
         code = "missing_required_parameter" if missing else "invalid_value"
         place = f"'{error.path}'" if error.path else "body"
@@ -120,9 +121,9 @@ class RequestError(AntiphonError):
 
 
 class UpstreamError(AntiphonError):
-    """The provider's fault: its status, its words, and whether trying again may help."""
+    """An error of the provider: its status, its message, and whether a retry may help."""
 
-    def __init__(  # noqa: PLR0913 - everything a provider may say
+    def __init__(  # noqa: PLR0913 - one parameter per field of an error
         self,
         message: str,
         *,
@@ -141,7 +142,7 @@ class UpstreamError(AntiphonError):
 
 
 class StoreError(AntiphonError):
-    """What holds the responses could not."""
+    """An error of the response store."""
 
 
 def drop_tracebacks(error: BaseException) -> None:

@@ -1,6 +1,6 @@
 """The 24 streaming events, and the extension event.
 
-Every event is either a delta or the step of a state machine; the rules for both are in `rules.py`.
+Every event is either a delta or a step of a state machine; `rules` has the tables of both.
 """
 
 from typing import ClassVar, Literal, cast
@@ -15,62 +15,56 @@ from antiphon.protocol.struct import ProtocolStruct, decode_as
 
 
 class SequencedEvent(ProtocolStruct):
-    """Any event: it has a place in its stream."""
+    """Any event of a stream."""
 
     type: str
     sequence_number: int
 
 
-# --- the response ----------------------------------------------------------------------------
-
-
 class ResponseCreated(SequencedEvent):
-    """The response exists."""
+    """The response has been created."""
 
     type: Literal["response.created"] = "response.created"
     response: Response
 
 
 class ResponseQueued(SequencedEvent):
-    """The response waits for its turn."""
+    """The response waits in the background queue."""
 
     type: Literal["response.queued"] = "response.queued"
     response: Response
 
 
 class ResponseInProgress(SequencedEvent):
-    """The response is being made."""
+    """The model is working on the response."""
 
     type: Literal["response.in_progress"] = "response.in_progress"
     response: Response
 
 
 class ResponseCompleted(SequencedEvent):
-    """The response is whole."""
+    """The response is complete."""
 
     type: Literal["response.completed"] = "response.completed"
     response: Response
 
 
 class ResponseFailed(SequencedEvent):
-    """The response broke; what was made is in it."""
+    """The response failed; it holds the output so far."""
 
     type: Literal["response.failed"] = "response.failed"
     response: Response
 
 
 class ResponseIncomplete(SequencedEvent):
-    """The response stopped early; what was made is in it."""
+    """The response stopped early; it holds the output so far."""
 
     type: Literal["response.incomplete"] = "response.incomplete"
     response: Response
 
 
-# --- its items -------------------------------------------------------------------------------
-
-
 class OutputItemAdded(SequencedEvent):
-    """An item has begun."""
+    """An item is added."""
 
     type: Literal["response.output_item.added"] = "response.output_item.added"
     output_index: int
@@ -78,14 +72,11 @@ class OutputItemAdded(SequencedEvent):
 
 
 class OutputItemDone(SequencedEvent):
-    """An item is whole, or will never be."""
+    """An item will not change any more."""
 
     type: Literal["response.output_item.done"] = "response.output_item.done"
     output_index: int
     item: Item
-
-
-# --- their parts -----------------------------------------------------------------------------
 
 
 class ItemEvent(SequencedEvent):
@@ -108,21 +99,21 @@ class SummaryEvent(ItemEvent):
 
 
 class ContentPartAdded(ContentEvent):
-    """A content part has begun."""
+    """A content part is added."""
 
     type: Literal["response.content_part.added"] = "response.content_part.added"
     part: Content
 
 
 class ContentPartDone(ContentEvent):
-    """A content part is whole."""
+    """A content part is complete."""
 
     type: Literal["response.content_part.done"] = "response.content_part.done"
     part: Content
 
 
 class OutputTextDelta(ContentEvent):
-    """More text."""
+    """A piece of text."""
 
     type: Literal["response.output_text.delta"] = "response.output_text.delta"
     delta: str
@@ -131,7 +122,7 @@ class OutputTextDelta(ContentEvent):
 
 
 class OutputTextDone(ContentEvent):
-    """All the text."""
+    """The whole text."""
 
     type: Literal["response.output_text.done"] = "response.output_text.done"
     text: str
@@ -139,7 +130,7 @@ class OutputTextDone(ContentEvent):
 
 
 class OutputTextAnnotationAdded(ContentEvent):
-    """A note on the text."""
+    """An annotation of the text."""
 
     type: Literal["response.output_text.annotation.added"] = "response.output_text.annotation.added"
     annotation_index: int
@@ -147,21 +138,21 @@ class OutputTextAnnotationAdded(ContentEvent):
 
 
 class RefusalDelta(ContentEvent):
-    """More of a refusal."""
+    """A piece of a refusal."""
 
     type: Literal["response.refusal.delta"] = "response.refusal.delta"
     delta: str
 
 
 class RefusalDone(ContentEvent):
-    """All of a refusal."""
+    """The whole refusal."""
 
     type: Literal["response.refusal.done"] = "response.refusal.done"
     refusal: str
 
 
 class ReasoningDelta(ContentEvent):
-    """More raw reasoning."""
+    """A piece of raw reasoning."""
 
     type: Literal["response.reasoning.delta"] = "response.reasoning.delta"
     delta: str
@@ -169,28 +160,28 @@ class ReasoningDelta(ContentEvent):
 
 
 class ReasoningDone(ContentEvent):
-    """All of a piece of raw reasoning."""
+    """The whole text of a raw reasoning part."""
 
     type: Literal["response.reasoning.done"] = "response.reasoning.done"
     text: str
 
 
 class ReasoningSummaryPartAdded(SummaryEvent):
-    """A part of the summary has begun."""
+    """A part of the summary is added."""
 
     type: Literal["response.reasoning_summary_part.added"] = "response.reasoning_summary_part.added"
     part: Content
 
 
 class ReasoningSummaryPartDone(SummaryEvent):
-    """A part of the summary is whole."""
+    """A part of the summary is complete."""
 
     type: Literal["response.reasoning_summary_part.done"] = "response.reasoning_summary_part.done"
     part: Content
 
 
 class ReasoningSummaryTextDelta(SummaryEvent):
-    """More of the summary."""
+    """A piece of the summary."""
 
     type: Literal["response.reasoning_summary_text.delta"] = "response.reasoning_summary_text.delta"
     delta: str
@@ -198,14 +189,14 @@ class ReasoningSummaryTextDelta(SummaryEvent):
 
 
 class ReasoningSummaryTextDone(SummaryEvent):
-    """All of a part of the summary."""
+    """The whole text of a summary part."""
 
     type: Literal["response.reasoning_summary_text.done"] = "response.reasoning_summary_text.done"
     text: str
 
 
 class FunctionCallArgumentsDelta(ItemEvent):
-    """More of a call's arguments."""
+    """A piece of a call's arguments."""
 
     type: Literal["response.function_call_arguments.delta"] = (
         "response.function_call_arguments.delta"
@@ -215,24 +206,21 @@ class FunctionCallArgumentsDelta(ItemEvent):
 
 
 class FunctionCallArgumentsDone(ItemEvent):
-    """All of a call's arguments."""
+    """The whole arguments of a call."""
 
     type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
     arguments: str
 
 
-# --- everything else -------------------------------------------------------------------------
-
-
 class ErrorEvent(SequencedEvent):
-    """Something broke; `response.failed` follows."""
+    """An error; `response.failed` follows."""
 
     type: Literal["error"] = "error"
     error: ErrorPayload
 
 
 class WebSocketError(ProtocolStruct):
-    """The answer to a socket message that came to nothing."""
+    """The answer to a WebSocket message that caused no response."""
 
     type: Literal["error"] = "error"
     status: int
@@ -288,5 +276,5 @@ TERMINAL_EVENTS = (ResponseCompleted, ResponseFailed, ResponseIncomplete)
 
 
 def decode_event(raw: object) -> Event:
-    """Read an event from JSON builtins; raises ShapeError for what is none."""
+    """Decode an event from JSON builtins; raise InvalidValueError if it is none."""
     return cast("Event", decode_as(Event, raw))

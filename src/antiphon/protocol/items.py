@@ -1,4 +1,4 @@
-"""The atoms of context: messages, calls, outputs, reasoning, and whatever an extension adds.
+"""The items of a conversation: messages, calls, outputs, reasoning, and extension items.
 
 One class per type serves as input and as output. An output item always has an `id`; a message or
 call always has a `status`. As input both may be missing.
@@ -37,7 +37,7 @@ _PROMPT_CONTENT_TYPES = frozenset(
 
 
 class Message(ProtocolStruct):
-    """Something said, by anyone."""
+    """A message of any role."""
 
     type: Literal["message"] = "message"
     id: str | UnsetType = UNSET
@@ -48,7 +48,7 @@ class Message(ProtocolStruct):
 
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
-        """Turn string content into one part, and refuse parts that the role cannot say."""
+        """Turn string content into one part, and reject parts that the role cannot have."""
         assistant = raw.get("role") == "assistant"
         content = raw.get("content")
         if isinstance(content, str):
@@ -73,7 +73,7 @@ class Message(ProtocolStruct):
 
     @property
     def text(self) -> str:
-        """The message's words, joined."""
+        """The text of all parts, joined."""
         return "".join(map(content_text, self.content))
 
 
@@ -82,12 +82,12 @@ def _own_extension_type(name: str) -> frozenset[str]:
 
 
 class FunctionCall(ProtocolStruct):
-    """The model's wish to have a function called; `arguments` is JSON in a string."""
+    """A request of the model to call a function; `arguments` is JSON in a string."""
 
     type: Literal["function_call"] = "function_call"
     id: str | UnsetType = UNSET
     call_id: CallId
-    name: Annotated[str, Meta(min_length=1)]  # a model may call what no tool can be named
+    name: Annotated[str, Meta(min_length=1)]  # not FunctionName: a model may invent a name
     arguments: str
     status: ItemStatus | UnsetType = UNSET
 
@@ -95,13 +95,13 @@ class FunctionCall(ProtocolStruct):
     def of(
         cls, name: str, arguments: object, *, call_id: str, id: str | UnsetType = UNSET
     ) -> "FunctionCall":
-        """Make a call that is still in progress; arguments may be any JSON value."""
+        """Return a call in progress; arguments may be any JSON value."""
         text = arguments if isinstance(arguments, str) else encode(arguments).decode()
         return cls(id=id, call_id=call_id, name=name, arguments=text, status="in_progress")
 
 
 class FunctionCallOutput(ProtocolStruct):
-    """What a called function gave back."""
+    """The output of a called function."""
 
     type: Literal["function_call_output"] = "function_call_output"
     id: str | UnsetType = UNSET
@@ -111,14 +111,14 @@ class FunctionCallOutput(ProtocolStruct):
 
     @property
     def text(self) -> str:
-        """The output's words, joined."""
+        """The text of the output, joined."""
         return (
             self.output if isinstance(self.output, str) else "".join(map(content_text, self.output))
         )
 
 
 class Reasoning(ProtocolStruct):
-    """The model's thinking: raw, summarised, sealed, or any mixture."""
+    """The model's reasoning: raw, summarised, encrypted, or any mixture."""
 
     type: Literal["reasoning"] = "reasoning"
     id: str | UnsetType = UNSET
@@ -129,7 +129,7 @@ class Reasoning(ProtocolStruct):
 
 
 class Compaction(ProtocolStruct):
-    """A conversation made small, readable only by the server that sealed it."""
+    """A compacted conversation, which only the server that sealed it can read."""
 
     type: Literal["compaction"] = "compaction"
     id: str | UnsetType = UNSET
@@ -138,7 +138,7 @@ class Compaction(ProtocolStruct):
 
 
 class ItemReference(ProtocolStruct):
-    """An item that the server already has, named by its id."""
+    """A reference to an item that the server has stored."""
 
     type: Literal["item_reference"] = "item_reference"
     id: str
@@ -154,7 +154,7 @@ class ExtensionItem(ProtocolStruct):
 
     @classmethod
     def of(cls, slug: str, name: str, *, id: str, **data: object) -> "ExtensionItem":
-        """Make an extension item that is still in progress.
+        """Return an extension item in progress.
 
         >>> ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py").type
         'vtcode:file_change'
@@ -167,7 +167,7 @@ class ExtensionItem(ProtocolStruct):
 
 CUSTOM_TOOL_CALL = "openai:custom_tool_call"
 CUSTOM_TOOL_CALL_OUTPUT = "openai:custom_tool_call_output"
-"""A call of a tool whose input is a plain text, and what it gave back: paired as functions' are."""
+"""A call of a tool whose input is plain text, and its output; matched by call_id as functions'."""
 
 Item = (
     Message
@@ -181,18 +181,16 @@ Item = (
 
 
 def user_message(text: str) -> Message:
-    """Make the message that a plain string of input stands for."""
+    """Return the message that a plain string of input means."""
     return Message(role="user", content=[InputText(text=text)])
 
 
-# --- calls and their outputs ----------------------------------------------------------------------
-
 CallKey = tuple[str, str]
-"""What a call and its output have in common: the type of the call, and the call_id."""
+"""What a call and its output share: the type of the call, and the call_id."""
 
 
 def call_key(item: Item) -> CallKey | None:
-    """Return what the output of a call will have in common with it; None if it is no call."""
+    """Return the key of a call; None if the item is no call."""
     if isinstance(item, FunctionCall):
         return ("function_call", item.call_id)
     if isinstance(item, ExtensionItem) and item.type == CUSTOM_TOOL_CALL:
@@ -201,7 +199,7 @@ def call_key(item: Item) -> CallKey | None:
 
 
 def output_key(item: Item) -> CallKey | None:
-    """Return what an output has in common with its call; None if it is no output."""
+    """Return the key of the call that an output answers; None if the item is no output."""
     if isinstance(item, FunctionCallOutput):
         return ("function_call", item.call_id)
     if isinstance(item, ExtensionItem) and item.type == CUSTOM_TOOL_CALL_OUTPUT:

@@ -1,9 +1,9 @@
-"""The vocabulary that adapters and agents speak: parts.
+"""Parts: the provider-neutral output of adapters and agents.
 
 A part says what the model produced and nothing about lifecycle. There are no start or end parts:
-`key` says which item a part belongs to and `part` which piece of that item, and the synthesizer
-opens and closes everything by itself. Keys are the source's own (a block index, a tool index);
-text, reasoning and calls have separate key spaces.
+`key` identifies the item that a part belongs to and `part` the piece of that item, and the
+synthesizer infers when each opens and closes. Keys are the source's own (a block index, a tool
+index); text, reasoning and calls have separate key spaces.
 """
 
 from typing import Literal
@@ -19,7 +19,7 @@ Key = int | str
 
 
 class Text(Struct, frozen=True, gc=False):
-    """Words of the answer."""
+    """A piece of text of the answer."""
 
     text: str
     key: Key = 0
@@ -29,7 +29,7 @@ class Text(Struct, frozen=True, gc=False):
 
 
 class Refusal(Struct, frozen=True, gc=False):
-    """Words of a refusal."""
+    """A piece of text of a refusal."""
 
     text: str
     key: Key = 0
@@ -37,7 +37,7 @@ class Refusal(Struct, frozen=True, gc=False):
 
 
 class Reasoning(Struct, frozen=True, gc=False):
-    """Thinking: raw `text`, a `summary` that is safe to show, a seal, or any of them."""
+    """Reasoning: raw `text`, a `summary` that is safe to show, encrypted content, or several."""
 
     text: str = ""
     key: Key = 0
@@ -47,10 +47,10 @@ class Reasoning(Struct, frozen=True, gc=False):
 
 
 class Call(Struct, frozen=True, gc=False):
-    """A function call, or more of its arguments.
+    """A function call, or a piece of its arguments.
 
-    A name with a new `call_id` on a known key begins another call. `complete` says that nothing
-    more will come for this call.
+    A name with a new `call_id` on a known key begins another call. `complete` means that no more
+    parts of this call will come.
     """
 
     key: Key = 0
@@ -61,7 +61,7 @@ class Call(Struct, frozen=True, gc=False):
 
 
 class Annotation(Struct, frozen=True):
-    """A note on the text of the same key."""
+    """An annotation of the text with the same key."""
 
     annotation: AnnotationValue
     key: Key = 0
@@ -69,20 +69,20 @@ class Annotation(Struct, frozen=True):
 
 
 class Whole(Struct, frozen=True):
-    """An item that arrives finished, such as a hosted tool's; its id will be ours."""
+    """An item that arrives finished, such as a hosted tool's; the synthesizer sets its id."""
 
     item: Item
 
 
 class Extension(Struct, frozen=True):
-    """An event of our own or the provider's, `slug:name`, to be passed on in its place."""
+    """An extension event, `slug:name`, to be emitted at this position."""
 
     type: str
     data: dict[str, object]
 
 
 class Usage(Struct, frozen=True):
-    """Token counts as far as they are known; later ones win, field by field."""
+    """Token counts as far as they are known; a later part overrides an earlier one by field."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -91,7 +91,7 @@ class Usage(Struct, frozen=True):
 
 
 class Warn(Struct, frozen=True):
-    """Something the client should know, kept in the response's `antiphon:warnings`."""
+    """A warning for the client, listed in the response's `antiphon:warnings`."""
 
     code: str
     message: str
@@ -102,16 +102,16 @@ Reason = Literal["stop", "tool_calls", "length", "content_filter", "cancelled"]
 
 
 class Finish(Struct, frozen=True):
-    """Why the model stopped: in our words, and as the provider said it."""
+    """Why the model stopped: the unified reason, and the provider's own."""
 
     reason: Reason
     raw: str | None = None
 
 
 class Failure(Struct, frozen=True):
-    """The source broke; what was made so far stays.
+    """A failure of the source; the output so far is kept.
 
-    `status` is what it would have been if nothing had been made yet.
+    `status` is the HTTP status of the failure if nothing has been sent yet.
     """
 
     error: ErrorPayload
@@ -119,7 +119,7 @@ class Failure(Struct, frozen=True):
 
     @property
     def exception(self) -> UpstreamError:
-        """The same as it is raised."""
+        """The failure as an exception."""
         error = self.error
         return UpstreamError(
             error.message,

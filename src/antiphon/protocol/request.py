@@ -1,18 +1,17 @@
-"""What a client asks for: the body of `POST /responses`, and of its relatives.
+"""The body of `POST /responses`, of `POST /responses/compact`, and of a WebSocket message.
 
-`None` means that the client did not say; what then applies is written in `response.py`, where the
-request is echoed.
+`None` means that the client did not set the field; the value that then applies is set in
+`response`, where the request is echoed.
 """
 
 from typing import Annotated, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from antiphon.protocol import tools as custom
 from antiphon.protocol.content import MAX_TEXT_LENGTH, LongText
 from antiphon.protocol.items import Item, user_message
 from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, join_path
-from antiphon.protocol.tools import Tool, ToolChoice
+from antiphon.protocol.tools import Tool, ToolChoice, check_custom_item
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ReasoningSummary = Literal["concise", "detailed", "auto"]
@@ -25,8 +24,9 @@ Metadata = Annotated[
     Meta(max_length=16),
 ]
 
+# Decoding is synchronous, so a longer list would block other requests. Longer conversations
+# continue with `previous_response_id`.
 InputItems = Annotated[list[Item], Meta(max_length=5000)]
-"""As many items as can be read without making others wait; longer stories are chains."""
 
 INCLUDE_ENCRYPTED_REASONING = "reasoning.encrypted_content"
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
@@ -58,14 +58,14 @@ OutputFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
 
 
 class TextConfig(ProtocolStruct):
-    """What the text should look like."""
+    """The format and verbosity of the text."""
 
     format: OutputFormat = field(default_factory=TextFormat)
     verbosity: Verbosity | UnsetType = UNSET
 
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
-        """Accept a format without a type, which the schema allows."""
+        """Accept a format without a type, which the OpenAPI schema allows."""
         format = raw.get("format")
         if isinstance(format, dict) and "type" not in format:
             kind = "json_schema" if "schema" in format else "text"
@@ -74,14 +74,14 @@ class TextConfig(ProtocolStruct):
 
 
 class ReasoningConfig(ProtocolStruct):
-    """How hard to think, and how much of it to tell."""
+    """The reasoning effort, and whether to summarise the reasoning."""
 
     effort: ReasoningEffort | None = None
     summary: ReasoningSummary | None = None
 
 
 class StreamOptions(ProtocolStruct):
-    """Options that matter only to a stream."""
+    """Options of a streamed response."""
 
     include_obfuscation: bool = False
 
@@ -96,7 +96,7 @@ StopSequences = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_len
 
 
 class Request(ProtocolStruct):
-    """A request for one response. `stop` and `seed` are chat's, and not in the specification."""
+    """A request for one response. `stop` and `seed` come from chat, not the specification."""
 
     model: str | None = None
     input: InputItems = field(default_factory=list[Item])
@@ -131,7 +131,7 @@ class Request(ProtocolStruct):
 
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
-        """Turn string input into items, and give items their type where the shape tells it."""
+        """Turn string input into items, and add the type of items that omit it."""
         if isinstance(raw.get("conversation"), str):
             raw = raw | {"conversation": {"id": raw["conversation"]}}
         if isinstance(raw.get("stop"), str):
@@ -146,12 +146,12 @@ class Request(ProtocolStruct):
 
     @classmethod
     def from_message(cls, model: str, text: str, **options: object) -> "Request":
-        """Make the request that asks a model one thing."""
+        """Return a request with one user message."""
         return cls(model=model, input=[user_message(text)], **options)  # pyright: ignore[reportArgumentType]
 
 
 class CompactRequest(ProtocolStruct):
-    """A request to make a conversation small."""
+    """A request to compact a conversation."""
 
     model: str | None = None
     input: InputItems = field(default_factory=list[Item])
@@ -166,7 +166,7 @@ class CompactRequest(ProtocolStruct):
 
 
 class WebSocketCreate(Request):
-    """The message that asks for a response on a WebSocket."""
+    """The WebSocket message that creates a response."""
 
     type: Literal["response.create"] = "response.create"
     generate: bool = True
@@ -174,9 +174,9 @@ class WebSocketCreate(Request):
 
 
 def normalize_input(raw: object, path: str) -> object:
-    """Bring the spellings that clients use for `input` into a list of typed items.
+    """Convert the spellings that clients use for `input` to a list of typed items.
 
-    What the types of extensions do not tell is checked here too: only what clients send comes here.
+    Custom tool items are checked here because their extension type has no fields of its own.
     """
     if isinstance(raw, str):
         if len(raw) > MAX_TEXT_LENGTH:
@@ -193,7 +193,7 @@ def _normalize_item(item: object, path: str) -> object:
         return item
     fields = cast("dict[str, object]", item)
     if fields.get("type") is not None:
-        custom.check_custom_item(fields, path)
+        check_custom_item(fields, path)
         return fields
     if "role" in fields:
         return fields | {"type": "message"}

@@ -1,4 +1,4 @@
-"""What a client gets: the response resource, its usage and its errors."""
+"""The response resource, its usage, error and warnings."""
 
 from typing import Literal
 
@@ -21,19 +21,19 @@ ResponseStatus = Literal["queued", "in_progress", "completed", "failed", "incomp
 
 
 class InputTokensDetails(ProtocolStruct):
-    """How many of the tokens read had been read before."""
+    """How many of the input tokens came from the provider's cache."""
 
     cached_tokens: int = 0
 
 
 class OutputTokensDetails(ProtocolStruct):
-    """How many of the tokens written were thinking."""
+    """How many of the output tokens were reasoning."""
 
     reasoning_tokens: int = 0
 
 
 class ResponseUsage(ProtocolStruct):
-    """The tokens a response took."""
+    """The tokens that a response used."""
 
     input_tokens: int
     output_tokens: int
@@ -43,7 +43,7 @@ class ResponseUsage(ProtocolStruct):
 
     @classmethod
     def of(cls, input: int, output: int, *, cached: int = 0, reasoning: int = 0) -> "ResponseUsage":
-        """Count: the total is the sum, always.
+        """Return a usage whose total is the sum of input and output.
 
         >>> Usage.of(1000, 200, cached=500).total_tokens
         1200
@@ -72,7 +72,7 @@ class ResponseError(ProtocolStruct):
 
 
 class ResponseWarning(ProtocolStruct):
-    """Something that could not be carried, or is not quite what it seems; never silent."""
+    """Something that the provider does not support, or that differs from what was requested."""
 
     code: str
     message: str
@@ -80,7 +80,7 @@ class ResponseWarning(ProtocolStruct):
 
 
 class Response(ProtocolStruct):
-    """One answer, in progress or done. `antiphon:warnings` is our extension field."""
+    """A response, in progress or ended. `antiphon:warnings` is our extension field."""
 
     id: str
     object: Literal["response"] = "response"
@@ -119,7 +119,7 @@ class Response(ProtocolStruct):
 
     @classmethod
     def new(cls, request: Request, *, id: str, created_at: int) -> "Response":
-        """Echo a request as the response that has only just begun."""
+        """Return the initial response of a request, with the request's fields echoed."""
         return cls(
             id=id,
             created_at=created_at,
@@ -152,7 +152,7 @@ class Response(ProtocolStruct):
 
     @property
     def output_text(self) -> str:
-        """Everything the model wrote, joined."""
+        """The text of all messages, joined."""
         return "".join(
             part.text
             for item in self.output
@@ -163,7 +163,7 @@ class Response(ProtocolStruct):
 
 
 class CompactResource(ProtocolStruct):
-    """A conversation made small."""
+    """A compacted conversation."""
 
     id: str
     object: Literal["response.compaction"] = "response.compaction"
@@ -174,7 +174,7 @@ class CompactResource(ProtocolStruct):
 
 
 class InputTokens(ProtocolStruct):
-    """How many tokens a request would give its model to read."""
+    """The number of input tokens that a request would use."""
 
     object: Literal["response.input_tokens"] = "response.input_tokens"
     input_tokens: int

@@ -1,9 +1,9 @@
-"""What every protocol object is: a typed value that keeps the fields it does not know.
+"""The base class of all protocol objects: typed, frozen, and lossless for unknown fields.
 
-msgspec encodes structs at the speed the hot path needs, but it drops unknown fields and refuses
-unknown types, both of which the specification asks us to carry. So decoding is done here, once:
-a reader is derived from each annotation, unions are chosen by `type` with an extension as the
-last resort, and whatever has no field of its own is kept in `extra`.
+msgspec encodes structs as fast as the hot path needs, but it drops unknown fields and rejects
+unknown types, and the specification requires both to be kept. So decoding is done here: a decoder
+is derived from each annotation, a union is resolved by `type` with an extension as the fallback,
+and fields without an attribute are kept in `extra`.
 
 A field whose default is `UNSET` is optional: null is accepted for it and never written.
 """
@@ -29,20 +29,20 @@ from msgspec import UNSET, UnsetType, field
 from msgspec.structs import FieldInfo, fields
 
 DecodeFunction = Callable[[object, str], object]
-"""Turns a JSON value into a typed one; the second argument is the value's path."""
+"""Decodes a JSON value; the second argument is the path of the value, for error messages."""
 
 V = TypeVar("V", bound="ProtocolStruct")
 
 UNION_ORIGINS = (Union, UnionType)
 PRIMITIVE_TYPES = frozenset({str, bool, int, NoneType})
-"""The types whose values are what they are, unless more is asked of them."""
+"""The types whose JSON values need no conversion."""
 
 EXTRA_FIELD = "~extra"
 _EXTRA_KEY = b'"~extra":'
 
 
 class InvalidValueError(ValueError):
-    """A JSON value that is not what its place asks for."""
+    """A JSON value that does not fit the field it is in."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}" if path else reason)
@@ -52,49 +52,47 @@ class InvalidValueError(ValueError):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class ProtocolStructMeta(msgspec.StructMeta):
-    """Makes every protocol object frozen, with fields by name only.
-
-    The garbage collector does not look at them: JSON is a tree, and has no cycles to be found.
-    """
+    """Makes every protocol object frozen, with keyword-only fields."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> type:
+        # gc=False: JSON is a tree, so the garbage collector would never find a cycle.
         return super().__new__(mcls, name, bases, namespace, kw_only=True, frozen=True, gc=False)
 
 
 class ProtocolStruct(msgspec.Struct, metaclass=ProtocolStructMeta):
-    """A protocol object; `extra` holds the fields that neither dialect names."""
+    """A protocol object; `extra` holds the fields that the class does not define."""
 
     extra: dict[str, object] | UnsetType = field(default=UNSET, name=EXTRA_FIELD)
 
     accepts_unknown_types: ClassVar[bool] = False
-    """Whether a union takes this class for a `type` that none of its members has."""
+    """Whether a union uses this class for a `type` that no other member has."""
 
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
-        """Bring a lenient spelling into the strict one; may raise ShapeError."""
+        """Convert a lenient spelling to the strict one; may raise InvalidValueError."""
         del path
         return raw
 
     def get(self, name: str, default: object = None) -> object:
-        """Return a field that has no attribute of its own."""
+        """Return a field that has no attribute."""
         return default if self.extra is UNSET else self.extra.get(name, default)
 
 
 def list_unknown_fields(struct: ProtocolStruct) -> list[str]:
-    """Name the unknown fields of an object that say something; extensions' own are theirs."""
-    if struct.extra is UNSET:  # so it is nearly always
+    """Return the names of unknown fields that are not null and not an extension's."""
+    if struct.extra is UNSET:
         return []
     fields = struct.extra.items()
     return [name for name, given in fields if given is not None and not is_extension_type(name)]
 
 
 def decode(kind: type[V], raw: object, path: str = "") -> V:
-    """Read a value of the given class from JSON builtins, losing nothing."""
+    """Decode a value of the given class from JSON builtins, without loss."""
     return cast("V", decoder_for(kind)(raw, path))
 
 
 def decode_as(annotation: object, raw: object, path: str = "") -> object:
-    """Read a value of any annotation: a union of items, a list of them, a plain type."""
+    """Decode a value of any annotation: a union of structs, a list of them, a builtin type."""
     return decoder_for(annotation)(raw, path)
 
 
@@ -102,15 +100,16 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: object) -> bytes:
-    """Write a value as JSON; only objects that really carry unknown fields pay for them."""
+    """Encode a value as JSON."""
     data = _encoder.encode(value)
+    # Only values that really hold unknown fields pay for merging them in.
     return data if data.find(_EXTRA_KEY) < 0 else _encoder.encode(to_builtins(value))
 
 
 def to_builtins(value: object, rename_type: Callable[[str], str] | None = None) -> object:
     """Return a value as JSON builtins, unknown fields beside the known ones.
 
-    `retype` renames the types of extensions.
+    `rename_type` converts the types of extensions.
     """
     if isinstance(value, ProtocolStruct):
         out = {
@@ -119,7 +118,8 @@ def to_builtins(value: object, rename_type: Callable[[str], str] | None = None) 
             if (member := getattr(value, attribute)) is not UNSET
         }
         if value.extra is not UNSET:
-            out = {**out, **value.extra, **out}  # a field we know is never an unknown one
+            # Twice: the known fields come first, and none is overwritten by an unknown one.
+            out = {**out, **value.extra, **out}
         if rename_type and value.accepts_unknown_types:
             out["type"] = rename_type(str(out["type"]))
         return out
@@ -133,12 +133,9 @@ def _field_names(kind: type[ProtocolStruct]) -> dict[str, str]:
     return {f.name: f.encode_name for f in fields(kind) if f.name != "extra"}
 
 
-# --- readers, derived from annotations -------------------------------------------------------
-
-
 @cache
 def decoder_for(annotation: object) -> DecodeFunction:
-    """Derive the reader of an annotation."""
+    """Derive the decoder of an annotation."""
     origin = get_origin(annotation)
     if kind := _struct_class(annotation):
         return _object_decoder(kind)
@@ -169,7 +166,7 @@ def _object_decoder(kind: type[ProtocolStruct]) -> DecodeFunction:
     required = [info.encode_name for info in known if info.required]
     make = cast("Callable[..., ProtocolStruct]", kind)
 
-    def read_object(raw: object, path: str) -> object:
+    def decode_object(raw: object, path: str) -> object:
         if isinstance(raw, kind):
             return raw
         if not isinstance(raw, dict):
@@ -183,20 +180,20 @@ def _object_decoder(kind: type[ProtocolStruct]) -> DecodeFunction:
         extra: dict[str, object] = {}
         for wire, member in source.items():
             if slot := slots.get(wire):
-                attribute, optional, read_member = slot
+                attribute, optional, decode_member = slot
                 if member is not None or not optional:
-                    values[attribute] = read_member(member, before + wire)
+                    values[attribute] = decode_member(member, before + wire)
             else:
                 extra[wire] = member
         if extra:
             values["extra"] = extra
         return make(**values)
 
-    return read_object
+    return decode_object
 
 
 def _field_slot(info: FieldInfo, hint: object) -> tuple[str, bool, DecodeFunction]:
-    """Describe a field: attribute, null means absent, reader."""
+    """Return a field's attribute, whether null means absent, and its decoder."""
     unset = info.default is UNSET
     nullable = NoneType in get_args(hint)
     optional = unset or (not info.required and not nullable)
@@ -206,48 +203,48 @@ def _field_slot(info: FieldInfo, hint: object) -> tuple[str, bool, DecodeFunctio
 
 
 def _list_decoder(member: object) -> DecodeFunction:
-    read_member = decoder_for(member)
+    decode_member = decoder_for(member)
 
-    def read_list(raw: object, path: str) -> object:
+    def decode_list(raw: object, path: str) -> object:
         if not isinstance(raw, list):
             raise InvalidValueError(path, f"expected an array, got {_describe_json(raw)}")
         entries = cast("list[object]", raw)
-        return [read_member(entry, f"{path}[{index}]") for index, entry in enumerate(entries)]
+        return [decode_member(entry, f"{path}[{index}]") for index, entry in enumerate(entries)]
 
-    return read_list
+    return decode_list
 
 
 def _limited_list_decoder(annotation: object, meta: msgspec.Meta) -> DecodeFunction:
-    read_list = decoder_for(annotation)
+    decode_list = decoder_for(annotation)
     least, most = meta.min_length or 0, meta.max_length or 2**31
 
-    def read_limited(raw: object, path: str) -> object:
-        # Before the entries are read, because that takes its time.
+    def decode_limited(raw: object, path: str) -> object:
+        # Checked before the entries are decoded: a huge array must not cost time first.
         count = len(cast("list[object]", raw)) if isinstance(raw, list) else least
         if not least <= count <= most:
             raise InvalidValueError(path, f"expected {least} to {most} entries, got {count}")
-        return read_list(cast("object", raw), path)
+        return decode_list(cast("object", raw), path)
 
-    return read_limited
+    return decode_limited
 
 
 def _union_decoder(members: Sequence[object]) -> DecodeFunction:
     kinds = [kind for m in members if (kind := _struct_class(m))]
     lists = [m for m in members if get_origin(m) is list]
     others = tuple(m for m in members if not _struct_class(m) and m not in lists)
-    read_kind = _tagged_union_decoder(kinds) if kinds else None
-    read_list = decoder_for(lists[0]) if lists else None
-    read_other = decoder_for(Union[others]) if others else None
+    decode_kind = _tagged_union_decoder(kinds) if kinds else None
+    decode_list = decoder_for(lists[0]) if lists else None
+    decode_other = decoder_for(Union[others]) if others else None
 
-    def read_union(raw: object, path: str) -> object:
+    def decode_union(raw: object, path: str) -> object:
         is_object, is_list = isinstance(raw, dict | ProtocolStruct), isinstance(raw, list)
-        if read_kind and is_object:
-            return read_kind(raw, path)
-        if read_list and is_list:
-            return read_list(raw, path)
-        return (read_other or read_kind or cast("DecodeFunction", read_list))(raw, path)
+        if decode_kind and is_object:
+            return decode_kind(raw, path)
+        if decode_list and is_list:
+            return decode_list(raw, path)
+        return (decode_other or decode_kind or cast("DecodeFunction", decode_list))(raw, path)
 
-    return read_union
+    return decode_union
 
 
 def _tagged_union_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFunction:
@@ -257,7 +254,7 @@ def _tagged_union_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFuncti
     rest = next((decoder_for(kind) for kind in kinds if kind.accepts_unknown_types), None)
     known = ", ".join(f"'{name}'" for name in table)
 
-    def read_kind(raw: object, path: str) -> object:
+    def decode_kind(raw: object, path: str) -> object:
         if isinstance(raw, ProtocolStruct):
             return raw
         if not isinstance(raw, dict):
@@ -274,23 +271,23 @@ def _tagged_union_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFuncti
             join_path(path, "type"), f"unknown type '{name[:64]}'; known: {known}{hint}"
         )
 
-    return read_kind
+    return decode_kind
 
 
 def type_names(kind: type[ProtocolStruct]) -> tuple[str, ...]:
-    """Return the values of `type` that a class stands for."""
+    """Return the values of `type` that a class represents."""
     return tuple(get_args(get_type_hints(kind)["type"])) if not kind.accepts_unknown_types else ()
 
 
 def _literal_decoder(allowed: Sequence[object]) -> DecodeFunction:
     names = ", ".join(f"'{value}'" for value in allowed)
 
-    def read_literal(raw: object, path: str) -> object:
+    def decode_literal(raw: object, path: str) -> object:
         if isinstance(raw, str | int | None) and raw in allowed:
             return raw
         raise InvalidValueError(path, f"expected one of {names}, got {_describe_json(raw)}")
 
-    return read_literal
+    return decode_literal
 
 
 def _builtin_decoder(annotation: object) -> DecodeFunction:
@@ -298,13 +295,13 @@ def _builtin_decoder(annotation: object) -> DecodeFunction:
     allowed = get_args(literal) if get_origin(annotation) is not Annotated else ()
     nullable = NoneType in get_args(annotation)
     if allowed and {type(value) for value in allowed} == {str} and len(get_args(annotation)) == 2:
-        read_literal = _literal_decoder(allowed)
-        return lambda raw, path: None if raw is None and nullable else read_literal(raw, path)
+        decode_literal = _literal_decoder(allowed)
+        return lambda raw, path: None if raw is None and nullable else decode_literal(raw, path)
 
     members = get_args(annotation) if get_origin(annotation) in UNION_ORIGINS else (annotation,)
     exact = frozenset(members) if PRIMITIVE_TYPES.issuperset(members) else frozenset[object]()
 
-    def read_plain(raw: object, path: str) -> object:
+    def decode_builtin(raw: object, path: str) -> object:
         if type(raw) in exact:
             return raw
         try:
@@ -314,11 +311,11 @@ def _builtin_decoder(annotation: object) -> DecodeFunction:
             inner = _find_invalid_entry(raw, annotation) if place else ""
             raise InvalidValueError(path + inner, reason[0].lower() + reason[1:]) from None
 
-    return read_plain
+    return decode_builtin
 
 
 def _find_invalid_entry(raw: object, annotation: object) -> str:
-    """Name the entry of an object or array that does not fit; msgspec does not."""
+    """Return the path of the entry that does not fit; msgspec does not report it."""
     if isinstance(raw, dict):
         entries = cast("dict[str, object]", raw).items()
         return next(
@@ -363,7 +360,7 @@ _SLUG_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 
 def is_extension_type(name: str) -> bool:
-    """Tell whether a type is an extension's, `slug:name`, as the specification asks.
+    """Return whether a type is an extension's, `slug:name`, as the specification requires.
 
     >>> is_extension_type("acme:search_result"), is_extension_type("search_result")
     (True, False)

@@ -1,8 +1,8 @@
-"""Halves of characters, held until they are whole.
+"""Surrogate pairs that a provider has split across two deltas.
 
-Some providers cut a stream of JSON between the two surrogates of an emoji. A trailing high
-surrogate is kept for the next delta; one that never finds its other half becomes U+FFFD. What
-comes in one piece has nothing to wait for, and is mended at once.
+Some providers cut a JSON stream between the two surrogates of an emoji. A trailing high surrogate
+is held back until the next delta; one without its other half becomes U+FFFD, because it cannot be
+encoded as UTF-8. Text that is not streamed is repaired at once.
 """
 
 from typing import TypeVar, cast
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class SurrogateJoiner:
-    """Mends one stream of text."""
+    """Joins the surrogate pairs of one streamed text."""
 
     __slots__ = ("pending",)
 
@@ -21,20 +21,20 @@ class SurrogateJoiner:
         self.pending = ""
 
     def feed(self, text: str) -> str:
-        """Return the text that is whole so far."""
+        """Return the text without a trailing half pair, which is held back."""
         text, self.pending = self.pending + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self.pending = text[:-1], text[-1]
         return repair_surrogates(text)
 
     def close(self) -> str:
-        """Return what is still held, made legal."""
+        """Return what is still held back, as U+FFFD."""
         held, self.pending = self.pending, ""
         return repair_surrogates(held)
 
 
 def repair_surrogates(text: str) -> str:
-    """Join surrogate pairs and replace what is left of them."""
+    """Join surrogate pairs and replace lone surrogates by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -43,9 +43,9 @@ def repair_surrogates(text: str) -> str:
 
 
 def repair_value(value: T) -> T:
-    """Return a value whose every string can be written: the same one, unless it holds halves.
+    """Return a value whose strings can all be encoded: the same one, if they can already.
 
-    Raises what writing raises: what cannot be mended must not be said either.
+    Raises what the encoder raises for a value that cannot be encoded for another reason.
     """
     try:
         msgspec.json.encode(value)

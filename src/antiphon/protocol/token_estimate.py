@@ -1,7 +1,7 @@
-"""How many tokens something is, when nobody has counted: an estimate, and called one.
+"""An estimate of the number of tokens, for when no provider has counted them.
 
-Four ASCII characters are about one token in every vocabulary we know; other characters are about
-one token each. Images and files have no words; theirs are round figures.
+Four ASCII characters are about one token in the usual vocabularies; any other character is about
+one token. Images, videos and files count as fixed numbers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ def estimate_item(item: Item) -> int:
 
 
 def estimate_prompt(instructions: str | None, tools: Sequence[Tool], items: Iterable[Item]) -> int:
-    """Estimate the tokens of everything a model reads."""
+    """Estimate the input tokens of a model: instructions, tools and items."""
     offered = estimate_text(encode(list(tools)).decode()) if tools else 0
     return estimate_text(instructions or "") + offered + estimate_items(items)
 

@@ -1,4 +1,9 @@
-"""What the model may call, and what it must."""
+"""Tools and tool choices: what the model may call, and what it must call.
+
+Custom tools are OpenAI's: the caller runs them as functions, but their input is plain text. They
+are extension types, so their fields are checked here: when a client sends them, and again when they
+are encoded for a provider, because stored items may come from anywhere.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
@@ -36,18 +41,18 @@ class ExtensionTool(ProtocolStruct):
 Tool = FunctionTool | ExtensionTool
 
 CUSTOM_TOOL = "openai:custom"
-"""A tool of the caller's, as a function is, whose input is a plain text."""
+"""The type of a custom tool."""
 
 WEB_SEARCH_TYPES = frozenset(
     f"openai:web_search{suffix}"
     for suffix in ("", "_2025_08_26", "_preview", "_preview_2025_03_11")
 )
-"""OpenAI's search, by all its names; other providers have one too."""
+"""All type names of OpenAI's web search; other providers have one too."""
 
 COMPUTER_TYPES = frozenset(
     {"openai:computer", "openai:computer_use", "openai:computer_use_preview"}
 )
-"""The use of a computer, by all its names."""
+"""All type names of OpenAI's computer use."""
 
 ToolChoiceMode = Literal["none", "auto", "required"]
 
@@ -70,7 +75,7 @@ SpecificToolChoice = FunctionToolChoice | ExtensionToolChoice
 
 
 class AllowedTools(ProtocolStruct):
-    """The tools that may be called, out of those that are shown: a hard constraint."""
+    """The subset of the offered tools that may be called: a hard constraint."""
 
     type: Literal["allowed_tools"] = "allowed_tools"
     tools: Annotated[list[SpecificToolChoice], Meta(min_length=1, max_length=128)]
@@ -92,7 +97,7 @@ def callable_names(tools: list[Tool], choice: ToolChoice) -> set[str]:
 
 
 def may_call(tool: Tool, choice: ToolChoice) -> bool:
-    """Tell whether a tool may be called under a tool choice."""
+    """Return whether a tool may be called under a tool choice."""
     match choice:
         case "none" | AllowedTools(mode="none"):
             return False
@@ -105,7 +110,7 @@ def may_call(tool: Tool, choice: ToolChoice) -> bool:
 
 
 def choice_names_tool(tool: Tool, choice: SpecificToolChoice) -> bool:
-    """Tell whether a choice of one tool means this one."""
+    """Return whether a choice of one tool means this one."""
     if (
         isinstance(tool, FunctionTool)
         or isinstance(choice, FunctionToolChoice)
@@ -116,12 +121,13 @@ def choice_names_tool(tool: Tool, choice: SpecificToolChoice) -> bool:
     for names in (WEB_SEARCH_TYPES, COMPUTER_TYPES):
         if choice.type in names:
             return tool.type in names
-    there = choice.get("server_label")  # of MCP, where the name is that of a tool of the server's
-    return tool.type == choice.type and there in (None, tool.get("server_label"))
+    # MCP tools are identified by their server; `name` is then the name of one of its tools.
+    label = choice.get("server_label")
+    return tool.type == choice.type and label in (None, tool.get("server_label"))
 
 
 def tool_name(tool: Tool | SpecificToolChoice) -> str | None:
-    """Return the name by which the caller's own tool is called; a hosted one has none."""
+    """Return the name of a function or custom tool; a hosted tool has none."""
     if isinstance(tool, FunctionTool | FunctionToolChoice):
         return tool.name
     name = tool.get("name") if tool.type == CUSTOM_TOOL else None
@@ -129,7 +135,7 @@ def tool_name(tool: Tool | SpecificToolChoice) -> str | None:
 
 
 def must_call(choice: ToolChoice) -> bool:
-    """Tell whether a tool choice leaves the model no way to answer without a call."""
+    """Return whether a tool choice forces the model to call a tool."""
     match choice:
         case "required" | FunctionToolChoice() | ExtensionToolChoice():
             return True
@@ -143,13 +149,13 @@ NonEmptyString = Annotated[str, Meta(min_length=1)]
 
 
 class CustomToolFields(ProtocolStruct):
-    """What every custom tool says of itself."""
+    """The fields of a custom tool."""
 
     name: FunctionName
 
 
 class CustomCallFields(ProtocolStruct):
-    """What a call of a custom tool holds."""
+    """The fields of a custom tool call."""
 
     call_id: NonEmptyString
     name: NonEmptyString
@@ -157,7 +163,7 @@ class CustomCallFields(ProtocolStruct):
 
 
 class CustomOutputFields(ProtocolStruct):
-    """What the output of a custom tool holds."""
+    """The fields of a custom tool call output."""
 
     call_id: NonEmptyString
     output: LongText | list[Content]
@@ -170,23 +176,23 @@ CUSTOM_ITEM_FIELDS: Mapping[str, type[ProtocolStruct]] = {
 
 
 def check_custom_item(item: Mapping[str, object], path: str) -> None:
-    """Check an item that a client sends, if it is a custom tool's; raises ShapeError."""
+    """Check an input item, if it is a custom tool's; raise InvalidValueError."""
     kind = item.get("type")
     if isinstance(kind, str) and kind in CUSTOM_ITEM_FIELDS:
         decode(CUSTOM_ITEM_FIELDS[kind], item, path)
 
 
 def decode_custom_tool(tool: ExtensionTool) -> CustomToolFields:
-    """Read a custom tool; raises ShapeError."""
+    """Decode a custom tool; raise InvalidValueError."""
     return decode(CustomToolFields, tool.extra or {})
 
 
 def decode_custom_call(item: ExtensionItem) -> CustomCallFields:
-    """Read a call of a custom tool; raises ShapeError."""
+    """Decode a custom tool call; raise InvalidValueError."""
     return decode(CustomCallFields, item.extra or {})
 
 
 def decode_custom_output(item: ExtensionItem) -> FunctionCallOutput:
-    """Read the output of a custom tool as that of a function; raises ShapeError."""
+    """Decode the output of a custom tool as that of a function; raise InvalidValueError."""
     held = decode(CustomOutputFields, item.extra or {})
     return FunctionCallOutput(id=item.id, call_id=held.call_id, output=held.output)
