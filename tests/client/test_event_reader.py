@@ -26,7 +26,8 @@ from antiphon.protocol.items import ExtensionItem, FunctionCall, Message
 from antiphon.protocol.rules import RULES
 from antiphon.protocol.struct import encode
 from antiphon.wire import sse
-from antiphon.wire.openresponses import Dialect, OpenAIDialect
+from antiphon.wire.openai import OpenAIDialect
+from antiphon.wire.openresponses import Dialect
 from tests.adapters.scenes import responses as openai
 from tests.protocol.builders import (
     completed_event,

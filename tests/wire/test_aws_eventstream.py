@@ -129,8 +129,11 @@ def test_one_damaged_byte_is_always_noticed(position: int, change: int) -> None:
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        (b"<html>Bad gateway</html>", "The bytes are no event stream, or were damaged on the way."),
-        (raw(b"")[:-1] + b"\0", "A message was damaged on the way: its checksum is wrong."),
+        (
+            b"<html>Bad gateway</html>",
+            "The bytes are not an event stream, or were damaged in transit.",
+        ),
+        (raw(b"")[:-1] + b"\0", "A message was damaged in transit: its checksum is wrong."),
         (raw(b"", length=15), "A message is shorter than its headers."),
         (raw(b"\x01a\x0a"), "A header has the unknown type 10."),
         (raw(b"\x01a\x00\x01a\x00"), "The header 'a' comes twice."),

@@ -54,8 +54,8 @@ def refusal(data: bytes) -> str:
 
 
 REFUSED = {
-    b"": "there is nothing in it",
-    b" \n": "there is nothing in it",
+    b"": "it is empty",
+    b" \n": "it is empty",
     b"NaN": "invalid character (byte 0)",
     b"[Infinity]": "invalid character (byte 1)",
     b"[-Infinity]": "invalid character (byte 2)",

@@ -30,13 +30,8 @@ from antiphon.protocol.struct import InvalidValueError
 from antiphon.wire import sse
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.hashbrown.frames import HashbrownDialect
-from antiphon.wire.openresponses import (
-    DIALECTS,
-    Dialect,
-    OpenAIDialect,
-    decode_request,
-    failure_payload,
-)
+from antiphon.wire.openai import OpenAIDialect
+from antiphon.wire.openresponses import Dialect, decode_request, failure_payload
 from tests.protocol.builders import (
     NOW,
     final_response,
@@ -482,10 +477,6 @@ def test_an_extension_event_passes_both_doors(door: Dialect):
     assert frames(door, [event]) == [
         ("acme:tick", {"type": "acme:tick", "sequence_number": 2, "n": 1})
     ]
-
-
-def test_the_doors_have_names():
-    assert {"specification": Dialect, "openai": OpenAIDialect} == DIALECTS
 
 
 # --- deltas ----------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.events import WebSocketError
 from antiphon.protocol.items import user_message
 from antiphon.protocol.request import WebSocketCreate
-from antiphon.wire.openresponses import Dialect, OpenAIDialect
+from antiphon.wire.openai import OpenAIDialect
+from antiphon.wire.openresponses import Dialect
 from antiphon.wire.websocket import (
     ClientMessage,
     add_lane,

@@ -27,7 +27,8 @@ from antiphon.server.endpoints.websocket import WebSocketEndpoint
 from antiphon.server.middleware import GatewayMiddleware, route_path
 from antiphon.server.service import Service
 from antiphon.server.settings import Settings
-from antiphon.wire.openresponses import Dialect, OpenAIDialect
+from antiphon.wire.openai import OpenAIDialect
+from antiphon.wire.openresponses import Dialect
 
 DOORS: dict[str, type[Dialect]] = {
     "/v1": Dialect,

@@ -36,7 +36,8 @@ from antiphon.server.config.address import is_loopback
 from antiphon.server.errors import ReportedError, report_error
 from antiphon.server.settings import Settings
 from antiphon.wire.chat.dialect import ChatDialect
-from antiphon.wire.openresponses import Dialect, OpenAIDialect
+from antiphon.wire.openai import OpenAIDialect
+from antiphon.wire.openresponses import Dialect
 
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""

@@ -1,4 +1,4 @@
-"""The event stream of AWS, both ways: messages of headers and a payload, in binary, with checksums.
+"""AWS's binary event stream, decoded and encoded: messages of headers and a payload.
 
 A message is its prelude (the length of all of it, the length of its headers, a checksum of these
 two), its headers, its payload, and a checksum of everything before. Numbers are big-endian.
@@ -25,28 +25,28 @@ _MAX_CACHED_BYTES = 256  # and how long each may be
 
 
 class EventStreamError(ValueError):
-    """Bytes that are no event stream, or a message larger than we are willing to hold."""
+    """Bytes that are not an event stream, or a message that is too large."""
 
 
 class EventStreamMessage(Struct, frozen=True, gc=False):
-    """One message. Messages may share their headers: read them, never change them."""
+    """One message. Messages share cached headers: do not change them."""
 
     headers: Mapping[str, HeaderValue]
     payload: bytes
 
 
 class Decoder:
-    """Hears one stream of messages; after an error it is of no further use."""
+    """Decodes one stream of messages; unusable after an error."""
 
     def __init__(self, max_message: int = MAX_MESSAGE) -> None:
         self._max_message = max_message
         self._rest = bytearray()
         self._length = 0  # of the message that is being received, once it is known
-        # The headers of a stream are few and alike, so each kind is read once.
+        # All messages of a stream have one of a few sets of headers, so each set is parsed once.
         self._cached_headers: dict[bytes, Mapping[str, HeaderValue]] = {b"": {}}
 
     def feed(self, chunk: bytes) -> list[EventStreamMessage]:
-        """Return the messages that this chunk completes."""
+        """Return the messages that a chunk completes."""
         rest = self._rest
         rest += chunk
         messages: list[EventStreamMessage] = []
@@ -62,14 +62,14 @@ class Decoder:
         return messages
 
     def close(self) -> list[EventStreamMessage]:
-        """Return nothing: half a message cannot be trusted to be one."""
+        """Return nothing: the checksum of an incomplete message cannot be checked."""
         return []
 
     def _read_length(self, data: bytearray, start: int) -> int:
         """Return the length of the message that starts here."""
         length, head, checksum = _PRELUDE.unpack_from(data, start)
         if crc32(data[start : start + _LENGTHS.size]) != checksum:
-            raise EventStreamError("The bytes are no event stream, or were damaged on the way.")
+            raise EventStreamError("The bytes are not an event stream, or were damaged in transit.")
         if length > self._max_message:
             raise EventStreamError(
                 f"A message has {length} bytes, more than {self._max_message}. "
@@ -82,7 +82,7 @@ class Decoder:
     def _read_message(self, data: bytes) -> EventStreamMessage:
         body = len(data) - _CHECKSUM.size
         if crc32(data[:body]) != _CHECKSUM.unpack_from(data, body)[0]:
-            raise EventStreamError("A message was damaged on the way: its checksum is wrong.")
+            raise EventStreamError("A message was damaged in transit: its checksum is wrong.")
         end = _PRELUDE.size + _LENGTHS.unpack_from(data)[1]
         head = data[_PRELUDE.size : end]
         headers = self._cached_headers.get(head)
@@ -94,17 +94,15 @@ class Decoder:
 
 
 def encode(headers: Mapping[str, HeaderValue], payload: bytes) -> bytes:
-    """Write one message; every integer is a long."""
+    """Encode one message; every integer is encoded as a long."""
     head = b"".join(map(_encode_header, headers, headers.values()))
     lengths = _LENGTHS.pack(len(head) + len(payload) + _OVERHEAD, len(head))
     message = lengths + _CHECKSUM.pack(crc32(lengths)) + head + payload
     return message + _CHECKSUM.pack(crc32(message))
 
 
-# --- headers --------------------------------------------------------------------------------------
-
 HeaderReader = Callable[[bytes, int], tuple[HeaderValue, int]]
-"""Reads a value at a place; returns it and the place behind it."""
+"""Reads a value at a position; returns it and the position after it."""
 
 
 def _read_headers(head: bytes) -> Mapping[str, HeaderValue]:
@@ -112,8 +110,8 @@ def _read_headers(head: bytes) -> Mapping[str, HeaderValue]:
     place = 0
     try:
         while place < len(head):
-            written, place = _read_sized(head, place, _U8)
-            name = written.decode()
+            encoded, place = _read_sized(head, place, _U8)
+            name = encoded.decode()
             if name in headers:
                 raise EventStreamError(f"The header {name!r} comes twice.")
             read = _READERS.get(head[place])
@@ -171,15 +169,15 @@ _READERS: dict[int, HeaderReader] = {
 
 
 def _encode_header(name: str, value: HeaderValue) -> bytes:
-    named = name.encode()
+    encoded_name = name.encode()
     match value:
         case bool():
-            written = bytes([0 if value else 1])
+            encoded_value = bytes([0 if value else 1])
         case int():
-            written = b"\x05" + _I64.pack(value)
+            encoded_value = b"\x05" + _I64.pack(value)
         case bytes():
-            written = b"\x06" + _U16.pack(len(value)) + value
+            encoded_value = b"\x06" + _U16.pack(len(value)) + value
         case str():
             data = value.encode()
-            written = b"\x07" + _U16.pack(len(data)) + data
-    return _U8.pack(len(named)) + named + written
+            encoded_value = b"\x07" + _U16.pack(len(data)) + data
+    return _U8.pack(len(encoded_name)) + encoded_name + encoded_value

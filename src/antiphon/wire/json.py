@@ -1,7 +1,8 @@
-"""JSON bytes to plain values and back, refusing what RFC 8259 refuses.
+"""JSON bytes to plain values and back, as strict as RFC 8259.
 
-Structure is measured before anything is parsed, because a few megabytes of `[[],[],…]` keep any
-parser busy for a second. `\\u0000` is legal and accepted; of duplicate keys the last one wins.
+Depth and number of values are limited before anything is parsed, because a few megabytes of
+`[[],[],…]` keep any parser busy for a second. `\\u0000` is legal and accepted; of duplicate keys
+the last one wins.
 """
 
 import json
@@ -43,9 +44,9 @@ def decode(data: Buffer, *, limits: JsonLimits = DEFAULT_LIMITS) -> object:
 
 
 def decode_lenient(data: Buffer) -> object:
-    """Parse a provider's chunk, which may hold one half of a surrogate pair.
+    """Parse a provider's chunk, which may contain one half of a surrogate pair.
 
-    Providers cut an emoji between two chunks; the lone half is kept for the caller to join.
+    Some providers split an emoji between two chunks; the lone half is for the caller to join.
     """
     try:
         return _parse(data)
@@ -74,7 +75,7 @@ def decode_foreign(data: Buffer) -> object:
 
 
 def encode(value: object) -> bytes:
-    """Write a plain value as compact JSON; NaN and the infinities become null."""
+    """Encode a plain value as compact JSON; NaN and the infinities become null."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError as error:
@@ -87,8 +88,8 @@ def encode(value: object) -> bytes:
 
 
 def _check_structure(text: bytes, limits: JsonLimits) -> None:
-    """Refuse a text whose structure would cost too much to parse."""
-    # Nearly every text passes on this count, which brackets in strings can only make too high.
+    """Check that a text is not too expensive to parse; raises JSONError."""
+    # Nearly every text passes this cheap test; brackets in strings only make its count too high.
     openings = text.count(b"[") + text.count(b"{")
     if openings <= limits.depth and openings + text.count(b",") <= limits.structure:
         return
@@ -104,9 +105,9 @@ def _check_structure(text: bytes, limits: JsonLimits) -> None:
 
 
 def _remove_strings(text: bytes, limits: JsonLimits) -> bytes | None:
-    """Cut every string out of a text, or give up at more strings than its limits leave room for.
+    """Remove all strings from a text; None if it has more strings than the limits allow.
 
-    True to the parser up to the first error, and what follows an error is never parsed.
+    The result is exact up to the first syntax error, and nothing after an error is parsed.
     """
     unescaped = text.replace(rb"\\", b"").replace(rb"\"", b"")
     # Each bracket or comma makes room for one key and one value; each string has two quotes.
@@ -116,7 +117,7 @@ def _remove_strings(text: bytes, limits: JsonLimits) -> bytes | None:
 
 
 def _parse(data: Buffer) -> object:
-    """Parse with msgspec; the one place where its errors become ours."""
+    """Parse with msgspec, and map its errors."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -126,9 +127,9 @@ def _parse(data: Buffer) -> object:
 
 
 def _reason(text: bytes, error: Exception) -> str:
-    """Say what is wrong with a text, and where if that is known."""
+    """Return what is wrong with a text, and where if that is known."""
     if not text.strip():
-        return "there is nothing in it"
+        return "it is empty"
     if text.startswith(_BYTE_ORDER_MARKS):
         return "it starts with a byte order mark"
     if isinstance(error, RecursionError):
@@ -136,13 +137,13 @@ def _reason(text: bytes, error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"invalid UTF-8 (byte {_first_bad_byte(text)})"
     reason = str(error).removeprefix("JSON is malformed: ")
-    if reason == "Input data was truncated":  # also said of half a pair near the end
+    if reason == "Input data was truncated":  # msgspec also reports half a pair near the end so
         return f"it ends too early, or inside a surrogate pair (byte {len(text)})"
     return reason[0].lower() + reason[1:]
 
 
 def _first_bad_byte(text: bytes) -> int:
-    """Find where a text stops being UTF-8, since msgspec counts from the string's own start."""
+    """Return the position of the first byte that is not UTF-8; msgspec counts per string."""
     try:
         return len(text.decode())
     except UnicodeDecodeError as error:

@@ -1,39 +1,14 @@
-"""Newline-delimited JSON, both ways: one JSON text per line."""
+"""Newline-delimited JSON, decoded and encoded; and the line splitter that `sse` uses, too."""
 
 MAX_LINE = 1024 * 1024
 
 
 class NDJSONError(ValueError):
-    """A line that is longer than we are willing to hold."""
-
-
-class Decoder:
-    """Hears one stream of lines; after an error it is of no further use."""
-
-    def __init__(self, max_line: int = MAX_LINE) -> None:
-        self._lines = LineSplitter(max_line, NDJSONError)
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the JSON texts that this chunk completes, still undecoded."""
-        return _non_blank(self._lines.feed(chunk))
-
-    def close(self) -> list[bytes]:
-        """Return the last text if its newline never came."""
-        return _non_blank(self._lines.close())
-
-
-def encode(data: bytes) -> bytes:
-    """Write one JSON text as one line; a line break inside it can only be white space."""
-    return b" ".join(data.splitlines()) + b"\n"
-
-
-def _non_blank(lines: list[bytes]) -> list[bytes]:
-    # A carriage return is white space to JSON, so CRLF needs no thought of its own.
-    return [text for line in lines if (text := line.strip(b" \t\r"))]
+    """A line that is too long."""
 
 
 class LineSplitter:
-    """One stream's lines; `rest` is the unfinished last one, never longer than the limit."""
+    """Splits a byte stream into lines; `remainder` is the unfinished last one."""
 
     def __init__(self, limit: int, error: type[ValueError]) -> None:
         self.remainder = bytearray()
@@ -41,16 +16,17 @@ class LineSplitter:
         self._error = error
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that this chunk completes, without their newlines."""
-        rest = self.remainder
-        bound = len(rest) + len(chunk)
+        """Return the lines that a chunk completes, without their newlines."""
+        remainder = self.remainder
+        # No line is longer than this, so the lengths need a look only above the limit.
+        bound = len(remainder) + len(chunk)
         lines = chunk.split(b"\n")
         tail = lines.pop()
-        if lines and rest:
-            rest += lines[0]
-            lines[0] = bytes(rest)
-            rest.clear()
-        rest += tail
+        if lines and remainder:
+            remainder += lines[0]
+            lines[0] = bytes(remainder)
+            remainder.clear()
+        remainder += tail
         if bound > self._limit:
             self._check_lengths(lines)
         return lines
@@ -67,3 +43,28 @@ class LineSplitter:
             raise self._error(
                 f"A line has more than {self._limit} bytes. Raise the limit if it should pass."
             )
+
+
+class Decoder:
+    """Decodes one stream of lines; unusable after an error."""
+
+    def __init__(self, max_line: int = MAX_LINE) -> None:
+        self._lines = LineSplitter(max_line, NDJSONError)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the JSON texts that a chunk completes, still encoded."""
+        return _non_blank(self._lines.feed(chunk))
+
+    def close(self) -> list[bytes]:
+        """Return the last text if its newline never came."""
+        return _non_blank(self._lines.close())
+
+
+def encode(data: bytes) -> bytes:
+    """Return a JSON text as one line; a line break in JSON can only be white space."""
+    return b" ".join(data.splitlines()) + b"\n"
+
+
+def _non_blank(lines: list[bytes]) -> list[bytes]:
+    # A carriage return is white space in JSON, so CRLF needs no case of its own.
+    return [text for line in lines if (text := line.strip(b" \t\r"))]

@@ -1,4 +1,4 @@
-"""Server-Sent Events, both ways, as the WHATWG HTML standard defines them."""
+"""Server-Sent Events, decoded and encoded as the WHATWG HTML standard defines them."""
 
 from functools import lru_cache
 
@@ -11,16 +11,17 @@ DONE = b"[DONE]"
 DONE_FRAME = b"data: [DONE]\n\n"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NUL, _LF, _CR = b"\0\n\r"  # integers, which `in` finds eight times faster than bytes
-_MAX_PREFIXES = 100  # how many heads a decoder remembers, and how long each may be
+# Integers: `in` finds them eight times faster than bytes of length one.
+_NUL, _LF, _CR = b"\0\n\r"
+_MAX_PREFIXES = 100  # how many prefixes a decoder caches, and how long each may be
 
 
 class SSEError(ValueError):
-    """An event that is larger than we are willing to hold, or that cannot be written."""
+    """An event that is too large, or that cannot be encoded."""
 
 
 class SseEvent(msgspec.Struct, frozen=True, gc=False):
-    """One event as it was sent; `id` is the last one that the stream has named so far."""
+    """One event; `id` is the last id in the stream so far."""
 
     event: str
     data: bytes
@@ -28,12 +29,12 @@ class SseEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_done(event: SseEvent) -> bool:
-    """Tell whether this is the `[DONE]` that ends a stream."""
+    """Return whether this is the `[DONE]` that ends a stream."""
     return event.data == DONE
 
 
 class Decoder:
-    """Hears one stream of events; after an error it is of no further use."""
+    """Decodes one stream of events; unusable after an error."""
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self._max_event = max_event
@@ -45,12 +46,12 @@ class Decoder:
         self._size = 0
         self._id: str | None = None
         self.is_mid_event = True
-        """Whether the next bytes may belong to what came before, or to a byte order mark."""
-        # What may stand before an event's only `data: `, and the event type it gives.
+        """Whether the next bytes may continue an event, or begin with a byte order mark."""
+        # The text before the only `data: ` of an event, and the event type it stands for.
         self._prefixes = {b"": "message"}
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """Return the events that this chunk completes."""
+        """Return the events that a chunk completes."""
         if self.is_mid_event or _CR in chunk or len(chunk) > self._max_event:
             events = self._read_lines(self._lines.feed(self._normalize_newlines(chunk)))
             self._update_is_mid_event()
@@ -83,13 +84,13 @@ class Decoder:
     def close(self) -> list[SseEvent]:
         """Return the last event if its blank line never came.
 
-        The standard would discard it, but servers forget that line. An event that was cut short
-        is returned too: its JSON does not parse, which tells the reader more than silence.
+        The standard would discard it, but some servers omit that line. An incomplete event is
+        returned, too: its JSON does not parse, so the reader reports it.
         """
         return self._read_lines([*self._lines.close(), b""])
 
     def _normalize_newlines(self, chunk: bytes) -> bytes:
-        """Turn CRLF and CR into LF, also where a chunk ends between the two."""
+        """Turn CRLF and CR into LF, also where a chunk ends between CR and LF."""
         if not chunk or not (self._after_cr or _CR in chunk):
             return chunk
         if self._after_cr:
@@ -98,7 +99,7 @@ class Decoder:
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _read_lines(self, lines: list[bytes]) -> list[SseEvent]:
-        """Read lines by the standard's own steps."""
+        """Read lines by the steps of the standard."""
         events: list[SseEvent] = []
         if lines and self._byte_order_mark:
             lines[0] = lines[0].removeprefix(self._byte_order_mark)
@@ -138,26 +139,26 @@ class Decoder:
 
 
 def encode(event_type: str, data: bytes) -> bytes:
-    """Write one event."""
+    """Encode one event."""
     if _LF in data or _CR in data:
         data = _prefix_lines(data, b"data: ")
     return event_prefix(event_type) + data + b"\n\n"
 
 
 def encode_comment(text: str = "") -> bytes:
-    """Write a comment, which readers ignore and which keeps an idle connection open."""
+    """Encode a comment, which clients ignore and which keeps an idle connection open."""
     return b": " + _prefix_lines(text.encode(), b": ") + b"\n\n"
 
 
 @lru_cache(maxsize=1024)
 def event_prefix(event_type: str) -> bytes:
-    """Write what stands before an event's data, for data that is known to be one line."""
+    """Return what precedes an event's data, for data that is known to be one line."""
     if "\n" in event_type or "\r" in event_type:
         raise SSEError(f"The event type {event_type!r} holds a line break. Remove it.")
     return b"event: " + event_type.encode() + b"\ndata: "
 
 
 def _prefix_lines(text: bytes, prefix: bytes) -> bytes:
-    """Begin every line after the first with a prefix."""
+    """Add a prefix to every line after the first."""
     lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     return (b"\n" + prefix).join(lines)

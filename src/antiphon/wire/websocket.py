@@ -1,4 +1,4 @@
-"""WebSocket messages: what a client asks for, and the envelope of what came to nothing.
+"""WebSocket messages: the client's requests, and error messages.
 
 A client sends `{"type": "response.create", …}` with the fields of a request. `stream_id` names a
 lane of the connection; without one the message belongs to the default lane, whose name is empty.
@@ -20,11 +20,12 @@ from antiphon.wire.openresponses import decode_create
 
 LANE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 IMPLIED_FIELDS = frozenset({"stream", "stream_options", "background"})
-"""What the specification forbids here; clients send it all the same, meaning what is so anyway."""
+"""Fields that the specification forbids here. Clients send them all the same, with values that
+are true of every WebSocket response, so they are ignored."""
 
 
 class ClientMessage(NamedTuple):
-    """One message of a client: its lane, what it continues, and what it asks for."""
+    """A client's message: its lane, the response it continues, and the request or what is wrong."""
 
     lane: str
     previous_response_id: str | None
@@ -32,7 +33,8 @@ class ClientMessage(NamedTuple):
 
 
 def decode_message(data: str | bytes, limit: int) -> ClientMessage:
-    """Read a message; what is wrong with it takes the place of what it asks for."""
+    """Decode a message; an error takes the place of the request."""
+    # The lane is decoded first, so that even an error goes to the lane of its message.
     lane, previous = "", None
     try:
         fields = _decode_object(data, limit)
@@ -47,14 +49,14 @@ def decode_message(data: str | bytes, limit: int) -> ClientMessage:
 def websocket_error(
     payload: ErrorPayload, status: int, headers: Mapping[str, str]
 ) -> WebSocketError:
-    """Return the error that answers a message; its code is never null here, nor are headers."""
+    """Return the error message for a failed request; `code` and `headers` are never null in it."""
     code = payload.code or payload.type
     error = replace(payload, code=code, headers=dict(headers) or UNSET)
     return WebSocketError(status=status, error=error)
 
 
 def add_lane(message: bytes, lane: str) -> bytes:
-    """Write a lane's name into a message of it; such a name needs no escapes."""
+    """Add a lane's name to an encoded message; lane names need no JSON escapes."""
     return message[:-1] + b',"stream_id":"%b"}' % lane.encode() if lane else message
 
 
@@ -78,7 +80,7 @@ def _decode_object(data: str | bytes, limit: int) -> dict[str, object]:
 
 
 def check_lane(name: object) -> str:
-    """Return the name of a lane; raises RequestError for what is none."""
+    """Return a lane's name; raises RequestError for an invalid one."""
     if name is None:
         return ""
     if isinstance(name, str) and LANE_NAME.fullmatch(name):
@@ -94,7 +96,7 @@ def check_lane(name: object) -> str:
 def _decode_create(fields: dict[str, object]) -> WebSocketCreate:
     if fields.get("type") != "response.create":
         raise RequestError(
-            f"Messages of type '{str(fields.get('type'))[:64]}' are not answered here. "
+            f"Messages of type '{str(fields.get('type'))[:64]}' are not supported. "
             "Send 'response.create'.",
             param="type",
             code="unsupported_message",
@@ -107,10 +109,10 @@ def _decode_create(fields: dict[str, object]) -> WebSocketCreate:
 
 
 def check_foreground(fields: Mapping[str, object]) -> None:
-    """Refuse a request for a response in the background; raises RequestError."""
+    """Check that a request is not for a background response; raises RequestError."""
     if fields.get("background"):
         raise RequestError(
-            "A response on a WebSocket cannot be made in the background. Use HTTP for that.",
+            "Background responses are not available on a WebSocket. Use HTTP for that.",
             param="background",
             code="unsupported_parameter",
         )

@@ -22,7 +22,8 @@ from antiphon.protocol.items import (
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
 from antiphon.server.settings import Settings
-from antiphon.wire.openresponses import Dialect, OpenAIDialect
+from antiphon.wire.openai import OpenAIDialect
+from antiphon.wire.openresponses import Dialect
 from tests.adapters.open_responses.builders import (
     ADAPTER,
     CITED_MESSAGE,

@@ -1,7 +1,12 @@
-"""One more encoding of the same events: chat completions.
+"""The chat completions dialect: a response as one completion, or its events as chunks.
 
-Frames have no event type, only data. A stream that breaks ends with `{"error": …}`. Errors have
-OpenAI's names, and a model that does not exist is a 404, as OpenAI's chat has it.
+- Messages are joined by a blank line, and so are pieces of reasoning; parts of one message are not.
+- `reasoning_content` is an item's raw reasoning or, if it has none, its summary.
+- Calls of functions that the client offered are sent. Other calls are an agent's own: they are sent
+  last, and only if the response holds no output for them.
+- Hosted tools' items, compactions and extensions have no equivalent in a chat and are left out.
+- SSE events have data only, no event type. A failed stream ends with `{"error": …}`. Errors have
+  OpenAI's names, and an unknown model is a 404, as in OpenAI's chat API.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,57 +51,13 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.struct import encode, to_builtins
 from antiphon.wire.chat.request import ChatRequest
-from antiphon.wire.openresponses import EncodedEvent, OpenAIDialect, failure_payload
-
-EMPTY_REQUEST = ChatRequest(Request())
-
-
-class ChatDialect(OpenAIDialect):
-    """How a chat is answered; one for each answer, because a chunk depends on those before it."""
-
-    name = "chat"
-
-    def __init__(self, request: ChatRequest = EMPTY_REQUEST) -> None:
-        super().__init__()
-        self._request = request
-        self._chunks = ChunkEncoder(request)
-
-    def encode_event(self, event: Event) -> list[EncodedEvent]:
-        """Write one event as the chunks it is, perhaps none."""
-        if isinstance(event, ResponseFailed):
-            return [("error", self.encode_error(failure_payload(event.response)))]
-        return [(CHUNK, data) for data in self._chunks.encode_event(event)]
-
-    def encode_sse(self, event: Event) -> bytes:
-        """Write one event as Server-Sent Events, perhaps none."""
-        if isinstance(event, ResponseFailed):
-            return b"data: " + self.encode_error(failure_payload(event.response)) + b"\n\n"
-        return self._chunks.encode_sse(event)
-
-    def text_fast_path(self, delta: Event) -> None:
-        """Chunks have no form: what they say depends on what was said before."""
-        del delta
-
-    def encode_response(self, response: Response) -> bytes:
-        """Write a response as a completion."""
-        return encode(encode_completion(response, self._request))
-
-    def encode_error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
-        """Write the body of an HTTP error, or the end of a stream that breaks."""
-        del detail
-        return encode({"error": to_builtins(self._rename_error(payload))})
-
-    def error_status(self, error: RequestError) -> int:
-        """Return the HTTP status of a caller's error."""
-        return error.status
-
-    def param_name(self, name: str) -> str:
-        """Return what a chat client calls one of our params."""
-        return self._request.param_name(name)
-
+from antiphon.wire.openai import OpenAIDialect
+from antiphon.wire.openresponses import EncodedEvent, failure_payload
 
 SEPARATOR = "\n\n"
-"""What stands between two messages, and between two pieces of thinking."""
+"""Between two messages, and between two pieces of reasoning."""
+
+CHUNK = "chat.completion.chunk"
 
 Json = dict[str, object]
 
@@ -105,11 +66,11 @@ FINISH_REASONS = {
     "content_filter": "content_filter",
     "cancelled": "stop",
 }
-"""What chat calls the reason why a response is not complete."""
+"""The chat names of the reasons why a response is incomplete."""
 
 
 def completion_id(response: Response) -> str:
-    """Return the id of the completion that a response is.
+    """Return the completion id of a response.
 
     >>> completion_id(Response(id="resp_0a1b", created_at=0, model="m"))
     'chatcmpl-0a1b'
@@ -118,15 +79,15 @@ def completion_id(response: Response) -> str:
 
 
 def encode_completion(response: Response, request: ChatRequest) -> Json:
-    """Return a response as the completion that it is."""
-    said = encode_message(response, request.offered_functions)
+    """Return a response as a completion."""
+    message = encode_message(response, request.offered_functions)
     choice: Json = {
         "index": 0,
-        "message": said,
+        "message": message,
         "logprobs": encode_logprobs(response.output),
-        "finish_reason": finish_reason(response, called="tool_calls" in said),
+        "finish_reason": finish_reason(response, called="tool_calls" in message),
     }
-    whole: Json = {
+    completion: Json = {
         "id": completion_id(response),
         "object": "chat.completion",
         "created": response.created_at,
@@ -134,60 +95,56 @@ def encode_completion(response: Response, request: ChatRequest) -> Json:
         "choices": [choice],
     }
     if response.usage:
-        whole["usage"] = encode_usage(response.usage)
-    return whole | extra_fields(response, request)
+        completion["usage"] = encode_usage(response.usage)
+    return completion | extra_fields(response, request)
 
 
 def encode_message(response: Response, offered: frozenset[str]) -> Json:
-    """Return everything that a response says as one message."""
+    """Return the texts and calls of a response as one message."""
     output = response.output
-    spoken = [_join_texts(item.content, OutputText) for item in _messages(output)]
-    refused = [_join_texts(item.content, RefusalContent) for item in _messages(output)]
-    thought = [
+    texts = [_join_texts(item.content, OutputText) for item in _messages(output)]
+    refusals = [_join_texts(item.content, RefusalContent) for item in _messages(output)]
+    reasonings = [
         text for item in output if isinstance(item, Reasoning) for text in reasoning_texts(item)
     ]
-    calls = [*client_calls(output, offered), *unanswered_calls(output, offered)]
-    content, refusal = SEPARATOR.join(filter(None, spoken)), SEPARATOR.join(filter(None, refused))
-    said: Json = {"role": "assistant", "content": content, "refusal": refusal or None}
+    calls = [item for item in output if is_client_call(item, offered)]
+    calls += unanswered_calls(output, offered)
+    content, refusal = SEPARATOR.join(filter(None, texts)), SEPARATOR.join(filter(None, refusals))
+    message: Json = {"role": "assistant", "content": content, "refusal": refusal or None}
     if not content and (refusal or calls):
-        said["content"] = None
-    if reasoning := SEPARATOR.join(thought):
-        said["reasoning_content"] = reasoning
+        message["content"] = None
+    if reasoning := SEPARATOR.join(reasonings):
+        message["reasoning_content"] = reasoning
     if calls:
-        said["tool_calls"] = [encode_call(item) for item in calls]
-    said["annotations"] = encode_annotations(output)
-    return said
+        message["tool_calls"] = [encode_call(item) for item in calls]
+    message["annotations"] = encode_annotations(output)
+    return message
 
 
 def reasoning_texts(item: Reasoning) -> list[str]:
-    """Return the pieces of an item's thinking that a chat shows."""
+    """Return the raw reasoning texts of an item, or else its summary."""
     raw = [text for part in item.content or () if (text := content_text(part))]
     return raw or [text for part in item.summary if (text := content_text(part))]
 
 
-def client_calls(output: Iterable[Item], offered: frozenset[str]) -> Iterator[Item]:
-    """Return the calls that are the client's to make."""
-    return (item for item in output if is_client_call(item, offered))
-
-
 def unanswered_calls(output: Sequence[Item], offered: frozenset[str]) -> Iterator[Item]:
-    """Return the calls of what the client did not offer and nobody answered."""
+    """Yield the calls that the client did not offer and the response does not answer."""
     answered = {item.call_id for item in output if isinstance(item, FunctionCallOutput)}
     for item in output:
-        theirs = isinstance(item, FunctionCall) and item.call_id not in answered
-        if theirs and not is_client_call(item, offered):
+        is_open = isinstance(item, FunctionCall) and item.call_id not in answered
+        if is_open and not is_client_call(item, offered):
             yield item
 
 
 def is_client_call(item: Item, offered: frozenset[str]) -> bool:
-    """Tell whether an item is a call that the client can make."""
+    """Return whether an item is a call that the client can run."""
     if isinstance(item, FunctionCall):
         return item.name in offered
     return isinstance(item, ExtensionItem) and item.type == CUSTOM_TOOL_CALL
 
 
 def encode_call(item: Item) -> Json:
-    """Return a call as a chat writes it."""
+    """Return a call as an entry of `tool_calls`."""
     if isinstance(item, FunctionCall):
         function = {"name": item.name, "arguments": item.arguments}
         return {"id": item.call_id, "type": "function", "function": function}
@@ -197,59 +154,58 @@ def encode_call(item: Item) -> Json:
 
 
 def encode_annotations(output: Iterable[Item]) -> list[Json]:
-    """Return the pages that the answer cites, with their place in the whole of it."""
-    notes: list[Json] = []
+    """Return the URL citations, with positions in the joined content."""
+    citations: list[Json] = []
     length = 0
     for item in _messages(output):
         texts = [part for part in item.content if isinstance(part, OutputText)]
         if length and any(part.text for part in texts):
             length += len(SEPARATOR)
         for part in texts:
-            notes += [
+            citations += [
                 _encode_citation(n, length) for n in part.annotations if isinstance(n, UrlCitation)
             ]
             length += len(part.text)
-    return notes
+    return citations
 
 
-def _encode_citation(note: UrlCitation, offset: int) -> Json:
-    place = {"start_index": note.start_index + offset, "end_index": note.end_index + offset}
-    citation = {**place, "title": note.title, "url": note.url}
+def _encode_citation(cited: UrlCitation, offset: int) -> Json:
+    span = {"start_index": cited.start_index + offset, "end_index": cited.end_index + offset}
+    citation = {**span, "title": cited.title, "url": cited.url}
     return {"type": "url_citation", "url_citation": citation}
 
 
 def encode_logprobs(output: Iterable[Item]) -> Json | None:
-    """Return how probable each token was, if anyone has counted."""
-    counted: list[LogProb] = []
+    """Return the log probabilities of all text, None if there are none."""
+    logprobs: list[LogProb] = []
     for item in _messages(output):
         for part in item.content:
             if isinstance(part, OutputText) and part.logprobs:
-                counted += part.logprobs
-    return {"content": to_builtins(counted), "refusal": None} if counted else None
+                logprobs += part.logprobs
+    return {"content": to_builtins(logprobs), "refusal": None} if logprobs else None
 
 
 def finish_reason(response: Response, *, called: bool) -> str:
-    """Return why the answer ended."""
+    """Return the finish reason of a response."""
     if details := response.incomplete_details:
         return FINISH_REASONS.get(details.reason, "length")
     return "tool_calls" if called else "stop"
 
 
-def encode_usage(counted: ResponseUsage) -> Json:
-    """Return the tokens that an answer took."""
-    read, written = counted.input_tokens_details, counted.output_tokens_details
+def encode_usage(usage: ResponseUsage) -> Json:
+    """Return token counts under their chat names."""
     return {
-        "prompt_tokens": counted.input_tokens,
-        "completion_tokens": counted.output_tokens,
-        "total_tokens": counted.total_tokens,
-        "prompt_tokens_details": to_builtins(read),
-        "completion_tokens_details": to_builtins(written),
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": to_builtins(usage.input_tokens_details),
+        "completion_tokens_details": to_builtins(usage.output_tokens_details),
     }
 
 
 def extra_fields(response: Response, request: ChatRequest) -> Json:
-    """Return what stands beside the choices, once it is known; warnings name chat's params."""
-    told: Json = {"service_tier": response.service_tier}
+    """Return the fields beside `choices`; warnings have the chat's parameter names."""
+    fields: Json = {"service_tier": response.service_tier}
     warnings = [
         *request.warnings,
         *(
@@ -258,8 +214,8 @@ def extra_fields(response: Response, request: ChatRequest) -> Json:
         ),
     ]
     if warnings:
-        told["antiphon:warnings"] = to_builtins(warnings)
-    return told
+        fields["antiphon:warnings"] = to_builtins(warnings)
+    return fields
 
 
 def _messages(output: Iterable[Item]) -> Iterator[Message]:
@@ -270,29 +226,27 @@ def _join_texts(content: Iterable[Content], kind: type[OutputText] | type[Refusa
     return "".join(content_text(part) for part in content if isinstance(part, kind))
 
 
-CHUNK = "chat.completion.chunk"
-
-
 class ChunkEncoder:
-    """Writes one stream."""
+    """Encodes the events of one response as chunks."""
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._offered_functions = request.offered_functions
+        # Each chunk is a whole object. What is the same in all of them is encoded once.
         self._chunk_prefix = self._delta_prefix = self._delta_suffix = b""
         self._text_prefix = self._text_suffix = b""
         self._role_sent = False
         self._call_positions: dict[int, int] = {}
-        """The calls that are shown, by output index: their place in `tool_calls`."""
+        """The position in `tool_calls` of each call, by output index."""
         self._last_places: dict[str, object] = {}
-        """The piece of text that each field of the message grows by."""
+        """The item or part that each field of the message last got text from."""
         self._text_output_index = -1
-        """The output index of the message whose words are flowing."""
+        """The output index of the message that is being sent."""
         self._reasoning_output_index = -1
-        """The output index of the item whose raw thinking was last told."""
+        """The output index of the last item with raw reasoning."""
 
     def encode_sse(self, event: Event) -> bytes:
-        """Write one event as Server-Sent Events, perhaps none; the hot path of every stream."""
+        """Encode one event as Server-Sent Events, perhaps none; the hot path of every stream."""
         if (
             type(event) is OutputTextDelta
             and event.output_index == self._text_output_index
@@ -304,20 +258,20 @@ class ChunkEncoder:
         return b"data: " + b"\n\ndata: ".join(chunks) + b"\n\n" if chunks else b""
 
     def encode_event(self, event: Event) -> list[bytes]:
-        """Write one event as the chunks it is, perhaps none."""
-        step = self.ENCODERS.get(type(event))
-        return step(self, event) if step else []
+        """Encode one event as chunks, perhaps none."""
+        write = self.ENCODERS.get(type(event))
+        return write(self, event) if write else []
 
     def _encode_created(self, event: ResponseCreated) -> list[bytes]:
         response = event.response
-        same: Json = {
+        common: Json = {
             "id": completion_id(response),
             "object": CHUNK,
             "created": response.created_at,
             "model": response.model,
         }
         usage = b',"usage":null' if self._request.include_usage else b""
-        self._chunk_prefix = encode(same)[:-1] + b',"choices":'
+        self._chunk_prefix = encode(common)[:-1] + b',"choices":'
         self._delta_prefix = self._chunk_prefix + b'[{"index":0,"delta":'
         self._delta_suffix = b',"logprobs":null,"finish_reason":null}]' + usage + b"}"
         self._text_prefix = b"data: " + self._delta_prefix + b'{"content":'
@@ -331,22 +285,23 @@ class ChunkEncoder:
         return self._chunk_prefix + encode(choices) + rest
 
     def _encode_delta(self, delta: Json, **extra: object) -> list[bytes]:
-        """Write a chunk that adds to the message, and before the first the role."""
+        """Encode a chunk that adds to the message, and before the first one the role."""
         if extra:
-            probable = extra.pop("logprobs", None)
-            choice: Json = {"index": 0, "delta": delta, "logprobs": probable}
+            logprobs = extra.pop("logprobs", None)
+            choice: Json = {"index": 0, "delta": delta, "logprobs": logprobs}
             chunk = self._encode_chunk([{**choice, "finish_reason": None}], extra)
         else:
             chunk = self._delta_prefix + encode(delta) + self._delta_suffix
         return [chunk] if self._role_sent else [self._encode_role(delta), chunk]
 
-    def _encode_role(self, then: Json) -> bytes:
+    def _encode_role(self, first_delta: Json) -> bytes:
+        # The role waits for the first delta, because `content` is null if only calls follow.
         self._role_sent = True
-        role: Json = {"role": "assistant", "content": "" if "content" in then else None}
+        role: Json = {"role": "assistant", "content": "" if "content" in first_delta else None}
         return self._delta_prefix + encode(role) + self._delta_suffix
 
     def _separate(self, field: str, place: object, delta: str) -> str:
-        """Return more of a text; where another piece of it begins, a blank line stands before."""
+        """Return a delta, with a blank line before it where another item or part begins."""
         if not delta:
             return ""
         text = delta if self._last_places.get(field, place) == place else SEPARATOR + delta
@@ -364,13 +319,11 @@ class ChunkEncoder:
             self._text_output_index = event.output_index
         text = self._separate("content", event.output_index, event.delta)
         if event.logprobs is not UNSET:
-            counted = {"content": to_builtins(event.logprobs), "refusal": None}
-            return self._encode_delta({"content": text} if text else {}, logprobs=counted)
-        return (
-            self._encode_delta({"content": text}, **_obfuscation_field(event.obfuscation))
-            if text
-            else []
-        )
+            logprobs = {"content": to_builtins(event.logprobs), "refusal": None}
+            return self._encode_delta({"content": text} if text else {}, logprobs=logprobs)
+        if not text:
+            return []
+        return self._encode_delta({"content": text}, **_obfuscation_field(event.obfuscation))
 
     def _encode_refusal(self, event: RefusalDelta) -> list[bytes]:
         return self._encode_growth("refusal", event.output_index, event.delta)
@@ -382,7 +335,8 @@ class ChunkEncoder:
         return self._encode_growth("reasoning_content", place, event.delta, event.obfuscation)
 
     def _encode_summary(self, event: ReasoningSummaryTextDelta) -> list[bytes]:
-        if event.output_index == self._reasoning_output_index:  # it has told all of it
+        # The raw reasoning of this item was sent: its summary would repeat it.
+        if event.output_index == self._reasoning_output_index:
             return []
         place = (event.output_index, event.summary_index, "summary")
         return self._encode_growth("reasoning_content", place, event.delta, event.obfuscation)
@@ -400,19 +354,18 @@ class ChunkEncoder:
         call: Json = {"index": index, "function": {"arguments": event.delta}}
         return self._encode_delta({"tool_calls": [call]}, **_obfuscation_field(event.obfuscation))
 
-    # --- ends ---
-
     def _encode_end(self, event: LifecycleEvent) -> list[bytes]:
         response = event.response
         chunks: list[bytes] = []
+        # Only the end of a response shows which of the agent's own calls were not answered.
         others = list(unanswered_calls(response.output, self._offered_functions))
         for index, item in enumerate(others, len(self._call_positions)):
             chunks += self._encode_delta({"tool_calls": [{"index": index, **encode_call(item)}]})
         called = bool(self._call_positions or others)
         if not (called or self._last_places.keys() & {"content", "refusal"}):
             chunks += self._encode_delta({"content": ""})
-        if notes := encode_annotations(response.output):
-            chunks += self._encode_delta({"annotations": notes})
+        if citations := encode_annotations(response.output):
+            chunks += self._encode_delta({"annotations": citations})
         reason = finish_reason(response, called=called)
         last: Json = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason}
         chunks.append(self._encode_chunk([last], extra_fields(response, self._request)))
@@ -435,3 +388,44 @@ class ChunkEncoder:
 
 def _obfuscation_field(padding: str | UnsetType) -> Json:
     return {} if padding is UNSET else {"obfuscation": padding}
+
+
+EMPTY_REQUEST = ChatRequest(Request())
+
+
+class ChatDialect(OpenAIDialect):
+    """Writes one response as a chat. Chunks depend on earlier ones: create one per response."""
+
+    name = "chat"
+
+    def __init__(self, request: ChatRequest = EMPTY_REQUEST) -> None:
+        super().__init__()
+        self._request = request
+        self._chunks = ChunkEncoder(request)
+
+    def encode_event(self, event: Event) -> list[EncodedEvent]:
+        if isinstance(event, ResponseFailed):
+            return [("error", self.encode_error(failure_payload(event.response)))]
+        return [(CHUNK, data) for data in self._chunks.encode_event(event)]
+
+    def encode_sse(self, event: Event) -> bytes:
+        if isinstance(event, ResponseFailed):
+            return b"data: " + self.encode_error(failure_payload(event.response)) + b"\n\n"
+        return self._chunks.encode_sse(event)
+
+    def text_fast_path(self, delta: Event) -> None:
+        """There is no template, because chunks depend on earlier ones."""
+        del delta
+
+    def encode_response(self, response: Response) -> bytes:
+        return encode(encode_completion(response, self._request))
+
+    def encode_error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
+        del detail
+        return encode({"error": to_builtins(self._rename_error(payload))})
+
+    def error_status(self, error: RequestError) -> int:
+        return error.status
+
+    def param_name(self, name: str) -> str:
+        return self._request.param_name(name)

@@ -1,11 +1,10 @@
-"""A chat request understood: what it asks for in our words, and where it said so in its own.
+"""Chat requests, converted to a `Request`: messages to items, options to ours.
 
-Messages become items, options become ours. What is wrong is blamed on the chat body: shapes by
-`chat_body.py`, meanings here, and whatever is found out later by `Chat.place`, which finds the
-way back from our params to theirs.
+Errors name the chat's parameters: `wire_types` checks shapes, this module checks meanings, and
+`ChatRequest.param_name` translates the parameters of errors that are found later.
 
-A limit below sixteen tokens, which our own protocol refuses, is obeyed as it is: chat clients do
-ask for one token, and would pay for the other fifteen.
+A `tool` message answers a call of the nearest assistant message before it, so call ids may repeat
+in later turns; among items a `call_id` is unique, so a repeated one gets a suffix.
 """
 
 import re
@@ -78,15 +77,13 @@ PARAM_NAMES = (
     (re.compile(r"^reasoning(\.\w+)?$"), "reasoning_effort"),
     (re.compile(r"^include(\[\d+\])?$"), "logprobs"),
 )
-"""Our params, and what chat calls them."""
+"""Our parameters, and the chat's names for them."""
 
 UNSUPPORTED_FIELDS = frozenset({"audio", "logit_bias", "prediction", "web_search_options"}).union(
     Request.__struct_fields__
 )
-"""What only a chat knows, and what a chat does not: fields that must not reach any model.
-
-Fields that are neither may be meant for a model, and are the engine's affair.
-"""
+"""Fields that are dropped with a warning: chat options without an equivalent, and fields of the
+Responses protocol, which have no meaning in a chat. Unknown fields are passed on to the adapter."""
 
 TOOL_PARAM = re.compile(r"^tools\[(\d+)\]\.(.+)")
 ITEM_PARAM = re.compile(r"^input\[(\d+)\](\.(?:content|output)\[\d+\])?")
@@ -94,27 +91,27 @@ ITEM_PARAM = re.compile(r"^input\[(\d+)\](\.(?:content|output)\[\d+\])?")
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat request understood."""
+    """A decoded chat request."""
 
     request: Request
     include_usage: bool = False
     item_paths: Sequence[str] = ()
-    """Where each item of the input was said."""
+    """The path in the body of each input item."""
     token_limit_param: str = "max_completion_tokens"  # noqa: S105
-    """What the client calls `max_output_tokens`."""
+    """The field that the client set for `max_output_tokens`."""
     warnings: Sequence[ResponseWarning] = ()
-    """What was said and is not used."""
+    """Warnings about fields that are not used."""
 
     @property
     def offered_functions(self) -> frozenset[str]:
-        """The functions that the client can call."""
+        """The functions that the client can run."""
         tools = self.request.tools
         return frozenset(tool.name for tool in tools if isinstance(tool, FunctionTool))
 
     def param_name(self, param: str) -> str:
-        """Return what a chat client calls one of our params.
+        """Return the chat's name for one of our parameters.
 
-        >>> Chat(Request(), places=["messages[0]"]).place("text.format.schema")
+        >>> ChatRequest(Request()).param_name("text.format.schema")
         'response_format.json_schema.schema'
         """
         if param == "max_output_tokens":
@@ -134,14 +131,14 @@ class ChatRequest:
 
 
 def decode_chat(raw: object) -> ChatRequest:
-    """Read a chat request; raises ShapeError or RequestError, naming the chat param."""
+    """Decode a chat request; raises InvalidValueError or RequestError with the chat parameter."""
     body = decode(Body, raw)
     check_supported(body)
     transcript = ChatTranscript(body.messages)
     limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    given = {name: value for name, value in (body.extra or {}).items() if value is not None}
-    left_out = [name for name in given if name in UNSUPPORTED_FIELDS]
-    unknown = {name: value for name, value in given.items() if name not in UNSUPPORTED_FIELDS}
+    extra = {name: value for name, value in (body.extra or {}).items() if value is not None}
+    dropped = [name for name in extra if name in UNSUPPORTED_FIELDS]
+    unknown = {name: value for name, value in extra.items() if name not in UNSUPPORTED_FIELDS}
     request = Request(
         model=body.model,
         input=transcript.items,
@@ -157,6 +154,8 @@ def decode_chat(raw: object) -> ChatRequest:
         parallel_tool_calls=body.parallel_tool_calls,
         stream=body.stream,
         stream_options=StreamOptions(include_obfuscation=body.stream_options.include_obfuscation),
+        # Not raised to the protocol's minimum of 16: clients do ask for one token, to test a
+        # model, and would pay for the other fifteen.
         max_output_tokens=body.max_completion_tokens or body.max_tokens,
         reasoning=ReasoningConfig(effort=body.reasoning_effort) if body.reasoning_effort else None,
         safety_identifier=body.safety_identifier,
@@ -176,18 +175,20 @@ def decode_chat(raw: object) -> ChatRequest:
         token_limit_param=limit,
         warnings=[
             unused_parameter_warning(name)
-            for name in (*left_out, *transcript.unused_fields, *_unread_fields(body))
+            for name in (*dropped, *transcript.unused_fields, *_unread_fields(body))
         ],
     )
 
 
 def check_supported(body: Body) -> None:
-    """Refuse what cannot be left out without changing what is meant; raises RequestError."""
+    """Check for options that cannot be dropped with a warning; raises RequestError."""
     if body.n != 1:
-        message = "One request has one answer here. Leave 'n' out, and ask several times."
+        message = (
+            "Only one choice per request is supported. Leave 'n' out, and send several requests."
+        )
         raise RequestError(message, param="n", code="unsupported_value")
     if set(body.modalities) - {"text"}:
-        message = "Answers are text here. Leave 'modalities' out, or ask for ['text']."
+        message = "Only text output is supported. Leave 'modalities' out, or send ['text']."
         raise RequestError(message, param="modalities", code="unsupported_value")
     for name, given, instead in (
         ("functions", body.functions, "tools"),
@@ -199,7 +200,7 @@ def check_supported(body: Body) -> None:
 
 
 def _unread_fields(body: Body) -> list[str]:
-    """Return where the fields are that nobody reads, beside the messages."""
+    """Return the paths of unused fields outside the messages."""
     holders: list[tuple[str, ProtocolStruct]] = [("stream_options", body.stream_options)]
     for index, tool in enumerate(body.tools):
         place = f"tools[{index}]"
@@ -211,7 +212,7 @@ def _unread_fields(body: Body) -> list[str]:
 
 
 def unused_parameter_warning(param: str) -> ResponseWarning:
-    """Warn of a field that nothing here reads."""
+    """Return the warning about a field that is not used."""
     message = f"The field '{param}' is not used by this server."
     return ResponseWarning(code="unused_parameter", message=message, param=param)
 
@@ -290,20 +291,20 @@ ALLOWED_PARTS: dict[str, Sequence[str]] = {
     "tool": _MEDIA_PARTS,
     "function": ("text",),
 }
-"""What a message of each role can be made of."""
+"""The content parts that a message of each role can have."""
 
 
 class ChatTranscript:
-    """What was said, as items; raises ShapeError or RequestError, naming the message."""
+    """Converts messages to items; raises InvalidValueError or RequestError with the path."""
 
     def __init__(self, messages: Sequence[wire_types.Message]) -> None:
         self.items: list[Item] = []
         self.item_paths: list[str] = []
-        """Where each item was said."""
+        """The path of each item's message."""
         self.unused_fields: list[str] = []
-        """What was said and is not read."""
+        """Paths of fields that are not used."""
         self._calls: dict[str, FunctionCall | ExtensionItem] = {}
-        """The calls that may still be answered, by what the client calls them."""
+        """The calls so far, by the client's ids."""
         self._used_ids: set[str] = set()
         for index, message in enumerate(messages):
             self._convert_message(message, f"messages[{index}]")
@@ -330,20 +331,18 @@ class ChatTranscript:
         self.item_paths.append(path)
 
     def _note_unread_fields(self, value: ProtocolStruct, path: str) -> None:
-        """Take note of fields that nobody reads; a call's index is only its place."""
+        """Record unused fields; a call's `index` repeats its position and needs no warning."""
         self.unused_fields += [
             place for place in unread_fields(value, path) if place != f"{path}.index"
         ]
 
-    # --- the assistant ---
-
     def _convert_assistant(self, message: wire_types.Message, path: str) -> None:
         if message.audio is not None and not message.content:
-            text = "What was said aloud is not kept here. Send its transcript as 'content'."
+            text = "Audio of earlier turns is not stored here. Send its transcript as 'content'."
             raise RequestError(text, param=f"{path}.audio", code="unsupported_value")
         if message.reasoning_content:
-            thought = ReasoningText(text=message.reasoning_content)
-            self._add_item(Reasoning(content=[thought]), path)
+            reasoning = ReasoningText(text=message.reasoning_content)
+            self._add_item(Reasoning(content=[reasoning]), path)
         has_calls = bool(message.tool_calls or message.function_call)
         if message.content is None and not (message.refusal or has_calls):
             raise InvalidValueError(
@@ -374,7 +373,7 @@ class ChatTranscript:
             fields |= {"name": call.custom.name, "input": call.custom.input}
             item = ExtensionItem(type=CUSTOM_TOOL_CALL, extra=fields)
         else:
-            # Where a function needs nothing, some servers write nothing.
+            # Some servers send an empty string for a call without arguments.
             arguments = call.function.arguments or "{}"
             item = FunctionCall(call_id=id, name=call.function.name, arguments=arguments)
         self._calls[call.id] = item
@@ -382,8 +381,6 @@ class ChatTranscript:
 
     def _unique_id(self, id: str) -> str:
         return unique_call_id(id, self._used_ids)
-
-    # --- the tools ---
 
     def _convert_tool_message(self, message: wire_types.Message, path: str) -> None:
         item = self._find_call(message, path)
@@ -397,17 +394,17 @@ class ChatTranscript:
         self._add_item(ExtensionItem(type=CUSTOM_TOOL_CALL_OUTPUT, extra=fields), path)
 
     def _find_call(self, message: wire_types.Message, path: str) -> FunctionCall | ExtensionItem:
-        """Return the call that a message answers."""
+        """Return the call that a `tool` or `function` message answers."""
         if message.role == "function":
-            name, given = "name", message.name and f"function {message.name}"
+            name, id = "name", message.name and f"function {message.name}"
         else:
-            name, given = "tool_call_id", message.tool_call_id
-        if not given:
+            name, id = "tool_call_id", message.tool_call_id
+        if not id:
             raise InvalidValueError(f"{path}.{name}", "this field is required")
-        if call := self._calls.get(given):
+        if call := self._calls.get(id):
             return call
         raise RequestError(
-            f"No call '{given.removeprefix('function ')}' comes before this message. "
+            f"No call '{id.removeprefix('function ')}' comes before this message. "
             "Send the assistant's message with the call first.",
             param=f"{path}.{name}",
             code="function_call_not_found",
@@ -415,14 +412,14 @@ class ChatTranscript:
 
 
 def unread_fields(value: ProtocolStruct, path: str) -> list[str]:
-    """Return where the fields are that nobody reads; one that is empty says nothing."""
+    """Return the paths of unknown fields; empty ones are ignored."""
     return [
         f"{path}.{name}" for name in list_unknown_fields(value) if value.get(name) not in ([], {})
     ]
 
 
 def unique_call_id(id: str, used: set[str]) -> str:
-    """Return an id that no call before has, and take it."""
+    """Return an id that no earlier call has, and add it to `used`."""
     unique, count = id[:MAX_CALL_ID_LENGTH], 1
     while unique in used:
         count += 1
@@ -465,10 +462,10 @@ def _convert_part(
         case wire_types.ImagePart(image_url=image):
             return InputImage(image_url=image.url, detail=image.detail, extra=part.extra)
         case wire_types.FilePart():
-            given = {name: value for name, value in part.file.items() if value is not None}
-            if not given.keys() & {"file_id", "file_data", "file_url"}:
+            fields = {name: value for name, value in part.file.items() if value is not None}
+            if not fields.keys() & {"file_id", "file_data", "file_url"}:
                 raise InvalidValueError(f"{path}.file", "expected 'file_data' or 'file_id'")
-            return decode(InputFile, given, f"{path}.file")
+            return decode(InputFile, fields, f"{path}.file")
         case wire_types.AudioPart():
             return ExtensionContent(
                 type="openai:input_audio", extra={"input_audio": part.input_audio}

@@ -1,7 +1,6 @@
-"""The body of a chat request, as OpenAI documents it and as clients really send it.
+"""The body of a chat request, as OpenAI documents it and as clients send it.
 
-Shape only: what it means is in `chat_request.py`. A field that is not listed here is kept in
-`extra`.
+These types check shapes only; `request.py` gives them a meaning. Other fields go to `extra`.
 """
 
 from typing import Annotated, ClassVar, Literal, cast
@@ -25,27 +24,25 @@ from antiphon.protocol.tools import ToolChoiceMode
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 MAX_MESSAGES = 5000
-"""As many messages as can be read without making others wait."""
-
-# --- content ---------------------------------------------------------------------------------
+"""The most messages that can be decoded without delaying other requests."""
 
 
 class TextPart(ProtocolStruct):
-    """Words."""
+    """Text."""
 
     type: Literal["text"] = "text"
     text: LongText
 
 
 class RefusalPart(ProtocolStruct):
-    """Words for why the assistant would not answer."""
+    """The assistant's refusal."""
 
     type: Literal["refusal"] = "refusal"
     refusal: LongText
 
 
 class ImageUrl(ProtocolStruct):
-    """Where an image is, or the image itself as a data URL."""
+    """The URL of an image, or the image as a data URL."""
 
     url: Annotated[str, Meta(max_length=MAX_IMAGE_LENGTH)]
     detail: Literal["auto", "low", "high", "original"] = "auto"
@@ -59,13 +56,13 @@ class ImagePart(ProtocolStruct):
 
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
-        """Accept the URL alone, as some clients send it."""
+        """Accept a plain URL, as some clients send it."""
         url = raw.get("image_url")
         return raw | {"image_url": {"url": url}} if isinstance(url, str) else raw
 
 
 class AudioPart(ProtocolStruct):
-    """Sound: its data and its format."""
+    """Audio: data and format."""
 
     type: Literal["input_audio"] = "input_audio"
     input_audio: dict[str, str]
@@ -79,13 +76,13 @@ class FilePart(ProtocolStruct):
 
 
 class VideoUrl(ProtocolStruct):
-    """Where a video is."""
+    """The URL of a video."""
 
     url: str
 
 
 class VideoPart(ProtocolStruct):
-    """A video; not OpenAI's, but understood by many servers."""
+    """A video; not in OpenAI's API, but supported by many servers."""
 
     type: Literal["video_url"] = "video_url"
     video_url: VideoUrl
@@ -93,18 +90,16 @@ class VideoPart(ProtocolStruct):
 
 Part = TextPart | RefusalPart | ImagePart | AudioPart | FilePart | VideoPart
 
-# --- messages --------------------------------------------------------------------------------
-
 
 class CalledFunction(ProtocolStruct):
-    """Which function was called, and with what."""
+    """A function's name and arguments."""
 
     name: Annotated[str, Meta(min_length=1)]
     arguments: str = ""
 
 
 class FunctionCall(ProtocolStruct):
-    """A call of a function."""
+    """A function call."""
 
     type: Literal["function"] = "function"
     id: CallId
@@ -112,14 +107,14 @@ class FunctionCall(ProtocolStruct):
 
 
 class CalledTool(ProtocolStruct):
-    """Which custom tool was called, and with what."""
+    """A custom tool's name and input."""
 
     name: str
     input: str
 
 
 class CustomCall(ProtocolStruct):
-    """A call of a tool that takes any text."""
+    """A call of a custom tool."""
 
     type: Literal["custom"] = "custom"
     id: CallId
@@ -127,7 +122,7 @@ class CustomCall(ProtocolStruct):
 
 
 class Message(ProtocolStruct):
-    """Something said, by anyone; what a role needs of it is checked when it is understood."""
+    """A message of any role; `ChatTranscript` checks what the role requires."""
 
     role: Role
     content: LongText | list[Part] | None = None
@@ -143,7 +138,7 @@ class Message(ProtocolStruct):
 
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
-        """Accept calls without a type, as many servers write them."""
+        """Accept calls without a type, which many servers send."""
         calls = raw.get("tool_calls")
         if not isinstance(calls, list):
             return raw
@@ -157,11 +152,8 @@ def _add_call_type(call: object) -> object:
     return fields | {"type": fields.get("type") or "function"} if "function" in fields else fields
 
 
-# --- tools -----------------------------------------------------------------------------------
-
-
 class Function(ProtocolStruct):
-    """A function that the caller runs."""
+    """A function that the client runs."""
 
     name: FunctionName
     description: str | None = None
@@ -170,28 +162,28 @@ class Function(ProtocolStruct):
 
 
 class FunctionTool(ProtocolStruct):
-    """A function on offer."""
+    """A function tool."""
 
     type: Literal["function"] = "function"
     function: Function
 
 
 class Grammar(ProtocolStruct):
-    """What a custom tool's input must look like."""
+    """The grammar of a custom tool's input."""
 
     definition: str
     syntax: str
 
 
 class CustomFormat(ProtocolStruct):
-    """Free text, or a grammar."""
+    """The input format of a custom tool."""
 
     type: Literal["text", "grammar"] = "text"
     grammar: Grammar | None = None
 
 
 class Custom(ProtocolStruct):
-    """A tool that takes any text."""
+    """A tool with free text as input."""
 
     name: str
     description: str | None = None
@@ -199,34 +191,34 @@ class Custom(ProtocolStruct):
 
 
 class CustomTool(ProtocolStruct):
-    """A custom tool on offer."""
+    """A custom tool."""
 
     type: Literal["custom"] = "custom"
     custom: Custom
 
 
 class OtherTool(ProtocolStruct):
-    """A tool of a type that chat does not know, `slug:name`."""
+    """A tool of another type, `slug:name`."""
 
     accepts_unknown_types: ClassVar[bool] = True
     type: str
 
 
 class ToolName(ProtocolStruct):
-    """A tool's name."""
+    """The name of a tool."""
 
     name: str
 
 
 class FunctionChoice(ProtocolStruct):
-    """One function, by name."""
+    """The choice of one function."""
 
     type: Literal["function"] = "function"
     function: ToolName
 
 
 class CustomChoice(ProtocolStruct):
-    """One custom tool, by name."""
+    """The choice of one custom tool."""
 
     type: Literal["custom"] = "custom"
     custom: ToolName
@@ -236,24 +228,21 @@ Choice = FunctionChoice | CustomChoice
 
 
 class Allowed(ProtocolStruct):
-    """Some of the tools on offer."""
+    """A subset of the tools, and whether one must be called."""
 
     mode: Literal["auto", "required"] = "auto"
     tools: Annotated[list[Choice], Meta(min_length=1, max_length=128)]
 
 
 class AllowedChoice(ProtocolStruct):
-    """The tools that may be called."""
+    """The choice of a subset of the tools."""
 
     type: Literal["allowed_tools"] = "allowed_tools"
     allowed_tools: Allowed
 
 
-# --- the rest --------------------------------------------------------------------------------
-
-
 class Schema(ProtocolStruct):
-    """A schema that the answer must satisfy."""
+    """A JSON Schema for the output."""
 
     name: str = "response"
     description: str | None = None
@@ -262,14 +251,14 @@ class Schema(ProtocolStruct):
 
 
 class SchemaFormat(ProtocolStruct):
-    """JSON that satisfies a schema."""
+    """Output that matches a JSON Schema."""
 
     type: Literal["json_schema"] = "json_schema"
     json_schema: Schema
 
 
 class StreamOptions(ProtocolStruct):
-    """Options that matter only to a stream."""
+    """Options for streaming."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
@@ -313,5 +302,5 @@ class Body(ProtocolStruct):
 
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
-        """Accept one stop sequence without its list."""
+        """Accept a single stop sequence as a string."""
         return raw | {"stop": [raw["stop"]]} if isinstance(raw.get("stop"), str) else raw

@@ -1,7 +1,7 @@
-"""Hashbrown's threads: what was said before and what is said now, as one list of messages.
+"""Hashbrown threads: stored messages merged with those of a request, and the assistant's message.
 
-A thread is kept in its client's own words. What the client does not carry for us, the sealed
-thinking that led to a call, is kept with the call, in its `metadata` under our name.
+A thread stores the client's messages as they are. The encrypted reasoning that preceded a call,
+which the client does not return to us, is stored in the call's `metadata`, under our own key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,23 +19,23 @@ Json = dict[str, object]
 
 METADATA_KEY = "antiphon"
 BEFORE_TEXT, BEFORE_CALL = "before_text", "before_call"
-"""Where the thinking stood: before all words of the message, or before the call it is kept with."""
+"""The position of reasoning: before the message's text, or before the call it is stored with."""
 
 
 def merge_messages(saved: Sequence[Json], incoming: Sequence[Json]) -> list[Json]:
-    """Return a thread with what is new: the longest overlap of its end is said once.
+    """Return a thread's messages and the new ones; the longest overlap is included once.
 
-    >>> merge([{"role": "user", "content": "a"}], [{"role": "user", "content": "a"}])
+    >>> merge_messages([{"role": "user", "content": "a"}], [{"role": "user", "content": "a"}])
     [{'role': 'user', 'content': 'a'}]
     """
     return [*saved, *incoming[count_overlap(saved, incoming) :]]
 
 
 def count_overlap(saved: Sequence[Json], incoming: Sequence[Json]) -> int:
-    """Return how many messages, at most, are both the end of one list and the start of another.
+    """Return the length of the longest end of `saved` that is also a start of `incoming`.
 
-    Each is looked at a few times however much repeats (Knuth, Morris and Pratt): where a start
-    breaks off, its own `borders` say which shorter one may still go on.
+    This is the Knuth-Morris-Pratt algorithm. It takes linear time, also for a client that sends
+    the same message thousands of times; `borders` is its prefix function.
     """
     shared = min(len(saved), len(incoming))
     start, end = incoming[:shared], saved[len(saved) - shared :]
@@ -49,7 +49,7 @@ def count_overlap(saved: Sequence[Json], incoming: Sequence[Json]) -> int:
 
 
 def _extend_match(size: int, message: Json, start: Sequence[Json], borders: Sequence[int]) -> int:
-    """Return how much of a start has been said after one more message; before it, `size` was."""
+    """Return the length of the matched start after one more message; it was `size` before."""
     while not is_same_json(message, start[size]):
         if not size:
             return 0
@@ -58,7 +58,7 @@ def _extend_match(size: int, message: Json, start: Sequence[Json], borders: Sequ
 
 
 def is_same_json(one: object, other: object) -> bool:
-    """Tell whether two values are the same JSON, to which true is not 1."""
+    """Return whether two values are the same JSON; unlike in Python, true is not 1."""
     if is_object(one) and is_object(other):
         return one.keys() == other.keys() and all(
             is_same_json(one[name], other[name]) for name in one
@@ -68,13 +68,10 @@ def is_same_json(one: object, other: object) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-# --- the answer -------------------------------------------------------------------------------
-
-
 def assistant_message(items: Sequence[Item]) -> Json:
-    """Return the message that a response is in its thread; items are in the order of their telling.
+    """Return a response's items, in the order of their appearance, as an assistant message.
 
-    Calls that the response itself answers are its maker's own, and those cut short are no calls.
+    Calls that the response itself answers, and incomplete calls, are left out.
     """
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
     text = ""
@@ -90,33 +87,30 @@ def assistant_message(items: Sequence[Item]) -> Json:
             case Reasoning(encrypted_content=str(sealed)):
                 before_call.append(sealed)
             case FunctionCall() if item.call_id not in answered and item.status != "incomplete":
-                kept = {BEFORE_TEXT: before_text, BEFORE_CALL: before_call}
-                calls.append(_encode_call(len(calls), item, kept))
+                reasoning = {BEFORE_TEXT: before_text, BEFORE_CALL: before_call}
+                calls.append(_encode_call(len(calls), item, reasoning))
                 before_text, before_call = [], []
             case _:
                 pass
     return {"role": "assistant", "content": text, "toolCalls": calls}
 
 
-def _encode_call(index: int, call: FunctionCall, kept: Mapping[str, list[str]]) -> Json:
+def _encode_call(index: int, call: FunctionCall, reasoning: Mapping[str, list[str]]) -> Json:
     function = {"name": call.name, "arguments": call.arguments}
-    made: Json = {"index": index, "id": call.call_id, "type": "function", "function": function}
-    thinking = {place: sealed for place, sealed in kept.items() if sealed}
-    return made | {"metadata": {METADATA_KEY: thinking}} if thinking else made
-
-
-# --- what is ours in it -----------------------------------------------------------------------
+    encoded: Json = {"index": index, "id": call.call_id, "type": "function", "function": function}
+    stored = {place: sealed for place, sealed in reasoning.items() if sealed}
+    return encoded | {"metadata": {METADATA_KEY: stored}} if stored else encoded
 
 
 def sealed_reasoning(metadata: object, place: str) -> list[str]:
-    """Return the sealed thinking that is kept with a call for one place."""
-    kept = metadata.get(METADATA_KEY) if is_object(metadata) else None
-    sealed = kept.get(place) if is_object(kept) else None
+    """Return the encrypted reasoning that is stored with a call for one position."""
+    stored = metadata.get(METADATA_KEY) if is_object(metadata) else None
+    sealed = stored.get(place) if is_object(stored) else None
     return [entry for entry in sealed if isinstance(entry, str)] if is_array(sealed) else []
 
 
 def strip_metadata(message: Json) -> Json:
-    """Return a message as its client knows it, without what is ours."""
+    """Return a message without our own metadata, as the client knows it."""
     calls = message.get("toolCalls")
     if not is_array(calls):
         return message
