@@ -173,7 +173,7 @@ FROM_SYSTEM = [
 @pytest.mark.parametrize(("name", "piece"), FROM_SYSTEM)
 def test_only_text_comes_from_the_system(name: str, piece: dict, role: str) -> None:
     error = find_error(name, piece, role=role).payload
-    assert "only text comes from the system; send it as the user" in error.message
+    assert "a system message holds only text; send it as the user" in error.message
     assert error.param == "input[0].content[1]"
 
 

@@ -1,12 +1,19 @@
-"""One module per upstream: a request in, a provider's request out; its chunks in, parts out.
+"""The providers: one adapter each, which encodes prompts and decodes answers.
 
-An adapter is pure. It knows a provider's dialect and nothing of ids, indexes, lifecycle, sockets or
-clocks. A provider with more to say has a folder: the adapter itself, its `conversation.py` written,
-its `answer.py` heard, the `shapes.py` of it; `chat` is the dialect that several share.
+An adapter is pure: it knows a provider's dialect, and nothing of ids, indexes, lifecycle, sockets
+or clocks. Shared by all adapters:
 
-What is the same for all stands beside them. `base.py` says what an adapter is, `carry.py` holds the
-one rule for what a provider cannot carry, `story.py` tells a conversation in turns, `media.py`
-reads images and files, `options.py` finds the nearest word, `forced.py` has JSON from models that
-have no JSON mode, `faults.py` reads errors, `fields.py` JSON. `ask.py` puts it together, and
-`registry.py` knows adapters by name.
+- `base`: `Adapter`, `Decoder`, `Prompt` and `Provider`
+- `provider_config`: the environment variables and configuration keys of an adapter
+- `features`: what a request may use, and what happens where a provider does not support it
+- `json_via_tool`: `encode_prompt`, the way in; JSON output from models without a JSON mode
+- `conversation`: items as turns, legal ids and names
+- `media`: images, files and audio; `logprobs`: log probabilities
+- `errors`: errors of providers, parsed and redacted
+- `json_access`: JSON objects and texts
+- `registry`: adapters by name, built-in and installed
+
+The dialects: `openai_chat` (with the providers `openai`, `azure` and `writer`), `anthropic`,
+`bedrock`, `google`, `ollama` and `open_responses`. Each has `adapter`, `encode`, `decode` and
+`wire_types`, as far as it needs them.
 """

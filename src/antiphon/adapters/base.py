@@ -1,8 +1,7 @@
-"""What an adapter is: one provider's dialect, both ways.
+"""The base classes of adapters: `Adapter` encodes prompts, `Decoder` decodes answers into parts.
 
-`encode` writes a prompt as the provider's request, a `Decoder` hears its answer as parts.
-What is the same for every provider stands here: how bytes that cannot be read, streams that are cut
-short and errors in bodies are told.
+Both hold what is the same for all providers: errors in bodies and in streams, bytes that cannot be
+decoded, and streams that end too early.
 """
 
 from abc import ABC, abstractmethod
@@ -40,14 +39,14 @@ from antiphon.wire import json
 T = TypeVar("T")
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
-"""How large one event of a provider may be; images and sealed thinking are long."""
+"""The largest event of a provider that is accepted. Images and encrypted reasoning are large."""
 
 Transform = Callable[[dict[str, object]], object | Awaitable[object]]
-"""Changes a request's body before it is sent: returns the new body, or None for the same one."""
+"""A user's hook that changes a request body. It returns the new body, or None to keep it."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What is known of one model: its window, its room to answer, and which features it lacks."""
+    """What is known of one model: its context window, output limit and missing features."""
 
     window: int | None = None
     max_output_tokens: int | None = None
@@ -55,7 +54,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """An upstream as it is configured; keys are named here, never held."""
+    """The configuration of one upstream. It names the variable of the API key, never the key."""
 
     name: str
     adapter: str
@@ -70,16 +69,16 @@ class Provider(Struct, frozen=True, kw_only=True):
     location: str | None = None
     strict: bool = False
     timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
-    """How many seconds it may take, by the names of `transport.connection.Timeouts`, where that is
-    not as the server has it for all."""
+    """Timeouts in seconds that differ from the server's, by the field names of
+    `transport.connection.Timeouts`."""
     transform_request: Transform | None = None
     models: Mapping[str, Capabilities] = msgspec.field(default_factory=dict[str, Capabilities])
 
 
 class Prompt(Struct, frozen=True):
-    """What a model is to read and obey; `model` is the name its provider knows.
+    """The input of one model call. `model` is the name that the provider knows.
 
-    `warnings` gathers what could not be carried and does not change the meaning.
+    `warnings` collects what was dropped or approximated without changing the meaning.
     """
 
     model: str
@@ -90,11 +89,11 @@ class Prompt(Struct, frozen=True):
     warnings: list[parts.Warn] = msgspec.field(default_factory=list[parts.Warn])
 
     def warn(self, code: str, message: str, param: str | None = None) -> None:
-        """Note something that the client should know."""
+        """Add a warning to the response."""
         self.warnings.append(parts.Warn(code, message, param))
 
     def item_path(self, item: Item) -> str:
-        """Name an item as the client knows it: by its index in `input`, if it is there."""
+        """Return an item's path in the request: `input[N]`, or `input` for one from the history."""
         for index, other in enumerate(self.request.input):
             if other is item or (item.id and other.id == item.id):
                 return f"input[{index}]"
@@ -103,61 +102,62 @@ class Prompt(Struct, frozen=True):
     def unsupported_error(
         self, message: str, param: str, code: str = "unsupported_value"
     ) -> RequestError:
-        """Make the error for what cannot be carried and would change the meaning."""
+        """Build the error for something the provider lacks and the request cannot do without."""
         return RequestError(message, param=param, code=code)
 
 
 TokenCountRequest = tuple[Upstream, Callable[[object], int]]
-"""A request for a count, and what reads it out of the answer; that raises ValueError."""
+"""A request that counts tokens, and a function that returns the count from its body or raises
+ValueError."""
 
 
 class Adapter(ConfigurableProvider, ABC):
-    """One provider's dialect, at one address."""
+    """One provider's dialect at one address. It does no I/O and keeps no state between requests."""
 
     features: frozenset[str] = frozenset()
-    """The features that this dialect has; see `carry.py`."""
+    """The features that the dialect supports, by the names in `features.py`. This is an allow-list:
+    what is not listed is dropped with a warning, or rejected."""
 
     hosted_tools: frozenset[str] = frozenset()
-    """The tools beside functions that this dialect has, as `slug:name`."""
+    """The tools other than functions that the dialect supports, as `slug:name`."""
 
     raw_tool_slug: ClassVar[str] = ""
-    """The slug of tools that are passed on as the client wrote them, if there are such."""
+    """The slug of tools that are sent as the client wrote them, with its colon; empty if none."""
 
     passes_unknown_fields: ClassVar[bool] = False
-    """Whether fields of a request that nobody here knows are passed on."""
+    """Whether unknown fields of a request are sent on."""
 
     extension_items: ClassVar[frozenset[str]] = frozenset()
-    """The items beside the specification's that this dialect can read, as `slug:name`."""
+    """The items beyond the specification that the dialect can encode, as `slug:name`."""
 
     rejected_features: frozenset[str] = frozenset()
-    """What it was found to lack, by the server's refusing it."""
+    """The features that the server has rejected, learned from its errors."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self.base_url = (provider.base_url or self.default_url or "").rstrip("/")
 
     def missing_features(self, model: str) -> frozenset[str]:
-        """Return the features of the dialect that one model is known not to have."""
+        """Return the features of the dialect that a model is known to lack."""
         del model
         return frozenset()
 
     def vendor(self, model: str) -> str:
-        """Return which models share their sealed thinking: those of one maker."""
-        maker, slash, _ = model.partition("/")
-        return maker if slash else ""
+        """Return the vendor of a model. Models of one vendor can read each other's reasoning."""
+        vendor, slash, _ = model.partition("/")
+        return vendor if slash else ""
 
     def supports_tool(self, type: str) -> bool:
-        """Tell whether a tool beside functions is one that this dialect has."""
-        return type in self.hosted_tools or bool(
-            self.raw_tool_slug and type.startswith(self.raw_tool_slug)
-        )
+        """Return whether the dialect supports a tool that is not a function."""
+        slug = self.raw_tool_slug
+        return type in self.hosted_tools or bool(slug and type.startswith(slug))
 
     def supports_item(self, type: str) -> bool:
-        """Tell whether this dialect can read a type beside the specification's."""
+        """Return whether the dialect can encode an item or content beyond the specification."""
         return type in self.extension_items
 
     def available_features(self, prompt: Prompt) -> frozenset[str]:
-        """Return the features that a prompt may use."""
+        """Return the features that a prompt may use, given its model and what was learned."""
         return (
             self.features
             - prompt.capabilities.lacks
@@ -167,71 +167,72 @@ class Adapter(ConfigurableProvider, ABC):
 
     @abstractmethod
     def encode(self, prompt: Prompt) -> Upstream:
-        """Write a prompt as the provider's request; raises RequestError.
+        """Encode a prompt as the provider's request; raises RequestError.
 
-        What the dialect does not carry has been taken out of the prompt before.
+        Unsupported features have been removed from the prompt before (`features.py`).
         """
 
     @abstractmethod
     def decoder(self, prompt: Prompt) -> "Decoder":
-        """Return what hears the answer to a prompt."""
+        """Return a new decoder for the answer to a prompt."""
 
     def credential(self) -> Credential | None:
-        """Say how the provider wants to be shown who asks."""
+        """Return the kind of credential that the provider wants."""
         return Key()
 
     def models_request(self) -> Upstream | None:
-        """Describe the request that lists the provider's models, if there is one."""
+        """Return the request that lists the provider's models; None if there is no such list."""
         return Upstream(method="GET", url=f"{self.base_url}/models")
 
     def decode_models(self, body: object) -> list[str]:
-        """Read the names out of that list."""
+        """Return the names in the list of models."""
         return collect_names(body, "data", "id")
 
     def count_tokens_request(self, prompt: Prompt) -> TokenCountRequest | None:
-        """Describe how the tokens of a prompt are counted, if the provider does."""
+        """Return the request that counts a prompt's tokens; None if the provider has none."""
         del prompt
         return None
 
     def fallback_adapter(self, error: UpstreamError) -> "Adapter | None":
-        """Return the adapter that may succeed where this one has failed for good, if any."""
+        """Return an adapter that may succeed after an error that a retry would not fix."""
         del error
         return None
 
-    # --- errors ---
-
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-        """Read the answer of a provider that refuses."""
+        """Build the error for an HTTP response that is not a success."""
         try:
             value = json.decode_lenient(body)
         except json.JSONError:
             value = plain_text_body(headers, body)
-        fault = infer_code(self.parse_error(status, headers, value))
-        told = self._error_payload(fault, status, f"answered {status} and did not say why.")
+        info = infer_code(self.parse_error(status, headers, value))
+        payload = self._error_payload(info, status, f"answered {status} and did not say why.")
         return UpstreamError(
-            told.message,
+            payload.message,
             status=client_status(status),
-            type=told.type,
-            code=told.code,
-            param=told.param,
-            retryable=is_retryable(status, headers, fault),
+            type=payload.type,
+            code=payload.code,
+            param=payload.param,
+            retryable=is_retryable(status, headers, info),
             headers=retry_headers(headers),
         )
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
-        """Find the error in a body; dialects with another shape say so themselves."""
+        """Return the error in a parsed body. Dialects with another shape override this."""
         del status, headers
         return parse_error(body)
 
     def failure_part(self, error: ErrorInfo, status: int | None = None) -> parts.Failure:
-        """Tell an error that came inside an answer; `status` is what it would have been before."""
+        """Return the failure for an error inside an answer.
+
+        `status` is the HTTP status that the error would have had before the answer began.
+        """
         error = infer_code(error)
         status = status or infer_status(error)
-        told = self._error_payload(error, status, "broke off and did not say why.")
-        return parts.Failure(told, status=client_status(status))
+        payload = self._error_payload(error, status, "broke off and did not say why.")
+        return parts.Failure(payload, status=client_status(status))
 
     def _error_payload(self, error: ErrorInfo, status: int, default: str) -> ErrorPayload:
-        """Write an error as the client may see it."""
+        """Return an error as the client may see it: without secrets, with the provider's name."""
         return ErrorPayload(
             message=f"{self.provider.name}: {redact(error.message or default)}",
             type=redact(error.type or error_type(status), MAX_NAME_LENGTH),
@@ -244,103 +245,102 @@ TERMINAL_PARTS = frozenset({parts.Finish, parts.Failure})
 
 
 class Framing(Protocol):
-    """How the bytes of a stream are cut into chunks: `wire` has several."""
+    """Splits the bytes of a stream into chunks. The decoders in `wire` are of this type."""
 
     def feed(self, data: bytes, /) -> Iterable[object]:
-        """Return the chunks that some bytes complete; may raise ValueError."""
+        """Return the chunks that these bytes complete; may raise ValueError."""
         ...
 
     def close(self) -> Iterable[object]:
-        """Return the chunks that the stream's end completes."""
+        """Return the chunks that the end of the stream completes."""
         ...
 
 
 class Decoder(ABC):
-    """Hears one answer: bytes in, parts out."""
+    """Decodes one answer: bytes in, parts out."""
 
     def __init__(self, adapter: Adapter, framing: Framing) -> None:
         self.adapter = adapter
         self.framing = framing
         self.finished = False
-        """Whether the model has said why it stopped."""
+        """Whether the reason for the end has been decoded."""
         self.done = False
-        """Whether nothing more is to be heard, whatever else is sent."""
+        """Whether the rest of the stream is ignored."""
         self.failed = False
-        """Whether it has told that the answer broke."""
+        """Whether a failure has been decoded."""
         self.text_fast_path: Callable[[bytes], list[str] | None] | None = None
-        """Finds the words in bytes that hold nothing but plain words, if that can be told now."""
+        """Returns the texts in bytes that hold only text deltas like the ones before, or None for
+        any other bytes. It is None while the decoder cannot tell (`fast_text.py`)."""
         self._warned_of_output = False
         self.ended_calls: list[parts.Key] = []
-        """The calls that have ended, complete or cut: what follows tells."""
+        """Calls whose end was seen. Whether they are complete is known only when something
+        follows: a truncated answer ends its last call like any other."""
 
     def is_stream(self, content_type: str) -> bool:
-        """Tell whether a body of this type is a stream, and not one whole answer."""
+        """Return whether a body of this type is a stream rather than one whole answer."""
         return "json" not in content_type or "ndjson" in content_type
 
     def feed(self, data: bytes | None) -> list[Part]:
-        """Return the parts that some bytes of a stream complete, or, without any, its end."""
-        told: list[Part] = []
+        """Return the parts that these bytes complete; None means the end of the stream."""
+        decoded: list[Part] = []
         try:
             framing = self.framing
             for chunk in framing.close() if data is None else framing.feed(data):
                 if self.done:
                     break
                 for part in self.decode_chunk(chunk):
-                    told.append(part)
+                    decoded.append(part)
                     if type(part) in TERMINAL_PARTS:
                         self._note_end(part)
         except DECODE_ERRORS as error:
-            if data is not None or not self.finished:  # or else only its last words were cut
-                self._add_unreadable_failure(error, told)
-        return move_failure_last(told) if self.failed else told
+            # After the finish, an incomplete last chunk loses nothing that anybody needs.
+            if data is not None or not self.finished:
+                self._add_unreadable_failure(error, decoded)
+        return move_failure_last(decoded) if self.failed else decoded
 
     def close(self) -> list[Part]:
-        """Return what is left when the stream has ended, or that it ended too early."""
+        """Return the last parts of a stream; a failure if the stream ended too early."""
         return self._add_missing_end(self.feed(None))
 
     def feed_whole(self, body: bytes) -> list[Part]:
-        """Return the parts of an answer that came in one piece."""
-        told: list[Part] = []
+        """Return the parts of an answer that was not streamed."""
+        decoded: list[Part] = []
         try:
             for part in self.decode_body(body):
-                told.append(part)
+                decoded.append(part)
                 if type(part) in TERMINAL_PARTS:
                     self._note_end(part)
         except DECODE_ERRORS as error:
-            self._add_unreadable_failure(error, told)
-        return self._add_missing_end(move_failure_last(told) if self.failed else told)
-
-    # --- what a dialect says ---
+            self._add_unreadable_failure(error, decoded)
+        return self._add_missing_end(move_failure_last(decoded) if self.failed else decoded)
 
     @abstractmethod
     def decode_chunk(self, chunk: object) -> Iterable[Part]:
-        """Return the parts that a chunk means."""
+        """Return the parts in one chunk of a stream; may raise ValueError."""
 
     @abstractmethod
     def decode_body(self, body: bytes) -> Iterable[Part]:
-        """Return the parts that a whole answer means."""
+        """Return the parts in a whole answer; may raise ValueError."""
 
     def truncation_parts(self) -> Iterable[Part]:
-        """Tell that the answer ended before it was whole."""
+        """Return what ends an answer that broke off without a reason."""
         return (self.adapter.failure_part(TRUNCATED),)
 
-    # --- what is the same for all ---
-
     def unsupported_output_parts(self) -> list[Part]:
-        """Warn of an answer that is neither text nor a call, such as an image; once is enough."""
+        """Return a warning about output that has no part, such as an image; once per answer."""
         if self._warned_of_output:
             return []
         self._warned_of_output = True
-        message = f"{self.adapter.provider.name} said what is neither text nor a call."
-        return [parts.Warn("unsupported_output", f"{message} It was left out.")]
+        message = f"{self.adapter.provider.name} sent output that is neither text nor a call."
+        return [parts.Warn("unsupported_output", f"{message} It was dropped.")]
 
     def complete_calls(self) -> list[Part]:
-        """Tell that the calls that have ended are complete, since something else begins."""
+        """Mark the calls that have ended as complete, because something else begins."""
         ended, self.ended_calls = self.ended_calls, []
         return [parts.Call(key, complete=True) for key in ended]
 
     def finish_parts(self, finish: parts.Finish) -> list[Part]:
-        """Tell why a model stopped; unless it was cut, the calls that have ended are complete."""
+        """Return the finish; unless the answer was truncated, calls that ended are complete."""
         return [finish] if finish.reason in TRUNCATION_REASONS else [*self.complete_calls(), finish]
 
     def _note_end(self, part: Part) -> None:
@@ -361,18 +361,19 @@ class Decoder(ABC):
 
 
 def move_failure_last(decoded: list[Part]) -> list[Part]:
-    """Put a failure last: what was counted beside it is counted, and nothing is said after it."""
-    for place, part in enumerate(decoded):
+    """Return the parts up to the failure, then the usage that came after it, then the failure."""
+    for index, part in enumerate(decoded):
         if isinstance(part, parts.Failure):
-            counted = [other for other in decoded[place:] if isinstance(other, parts.Usage)]
-            return [*decoded[:place], *counted, part]
+            usage = [other for other in decoded[index:] if isinstance(other, parts.Usage)]
+            return [*decoded[:index], *usage, part]
     return decoded
 
 
 class JsonReader(Generic[T]):
-    """Reads JSON of one shape, fast. Unknown fields are ignored; half an emoji is kept.
+    """Decodes JSON into one msgspec type. Unknown fields are ignored.
 
-    What has another shape is read once more after it was tidied, if the dialect knows how.
+    What msgspec rejects is decoded again by slower and more lenient steps: first unpaired
+    surrogates are accepted, then `normalize`, if given, may fix the types of fields.
     """
 
     def __init__(self, kind: type[T], normalize: Callable[[object], object] | None = None) -> None:
@@ -381,7 +382,7 @@ class JsonReader(Generic[T]):
         self._decode = msgspec.json.Decoder(kind).decode
 
     def __call__(self, data: bytes) -> T:
-        """Read one text; raises ValueError."""
+        """Decode one JSON text; raises ValueError."""
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -397,22 +398,22 @@ class JsonReader(Generic[T]):
 
 
 DECODE_ERRORS = (ValueError, RecursionError)
-"""What bytes that nobody can read raise; msgspec's errors and our wire's are ValueErrors."""
+"""What decoding invalid bytes raises. The errors of msgspec and of `wire` are ValueErrors."""
 
 
 TRUNCATION_REASONS: frozenset[parts.Reason] = frozenset({"length", "content_filter"})
-"""The reasons after which what was said last is not whole, even if it has ended."""
+"""The reasons after which the last item is incomplete, even if the provider ended it."""
 
 
 def finish_part(
     raw: str | None, reasons: Mapping[str, parts.Reason], *, has_calls: bool
 ) -> parts.Finish:
-    """Say why a model stopped; of one that calls, many providers say just that it did."""
+    """Return the finish. Many providers say `stop` even for an answer that ends in calls."""
     reason = reasons.get(raw or "", "stop")
     return parts.Finish("tool_calls" if has_calls and reason == "stop" else reason, raw)
 
 
 def collect_names(body: object, group: str, field: str) -> list[str]:
-    """Return one field of every object in a list, wherever it is a string."""
+    """Return one string field of every object in the list `body[group]`."""
     names = (as_object(entry).get(field) for entry in as_array(as_object(body).get(group)))
     return [name for name in names if isinstance(name, str)]

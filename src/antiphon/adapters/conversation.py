@@ -1,10 +1,10 @@
-"""A conversation told in turns, as every provider but ours wants to hear it.
+"""A conversation as turns, and its ids and names as a provider accepts them.
 
-Items come one by one; providers want messages that alternate. A turn gathers what one side said in
-a row: the assistant its thinking, words and calls; the tools their outputs; the user the rest. The
-outputs of an assistant's calls always follow it directly, in the order of the calls, whatever the
-order in which the client sent them. Ids and names that another provider made are changed where this
-one would refuse them.
+The Responses API has a flat list of items; other APIs have messages of alternating roles. A turn
+groups adjacent items of one role: the assistant's reasoning, text and calls; the outputs of tools;
+the user's or the system's messages. The outputs of calls always follow the turn with the calls, in
+the order of the calls, whatever their order in the request. Ids and names from another provider are
+changed where this one would reject them.
 """
 
 import hashlib
@@ -42,11 +42,11 @@ T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
 
 EMPTY_CONVERSATION = "There is nothing to answer; send a message."
-"""Why a conversation in which nothing is said is refused."""
+"""The error message for a conversation without content."""
 
 
 class ConversationTurn(Struct, frozen=True):
-    """What one side said in a row. A tool's speech holds outputs only."""
+    """Adjacent items of one role. A turn of the role `tool` holds only outputs."""
 
     role: Role
     items: list[Item]
@@ -63,34 +63,35 @@ class ConversationTurn(Struct, frozen=True):
 
 
 def split_turns(items: Sequence[Item]) -> list[ConversationTurn]:
-    """Tell a conversation in which every call has its output, and the reverse."""
-    story: list[ConversationTurn] = []
-    waiting: dict[CallKey, list[OutputQueues]] = defaultdict(
-        list
-    )  # an id may come again in a later turn
+    """Group items into turns. Every call must have an output, and every output a call."""
+    turns: list[ConversationTurn] = []
+    # Clients reuse ids, so the calls that wait for an output are lists: the last call with the id
+    # gets it.
+    waiting: dict[CallKey, list[OutputQueues]] = defaultdict(list)
     outputs: list[OutputQueues] = []
     early: dict[CallKey, Item] = {}
-    said: ConversationTurn | None = None
+    turn: ConversationTurn | None = None
     for item in items:
-        if pair := output_key(item):
+        if key := output_key(item):
             output = tools.decode_custom_output(item) if isinstance(item, ExtensionItem) else item
-            if calls := waiting.get(pair):  # the call is the nearest before it
-                calls[-1][pair].append(output)
-                said = None if calls.pop() is outputs[-1] else said
-            elif pair not in waiting:  # or else it is one too many
-                early[pair] = output
+            if calls := waiting.get(key):
+                calls[-1][key].append(output)
+                # An output of the current turn ends it: what follows is a reaction to the output.
+                turn = None if calls.pop() is outputs[-1] else turn
+            elif key not in waiting:  # otherwise it is a second output of the same call
+                early[key] = output
             continue
         role = role_of(item)
-        if said is None or said.role != role:
-            said = ConversationTurn(role, [])
-            story.append(said)
+        if turn is None or turn.role != role:
+            turn = ConversationTurn(role, [])
+            turns.append(turn)
             outputs.append(defaultdict(deque))
-        said.items.append(item)
-        if (pair := call_key(item)) and pair in early:
-            outputs[-1][pair].append(early.pop(pair))
-        elif pair:
-            waiting[pair].append(outputs[-1])
-    return list(_insert_outputs(story, outputs)) if any(outputs) else story
+        turn.items.append(item)
+        if (key := call_key(item)) and key in early:
+            outputs[-1][key].append(early.pop(key))
+        elif key:
+            waiting[key].append(outputs[-1])
+    return list(_insert_outputs(turns, outputs)) if any(outputs) else turns
 
 
 OutputQueues = defaultdict[CallKey, deque[Item]]
@@ -99,16 +100,15 @@ OutputQueues = defaultdict[CallKey, deque[Item]]
 def _insert_outputs(
     turns: Iterable[ConversationTurn], outputs: Iterable[OutputQueues]
 ) -> Iterator[ConversationTurn]:
-    for said, given in zip(turns, outputs, strict=True):
-        yield said
-        pairs = filter(None, map(call_key, said.items)) if given else ()
-        answers = [given[pair].popleft() for pair in pairs if given[pair]]
-        if answers:
-            yield ConversationTurn("tool", answers)
+    for turn, queues in zip(turns, outputs, strict=True):
+        yield turn
+        keys = filter(None, map(call_key, turn.items)) if queues else ()
+        if results := [queues[key].popleft() for key in keys if queues[key]]:
+            yield ConversationTurn("tool", results)
 
 
 def role_of(item: Item) -> Role:
-    """Return whose words an item is."""
+    """Return the role of an item's author."""
     if isinstance(item, Message):
         return "system" if item.role in ("system", "developer") else item.role
     return "assistant"
@@ -117,59 +117,68 @@ def role_of(item: Item) -> Role:
 def encode_pieces(
     prompt: Prompt,
     item: Message | FunctionCallOutput,
-    write: Callable[[Content], Iterable[T]],
+    encode: Callable[[Content], Iterable[T]],
 ) -> list[T]:
-    """Write what an item holds piece by piece; raises RequestError for what cannot be written.
+    """Encode the content parts of an item; raises RequestError with the path of an invalid part.
 
-    `write` raises ValueError with what is wrong about a piece.
+    `encode` raises ValueError with what is wrong with a part.
     """
-    called = isinstance(item, FunctionCallOutput)
-    name, held = ("output", item.output) if called else ("content", item.content)
-    written: list[T] = []
-    for index, piece in enumerate([InputText(text=held)] if isinstance(held, str) else held):
+    is_output = isinstance(item, FunctionCallOutput)
+    name, content = ("output", item.output) if is_output else ("content", item.content)
+    encoded: list[T] = []
+    for index, part in enumerate(
+        [InputText(text=content)] if isinstance(content, str) else content
+    ):
         try:
-            written += write(piece)
+            encoded += encode(part)
         except ValueError as error:
-            place = f"{prompt.item_path(item)}.{name}[{index}]"
-            message = f"This '{piece.type}' cannot be sent: {error}."
-            raise prompt.unsupported_error(message, place) from None
-    return written
+            path = f"{prompt.item_path(item)}.{name}[{index}]"
+            message = f"This '{part.type}' cannot be sent: {error}."
+            raise prompt.unsupported_error(message, path) from None
+    return encoded
 
 
 def system_text(part: Content) -> str:
-    """Return a piece of what the system says, which can only be text; raises ValueError."""
+    """Return the text of a part of a system message; raises ValueError if it is not text."""
     match part:
         case InputImage() | InputFile() | InputVideo() | ExtensionContent():
-            raise ValueError("only text comes from the system; send it as the user")
+            raise ValueError("a system message holds only text; send it as the user")
         case _:
             return content_text(part)
 
 
 def make_legal_id(id: str, legal: re.Pattern[str], prefix: str = "call_", size: int = 32) -> str:
-    """Return an id that a provider accepts, always the same for the same call."""
+    """Return the id, or a hash of it if the provider would reject it.
+
+    A hash, so that the same call always has the same id.
+    """
     if legal.fullmatch(id):
         return id
     return prefix + hashlib.sha256(id.encode(errors="replace")).hexdigest()[:size]
 
 
 def make_legal_name(name: str, limit: int = 64) -> str:
-    """Return a name that a function may have; a model may have called one that none has."""
+    """Return a legal function name. Models sometimes call functions with illegal names."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:limit]
 
 
 EMPTY_SCHEMA: Schema = {"type": "object", "properties": {}}
-"""What a function is called with that takes nothing, or nobody knows what."""
+"""The parameters of a function that takes none, or whose parameters are unknown."""
 
 
 def history_tool_names(prompt: Prompt, limit: int = 64) -> list[str]:
-    """Return the names to show for the sake of the history alone; none beside real tools."""
+    """Return the names of earlier calls if the request offers no tools; else an empty list.
+
+    Anthropic and Bedrock reject a conversation with calls if no tool is declared. So the names are
+    declared as tools, and the model is told not to call them.
+    """
     if prompt.request.tools:
         return []
-    called = [item.name for item in prompt.items if isinstance(item, FunctionCall)]
-    return list(dict.fromkeys(make_legal_name(name, limit) for name in called))
+    names = [item.name for item in prompt.items if isinstance(item, FunctionCall)]
+    return list(dict.fromkeys(make_legal_name(name, limit) for name in names))
 
 
 def dropped_call_warning(name: str) -> parts.Warn:
-    """Say that a call of such a name was left out."""
+    """Return the warning for a call of a tool that is declared only for the history."""
     message = f"The model called '{name[:80]}', which it may not; the call was left out."
     return parts.Warn("dropped_call", message)

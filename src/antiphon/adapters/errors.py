@@ -1,4 +1,8 @@
-"""Errors as providers tell them: found, named, and without their secrets."""
+"""Errors of providers: parsed from any shape, given a code and a status, and redacted.
+
+An error message of a provider may quote the prompt, the model or our own headers. So secrets are
+replaced before a client sees it, and nothing is inferred from the quoted part.
+"""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +17,7 @@ from antiphon.protocol.surrogates import repair_surrogates
 
 
 class ErrorInfo(Struct, frozen=True):
-    """An error as the provider told it, as far as it did."""
+    """An error as the provider reported it; fields that it left out are empty."""
 
     message: str = ""
     type: str | None = None
@@ -55,19 +59,19 @@ STATUS_BY_CODE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""What an error inside an answer would have been before it, by its code or its type."""
+"""The HTTP status of an error that comes inside an answer, by its code or its type."""
 
 VAGUE_CODES = frozenset(
     """BadRequestError INVALID_ARGUMENT ValidationException bad_request invalid_argument
     invalid_request invalid_request_error""".split()
 )
-"""Codes that say no more than that a request was refused."""
+"""Codes that say only that the request was rejected."""
 
 UNQUOTED_PREFIX = r"(?is)\A(?:[^'\"`{\[=]|\w'\w|`\w{1,64}`){0,200}?"
-"""The words with which an error begins, before it quotes anybody.
+"""Matches the start of a message, up to the first quotation.
 
-No two alternatives match the same text: what follows may quote a prompt, and an ambiguous
-repetition takes exponential time on it.
+No two alternatives match the same text: a message may quote a prompt, and an ambiguous repetition
+takes exponential time on a hostile one.
 """
 
 CODE_PATTERNS = {
@@ -86,25 +90,25 @@ CODE_PATTERNS = {
         ),
     }.items()
 }
-"""How providers say in words what others, and the specification, have a code for."""
+"""Messages of providers that send no code, for codes that clients should be able to rely on."""
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 QUOTA_CODES = frozenset({"insufficient_quota", "billing_error"})
-"""Codes of a 429 that waiting does not mend."""
+"""Codes of a 429 that is no use retrying."""
 
 MIN_KEY_LENGTH = 8
-"""How long a key must be to be looked for in what somebody says; shorter ones are words."""
+"""Shorter keys are not redacted: they could be ordinary words."""
 
 MAX_NAME_LENGTH = 200
-"""How long a type, a code or a param may be."""
+"""The longest type, code or param that is passed to a client."""
 
 REDACTED = "[redacted]"
 
 REDACTION_MARGIN = 64
-"""How many characters beyond its limit are searched for secrets."""
+"""How many characters after the limit are searched for secrets too."""
 
 MIN_SECRET_LENGTH = 16
-"""The length from which every pattern in SECRETS matches what it is for, even if its end is cut."""
+"""The length from which SECRET_PATTERN recognises every kind of secret, even without its end."""
 
 SECRET_PATTERN = re.compile(
     r"\b(?:sk|pk|rk|xai|gsk|key)-[\w*.-]{6,}|\bAIza[\w-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
@@ -112,11 +116,12 @@ SECRET_PATTERN = re.compile(
     r"|(?i:(?:x-amz-security-token|(?:secret_?access_?key|session_?token)|(?:x-)?(?:goog-)?api-key)['\"]?\s*[:=]\s*['\"]?[^\s'\",;)]{8,})"
     r"|(?i:authorization['\"]?\s*[:=]\s*['\"]?(?:aws4-[^\n]*|(?:\w+ )?[^\s'\",;)]{8,}))"
 )
-"""Keys as their makers write them, and headers that hold one: AWS quotes what it was to sign."""
+"""Keys in the formats of their vendors, and headers with a credential: AWS quotes the headers that
+it checked."""
 
 
 def unreadable_error(error: Exception) -> ErrorInfo:
-    """Tell that something came which cannot be read."""
+    """Return the error for an answer that cannot be decoded."""
     reason = str(error)[:200]
     return ErrorInfo(
         f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid"
@@ -124,20 +129,20 @@ def unreadable_error(error: Exception) -> ErrorInfo:
 
 
 def infer_code(error: ErrorInfo) -> ErrorInfo:
-    """Give an error the code that its own words stand for, unless it has one that says something.
+    """Return the error with a code inferred from its message, unless it has a specific code.
 
-    A number or a sentence is none. What an error quotes may be the caller's, or the model's.
+    A number or a sentence is not a specific code.
     """
     code = error.code or ""
     if not (code in VAGUE_CODES or code.isdecimal() or " " in code or not code):
         return error
-    meant = (code for code, words in CODE_PATTERNS.items() if words.match(error.message))
-    return replace(error, code=next(meant, error.code))
+    codes = (code for code, pattern in CODE_PATTERNS.items() if pattern.match(error.message))
+    return replace(error, code=next(codes, error.code))
 
 
 def redact(message: str, limit: int = 2000) -> str:
-    """Return a provider's words without what looks like a key in them."""
-    # The text may quote a prompt of any length, so it is cut before it is searched.
+    """Return at most `limit` characters of a message, with what looks like a key replaced."""
+    # The message may quote a prompt of any length, so it is cut before it is searched.
     start = message[: limit + REDACTION_MARGIN]
     text = SECRET_PATTERN.sub(REDACTED, repair_surrogates(start))
     if len(start) < len(message) and not text.endswith(REDACTED):
@@ -146,24 +151,24 @@ def redact(message: str, limit: int = 2000) -> str:
 
 
 def redact_key(text: str, key: str) -> str:
-    """Return somebody's words without the key that they were shown, and may have repeated."""
+    """Return a text with our own key replaced; a provider may repeat the key that it was sent."""
     return text.replace(key, REDACTED) if len(key) >= MIN_KEY_LENGTH else text
 
 
 def client_status(status: int) -> int:
-    """Return the status that the client is told: one of an error, and one that all know."""
+    """Return the status for the client: a standard 4xx or 5xx status."""
     if status == 529:
         return 503
     return status if 400 <= status < 600 else 502
 
 
 def error_type(status: int) -> str:
-    """Return our type for an error whose provider names none."""
+    """Return the error type for a status, for providers that send no type."""
     return TYPE_BY_STATUS.get(status, "model_error")
 
 
 def infer_status(error: ErrorInfo | ErrorPayload, default: int = 502) -> int:
-    """Return the status that an error inside an answer would have had before it."""
+    """Return the HTTP status for an error inside an answer."""
     code = error.code or ""
     if code.isdecimal() and len(code) == 3 and "400" <= code < "600":
         return int(code)
@@ -171,27 +176,27 @@ def infer_status(error: ErrorInfo | ErrorPayload, default: int = 502) -> int:
 
 
 def is_retryable(status: int, headers: Mapping[str, str], error: ErrorInfo) -> bool:
-    """Tell whether the same request may succeed a little later."""
-    said = headers.get("x-should-retry")
-    if said in ("true", "false"):
-        return said == "true"
+    """Return whether the same request may succeed a little later."""
+    advice = headers.get("x-should-retry")
+    if advice in ("true", "false"):
+        return advice == "true"
     return status in RETRYABLE_STATUSES and not QUOTA_CODES & {error.code, error.type}
 
 
 RETRY_AFTER = re.compile(
     r"\d{1,9}(\.\d{1,9})?|\w{3}, \d\d \w{3} \d{4} [\d:]{8} [\w+-]{3,5}", re.ASCII
 )
-"""How long, in seconds or until when."""
+"""A delay in seconds, or an HTTP date."""
 
 
 def retry_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return what a provider says about trying again, for the client, if it can be read."""
-    said = {name: headers.get(name, "") for name in ("retry-after", "retry-after-ms")}
-    return {name: value for name, value in said.items() if RETRY_AFTER.fullmatch(value)}
+    """Return the provider's valid retry headers, which are passed on to the client."""
+    values = {name: headers.get(name, "") for name in ("retry-after", "retry-after-ms")}
+    return {name: value for name, value in values.items() if RETRY_AFTER.fullmatch(value)}
 
 
 def parse_error(value: object) -> ErrorInfo:
-    """Find an error in the shapes that most servers use: nested, flat, or a lone string."""
+    """Return the error in a parsed body of a common shape: nested, flat or a string."""
     first = next(iter(as_array(value)), value)
     fields = as_object(first)
     inner = fields.get("error")
@@ -207,30 +212,29 @@ def parse_error(value: object) -> ErrorInfo:
 
 
 MESSAGE_FIELDS = ("message", "Message", "msg", "detail", "description", "error", "errors")
-"""Where servers put what an error says, the best first."""
+"""The fields in which servers put the message of an error, in order of preference."""
 
 MAX_ERROR_DEPTH = 6
 MAX_REASONS = 5
 
 
 def find_message(value: object, depth: int = MAX_ERROR_DEPTH) -> str:
-    """Return what an error says, wherever in it the words are; of many reasons, the first few."""
+    """Return the message of an error, wherever it is nested; of a list, the first few messages."""
     if isinstance(value, str) or not depth:
         return as_string(value)
     if reasons := as_array(value):
-        told = [find_message(reason, depth - 1) for reason in reasons[:MAX_REASONS]]
-        return "; ".join(filter(None, told))
+        messages = [find_message(reason, depth - 1) for reason in reasons[:MAX_REASONS]]
+        return "; ".join(filter(None, messages))
     fields = as_object(value)
-    told = (find_message(fields[name], depth - 1) for name in MESSAGE_FIELDS if fields.get(name))
-    words = next(filter(None, told), "")
-    place = [
-        str(step) for step in as_array(fields.get("loc")) if step != "body"
-    ]  # as pydantic says
-    return ": ".join(filter(None, [".".join(place), words])) if words else ""
+    nested = (find_message(fields[name], depth - 1) for name in MESSAGE_FIELDS if fields.get(name))
+    message = next(filter(None, nested), "")
+    # Servers built on FastAPI return pydantic's errors, which name the field in `loc`.
+    path = [str(step) for step in as_array(fields.get("loc")) if step != "body"]
+    return ": ".join(filter(None, [".".join(path), message])) if message else ""
 
 
 def plain_text_body(headers: Mapping[str, str], body: bytes) -> str:
-    """Return a body that is mere words; web pages and broken JSON are none."""
+    """Return the text of a `text/plain` body; empty for web pages and invalid JSON."""
     text = body.decode(errors="replace").strip()
     plain = headers.get("content-type", "").lower().startswith("text/plain")
     return text if plain and not text.startswith(("<", "{", "[")) else ""
@@ -243,14 +247,17 @@ def _name_or_none(value: object) -> str | None:
 INVALID_CODE = "upstream_invalid"
 
 HTTP_SCHEMES = {"ws": "http", "wss": "https"}
-"""What a base URL begins with where a WebSocket's address begins otherwise."""
+"""The schemes of WebSockets, and those that a base URL has instead."""
 
 MAX_URL_LENGTH = 300
-"""How much of an address is told."""
+"""The longest address that is passed to a client."""
 
 
 def redirect_target(status: int, headers: Mapping[str, str], url: str, base_url: str) -> str | None:
-    """Return where somebody says that they are: a base URL if the rest is as it was asked for."""
+    """Return the base URL to which a response redirects; None if it does not redirect.
+
+    No redirect is followed, because the other server would get our key.
+    """
     location = headers.get("location")
     if not (location and 300 <= status < 400):
         return None
@@ -265,18 +272,18 @@ def redirect_target(status: int, headers: Mapping[str, str], url: str, base_url:
 
 
 def redirect_advice(url: str) -> str:
-    """Say where somebody has moved, and what to do."""
+    """Return where a server has moved, and what to change."""
     return f"it has moved to {redact(url, MAX_URL_LENGTH)}. Its base_url should lead there."
 
 
 def redirect_error(provider: str, status: int, url: str) -> UpstreamError:
-    """Make the error for an address that leads to another one."""
+    """Build the error for a response that redirects."""
     return UpstreamError(
         f"{provider}: answered {status}: {redirect_advice(url)}", code=INVALID_CODE
     )
 
 
 def html_page_error(provider: str) -> UpstreamError:
-    """Make the error for an address that leads to something for people."""
+    """Build the error for a web page in place of an answer."""
     message = f"{provider}: answered with a web page. Its base_url probably leads elsewhere."
     return UpstreamError(message, code=INVALID_CODE)

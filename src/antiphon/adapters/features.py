@@ -1,11 +1,11 @@
-"""The one rule for what a provider cannot carry: never in silence.
+"""The features of a request, and what happens to those that a provider does not support.
 
-Every feature of a request has a row here. A dialect lists the features it has (`Adapter.carries`),
-a model those it lacks all the same (`Capabilities.lacks`). What is asked for and cannot be carried
-is refused, naming the param, when leaving it out would change the meaning of the request; otherwise
-it is left out and the response says so in `antiphon:warnings`.
+An adapter lists the features of its dialect (`Adapter.features`); the configuration may name those
+that a model lacks (`Capabilities.lacks`). An unsupported feature is never dropped in silence. If
+the request would mean something else without it, the request is rejected with the name of the
+param; otherwise the feature is removed and the response has a warning in `antiphon:warnings`.
 
-What an adapter's `encode` is given has been through here: it may write all it finds.
+`FeatureFilter` does this before `Adapter.encode`, which may therefore encode all that it finds.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,13 +54,13 @@ from antiphon.protocol.tools import (
 
 
 class Feature(Struct, frozen=True):
-    """Something a request may ask for, beside its content and its tools."""
+    """An optional field of a request: how to see that it is used, and how to remove it."""
 
     param: str
     is_requested: Callable[[Request], bool]
     remove: Callable[[Request], Request]
     changes_meaning: bool = False
-    """Whether a request without it would mean something else."""
+    """Whether a request without it means something else, so that it is rejected instead."""
 
 
 def _field_feature(name: str, *, changes_meaning: bool = False) -> Feature:
@@ -122,16 +122,16 @@ CONTENT_FEATURES = frozenset(
     {"images", "image_urls", "image_detail", "files", "file_urls", "file_ids", "videos", "audio"}
 )
 ALL_FEATURES = FEATURES.keys() | TOOL_FEATURES | FORMAT_FEATURES | CONTENT_FEATURES
-"""Every name that `carries` and `lacks` may hold."""
+"""Every name that `Adapter.features` and the key `lacks` of the configuration may contain."""
 
 
 def remove_unsupported(adapter: Adapter, prompt: Prompt) -> Prompt:
-    """Return what an adapter can carry of a prompt; raises RequestError for what must be."""
+    """Return the prompt without what the adapter does not support; raises RequestError."""
     return FeatureFilter(adapter, prompt).filter()
 
 
 class FeatureFilter:
-    """Takes out of one prompt what one dialect cannot carry."""
+    """Removes from one prompt what one adapter does not support."""
 
     def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
         self._adapter = adapter
@@ -139,21 +139,20 @@ class FeatureFilter:
         self._prompt = prompt
         self._available = adapter.available_features(prompt)
         self._dropped_call_ids: list[object] = []
-        """The ids of custom calls that are left out; their outputs are too."""
+        """The ids of custom calls that were dropped. Their outputs are dropped too."""
 
     def filter(self) -> Prompt:
-        """Return what can be carried."""
+        """Return the filtered prompt; raises RequestError."""
         request = self._filter_options(self._prompt.request)
         request = self._filter_tools(request)
         self._check_format(request)
-        items = [carried for item in self._prompt.items if (carried := self._filter_item(item))]
+        items = [kept for item in self._prompt.items if (kept := self._filter_item(item))]
         return replace(self._prompt, request=request, items=items)
 
     def _raise_unsupported(self, what: str, param: str, advice: str) -> None:
-        raise self._prompt.unsupported_error(
-            f"{self._provider_name} cannot carry {what} for the model '{self._prompt.model}'. {advice}",  # noqa: E501
-            param,
-        )
+        problem = f"{self._provider_name} does not support {what}"
+        message = f"{problem} for the model '{self._prompt.model}'. {advice}"
+        raise self._prompt.unsupported_error(message, param)
 
     def _filter_options(self, request: Request) -> Request:
         for name, feature in FEATURES.items():
@@ -162,8 +161,10 @@ class FeatureFilter:
                 request = feature.remove(request)
         if "reasoning" not in self._available and request.reasoning:
             if "reasoning" in self._adapter.rejected_features and request.reasoning.effort:
-                self._drop_feature(FEATURES["reasoning"])  # it may well think, whatever it refuses
-            request = replace(request, reasoning=None)  # not to think is what others do anyway
+                # The server rejected the field, but its model may reason all the same.
+                self._drop_feature(FEATURES["reasoning"])
+            # An effort of `none` needs no warning: a model without reasoning does just that.
+            request = replace(request, reasoning=None)
         return request
 
     def _drop_feature(self, feature: Feature) -> None:
@@ -174,8 +175,6 @@ class FeatureFilter:
             f"{self._provider_name} has no '{feature.param}' for this model; it was not sent.",
             feature.param,
         )
-
-    # --- tools ---
 
     def _filter_tools(self, request: Request) -> Request:
         choice = request.tool_choice
@@ -191,7 +190,7 @@ class FeatureFilter:
         if isinstance(choice, AllowedTools) and self._available >= {"tool_choice", "allowed_tools"}:
             choice = self._filter_allowed_tools(choice)
         elif isinstance(choice, AllowedTools):
-            # Those that may not be called are not even shown: no model can call them then.
+            # A tool that is not offered cannot be called, so the choice need not be sent.
             offered = [tool for tool in offered if may_call(tool, choice)]
             choice = choice.mode
         request = replace(request, tools=offered, tool_choice=choice)
@@ -199,13 +198,13 @@ class FeatureFilter:
             self._raise_unsupported("any of these tools", "tool_choice", "Use 'auto'.")
         if "tool_choice" not in self._available:
             if must_call(choice):
-                self._raise_unsupported("a call that is demanded", "tool_choice", "Use 'auto'.")
+                self._raise_unsupported("a required tool call", "tool_choice", "Use 'auto'.")
             if choice == "none":
                 return replace(request, tools=[], tool_choice="auto")
         return replace(request, tools=[self._drop_strict(tool) for tool in request.tools])
 
     def _filter_allowed_tools(self, choice: AllowedTools) -> ToolChoice:
-        """Return a choice without the tools that this dialect does not have."""
+        """Return the choice without tools that the adapter does not support."""
         known = [
             tool
             for tool in choice.tools
@@ -229,7 +228,7 @@ class FeatureFilter:
         return known
 
     def _check_custom_tool(self, tool: ExtensionTool, index: int) -> None:
-        """Check a custom tool as a function, whoever has such tools."""
+        """Raise RequestError for an invalid custom tool, even if the adapter has none."""
         if tool.type != CUSTOM_TOOL:
             return
         try:
@@ -238,32 +237,28 @@ class FeatureFilter:
             raise nested_shape_error(error, f"tools[{index}]") from None
 
     def _drop_strict(self, tool: Tool) -> Tool:
-        """Return a tool that demands no more strictness than there is."""
+        """Return the tool, without `strict` if the adapter does not support it."""
         if isinstance(tool, ExtensionTool) or not tool.strict or "strict_tools" in self._available:
             return tool
         index = self._prompt.request.tools.index(tool)
-        message = f"{self._provider_name} has no strict tools for this model; it was not demanded."
+        message = f"{self._provider_name} has no strict tools for this model; it was not requested."
         self._prompt.warn("unsupported_parameter", message, f"tools[{index}].strict")
         return replace(tool, strict=None)
 
-    # --- the shape of the answer ---
-
     def _check_format(self, request: Request) -> None:
-        """Refuse JSON that neither the dialect nor a tool can bring about."""
+        """Reject a JSON format that neither the dialect nor a tool call can produce."""
         wanted = format_feature(request)
         if wanted and wanted not in self._available and "tools" not in self._available:
             self._raise_unsupported(f"'{request.text.format.type}'", "text.format", "Ask for text.")
 
-    # --- content ---
-
     def _filter_item(self, item: Item) -> Item | None:
         match item:
             case Message(content=content):
-                carried = self._filter_content(item, "content", content)
-                return item if carried is content else replace(item, content=carried)
+                kept = self._filter_content(item, "content", content)
+                return item if kept is content else replace(item, content=kept)
             case FunctionCallOutput(output=list() as output):
-                carried = self._filter_content(item, "output", output)
-                return item if carried is output else replace(item, output=carried)
+                kept = self._filter_content(item, "output", output)
+                return item if kept is output else replace(item, output=kept)
             case ExtensionItem():
                 return self._filter_extension(item)
             case _:
@@ -273,73 +268,68 @@ class FeatureFilter:
         try:
             output = self._check_custom_item(item)
         except InvalidValueError as error:
-            place = self._prompt.item_path(item)
-            if place != "input":
-                raise nested_shape_error(error, place) from None
+            path = self._prompt.item_path(item)
+            if path != "input":
+                raise nested_shape_error(error, path) from None
             self._dropped_call_ids.append(item.get("call_id"))
-            return self._drop_item(item)  # it was said long ago, and cannot be said better now
-        if (
-            not self._adapter.supports_item(item.type)
-            or item.get("call_id") in self._dropped_call_ids
-        ):
+            # An item of the stored history cannot be corrected by the client.
             return self._drop_item(item)
-        carried = (
-            output if isinstance(output, str) else self._filter_content(item, "output", output)
-        )
-        if carried is output:
+        is_orphan = item.get("call_id") in self._dropped_call_ids
+        if is_orphan or not self._adapter.supports_item(item.type):
+            return self._drop_item(item)
+        if isinstance(output, str):
             return item
-        return replace(item, extra={**(item.extra or {}), "output": to_builtins(carried)})
+        kept = self._filter_content(item, "output", output)
+        if kept is output:
+            return item
+        return replace(item, extra={**(item.extra or {}), "output": to_builtins(kept)})
 
     def _drop_item(self, item: ExtensionItem) -> None:
-        message = (
-            f"{self._provider_name} cannot read an item of type '{item.type}'; it was left out."
-        )
+        reason = f"{self._provider_name} cannot read an item of type '{item.type}'"
+        message = f"{reason}; it was left out."
         self._prompt.warn("unsupported_item", message, self._prompt.item_path(item))
 
     def _check_custom_item(self, item: ExtensionItem) -> str | list[Content]:
-        """Check a custom call and its output as a function's; return what the output holds."""
+        """Check a custom call or output; return the content of the output."""
         if item.type == CUSTOM_TOOL_CALL:
             tools.decode_custom_call(item)
-        return (
-            tools.decode_custom_output(item).output if item.type == CUSTOM_TOOL_CALL_OUTPUT else ""
-        )
+        if item.type == CUSTOM_TOOL_CALL_OUTPUT:
+            return tools.decode_custom_output(item).output
+        return ""
 
     def _filter_content(self, item: Item, name: str, content: list[Content]) -> list[Content]:
-        if MEDIA_CONTENT.isdisjoint(map(type, content)):  # so it is in most messages
+        if MEDIA_CONTENT.isdisjoint(map(type, content)):  # most messages hold only text
             return content
-        place = f"{self._prompt.item_path(item)}.{name}"
-        carried = [
-            self._filter_part(part, f"{place}[{index}]") for index, part in enumerate(content)
-        ]
-        return content if carried == content else carried
+        path = f"{self._prompt.item_path(item)}.{name}"
+        kept = [self._filter_part(part, f"{path}[{index}]") for index, part in enumerate(content)]
+        return content if kept == content else kept
 
-    def _filter_part(self, part: Content, place: str) -> Content:
+    def _filter_part(self, part: Content, path: str) -> Content:
         feature = content_feature(part)
         if feature and feature not in self._available and not self._adapter.supports_item(feature):
-            self._raise_unsupported(
-                CONTENT_NAMES.get(feature, f"'{part.type}'"), place, CONTENT_ADVICE.get(feature, "")
-            )
+            name = CONTENT_NAMES.get(feature, f"'{part.type}'")
+            self._raise_unsupported(name, path, CONTENT_ADVICE.get(feature, ""))
         match part:
             case InputImage() if part.detail != "auto" and "image_detail" not in self._available:
                 message = f"Images have no 'detail' at {self._provider_name}; it was not sent."
-                self._prompt.warn("unsupported_parameter", message, f"{place}.detail")
+                self._prompt.warn("unsupported_parameter", message, f"{path}.detail")
                 return replace(part, detail="auto")
             case ExtensionContent() if feature == "audio":
-                self._check_audio(part, place)
+                self._check_audio(part, path)
             case _:
                 pass
         return part
 
-    def _check_audio(self, part: ExtensionContent, place: str) -> None:
+    def _check_audio(self, part: ExtensionContent, path: str) -> None:
         try:
             read_audio(part)
         except ValueError as error:
             message = f"This '{part.type}' cannot be sent: {error}."
-            raise self._prompt.unsupported_error(message, place) from None
+            raise self._prompt.unsupported_error(message, path) from None
 
 
 def nested_shape_error(error: InvalidValueError, path: str) -> RequestError:
-    """Blame a field of what stands in a place."""
+    """Build the error for an invalid field inside the value at a path."""
     return RequestError.from_invalid_value(
         InvalidValueError(join_path(path, error.path), error.reason)
     )
@@ -362,9 +352,9 @@ CONTENT_ADVICE = {
 
 
 def format_feature(request: Request) -> str | None:
-    """Return the feature that a request's format needs, if it is not plain text.
+    """Return the feature that the request's text format needs; None for plain text.
 
-    A format of JSON whose schema is missing or empty is JSON of any shape.
+    A `json_schema` without a schema, or with an empty one, is the same as `json_object`.
     """
     match request.text.format:
         case JsonSchemaFormat(schema=schema) if schema:
@@ -376,11 +366,11 @@ def format_feature(request: Request) -> str | None:
 
 
 MEDIA_CONTENT = frozenset({InputImage, InputFile, InputVideo, ExtensionContent})
-"""The content that not everybody can read."""
+"""The content types that not every provider accepts."""
 
 
 def content_feature(part: Content) -> str | None:
-    """Return the feature that a piece of content needs, if it is not text."""
+    """Return the feature that a content part needs; None for text."""
     match part:
         case InputImage():
             return _media_feature(part.image_url, "images", "image_urls")
@@ -402,30 +392,30 @@ def _media_feature(url: str | None, inline: str, linked: str) -> str:
 
 
 EFFORTS_WITHOUT_MINIMAL = {"minimal": "low"}
-"""The nearest of none, low, medium, high, xhigh and max, for an effort that is none of them."""
+"""Maps each effort that a provider lacks to its nearest one; here `minimal` is lacking."""
 
 EFFORTS_MINIMAL_TO_HIGH = {"none": "minimal", "xhigh": "high", "max": "high"}
 EFFORTS_LOW_TO_HIGH = EFFORTS_MINIMAL_TO_HIGH | {"none": "low", "minimal": "low"}
 
 
 def nearest_effort(prompt: Prompt, effort: str, levels: Mapping[str, str]) -> str:
-    """Return the effort that a model knows, and say so if it is not the one that was asked for."""
+    """Return the nearest supported effort, with a warning if it is not the requested one."""
     level = levels.get(effort, effort)
     if level != effort:
-        message = f"This model does not know the effort '{effort}'; it was told '{level}'."
+        message = f"This model has no effort '{effort}'; '{level}' was sent."
         prompt.warn("approximated_parameter", message, "reasoning.effort")
     return level
 
 
 def service_tier_name(prompt: Prompt, names: Mapping[str, str]) -> str | None:
-    """Return what a provider calls the tier that was asked for, if it has it."""
-    wish = prompt.request.service_tier
-    if wish not in names and wish not in ("auto", "default"):
-        message = f"There is no tier '{wish}' for this model; it was not sent."
+    """Return the provider's name for the requested service tier; None if it has none."""
+    tier = prompt.request.service_tier
+    if tier not in names and tier not in ("auto", "default"):
+        message = f"There is no tier '{tier}' for this model; it was not sent."
         prompt.warn("unsupported_parameter", message, "service_tier")
-    return names.get(wish)
+    return names.get(tier)
 
 
 def wants_logprobs(request: Request) -> bool:
-    """Tell whether the answer shall say how likely its tokens were."""
+    """Return whether the request asks for log probabilities."""
     return bool(request.top_logprobs) or INCLUDE_LOGPROBS in request.include

@@ -1,4 +1,4 @@
-"""JSON objects: written with nothing in vain, and read from strangers with patience."""
+"""Helpers to write JSON objects for providers and to read the JSON texts of models."""
 
 from collections.abc import Mapping
 from typing import TypeVar, cast
@@ -16,32 +16,26 @@ from antiphon.wire import json
 T = TypeVar("T")
 
 
-# --- writing --------------------------------------------------------------------------------------
-
-
 def drop_empty(fields: Mapping[str, object]) -> JsonObject:
-    """Return the fields that say something: neither null, nor an empty text, list or object."""
+    """Return the fields that are neither None nor an empty string, list or object."""
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
 
 
 def to_json_text(value: object) -> str:
-    """Return a text as it is, and anything else as JSON; nothing is an empty object."""
+    """Return a string unchanged, None as an empty object, and anything else encoded as JSON."""
     if isinstance(value, str):
         return value
     return json.encode({} if value is None else value).decode()
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 def parse_arguments(text: str) -> JsonObject:
-    """Read the arguments of a call; what is no object is put into one."""
+    """Return the arguments of a call as an object; what is not an object is wrapped in one."""
     value = _parse_or_text(text)
     return cast("JsonObject", value) if isinstance(value, dict) else {"arguments": value}
 
 
 def normalize_arguments(text: str) -> str:
-    """Write the arguments of a call as an object: as they came, if they are one."""
+    """Return the arguments of a call as the JSON text of an object, unchanged if they are one."""
     is_object = text.strip() and isinstance(_parse_or_text(text), dict)
     return text if is_object else to_json_text(parse_arguments(text))
 
@@ -62,7 +56,7 @@ def parse_json(data: bytes) -> object:
 
 
 def is_json(text: str) -> bool:
-    """Tell whether a text is JSON, and whole."""
+    """Return whether a text is complete JSON."""
     try:
         json.decode_lenient(text.encode(errors="replace"))
     except json.JSONError:
@@ -71,7 +65,7 @@ def is_json(text: str) -> bool:
 
 
 def decode_as(kind: type[T], text: object) -> T | None:
-    """Read a text that we once wrote for something of a kind; None for what is not of it."""
+    """Decode a JSON text that we once encoded; None if it is not of this type."""
     try:
         return msgspec.json.decode(as_string(text), type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

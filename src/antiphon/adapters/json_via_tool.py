@@ -1,10 +1,12 @@
-"""JSON from a model that has no JSON mode: the answer is a tool that it must call.
+"""JSON output from models without a JSON mode, by a tool call that holds the answer.
 
-The tool's parameters are the schema, and its arguments, as they come, are the text of the answer.
-If there are other tools too, the model must call one of them or this one. Of a model that lacks
-`tool_choice` nothing can be demanded, and it is offered the tool. What comes is checked against the
-schema at the end: an answer that does not satisfy it is a failure, never completed. A schema is the
-client's, and may name addresses; nothing is ever fetched for it.
+The schema becomes the parameters of a tool, and the arguments of its call become the text of the
+answer. If the request has other tools, the model must call one of them or this one. A model without
+`tool_choice` cannot be forced, so the tool is only offered. At the end the answer is validated: an
+answer that does not satisfy the schema is a failure.
+
+`encode_prompt` is the way into this package: it filters a prompt, adds the tool if it is needed,
+and returns the request with its decoder.
 """
 
 from collections.abc import Iterable
@@ -34,17 +36,17 @@ ANY_OBJECT: dict[str, object] = {"type": "object", "additionalProperties": True}
 
 
 def needs_answer_tool(adapter: Adapter, prompt: Prompt) -> bool:
-    """Tell whether a prompt's format has to be had by force."""
-    wanted = format_feature(prompt.request)
-    if wanted is None:
+    """Return whether the prompt's format needs the tool."""
+    feature = format_feature(prompt.request)
+    if feature is None:
         return False
-    has = adapter.available_features(prompt)
-    together = not prompt.request.tools or "tools_with_format" in has
-    return not (wanted in has and together)
+    available = adapter.available_features(prompt)
+    works_with_tools = not prompt.request.tools or "tools_with_format" in available
+    return not (feature in available and works_with_tools)
 
 
 def add_answer_tool(adapter: Adapter, prompt: Prompt) -> Prompt:
-    """Return the prompt with the answer as a tool."""
+    """Return the prompt with the tool for the answer in place of its format."""
     request = prompt.request
     tool = FunctionTool(
         name=answer_tool_name(request),
@@ -61,7 +63,7 @@ def add_answer_tool(adapter: Adapter, prompt: Prompt) -> Prompt:
 
 
 def answer_tool_choice(request: Request, answer: FunctionToolChoice) -> ToolChoice:
-    """Return what must be called: the answer's tool, or one of those that may be."""
+    """Return the tool choice that leads to the answer, or to a tool that the client allows."""
     match request.tool_choice:
         case "none" | AllowedTools(mode="none"):
             return answer
@@ -74,13 +76,13 @@ def answer_tool_choice(request: Request, answer: FunctionToolChoice) -> ToolChoi
 
 
 def answer_schema(request: Request) -> dict[str, object]:
-    """Return the schema that the answer must satisfy."""
+    """Return the schema of the answer; any object if the request has none."""
     format = request.text.format
     return (format.schema if isinstance(format, JsonSchemaFormat) else None) or ANY_OBJECT
 
 
 def answer_tool_name(request: Request) -> str:
-    """Return a name for the answer's tool that no other tool has."""
+    """Return a name for the tool that none of the client's tools has."""
     taken = {tool.name for tool in request.tools if isinstance(tool, FunctionTool)}
     name = ANSWER_TOOL_NAME
     while name in taken:
@@ -89,7 +91,7 @@ def answer_tool_name(request: Request) -> str:
 
 
 class AnswerToolDecoder(Decoder):
-    """Hears another decoder, and takes the answer's tool for text."""
+    """Wraps a decoder: the call of the answer's tool becomes text, and the text is validated."""
 
     def __init__(self, inner: Decoder, request: Request) -> None:
         super().__init__(inner.adapter, inner.framing)
@@ -102,39 +104,39 @@ class AnswerToolDecoder(Decoder):
         self._answer_pieces: list[str] = []
         self._held_parts: list[Part] = []
         self._schema_failure: list[Part] = []
-        """That the answer is wrong; told last, for usage may follow the end."""
+        """The failure of an invalid answer. It comes last, because usage may follow the finish."""
 
     def is_stream(self, content_type: str) -> bool:
-        """Leave it to the other."""
+        """Delegate to the wrapped decoder."""
         return self._inner.is_stream(content_type)
 
     def feed(self, data: bytes | None) -> list[Part]:
-        """Hear some bytes."""
-        told = self._convert(self._inner.feed(data))
-        return [*told, *self._take_schema_failure()] if self.done else told
+        """Decode bytes of a stream."""
+        converted = self._convert(self._inner.feed(data))
+        return [*converted, *self._take_schema_failure()] if self.done else converted
 
     def close(self) -> list[Part]:
-        """Hear the end."""
+        """Decode the end of a stream."""
         return [*self._convert(self._inner.close()), *self._take_schema_failure()]
 
     def feed_whole(self, body: bytes) -> list[Part]:
-        """Hear a whole answer."""
+        """Decode a whole answer."""
         return [*self._convert(self._inner.feed_whole(body)), *self._take_schema_failure()]
 
     def decode_chunk(self, chunk: object) -> Iterable[Part]:
-        """Leave it to the other."""
+        """Delegate to the wrapped decoder."""
         return self._inner.decode_chunk(chunk)
 
     def decode_body(self, body: bytes) -> Iterable[Part]:
-        """Leave it to the other."""
+        """Delegate to the wrapped decoder."""
         return self._inner.decode_body(body)
 
     def _convert(self, decoded: list[Part]) -> list[Part]:
-        told: list[Part] = []
+        converted: list[Part] = []
         for part in decoded:
-            told += self._convert_part(part)
+            converted += self._convert_part(part)
         self.finished, self.done = self._inner.finished, self._inner.done
-        return told
+        return converted
 
     def _convert_part(self, part: Part) -> list[Part]:
         match part:
@@ -167,40 +169,41 @@ class AnswerToolDecoder(Decoder):
             self._answer_pieces = []
         self._answer_keys.add(part.key)
         self._answer_pieces.append(part.arguments)
-        self._held_parts.clear()  # what it said on the way is not part of the answer
+        # Text before the call is a comment of the model, not part of the answer.
+        self._held_parts.clear()
         return parts.Text(part.arguments, key="answer")
 
     def _release_held(self) -> list[Part]:
-        """Return the text that was held back until it was clear what it is."""
+        """Return the text that was held back while the tool might still be called."""
         held, self._held_parts = self._held_parts, []
-        if not self._answer_keys:  # it would not call, and may have answered all the same
+        if not self._answer_keys:  # without a call, the text itself may be the answer
             self._answer_pieces += [part.text for part in held if isinstance(part, parts.Text)]
         return held
 
     def _finish_parts(self, part: parts.Finish) -> list[Part]:
         if self._has_refusal or (self._has_calls and not self._answer_keys):
             return [part]
-        told: list[Part] = []
+        converted: list[Part] = []
         if self._answer_keys and not "".join(self._answer_pieces).strip():
-            self._answer_pieces = ["{}"]  # arguments that are none
-            told.append(parts.Text("{}", key="answer"))
+            self._answer_pieces = ["{}"]  # a call without arguments is an empty object
+            converted.append(parts.Text("{}", key="answer"))
         if problem := find_mismatch("".join(self._answer_pieces), self._schema):
-            fault = ErrorInfo(
+            error = ErrorInfo(
                 f"the answer does not satisfy text.format: {problem}",
                 "model_error",
                 "invalid_structured_output",
             )
-            self._schema_failure = [self.adapter.failure_part(fault)]
-            return told
-        return [*told, part if self._has_calls else parts.Finish("stop", part.raw)]
+            self._schema_failure = [self.adapter.failure_part(error)]
+            return converted
+        return [*converted, part if self._has_calls else parts.Finish("stop", part.raw)]
 
     def _take_schema_failure(self) -> list[Part]:
-        verdict, self._schema_failure = self._schema_failure, []
-        return [] if self._inner.failed else verdict
+        failure, self._schema_failure = self._schema_failure, []
+        return [] if self._inner.failed else failure
 
 
 def find_mismatch(text: str, schema: dict[str, object]) -> str | None:
-    """Say how a text fails to be JSON that satisfies a schema, if it does."""
+    """Return why a text is not JSON that satisfies a schema; None if it is."""
     try:
         value = json.decode(repair_surrogates(text).encode())
     except json.JSONError as error:
@@ -209,12 +212,13 @@ def find_mismatch(text: str, schema: dict[str, object]) -> str | None:
 
 
 def encode_prompt(adapter: Adapter, prompt: Prompt) -> tuple[Upstream, Decoder]:
-    """Write a prompt for a provider; raises RequestError for what it cannot carry.
+    """Return the provider's request for a prompt, and the decoder of its answer.
 
-    What it left out is in the prompt's warnings afterwards.
+    Raises RequestError for what the provider does not support. The prompt's warnings name what was
+    dropped.
     """
-    given = remove_unsupported(adapter, prompt)
-    if not needs_answer_tool(adapter, given):
-        return adapter.encode(given), adapter.decoder(given)
-    asked = add_answer_tool(adapter, given)
-    return adapter.encode(asked), AnswerToolDecoder(adapter.decoder(asked), given.request)
+    supported = remove_unsupported(adapter, prompt)
+    if not needs_answer_tool(adapter, supported):
+        return adapter.encode(supported), adapter.decoder(supported)
+    forced = add_answer_tool(adapter, supported)
+    return adapter.encode(forced), AnswerToolDecoder(adapter.decoder(forced), supported.request)

@@ -1,4 +1,4 @@
-"""How likely the tokens of an answer were, with everything that the protocol asks for."""
+"""Log probabilities of tokens, converted to the protocol's type."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from antiphon.protocol.content import LogProb, TopLogProb
 
 
 class TokenLogprob(Struct, gc=False):
-    """A token that was weighed, and those that might have stood in its place."""
+    """A token with its log probability, and the most likely alternatives."""
 
     token: str = ""
     logprob: float = 0.0
@@ -17,7 +17,7 @@ class TokenLogprob(Struct, gc=False):
 
     @property
     def to_logprob(self) -> LogProb:
-        """The same in our words; a token without bytes has those of its text."""
+        """The token as the protocol has it. Bytes that are missing are those of its text."""
         return LogProb(
             token=self.token,
             logprob=self.logprob,
@@ -30,5 +30,5 @@ class TokenLogprob(Struct, gc=False):
 
 
 def convert_logprobs(tokens: Sequence[TokenLogprob] | None) -> list[LogProb] | None:
-    """Tell tokens, if there are any."""
+    """Convert tokens; None if there are none."""
     return [token.to_logprob for token in tokens or ()] or None

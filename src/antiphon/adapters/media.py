@@ -1,4 +1,4 @@
-"""Images, files and sounds as clients send them: a data URL, an address, or the id of an upload."""
+"""Images, files and audio in requests: data URLs, addresses and ids of uploaded files."""
 
 import base64
 import binascii
@@ -15,15 +15,17 @@ IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 TEXT_TYPES = re.compile(
     r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$"
 )
-"""The media types that are text and may be read as such."""
+"""The media types of text files."""
 
-DATA_URL = re.compile(r"data:(?P<kind>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,")
+DATA_URL = re.compile(
+    r"data:(?P<media_type>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,"
+)
 
 
 class Media(Struct, frozen=True, kw_only=True):
-    """Something that is not text. Exactly one of `data`, `url` and `id` is set.
+    """An image, a file or audio. Exactly one of `data`, `url` and `id` is set.
 
-    `data` is base64; `kind` is a media type, and empty when nobody can tell.
+    `data` is base64. `media_type` is empty if it is unknown.
     """
 
     media_type: str = ""
@@ -34,7 +36,7 @@ class Media(Struct, frozen=True, kw_only=True):
 
     @property
     def is_text(self) -> bool:
-        """Whether it may be read as text."""
+        """Whether it is a text file."""
         return TEXT_TYPES.match(self.media_type) is not None
 
     @property
@@ -49,44 +51,45 @@ class Media(Struct, frozen=True, kw_only=True):
 
 
 def read_media(part: InputImage | InputFile) -> Media:
-    """Read an image or a file; raises ValueError with what is wrong about it."""
+    """Read an image or a file; raises ValueError with what is wrong with it."""
     return read_image(part) if isinstance(part, InputImage) else read_file(part)
 
 
 def read_image(part: InputImage) -> Media:
-    """Read an image; raises ValueError with what is wrong about it."""
+    """Read an image; raises ValueError with what is wrong with it."""
     if part.image_url:
         return _read_url(part.image_url)
     return Media(id=_file_id(part))
 
 
 def read_file(part: InputFile) -> Media:
-    """Read a file; raises ValueError with what is wrong about it."""
+    """Read a file; raises ValueError with what is wrong with it."""
     name = part.filename or ""
     if part.file_data:
         if not part.file_data.startswith("data:"):
-            kind = mimetypes.guess_type(name)[0] or "application/pdf"
-            return _check_base64(Media(media_type=kind, data=part.file_data, name=name))
+            # OpenAI's clients send bare base64, with the type only in the name of the file.
+            media_type = mimetypes.guess_type(name)[0] or "application/pdf"
+            return _check_base64(Media(media_type=media_type, data=part.file_data, name=name))
         found = _read_url(part.file_data)
     elif part.file_url:
         found = _read_url(part.file_url)
     else:
         return Media(id=_file_id(part), name=name)
-    kind = found.media_type or mimetypes.guess_type(name or found.url)[0] or ""
-    return replace(found, media_type=kind, name=name)
+    media_type = found.media_type or mimetypes.guess_type(name or found.url)[0] or ""
+    return replace(found, media_type=media_type, name=name)
 
 
 def read_audio(part: ExtensionContent) -> Media:
-    """Read what is to be listened to; raises ValueError with what is wrong about it."""
-    sound = as_object(part.get("input_audio"))
-    data, format = as_string(sound.get("data")), as_string(sound.get("format"))
+    """Read audio; raises ValueError with what is wrong with it."""
+    audio = as_object(part.get("input_audio"))
+    data, format = as_string(audio.get("data")), as_string(audio.get("format"))
     if not (data and format):
         raise ValueError("it has no data or no format")
     return Media(media_type=f"audio/{format}", data=data)
 
 
 def check_image(media: Media) -> None:
-    """Refuse an image that is of none of the usual types; raises ValueError."""
+    """Raise ValueError for an image of a type that no provider accepts."""
     if media.media_type not in IMAGE_TYPES:
         raise ValueError(f"an image may be a JPEG, PNG, GIF or WebP, not {media.media_type}")
 
@@ -106,20 +109,20 @@ def _read_url(url: str) -> Media:
     head = DATA_URL.match(url)
     if head is None:
         raise ValueError("its data URL cannot be read; write data:<type>;base64,<data>")
-    kind, data = head["kind"] or "text/plain", url[head.end() :]
+    media_type, data = head["media_type"] or "text/plain", url[head.end() :]
     if not head["coded"]:
         from urllib.parse import unquote_to_bytes
 
         data = base64.b64encode(unquote_to_bytes(data)).decode()
-    kind = kind.lower().replace("image/jpg", "image/jpeg")
-    return _check_base64(Media(media_type=kind, data=data))
+    media_type = media_type.lower().replace("image/jpg", "image/jpeg")  # a common mistake
+    return _check_base64(Media(media_type=media_type, data=data))
 
 
 def _check_base64(media: Media) -> Media:
     try:
-        held = base64.b64decode(media.data, validate=True)
+        data = base64.b64decode(media.data, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("its data is not base64") from None
-    if not held:
+    if not data:
         raise ValueError("its data is empty")
     return media

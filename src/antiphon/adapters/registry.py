@@ -1,12 +1,12 @@
-"""Adapters by name: ours, and those that installed packages bring.
+"""The adapters by name: those of this package, and those of installed packages.
 
-A package offers one through the entry point group `antiphon.adapters`:
+A package provides an adapter through the entry point group `antiphon.adapters`:
 
     [project.entry-points."antiphon.adapters"]
     acme = "acme_antiphon:Acme"
 
-Each is imported when it is first asked for, so one that is broken troubles nobody else. The name of
-one of ours always means ours.
+An adapter is imported when it is first used, so a broken one affects no other. A package cannot
+replace a built-in adapter.
 """
 
 from importlib import import_module
@@ -38,21 +38,20 @@ defined by OpenAI, and every server of the Responses API may know them."""
 
 
 class AdapterError(AntiphonError):
-    """An adapter that is not there, or cannot be used."""
+    """An adapter does not exist or cannot be used."""
 
 
 def make_adapter(provider: Provider) -> Adapter:
-    """Make the adapter of a provider; raises AdapterError."""
+    """Create the adapter of a provider; raises AdapterError."""
     return adapter_class(provider.adapter)(provider)
 
 
 def adapter_class(name: str) -> type[Adapter]:
-    """Return the adapter of a name; raises AdapterError."""
+    """Return the adapter class with a name; raises AdapterError."""
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
-        return cast(
-            "type[Adapter]", getattr(import_module(f"antiphon.adapters.{module}"), attribute)
-        )
+        loaded = import_module(f"antiphon.adapters.{module}")
+        return cast("type[Adapter]", getattr(loaded, attribute))
     found = [plugin for plugin in _plugins() if plugin.name == name]
     if not found:
         raise AdapterError(f"there is no adapter '{name}'. Use one of {', '.join(adapter_names())}")
@@ -63,12 +62,12 @@ def adapter_class(name: str) -> type[Adapter]:
 
 
 def adapter_names() -> list[str]:
-    """Return every name that an adapter may have here; ours come first."""
+    """Return the names of all adapters, the built-in ones first."""
     return [*BUILT_IN, *sorted({plugin.name for plugin in _plugins()} - BUILT_IN.keys())]
 
 
 def find_plugin_problems() -> list[str]:
-    """Say what is wrong with the adapters that packages bring; this imports them all."""
+    """Return what is wrong with the adapters of installed packages. This imports them all."""
     found: list[str] = []
     for plugin in _plugins():
         if plugin.name in BUILT_IN:
@@ -83,7 +82,7 @@ def find_plugin_problems() -> list[str]:
 
 
 def _plugins() -> "tuple[EntryPoint, ...]":
-    from importlib.metadata import entry_points  # takes its time
+    from importlib.metadata import entry_points  # slow to import
 
     return tuple(entry_points(group=ENTRY_POINT_GROUP))
 
@@ -100,7 +99,7 @@ def _load(plugin: "EntryPoint") -> type[Adapter]:
 
 
 def describe_exception(error: BaseException) -> str:
-    """Say in one line what other people's code has raised."""
+    """Return an exception of foreign code in one line."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
