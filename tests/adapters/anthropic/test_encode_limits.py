@@ -26,8 +26,6 @@ from tests.adapters.scenes.anthropic import (
     usage,
 )
 
-# --- what another parameter or the model forbids --------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("model", "fields", "kept", "params"),
@@ -39,48 +37,48 @@ from tests.adapters.scenes.anthropic import (
         (MODEL, {"temperature": 1.5}, {}, ["temperature"]),
     ],
 )
-def test_sampling_that_is_forbidden_is_left_out_with_a_warning(
+def test_unsupported_sampling_is_left_out_with_a_warning(
     model: str, fields: dict, kept: dict, params: list[str]
 ):
-    question = ask(model, **fields)
-    sent = {name: question.body[name] for name in question.body if name in ("temperature", "top_p")}
+    request = ask(model, **fields)
+    sent = {name: request.body[name] for name in request.body if name in ("temperature", "top_p")}
     assert sent == kept
-    assert warning_codes(question) == [("unsupported_parameter", param) for param in params]
-    assert dict(question.sent.headers) == {
+    assert warning_codes(request) == [("unsupported_parameter", param) for param in params]
+    assert dict(request.sent.headers) == {
         "anthropic-version": OLD_API_VERSION if kept else NEW_API_VERSION
     }
 
 
-def test_a_model_that_cannot_be_made_to_call_is_not_asked_to():
+def test_a_forced_call_is_rejected_for_models_that_cannot_be_forced():
     with pytest.raises(RequestError) as refused:
         ask("claude-opus-5-5", **REQUIRED_TOOL)
     assert refused.value.payload.param == "tool_choice"
     assert ask("claude-haiku-5-5", **REQUIRED_TOOL).body["tool_choice"] == {"type": "any"}
 
 
-def test_json_without_a_schema_is_a_tool_that_must_be_called():
-    question = ask(text={"format": {"type": "json_object"}})
-    assert question.body["tool_choice"] == {"type": "tool", "name": "final_answer"}
-    assert [tool["name"] for tool in question.body["tools"]] == ["final_answer"]
+def test_json_without_a_schema_uses_a_forced_tool():
+    request = ask(text={"format": {"type": "json_object"}})
+    assert request.body["tool_choice"] == {"type": "tool", "name": "final_answer"}
+    assert [tool["name"] for tool in request.body["tools"]] == ["final_answer"]
 
 
-def test_json_of_a_model_that_cannot_be_made_to_call_is_asked_for_in_words():
-    question = ask("claude-opus-5-5", text={"format": {"type": "json_object"}})
-    assert "tool_choice" not in question.body
-    assert "final_answer" in question.body["system"]
+def test_json_uses_an_instruction_for_models_that_cannot_be_forced():
+    request = ask("claude-opus-5-5", text={"format": {"type": "json_object"}})
+    assert "tool_choice" not in request.body
+    assert "final_answer" in request.body["system"]
     body = stream(text_deltas(0, '{"a": 1}'), "end_turn", usage(1, 1))
-    assert decode_response(question, body).output_text == '{"a": 1}'
+    assert decode_response(request, body).output_text == '{"a": 1}'
 
 
-def test_a_demand_of_the_client_is_never_softened():
+def test_the_clients_own_forced_call_never_becomes_an_instruction():
     chosen = {"tools": [TIME], "tool_choice": {"type": "function", "name": "time"}}
     with pytest.raises(RequestError) as refused:
         ask("claude-opus-5-5", text={"format": {"type": "json_object"}}, **chosen)
     assert refused.value.payload.param == "tool_choice"
 
 
-def test_what_the_dialect_lacks_is_warned_of():
-    question = ask(
+def test_unsupported_parameters_are_warned_of():
+    request = ask(
         seed=1,
         presence_penalty=1,
         frequency_penalty=1,
@@ -89,7 +87,7 @@ def test_what_the_dialect_lacks_is_warned_of():
         service_tier="flex",
         tools=[{"type": "web_search", "search_context_size": "low"}, {"type": "file_search"}],
     )
-    assert {param for _, param in warning_codes(question)} == {
+    assert {param for _, param in warning_codes(request)} == {
         "seed",
         "presence_penalty",
         "frequency_penalty",
@@ -99,7 +97,7 @@ def test_what_the_dialect_lacks_is_warned_of():
         "tools[0].search_context_size",
         "tools[1]",
     }
-    assert question.body == {
+    assert request.body == {
         "model": MODEL,
         "max_tokens": 8192,
         "messages": [anthropic_message(text_block("Hello"))],
@@ -108,7 +106,7 @@ def test_what_the_dialect_lacks_is_warned_of():
 
 
 @pytest.mark.parametrize(
-    ("fields", "told", "params"),
+    ("fields", "expected", "params"),
     [
         ({"external_web_access": True, "filters": None, "user_location": None}, {}, []),
         ({"external_web_access": False}, {}, ["external_web_access"]),
@@ -121,10 +119,14 @@ def test_what_the_dialect_lacks_is_warned_of():
         ),
     ],
 )
-def test_what_a_search_cannot_be_told_is_warned_of(fields: dict, told: dict, params: list[str]):
-    question = ask(tools=[{"type": "web_search"} | fields])
-    assert question.body["tools"] == [{"type": "web_search_20250305", "name": "web_search"} | told]
-    assert warning_codes(question) == [
+def test_unsupported_options_of_a_web_search_are_warned_of(
+    fields: dict, expected: dict, params: list[str]
+):
+    request = ask(tools=[{"type": "web_search"} | fields])
+    assert request.body["tools"] == [
+        {"type": "web_search_20250305", "name": "web_search"} | expected
+    ]
+    assert warning_codes(request) == [
         ("unsupported_parameter", f"tools[0].{name}") for name in params
     ]
 
@@ -181,23 +183,20 @@ def test_what_a_search_cannot_be_told_is_warned_of(fields: dict, told: dict, par
         ({"stop": ["\n"]}, "stop[0]"),
     ],
 )
-def test_what_would_change_the_meaning_is_refused(fields: dict, param: str):
+def test_what_cannot_be_left_out_is_rejected(fields: dict, param: str):
     with pytest.raises(RequestError) as refused:
         ask(**fields)
     assert refused.value.payload.param == param
 
 
-# --- history from elsewhere -----------------------------------------------------------------------
-
-
-def test_ids_and_names_that_anthropic_refuses_are_changed_alike_everywhere():
+def test_illegal_ids_and_names_are_replaced_consistently():
     ids = ["call:1", "call.1", "call_1"]
     calls = [
         {"type": "function_call", "call_id": id, "name": "my.tool", "arguments": "{}"} for id in ids
     ]
     results = [{"type": "function_call_output", "call_id": id, "output": id} for id in ids]
-    question = ask(input=[user_text("Hello"), *calls, *results])
-    _, used, answered_with = question.body["messages"]
+    request = ask(input=[user_text("Hello"), *calls, *results])
+    _, used, answered_with = request.body["messages"]
     changed = [block["id"] for block in used["content"]]
     assert len(set(changed)) == 3
     assert {block["name"] for block in used["content"]} == {"my_tool"}
@@ -216,12 +215,12 @@ def test_ids_and_names_that_anthropic_refuses_are_changed_alike_everywhere():
         ('{"a": ', {"arguments": '{"a": '}),
     ],
 )
-def test_arguments_are_always_an_object(arguments: str, input: dict):
+def test_arguments_are_sent_as_an_object(arguments: str, input: dict):
     loop = [TOOL_LOOP[0], CALL | {"arguments": arguments}, TOOL_LOOP[3]]
     assert ask(input=loop).body["messages"][1]["content"][0]["input"] == input
 
 
-def test_an_output_without_words_has_no_content():
+def test_an_empty_output_has_no_content():
     loop = [TOOL_LOOP[0], TOOL_LOOP[2], TOOL_LOOP[3] | {"output": ""}]
     assert ask(input=loop).body["messages"][2]["content"] == [
         {"type": "tool_result", "tool_use_id": "toolu_01"}
@@ -231,26 +230,22 @@ def test_an_output_without_words_has_no_content():
 def test_items_of_other_providers_are_left_out_with_a_warning():
     foreign = {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": []}
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-    question = ask(input=[user_text("Hello"), foreign, search, user_text("Go on")])
-    assert question.body["messages"] == [
-        anthropic_message(text_block("Hello"), text_block("Go on"))
-    ]
-    assert warning_codes(question) == [("unsupported_item", "input[1]")]
+    request = ask(input=[user_text("Hello"), foreign, search, user_text("Go on")])
+    assert request.body["messages"] == [anthropic_message(text_block("Hello"), text_block("Go on"))]
+    assert warning_codes(request) == [("unsupported_item", "input[1]")]
 
 
 @pytest.mark.parametrize("block", [None, {}, {"type": "text", "text": "x"}, "server_tool_use"])
-def test_an_item_of_ours_that_holds_no_block_is_left_out(block: object):
+def test_a_server_tool_item_without_a_block_is_left_out(block: object):
     item = {"type": "anthropic:server_tool_use", "id": "item_1", "block": block}
-    question = ask(input=[user_text("Hello"), item, user_text("Go on")])
-    assert question.body["messages"] == [
-        anthropic_message(text_block("Hello"), text_block("Go on"))
-    ]
+    request = ask(input=[user_text("Hello"), item, user_text("Go on")])
+    assert request.body["messages"] == [anthropic_message(text_block("Hello"), text_block("Go on"))]
 
 
-def test_a_refusal_in_the_history_is_text():
+def test_a_refusal_in_the_history_is_sent_as_text():
     refused = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    question = ask(input=[user_text("Hello"), refused, user_text("Please")])
-    assert question.body["messages"][1] == anthropic_message(text_block("No."), role="assistant")
+    request = ask(input=[user_text("Hello"), refused, user_text("Please")])
+    assert request.body["messages"][1] == anthropic_message(text_block("No."), role="assistant")
 
 
 SYSTEM = {"role": "developer", "content": "Be brief."}
@@ -296,16 +291,13 @@ MARKED = text_block("<system>\nBe brief.\n</system>")
         ("claude-opus-4-8", [SYSTEM], [anthropic_message(text_block("Be brief."))]),
     ],
 )
-def test_what_the_system_says_later_stands_where_the_model_takes_it(
+def test_later_system_messages_go_where_the_model_accepts_them(
     model: str, input: list, messages: list
 ):
     assert ask(model, input=input).body["messages"] == messages
 
 
-# --- schemas --------------------------------------------------------------------------------------
-
-
-def test_a_schema_is_closed_and_what_cannot_be_enforced_is_said_in_words():
+def test_a_schema_is_closed_and_unenforceable_keywords_move_into_descriptions():
     schema = {
         "type": "object",
         "properties": {
@@ -317,8 +309,8 @@ def test_a_schema_is_closed_and_what_cannot_be_enforced_is_said_in_words():
             "tag": {"type": "object", "properties": {"s": {"type": "string", "format": "x"}}}
         },
     }
-    question = ask(text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
-    assert question.body["output_config"]["format"]["schema"] == {
+    request = ask(text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
+    assert request.body["output_config"]["format"]["schema"] == {
         "type": "object",
         "properties": {
             "minimum": {"type": "integer", "description": "A count. (minimum: 1)"},
@@ -334,7 +326,7 @@ def test_a_schema_is_closed_and_what_cannot_be_enforced_is_said_in_words():
         },
         "additionalProperties": False,
     }
-    assert warning_codes(question) == [("schema_relaxed", "text.format.schema")]
+    assert warning_codes(request) == [("schema_relaxed", "text.format.schema")]
 
 
 CLOSED = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -361,12 +353,12 @@ CLOSED = {"type": "object", "properties": {}, "additionalProperties": False}
         ({"oneOf": "strange", "anyOf": [{"a": 1}]}, {"oneOf": "strange", "anyOf": [{"a": 1}]}),
     ],
 )
-def test_no_alternatives_of_a_schema_are_lost(schema: dict, made: dict):
+def test_one_of_is_replaced_without_losing_other_alternatives(schema: dict, made: dict):
     whole = {"type": "object", "properties": {"a": schema}}
-    question = ask(text={"format": {"type": "json_schema", "name": "x", "schema": whole}})
-    sent = question.body["output_config"]["format"]["schema"]
+    request = ask(text={"format": {"type": "json_schema", "name": "x", "schema": whole}})
+    sent = request.body["output_config"]["format"]["schema"]
     assert sent["properties"] == {"a": made}
-    assert question.warnings == []
+    assert request.warnings == []
 
 
 def test_a_tool_that_is_not_strict_keeps_its_schema():
@@ -378,7 +370,7 @@ def test_a_tool_that_is_not_strict_keeps_its_schema():
 
 
 @pytest.mark.parametrize("strange", [["date"], {"date": 1}, None, 7])
-def test_a_format_that_is_no_word_is_told_in_the_description(strange: object):
+def test_an_unknown_format_moves_into_the_description(strange: object):
     schema = {"type": "object", "properties": {"day": {"type": "string", "format": strange}}}
     made = {
         "type": "object",
@@ -386,13 +378,13 @@ def test_a_format_that_is_no_word_is_told_in_the_description(strange: object):
         "additionalProperties": False,
     }
     tool = {"type": "function", "name": "f", "strict": True, "parameters": schema}
-    question = ask(tools=[tool])
-    assert question.body["tools"] == [{"name": "f", "strict": True, "input_schema": made}]
-    assert warning_codes(question) == [("schema_relaxed", "tools[0].parameters")]
+    request = ask(tools=[tool])
+    assert request.body["tools"] == [{"name": "f", "strict": True, "input_schema": made}]
+    assert warning_codes(request) == [("schema_relaxed", "tools[0].parameters")]
     format = {"type": "json_schema", "name": "n", "schema": schema}
-    question = ask(text={"format": format})
-    assert question.body["output_config"]["format"]["schema"] == made
-    assert warning_codes(question) == [("schema_relaxed", "text.format.schema")]
+    request = ask(text={"format": format})
+    assert request.body["output_config"]["format"]["schema"] == made
+    assert warning_codes(request) == [("schema_relaxed", "text.format.schema")]
 
 
 @pytest.mark.parametrize(
@@ -408,13 +400,11 @@ def test_a_format_that_is_no_word_is_told_in_the_description(strange: object):
         ("some-model", True),
     ],
 )
-def test_a_model_before_4_5_is_known_to_lack_schemas_and_has_them_by_a_tool(
-    model: str, native: bool
-):
-    question = ask(model=model, text=FORMAT)
-    assert ("output_config" in question.body) == native
+def test_models_before_4_5_get_schemas_through_a_tool(model: str, native: bool):
+    request = ask(model=model, text=FORMAT)
+    assert ("output_config" in request.body) == native
     choice = None if native else {"type": "tool", "name": "final_answer"}
-    assert question.body.get("tool_choice") == choice
+    assert request.body.get("tool_choice") == choice
     strict = ask(model=model, tools=[TIME | {"strict": True}])
     assert strict.body["tools"][0].get("strict") == (native or None)
     warned = [warning.param for warning in strict.warnings]

@@ -46,33 +46,27 @@ from tests.adapters.scenes.bedrock import (
 from tests.scripted_upstream import scripted_upstream
 
 
-def test_every_scene_is_played():
+def test_every_scene_exists():
     assert list(SCENES) == NAMES
 
 
 @pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize("pieces", [0, 1, 7])
-def test_a_stream_means_what_it_should(name: str, pieces: int):
+def test_a_stream_decodes_to_the_expected_response(name: str, pieces: int):
     scene = SCENES[name]
     request = encode_request(BEDROCK, stream=True, **scene.request)
-    told_parts = decode_parts(request, scene.stream, pieces=pieces)
-    assert [part.raw for part in told_parts if isinstance(part, parts.Finish)] == [
-        scene.expected.stop
-    ]
-    assert summarize(synthesize(request, told_parts)[1], scene.expected.stop) == scene.expected
+    decoded = decode_parts(request, scene.stream, pieces=pieces)
+    assert [part.raw for part in decoded if isinstance(part, parts.Finish)] == [scene.expected.stop]
+    assert summarize(synthesize(request, decoded)[1], scene.expected.stop) == scene.expected
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_whole_answer_means_the_same_as_the_stream(name: str):
+def test_a_complete_response_decodes_like_its_stream(name: str):
     scene = SCENES[name]
-    whole_answer = decode_response(
-        encode_request(BEDROCK, **scene.request), scene.whole, stream=False
-    )
+    complete = decode_response(encode_request(BEDROCK, **scene.request), scene.whole, stream=False)
     streamed = decode_response(encode_request(BEDROCK, stream=True, **scene.request), scene.stream)
-    assert summarize(whole_answer, scene.expected.stop) == scene.expected
-    for one, other in zip(
-        items_without_ids(whole_answer), items_without_ids(streamed), strict=True
-    ):
+    assert summarize(complete, scene.expected.stop) == scene.expected
+    for one, other in zip(items_without_ids(complete), items_without_ids(streamed), strict=True):
         if "arguments" in one:  # type: ignore[operator]
             one["arguments"] = json.loads(one["arguments"])  # type: ignore[index]
             other["arguments"] = json.loads(other["arguments"])  # type: ignore[index]
@@ -80,7 +74,7 @@ def test_a_whole_answer_means_the_same_as_the_stream(name: str):
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_awss_own_client_reads_the_same_stream(name: str):
+def test_the_sdk_reads_the_same_stream(name: str):
     scene = SCENES[name]
     with scripted_upstream(build_answer(scene.stream)) as provider, aws_client(provider) as client:
         events = list(client.converse_stream(modelId=CLAUDE, messages=HELLO)["stream"])
@@ -111,7 +105,7 @@ def test_awss_own_client_reads_the_same_stream(name: str):
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_awss_own_client_reads_the_same_whole_answer(name: str):
+def test_the_sdk_reads_the_same_complete_response(name: str):
     scene = SCENES[name]
     with (
         scripted_upstream(build_answer(scene.whole, "application/json")) as provider,
@@ -160,22 +154,22 @@ def test_any_chunking_gives_the_same_parts(name: str, cuts: list[int]):
     assert got + decoder.close() == expected
 
 
-def test_a_stream_is_known_by_its_type():
+def test_a_stream_is_recognized_by_its_content_type():
     decoder = encode_request(BEDROCK).decoder
     assert decoder.is_stream(EVENTS)
     assert not decoder.is_stream("application/json")
 
 
 @pytest.mark.parametrize(("reason", "ours"), REASONS.items())
-def test_every_reason_to_stop_is_kept_as_it_was_said(reason: str, ours: str):
+def test_every_stop_reason_is_mapped(reason: str, ours: str):
     calls = call(0, "tooluse_1", "weather", "{}") if ours == "tool_calls" else b""
-    told_parts = decode_parts(
+    decoded = decode_parts(
         encode_request(BEDROCK, tools=[TOOL], stream=True), stream(calls, reason=reason)
     )
-    assert told_parts[-2:] == [parts.Finish(ours, reason), parts.Usage(26, 5, 0)]  # type: ignore[arg-type]
+    assert decoded[-2:] == [parts.Finish(ours, reason), parts.Usage(26, 5, 0)]  # type: ignore[arg-type]
 
 
-def test_an_unknown_reason_is_a_stop_or_what_the_calls_say():
+def test_an_unknown_stop_reason_means_stop_or_tool_calls():
     calls = call(0, "tooluse_1", "weather", "{}")
     request = encode_request(BEDROCK, tools=[TOOL], stream=True)
     assert decode_parts(request, stream(calls, reason="new"))[-2] == parts.Finish(
@@ -188,7 +182,7 @@ def test_an_unknown_reason_is_a_stop_or_what_the_calls_say():
 
 @pytest.mark.parametrize("reason", ["malformed_model_output", "malformed_tool_use"])
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_malformed_answer_is_a_failure(reason: str, streamed: bool):
+def test_malformed_output_is_a_failure(reason: str, streamed: bool):
     body = (
         stream(text(0, "Hm"), reason=reason) if streamed else whole({"text": "Hm"}, reason=reason)
     )
@@ -199,21 +193,21 @@ def test_a_malformed_answer_is_a_failure(reason: str, streamed: bool):
     assert response.output_text == "Hm"
 
 
-def test_openais_models_count_the_cache_inside_their_input():
+def test_cached_tokens_of_openais_models_are_counted_once():
     counted = stream(read=4995, cacheWriteInputTokens=4993)
-    told_parts = decode_parts(
+    decoded = decode_parts(
         encode_request(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), counted
     )
-    assert told_parts[-1] == parts.Usage(4995, 5, 0)
+    assert decoded[-1] == parts.Usage(4995, 5, 0)
     apart = stream(read=2, cacheWriteInputTokens=4993)
-    told_parts = decode_parts(
+    decoded = decode_parts(
         encode_request(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), apart
     )
-    assert told_parts[-1] == parts.Usage(4995, 5, 0)
+    assert decoded[-1] == parts.Usage(4995, 5, 0)
 
 
-def test_a_signature_in_pieces_seals_the_text_before_it():
-    told_parts = decode_parts(
+def test_a_split_signature_is_stored_with_its_text():
+    decoded = decode_parts(
         encode_request(BEDROCK, stream=True),
         stream(
             delta(0, reasoningContent={"text": "Well, "}),
@@ -227,7 +221,7 @@ def test_a_signature_in_pieces_seals_the_text_before_it():
     )
     sealed = [
         json.loads(part.encrypted_content)
-        for part in told_parts
+        for part in decoded
         if isinstance(part, parts.Reasoning) and part.encrypted_content
     ]
     assert sealed == [
@@ -238,7 +232,7 @@ def test_a_signature_in_pieces_seals_the_text_before_it():
     ]
 
 
-def test_a_summary_that_was_asked_of_claude_is_told_as_one():
+def test_claudes_thinking_is_a_summary_if_one_was_requested():
     request = encode_request(
         BEDROCK,
         upstream_model=NEW_CLAUDE,
@@ -255,17 +249,17 @@ def test_a_summary_that_was_asked_of_claude_is_told_as_one():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_thinking_goes_back_in_a_tool_loop_as_it_came(streamed: bool):
+def test_reasoning_is_sent_back_unchanged_in_a_tool_loop(streamed: bool):
     scene = SCENES["thinking_and_call"]
     first = encode_request(BEDROCK, upstream_model=CLAUDE, stream=streamed, **scene.request)
     response = decode_response(first, scene.stream if streamed else scene.whole, stream=streamed)
     output = {"type": "function_call_output", "call_id": "tooluse_1", "output": "Sunny."}
-    told_items = [to_builtins(item) for item in response.output]
-    told_items[0].pop("content")  # type: ignore[attr-defined]
+    items = [to_builtins(item) for item in response.output]
+    items[0].pop("content")  # type: ignore[attr-defined]
     second = encode_request(
         BEDROCK,
         upstream_model=CLAUDE,
-        input=[{"role": "user", "content": "Hello"}, *told_items, output],
+        input=[{"role": "user", "content": "Hello"}, *items, output],
         **scene.request,
     )
     assert second.body["messages"] == [
@@ -284,7 +278,7 @@ def test_thinking_goes_back_in_a_tool_loop_as_it_came(streamed: bool):
     assert second.warnings == []
 
 
-def test_thinking_that_is_not_sealed_is_left_out():
+def test_reasoning_without_known_encrypted_content_is_left_out():
     foreign = {
         "type": "reasoning",
         "summary": [],
@@ -301,7 +295,7 @@ def test_thinking_that_is_not_sealed_is_left_out():
     }
 
 
-def test_thinking_that_has_no_signature_is_told_and_not_sealed():
+def test_reasoning_without_a_signature_has_no_encrypted_content():
     response = decode_response(
         encode_request(BEDROCK, stream=True), stream(thought(0, "Hm."), text(1, "Yes."))
     )
@@ -314,9 +308,9 @@ WEB = {"title": "Paris", "location": {"web": {"url": "https://a.example/p", "dom
 PAGE = {"title": "report", "location": {"documentPage": {"documentIndex": 0, "start": 1, "end": 2}}}
 
 
-def test_citations_are_notes_on_the_text_of_their_block():
+def test_citations_annotate_the_text_of_their_block():
     cited = {"citationsContent": {"content": [{"text": "It is big."}], "citations": [WEB, PAGE]}}
-    whole_answer = decode_response(
+    complete = decode_response(
         encode_request(BEDROCK), whole({"text": "Yes. "}, cited), stream=False
     )
     streamed = decode_response(
@@ -330,7 +324,7 @@ def test_citations_are_notes_on_the_text_of_their_block():
             block_stop(1),
         ),
     )
-    assert items_without_ids(whole_answer) == items_without_ids(streamed)
+    assert items_without_ids(complete) == items_without_ids(streamed)
     message = streamed.output[1]
     assert isinstance(message, Message)
     assert message.content == [
@@ -347,7 +341,7 @@ def test_citations_are_notes_on_the_text_of_their_block():
     ]
 
 
-def test_what_is_unknown_is_ignored():
+def test_unknown_events_and_blocks_are_ignored():
     odd = (
         event("somethingNew", contentBlockIndex=0, delta={"text": "no"})
         + encode({}, b"")

@@ -124,7 +124,7 @@ from tests.scripted_upstream import scripted_upstream
         (401, {}, b"", "authentication_error", None, "answered 401 and did not say why.", False),
     ],
 )
-def test_an_error_keeps_its_status_its_name_and_its_words(
+def test_an_error_response_keeps_its_status_name_and_message(
     status: int, headers: dict, body: bytes, type: str, code: str, words: str, retryable: bool
 ):
     error = BEDROCK.decode_error(status, headers, body)
@@ -134,7 +134,7 @@ def test_an_error_keeps_its_status_its_name_and_its_words(
     assert error.headers == ({"retry-after": "3"} if "retry-after" in headers else {})
 
 
-def test_awss_own_client_reads_an_error_as_we_do():
+def test_the_sdk_reads_the_same_error():
     answer = build_answer(
         b'{"message":"Too many."}',
         "application/json",
@@ -165,18 +165,18 @@ def test_awss_own_client_reads_an_error_as_we_do():
     ],
 )
 @pytest.mark.parametrize("before", [b"", text(0, "Hel")])
-def test_an_exception_inside_a_stream_is_a_failure(
+def test_an_exception_within_a_stream_is_a_failure(
     kind: str, status: int, type: str, code: str, before: bytes
 ):
     body = event("messageStart", role="assistant") + before + exception(kind, message="It broke.")
     request = encode_request(BEDROCK, stream=True)
-    told_parts = decode_parts(request, body + text(1, "never told") + stream_end())
-    failure = told_parts[-1]
+    decoded = decode_parts(request, body + text(1, "never told") + stream_end())
+    failure = decoded[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.status == status
     assert (failure.error.type, failure.error.code) == (type, code)
     assert failure.error.message == "bedrock: It broke."
-    response = synthesize(request, told_parts)[1]
+    response = synthesize(request, decoded)[1]
     assert (response.status, response.output_text) == ("failed", "Hel" if before else "")
     with (
         scripted_upstream(build_answer(body)) as provider,
@@ -187,7 +187,7 @@ def test_an_exception_inside_a_stream_is_a_failure(
         list(events)
 
 
-def test_an_exception_that_nobody_knows_is_a_failure_too():
+def test_an_unknown_exception_is_a_failure():
     failure = decode_parts(
         encode_request(BEDROCK, stream=True), exception("newException", message="Hm.")
     )[-1]
@@ -195,14 +195,14 @@ def test_an_exception_that_nobody_knows_is_a_failure_too():
     assert (failure.status, failure.error.code) == (502, "NewException")
 
 
-def test_the_original_words_of_an_exception_are_told_if_it_has_no_others():
+def test_the_original_message_of_an_exception_is_used_if_there_is_no_other():
     body = exception("modelStreamErrorException", originalStatusCode=500, originalMessage="Deep.")
     failure = decode_parts(encode_request(BEDROCK, stream=True), body)[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.error.message == "bedrock: Deep."
 
 
-def test_an_error_of_the_stream_itself_is_a_failure():
+def test_a_connection_error_within_a_stream_is_a_failure():
     headers = {":message-type": "error", ":error-code": "InternalError", ":error-message": "Hm."}
     failure = decode_parts(encode_request(BEDROCK, stream=True), encode(headers, b""))[-1]
     assert isinstance(failure, parts.Failure)
@@ -214,7 +214,7 @@ def test_an_error_of_the_stream_itself_is_a_failure():
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_stream_that_is_cut_before_its_end_is_never_completed(name: str):
+def test_a_truncated_stream_is_never_completed(name: str):
     scene = SCENES[name]
     end = scene.stream.index(b"messageStop") - 30
     for cut in range(0, end, 23):
@@ -226,7 +226,7 @@ def test_a_stream_that_is_cut_before_its_end_is_never_completed(name: str):
 
 
 @pytest.mark.parametrize("body", [b"<html>Bad gateway</html>", b'data: {"a": 1}\n\n', b"\0" * 40])
-def test_garbage_is_a_failure_and_no_exception(body: bytes):
+def test_an_unreadable_response_is_a_failure(body: bytes):
     failure = decode_parts(encode_request(BEDROCK, stream=True), text(0, "Hel") + body)[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.error.code == "upstream_invalid"
@@ -235,7 +235,7 @@ def test_garbage_is_a_failure_and_no_exception(body: bytes):
 @pytest.mark.parametrize(
     "body", [b"", b"<html></html>", b"[]", b"{}", b'{"output":7}', b'{"message":"hm"}']
 )
-def test_a_whole_answer_that_is_none_is_a_failure(body: bytes):
+def test_an_unreadable_complete_response_is_a_failure(body: bytes):
     (failure,) = decode_parts(encode_request(BEDROCK), body, stream=False)
     assert isinstance(failure, parts.Failure)
     assert failure.error.code == "upstream_invalid"
@@ -250,14 +250,14 @@ def test_a_whole_answer_that_is_none_is_a_failure(body: bytes):
         b'{"contentBlockIndex":0,"delta":{"reasoningContent":{"redactedContent":"a"}}}',
     ],
 )
-def test_an_event_that_cannot_be_read_is_a_failure(payload: bytes):
+def test_an_unreadable_event_is_a_failure(payload: bytes):
     headers = {":message-type": "event", ":event-type": "contentBlockDelta"}
     failure = decode_parts(encode_request(BEDROCK, stream=True), encode(headers, payload))[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.error.code == "upstream_invalid"
 
 
-def test_half_an_emoji_is_made_whole():
+def test_a_split_emoji_is_joined():
     headers = {":message-type": "event", ":event-type": "contentBlockDelta"}
     halves = encode(headers, b'{"contentBlockIndex":0,"delta":{"text":"a\\ud83c"}}') + encode(
         headers, b'{"contentBlockIndex":0,"delta":{"text":"\\udfb5!"}}'
@@ -270,14 +270,14 @@ def test_half_an_emoji_is_made_whole():
     )
 
 
-def test_a_call_without_a_stop_is_whole_all_the_same():
+def test_a_call_without_a_stop_event_is_complete():
     body = stream(call_start(0, "t", "time"), text(1, "Hm"), reason="tool_use")
     response = decode_response(encode_request(BEDROCK, tools=[TIME], stream=True), body)
     assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == ["{}"]
     assert not response.warnings
 
 
-def test_whole_calls_without_input_have_no_arguments():
+def test_a_complete_call_without_input_has_empty_arguments():
     missing = {"toolUse": {"toolUseId": "t", "name": "time"}}
     for block in (
         missing,

@@ -3,12 +3,9 @@
 import base64
 import json
 
-import boto3
 import pytest
 
 from antiphon.adapters.base import Capabilities
-from antiphon.adapters.bedrock.adapter import Bedrock
-from antiphon.transport.request import AwsSignature
 from tests.adapters.bedrock.builders import (
     BEDROCK,
     CALL,
@@ -24,23 +21,19 @@ from tests.adapters.bedrock.builders import (
     TOOL_SPEC,
     TOOL_USE,
     assistant_message,
-    aws_client,
     aws_client_request,
-    build_answer,
     call_output,
     tool_result,
     user_input,
     user_message,
 )
-from tests.adapters.run_adapter import encode_request, make_adapter
+from tests.adapters.run_adapter import encode_request
 from tests.adapters.scenes import (
     FORMAT,
     SCHEMA,
     TIME,
     TOOL,
 )
-from tests.adapters.scenes.bedrock import SCENES
-from tests.scripted_upstream import scripted_upstream
 
 JSON_FORMAT = {
     "type": "json_schema",
@@ -275,7 +268,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_request_is_what_awss_own_client_sends(name: str):
+def test_the_request_equals_the_sdks(name: str):
     ours, equivalent = SAME[name]
     request = encode_request(BEDROCK, upstream_model=CLAUDE, **ours)
     path, body = aws_client_request(**equivalent)
@@ -306,7 +299,7 @@ THINKING = [
 
 
 @pytest.mark.parametrize(("model", "effort", "fields", "level"), THINKING)
-def test_each_family_is_told_to_think_in_its_own_words(
+def test_reasoning_is_requested_in_the_fields_of_the_vendor(
     model: str, effort: str, fields: dict, level: str | None
 ):
     request = encode_request(BEDROCK, upstream_model=model, reasoning={"effort": effort})
@@ -324,7 +317,7 @@ def test_each_family_is_told_to_think_in_its_own_words(
 
 
 @pytest.mark.parametrize(
-    ("model", "asked_for", "fields", "param"),
+    ("model", "options", "fields", "param"),
     [
         (
             "openai.gpt-oss-20b-1:0",
@@ -387,10 +380,10 @@ def test_each_family_is_told_to_think_in_its_own_words(
         ),
     ],
 )
-def test_thinking_that_cannot_be_had_as_asked_is_told(
-    model: str, asked_for: dict, fields: dict | None, param: str
+def test_unsupported_reasoning_options_are_warned_of(
+    model: str, options: dict, fields: dict | None, param: str
 ):
-    request = encode_request(BEDROCK, upstream_model=model, **asked_for)
+    request = encode_request(BEDROCK, upstream_model=model, **options)
     assert request.body.get("additionalModelRequestFields") == fields
     assert [warning.param for warning in request.warnings] == [param]
 
@@ -413,7 +406,7 @@ def test_thinking_that_cannot_be_had_as_asked_is_told(
         ),
     ],
 )
-def test_sampling_is_said_as_the_models_maker_takes_it(
+def test_sampling_follows_the_rules_of_the_vendor(
     model: str, fields: dict, sent: dict | None, params: list[str]
 ):
     request = encode_request(BEDROCK, upstream_model=model, **fields)
@@ -421,7 +414,7 @@ def test_sampling_is_said_as_the_models_maker_takes_it(
     assert [warning.param for warning in request.warnings] == params
 
 
-def test_a_model_that_thinks_is_not_sampled():
+def test_sampling_is_left_out_while_the_model_thinks():
     request = encode_request(
         BEDROCK, upstream_model=CLAUDE, reasoning={"effort": "low"}, temperature=0.5, top_p=0.5
     )
@@ -442,7 +435,7 @@ def test_a_model_that_thinks_is_not_sampled():
         (NOVA, HIGH_EFFORT, 64000, None),
     ],
 )
-def test_a_claude_that_thinks_has_room_for_it(
+def test_thinking_raises_the_output_limit(
     model: str, fields: dict, configured: int | None, room: int | None
 ):
     capabilities = Capabilities(max_output_tokens=configured)
@@ -450,63 +443,3 @@ def test_a_claude_that_thinks_has_room_for_it(
     sent = {"maxTokens": room} if room else None
     assert request.body.get("inferenceConfig") == sent
     assert request.warnings == []
-
-
-def test_a_stream_has_an_address_of_its_own_and_arns_are_encoded():
-    arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/eu.anthropic.claude-3-7"
-    with scripted_upstream(build_answer(SCENES["text"].stream)) as provider:
-        with aws_client(provider) as client:
-            list(client.converse_stream(modelId=arn, messages=HELLO)["stream"])
-        path = provider.requests[0].path
-    request = encode_request(
-        make_adapter(Bedrock, base_url=f"{provider.url}/"), upstream_model=arn, stream=True
-    )
-    assert request.sent.url == provider.url + path
-    assert request.sent.method == "POST"
-    assert request.sent.headers == {}
-
-
-@pytest.mark.parametrize(
-    ("options", "url", "region"),
-    [
-        ({}, "https://bedrock-runtime.us-east-1.amazonaws.com", "us-east-1"),
-        ({"region": "eu-west-1"}, "https://bedrock-runtime.eu-west-1.amazonaws.com", "eu-west-1"),
-        (
-            {"region": "cn-north-1"},
-            "https://bedrock-runtime.cn-north-1.amazonaws.com.cn",
-            "cn-north-1",
-        ),
-        (
-            {"base_url": "https://bedrock-runtime.us-west-2.amazonaws.com/"},
-            "https://bedrock-runtime.us-west-2.amazonaws.com",
-            "us-west-2",
-        ),
-        (
-            {"base_url": "http://10.0.0.1:80/aws", "region": "eu-west-1"},
-            "http://10.0.0.1:80/aws",
-            "eu-west-1",
-        ),
-    ],
-)
-def test_the_address_and_the_region_follow_from_each_other(options: dict, url: str, region: str):
-    adapter = make_adapter(Bedrock, profile="work", **options)
-    assert isinstance(adapter, Bedrock)
-    assert adapter.base_url == url
-    assert adapter.credential() == AwsSignature("bedrock", region, "work")
-    assert Bedrock.key_env == ("AWS_BEARER_TOKEN_BEDROCK",)
-
-
-def test_models_are_listed_as_awss_own_client_lists_them():
-    body = {"modelSummaries": [{"modelId": "a.b"}, {"modelArn": "x"}, {"modelId": "c.d"}]}
-    with scripted_upstream(build_answer(json.dumps(body).encode(), "application/json")) as provider:
-        session = boto3.Session("AKIDEXAMPLE", "wJalrXUtnFEMI", region_name="eu-west-1")
-        client = session.client("bedrock", endpoint_url=provider.url)
-        client.list_foundation_models(byOutputModality="TEXT")
-        client.close()
-        received = provider.requests[0]
-    sent = BEDROCK.models_request()
-    assert sent
-    assert sent.method == received.method
-    assert sent.url == "https://bedrock.eu-west-1.amazonaws.com" + received.path
-    assert BEDROCK.decode_models(body) == ["a.b", "c.d"]
-    assert make_adapter(Bedrock, base_url="http://10.0.0.1").models_request() is None

@@ -38,26 +38,26 @@ from tests.adapters.scenes.bedrock import call, stream
         ({"prompt_cache_key": "k"}, "prompt_cache_key"),
     ],
 )
-def test_what_does_not_change_the_meaning_is_left_out_with_a_warning(fields: dict, param: str):
+def test_unsupported_parameters_are_left_out_with_a_warning(fields: dict, param: str):
     request = encode_request(BEDROCK, **fields)
     assert request.body == {"messages": HELLO}
     assert [warning.param for warning in request.warnings] == [param]
 
 
-def test_a_temperature_above_one_is_one():
+def test_a_temperature_above_one_becomes_one():
     request = encode_request(BEDROCK, temperature=1.5)
     assert request.body["inferenceConfig"] == {"temperature": 1.0}
     assert [warning.code for warning in request.warnings] == ["approximated_parameter"]
 
 
 @pytest.mark.parametrize("model", [NEW_CLAUDE, "anthropic.claude-sonnet-4-20250514-v1:0"])
-def test_strict_is_not_sent_to_models_that_refuse_it(model: str):
+def test_strict_is_not_sent_to_models_that_reject_it(model: str):
     request = encode_request(BEDROCK, upstream_model=model, tools=[TOOL])
     assert request.body["toolConfig"] == {"tools": [LOOSE_TOOL_SPEC]}
     assert [warning.param for warning in request.warnings] == ["tools[0].strict"]
 
 
-def test_what_a_schema_cannot_enforce_is_told_in_words():
+def test_unenforceable_keywords_move_into_descriptions():
     format = {"type": "json_schema", "name": "n", "schema": {"type": "array", "maxItems": 3}}
     request = encode_request(BEDROCK, text={"format": format})
     schema = json.loads(
@@ -81,20 +81,20 @@ BROKEN = {"type": "input_image", "image_url": "data:image/png;base64,!"}
 
 
 @pytest.mark.parametrize("part", [VIDEO, LINKED, UPLOADED, LINKED_FILE, BITMAP, ARCHIVE, BROKEN])
-def test_content_that_bedrock_cannot_read_is_refused(part: dict):
+def test_unsupported_content_is_rejected(part: dict):
     with pytest.raises(RequestError) as caught:
         encode_request(BEDROCK, input=user_input({"type": "input_text", "text": "What?"}, part))
     assert caught.value.payload.param == "input[0].content[1]"
     assert caught.value.status == 400
 
 
-def test_an_image_from_the_system_is_refused():
+def test_an_image_in_a_system_message_is_rejected():
     with pytest.raises(RequestError) as caught:
         encode_request(BEDROCK, input=[{"role": "system", "content": [IMAGE]}])
     assert caught.value.payload.param == "input[0].content[0]"
 
 
-def test_json_without_a_schema_is_had_by_a_tool():
+def test_json_without_a_schema_uses_a_forced_tool():
     request = encode_request(BEDROCK, text={"format": {"type": "json_object"}}, stream=True)
     assert request.body["toolConfig"]["toolChoice"] == {"tool": {"name": "final_answer"}}
     body = stream(call(0, "t", "final_answer", '{"a":', "1}"), reason="tool_use")
@@ -102,7 +102,7 @@ def test_json_without_a_schema_is_had_by_a_tool():
     assert (response.output_text, response.status) == ('{"a":1}', "completed")
 
 
-def test_a_model_that_cannot_be_made_to_call_is_asked_in_words():
+def test_json_uses_an_instruction_for_models_that_cannot_be_forced():
     model = "anthropic.claude-opus-5-5-v1"
     request = encode_request(
         BEDROCK, upstream_model=model, text={"format": {"type": "json_object"}}
@@ -114,7 +114,7 @@ def test_a_model_that_cannot_be_made_to_call_is_asked_in_words():
     assert caught.value.payload.param == "tool_choice"
 
 
-def test_a_schema_can_be_had_by_a_tool_where_the_model_lacks_it():
+def test_models_configured_without_schemas_get_them_through_a_tool():
     lacks = Capabilities(lacks=frozenset({"json_schema"}))
     request = encode_request(BEDROCK, text=FORMAT, capabilities=lacks)
     assert "outputConfig" not in request.body
@@ -131,13 +131,13 @@ def test_a_schema_can_be_had_by_a_tool_where_the_model_lacks_it():
         ("amazon.nova-pro-v1:0", True),
     ],
 )
-def test_a_claude_before_4_5_is_known_to_lack_schemas(model: str, native: bool):
+def test_claude_before_4_5_gets_schemas_through_a_tool(model: str, native: bool):
     request = encode_request(BEDROCK, upstream_model=model, text=FORMAT)
     assert ("outputConfig" in request.body) == native
     assert ("toolConfig" in request.body) != native
 
 
-def test_history_of_another_provider_is_written_legally():
+def test_history_of_another_provider_is_sent_in_a_legal_form():
     history = [
         {"role": "assistant", "content": "  "},
         {"role": "assistant", "content": "Hello!"},
@@ -165,7 +165,7 @@ def test_history_of_another_provider_is_written_legally():
     )  # and AWS's own client finds it legal
 
 
-def test_a_thought_that_led_to_nothing_and_white_space_at_the_end_are_left_out():
+def test_trailing_reasoning_and_white_space_are_left_out():
     sealed = {
         "type": "reasoning",
         "summary": [],
@@ -186,7 +186,7 @@ def test_a_thought_that_led_to_nothing_and_white_space_at_the_end_are_left_out()
     ]
 
 
-def test_ids_are_mapped_only_where_the_model_would_refuse_them():
+def test_only_illegal_ids_are_replaced():
     kimi = {**CALL, "call_id": "functions.weather:0"}
     answer = {"type": "function_call_output", "call_id": "functions.weather:0", "output": "x"}
     history = [{"role": "user", "content": "Hello"}, kimi, answer]
@@ -199,7 +199,7 @@ def test_ids_are_mapped_only_where_the_model_would_refuse_them():
     assert id_for(CLAUDE) == id_for(CLAUDE) != "functions.weather:0"
 
 
-def test_documents_have_names_that_bedrock_takes_and_no_two_alike():
+def test_documents_get_legal_and_unique_names():
     names = [
         "a/b  c.pdf",
         "a b c.PDF",

@@ -68,13 +68,13 @@ def items_without_ids(response: Response) -> list[dict]:
     ]
 
 
-def test_every_scene_is_played():
+def test_every_scene_exists():
     assert list(SCENES) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("pieces", [0, 1])
-def test_a_stream_means_what_it_says(name: str, pieces: int):
+def test_a_stream_decodes_to_the_expected_response(name: str, pieces: int):
     scene = SCENES[name]
     response = decode_response(
         encode_request(GOOGLE, stream=True, **scene.request), scene.stream, pieces=pieces
@@ -83,7 +83,7 @@ def test_a_stream_means_what_it_says(name: str, pieces: int):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_whole_answer_means_the_same(name: str):
+def test_a_complete_response_decodes_like_its_stream(name: str):
     scene = SCENES[name]
     response = decode_response(encode_request(GOOGLE, **scene.request), scene.whole, stream=False)
     assert summarize(response, scene.expected) == scene.expected
@@ -93,7 +93,7 @@ def test_a_whole_answer_means_the_same(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_array_of_chunks_means_the_same(name: str):
+def test_an_array_of_chunks_decodes_like_the_stream(name: str):
     scene = SCENES[name]
     chunks = [json.loads(line[6:]) for line in scene.stream.split(b"\r\n\r\n") if line]
     array = json.dumps(chunks, indent=2).encode()
@@ -113,7 +113,7 @@ def test_an_array_of_chunks_means_the_same(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_stop_reason_is_kept_as_it_was_said(name: str):
+def test_the_raw_finish_reason_is_kept(name: str):
     scene = SCENES[name]
     ends = [
         part
@@ -159,7 +159,7 @@ def summarize_sdk_message(answers: list[types.GenerateContentResponse]) -> Summa
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_their_own_client_sees_the_same(name: str):
+def test_the_sdk_reads_the_same_responses(name: str):
     scene = SCENES[name]
     body = json.loads(scene.whole)
     with google_client(sse_answer(scene.stream), played(body)) as (google, _):
@@ -170,7 +170,7 @@ def test_their_own_client_sees_the_same(name: str):
 
 
 @given(st.sampled_from(NAMES), st.lists(st.integers(1, 60), max_size=60))
-def test_however_the_bytes_are_cut_the_parts_are_the_same(name: str, cuts: list[int]):
+def test_any_chunking_gives_the_same_parts(name: str, cuts: list[int]):
     scene = SCENES[name]
     one = decode_parts(encode_request(GOOGLE, stream=True, **scene.request), scene.stream)
     other = encode_request(GOOGLE, stream=True, **scene.request).decoder
@@ -184,21 +184,21 @@ def test_however_the_bytes_are_cut_the_parts_are_the_same(name: str, cuts: list[
 
 
 @pytest.mark.parametrize(("reason", "ours"), REASONS.items())
-def test_every_stop_reason_has_a_meaning(reason: str, ours: str):
+def test_every_finish_reason_is_mapped(reason: str, ours: str):
     told = decode_parts(
         encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish=reason))
     )
     assert told == [parts.Text("a"), parts.Finish(ours, reason)]  # type: ignore[arg-type]
 
 
-def test_an_unknown_stop_reason_is_a_stop_and_kept():
+def test_an_unknown_finish_reason_means_stop():
     told = decode_parts(
         encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish="BORED"))
     )
     assert told == [parts.Text("a"), parts.Finish("stop", "BORED")]
 
 
-def test_a_stop_in_every_chunk_is_one_stop():
+def test_a_finish_reason_in_every_chunk_is_reported_once():
     told = decode_parts(
         encode_request(GOOGLE, stream=True),
         sse_stream(answer({"text": "a"}, finish="STOP"), answer({"text": "b"}, finish="STOP")),
@@ -207,7 +207,7 @@ def test_a_stop_in_every_chunk_is_one_stop():
 
 
 @pytest.mark.parametrize("reason", FAILURE_REASONS)
-def test_an_answer_that_is_broken_is_a_failure(reason: str):
+def test_failure_reasons_fail_the_response(reason: str):
     response = decode_chunks(answer({"text": "So "}, finish=reason))
     assert response.status == "failed"
     assert response.error
@@ -220,7 +220,7 @@ def test_an_answer_that_is_broken_is_a_failure(reason: str):
     assert response.error.message == "google: Malformed: x(1"
 
 
-def test_a_question_that_is_blocked_is_a_content_filter_and_says_why_if_it_can():
+def test_a_blocked_prompt_is_a_content_filter_with_googles_message():
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}
     response = decode_chunks(blocked)
     assert (response.status, response.output) == ("incomplete", [])
@@ -234,7 +234,7 @@ def test_a_question_that_is_blocked_is_a_content_filter_and_says_why_if_it_can()
     assert to_builtins(message.content[0]) == {"type": "refusal", "refusal": "Not here."}
 
 
-def test_tokens_that_tools_found_are_input():
+def test_tokens_of_tool_results_count_as_input():
     response = decode_chunks(
         answer(
             {"text": "a"},
@@ -251,7 +251,7 @@ def test_tokens_that_tools_found_are_input():
     assert (response.usage.input_tokens, response.usage.output_tokens) == (15, 7)
 
 
-def test_the_pages_an_answer_rests_on_are_annotations_in_characters():
+def test_grounding_becomes_annotations_with_character_offsets():
     text = "Größe \U0001f305 zählt. Ja."
     start = len("Größe \U0001f305 ".encode())
     grounding = {
@@ -289,7 +289,7 @@ def test_the_pages_an_answer_rests_on_are_annotations_in_characters():
 
 
 @pytest.mark.parametrize("name", ["citations", "citationSources"])
-def test_quotations_are_annotations_too(name: str):
+def test_citations_become_annotations(name: str):
     citation = {"startIndex": 0, "endIndex": 2, "uri": "https://a.example", "title": "A"}
     response = decode_chunks(
         answer({"text": "Ja."}, finish="STOP", citationMetadata={name: [citation, {"endIndex": 1}]})
@@ -303,7 +303,7 @@ def test_quotations_are_annotations_too(name: str):
     ]
 
 
-def test_logprobs_come_with_their_text():
+def test_logprobs_are_attached_to_their_text():
     result = {
         "chosenCandidates": [{"token": "J", "logProbability": -0.5}],
         "topCandidates": [{"candidates": [{"token": "J", "logProbability": -0.5}, {"token": "ä"}]}],
@@ -318,7 +318,7 @@ def test_logprobs_come_with_their_text():
     assert told[1] == parts.Text("J", logprobs=[score])
 
 
-def test_what_is_neither_text_nor_a_call_is_left_out_with_one_warning():
+def test_images_are_left_out_with_one_warning():
     image = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
     response = decode_chunks(
         answer({"text": "See: "}, image, image), answer({"text": "it"}, finish="STOP")
@@ -334,7 +334,7 @@ def test_unknown_fields_and_parts_and_other_candidates_are_ignored():
     assert (response.status, response.output_text) == ("completed", "a")
 
 
-def test_the_rest_of_a_call_in_pieces_is_ignored():
+def test_increments_of_a_call_are_ignored():
     chunks = (
         answer({"functionCall": {"name": "weather", "willContinue": True}}),
         answer({"functionCall": {"partialArgs": [{"jsonPath": "$.city"}], "willContinue": True}}),

@@ -3,12 +3,9 @@
 import re
 
 import pytest
-from google.oauth2.credentials import Credentials
 
 from antiphon.adapters.base import Capabilities
-from antiphon.adapters.google.adapter import Google
 from antiphon.protocol.errors import RequestError
-from antiphon.transport import request as wire
 from tests.adapters.google.builders import (
     AUDIO,
     BYTES,
@@ -19,13 +16,15 @@ from tests.adapters.google.builders import (
     PDF,
     PIXEL,
     decode_chunks,
-    genai,
     google_client,
     output_as_input,
     types,
     user_content,
 )
-from tests.adapters.run_adapter import decode_response, encode_request, make_adapter
+from tests.adapters.run_adapter import (
+    decode_response,
+    encode_request,
+)
 from tests.adapters.scenes import (
     FORMAT,
     SCHEMA,
@@ -39,7 +38,7 @@ from tests.adapters.scenes.google import (
     call,
     sse_stream,
 )
-from tests.scripted_upstream import scripted_upstream, sse_answer
+from tests.scripted_upstream import sse_answer
 
 
 def camel(value: object) -> object:
@@ -365,7 +364,7 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_we_send_what_their_own_client_sends(name: str):
+def test_the_request_equals_the_sdks(name: str):
     ours, contents, config = REQUESTS[name]
     path, body = sdk_request(contents, **config)
     request = encode_request(GOOGLE, upstream_model=GEMINI_3, stream=True, **ours)
@@ -375,113 +374,6 @@ def test_we_send_what_their_own_client_sends(name: str):
         ["tools[0].strict"] if any(tool.get("strict") for tool in ours.get("tools", ())) else []
     )
     assert [warning.param for warning in request.warnings] == strict
-
-
-def test_on_vertex_their_own_client_sends_the_same_to_the_same_address():
-    with scripted_upstream(sse_answer(SCENES["text"].stream)) as provider:
-        vertex = genai.Client(
-            vertexai=True,
-            project="p",
-            location="l",
-            credentials=Credentials(token="t"),
-            http_options=types.HttpOptions(base_url=provider.url),
-        )
-        with vertex as google:
-            list(google.models.generate_content_stream(model=GEMINI_3, contents="Hello"))
-        [received] = provider.requests
-        ours = make_adapter(Google, project="p", location="l", base_url=provider.url)
-        sent = encode_request(ours, upstream_model=GEMINI_3, stream=True).sent
-        assert sent.url == provider.url + received.path
-        assert sent.body == received.json
-        assert received.headers["authorization"] == "Bearer t"
-
-
-def test_a_whole_answer_is_asked_for_elsewhere():
-    assert encode_request(GOOGLE, upstream_model="models/a b").sent == wire.Upstream(
-        url="https://generativelanguage.googleapis.com/v1beta/models/a%20b:generateContent",
-        body={"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]},
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "address"),
-    [
-        ({}, "https://generativelanguage.googleapis.com/v1beta/models/m"),
-        ({"api_version": "v1"}, "https://generativelanguage.googleapis.com/v1/models/m"),
-        ({"base_url": "http://here:1/"}, "http://here:1/v1beta/models/m"),
-        ({"base_url": "http://here:1/v1alpha"}, "http://here:1/v1alpha/models/m"),
-        (
-            {"project": "p", "location": "europe-west4"},
-            "https://europe-west4-aiplatform.googleapis.com/v1beta1/projects/p/locations/"
-            "europe-west4/publishers/google/models/m",
-        ),
-        (
-            {"project": "p"},
-            "https://aiplatform.googleapis.com/v1beta1/projects/p/locations/global/"
-            "publishers/google/models/m",
-        ),
-        (
-            {"project": "p", "location": "eu"},
-            "https://aiplatform.eu.rep.googleapis.com/v1beta1/projects/p/locations/eu/"
-            "publishers/google/models/m",
-        ),
-        (
-            {"project": "p", "location": "l", "base_url": "http://here:1"},
-            "http://here:1/v1beta1/projects/p/locations/l/publishers/google/models/m",
-        ),
-    ],
-)
-def test_the_address_follows_the_provider(options: dict, address: str):
-    sent = encode_request(make_adapter(Google, **options), upstream_model="m").sent
-    assert sent.url == f"{address}:generateContent"
-
-
-@pytest.mark.parametrize(
-    ("model", "path"),
-    [
-        ("m@001", "projects/p/locations/global/publishers/google/models/m@001"),
-        ("meta/m", "projects/p/locations/global/publishers/meta/models/m"),
-        ("endpoints/1", "projects/p/locations/global/endpoints/1"),
-        ("projects/p/locations/l/endpoints/1", "projects/p/locations/l/endpoints/1"),
-    ],
-)
-def test_a_model_on_vertex_may_be_named_by_its_path(model: str, path: str):
-    sent = encode_request(make_adapter(Google, project="p"), upstream_model=model).sent
-    assert sent.url == f"https://aiplatform.googleapis.com/v1beta1/{path}:generateContent"
-
-
-def test_a_model_of_another_project_is_refused():
-    with pytest.raises(RequestError) as refusal:
-        encode_request(
-            make_adapter(Google, project="p"), upstream_model="projects/q/locations/l/endpoints/1"
-        )
-    assert refusal.value.payload.code == "model_not_found"
-
-
-def test_a_name_that_climbs_out_of_its_path_is_refused():
-    with pytest.raises(RequestError) as refusal:
-        encode_request(GOOGLE, upstream_model="../../files")
-    assert refusal.value.payload.param == "model"
-    sent = encode_request(GOOGLE, upstream_model="m:x?key=1#").sent
-    assert sent.url.endswith("/models/m%3Ax%3Fkey%3D1%23:generateContent")
-
-
-def test_the_key_is_shown_to_gemini_and_googles_credentials_to_vertex():
-    assert GOOGLE.credential() == wire.Key("x-goog-api-key", "")
-    assert make_adapter(Google, project="p").credential() == wire.GoogleToken()
-
-
-def test_models_are_listed_by_their_names():
-    listing = GOOGLE.models_request()
-    assert listing
-    assert listing.url == ("https://generativelanguage.googleapis.com/v1beta/models?pageSize=1000")
-    vertex = make_adapter(Google, project="p", location="l").models_request()
-    assert vertex
-    assert vertex.url == ("https://l-aiplatform.googleapis.com/v1beta1/publishers/google/models")
-    assert GOOGLE.decode_models({"models": [{"name": "models/gemini-3"}, {}]}) == ["gemini-3"]
-    assert GOOGLE.decode_models({"publisherModels": [{"name": "publishers/google/models/g"}]}) == [
-        "g"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -501,7 +393,9 @@ def test_models_are_listed_by_their_names():
         ("gemini-2.0-flash", "none", None, False),
     ],
 )
-def test_effort_is_a_level_or_a_budget(model: str, effort: str, config: dict | None, warned: bool):
+def test_effort_becomes_a_level_or_a_budget(
+    model: str, effort: str, config: dict | None, warned: bool
+):
     request = encode_request(GOOGLE, upstream_model=model, reasoning={"effort": effort})
     if config and effort != "none":
         config = {"includeThoughts": True} | config
@@ -510,7 +404,7 @@ def test_effort_is_a_level_or_a_budget(model: str, effort: str, config: dict | N
     assert bool(request.warnings) == warned
 
 
-def test_media_an_old_model_cannot_take_inside_a_response_stand_beside_it():
+def test_media_are_sent_beside_the_function_response_of_old_models():
     history = [
         {"role": "user", "content": "Hello"},
         {"type": "function_call", "call_id": "a", "name": "time", "arguments": ""},
@@ -529,7 +423,7 @@ def test_media_an_old_model_cannot_take_inside_a_response_stand_beside_it():
     ]
 
 
-def test_instructions_alone_are_what_the_user_says():
+def test_instructions_alone_become_the_users_message():
     sent = encode_request(
         GOOGLE, instructions="Greet.", input=[{"role": "system", "content": "Now."}]
     )
@@ -538,20 +432,20 @@ def test_instructions_alone_are_what_the_user_says():
     }
 
 
-def test_a_system_message_with_an_image_is_the_users():
+def test_a_system_message_with_an_image_becomes_the_users():
     said = [{"type": "input_text", "text": "Our logo:"}, IMAGE]
     sent = encode_request(GOOGLE, input=[{"role": "system", "content": said}]).body
     assert sent["contents"][0]["parts"][1]["inlineData"]["mimeType"] == "image/png"
     assert "systemInstruction" not in sent
 
 
-def test_a_conversation_that_begins_with_a_call_is_given_a_beginning():
+def test_a_conversation_that_starts_with_a_call_gets_an_opening_message():
     contents = encode_request(GOOGLE, input=FOREIGN_ITEMS).body["contents"]
     assert [content["role"] for content in contents] == ["user", "model", "user"]
     assert contents[0]["parts"] == [{"text": "Go on."}]
 
 
-def test_before_gemini_3_json_beside_tools_is_a_tool_itself():
+def test_json_with_tools_uses_a_tool_before_gemini_3():
     request = encode_request(GOOGLE, upstream_model="gemini-2.5-flash", text=FORMAT, tools=[TOOL])
     [offered] = request.body["tools"]
     assert [made["name"] for made in offered["functionDeclarations"]] == [
@@ -564,7 +458,7 @@ def test_before_gemini_3_json_beside_tools_is_a_tool_itself():
     assert response.output_text == '{"city":"Paris","degrees":21}'
 
 
-def test_a_model_that_lacks_json_beside_tools_gets_the_same():
+def test_models_configured_without_json_with_tools_use_a_tool():
     request = encode_request(
         GOOGLE,
         capabilities=Capabilities(lacks=frozenset({"tools_with_format"})),
@@ -572,3 +466,55 @@ def test_a_model_that_lacks_json_beside_tools_gets_the_same():
         tools=[TOOL],
     )
     assert "generationConfig" not in request.body
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt_cache_key": "k"}, "prompt_cache_key"),
+        ({"safety_identifier": "k"}, "safety_identifier"),
+        ({"user": "k"}, "user"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"service_tier": "scale"}, "service_tier"),
+        ({"tools": [{"type": "web_search", "search_context_size": "low"}]}, "tools[0]"),
+        ({"tools": [{"type": "file_search", "vector_store_ids": []}]}, "tools[0]"),
+    ],
+)
+def test_unsupported_parameters_are_left_out_with_a_warning(fields: dict, param: str):
+    request = encode_request(GOOGLE, **fields)
+    assert [warning.param for warning in request.warnings] == [param]
+    assert request.body.keys() <= {"contents", "tools"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": ""}, "input"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
+        (user_content({"type": "input_image", "file_id": "f"}), "input[0].content[0]"),
+        (user_content({"type": "input_image", "image_url": "s3://a/b.png"}), "input[0].content[0]"),
+        (
+            user_content({"type": "input_image", "image_url": "data:image/png;base64,?"}),
+            "input[0].content[0]",
+        ),
+        (user_content({"type": "input_audio", "input_audio": {}}), "input[0].content[0]"),
+        (
+            {"input": [{"role": "system", "content": [{"type": "input_image", "image_url": "?"}]}]},
+            "input[0].content[0]",
+        ),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        (
+            {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+            "tool_choice",
+        ),
+    ],
+)
+def test_what_cannot_be_left_out_is_rejected(fields: dict, param: str):
+    with pytest.raises(RequestError) as refusal:
+        encode_request(GOOGLE, **fields)
+    assert refusal.value.payload.param == param
+
+
+def test_tool_choice_none_leaves_hosted_tools_out():
+    body = encode_request(GOOGLE, tools=[TOOL, {"type": "web_search"}], tool_choice="none").body
+    assert [list(tool) for tool in body["tools"]] == [["functionDeclarations"]]

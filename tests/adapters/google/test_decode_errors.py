@@ -5,13 +5,11 @@ import json
 import pytest
 
 from antiphon.protocol import parts
-from antiphon.protocol.errors import RequestError
 from tests.adapters.google.builders import (
     GEMINI_3,
     GOOGLE,
     errors,
     google_client,
-    user_content,
 )
 from tests.adapters.run_adapter import (
     decode_parts,
@@ -19,7 +17,6 @@ from tests.adapters.run_adapter import (
     encode_request,
     synthesize,
 )
-from tests.adapters.scenes import TOOL
 from tests.adapters.scenes.google import (
     SCENES,
     answer,
@@ -28,58 +25,6 @@ from tests.adapters.scenes.google import (
 )
 from tests.scripted_upstream import ScriptedAnswer, sse_answer
 from tests.scripted_upstream import json_answer as played
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"prompt_cache_key": "k"}, "prompt_cache_key"),
-        ({"safety_identifier": "k"}, "safety_identifier"),
-        ({"user": "k"}, "user"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
-        ({"service_tier": "scale"}, "service_tier"),
-        ({"tools": [{"type": "web_search", "search_context_size": "low"}]}, "tools[0]"),
-        ({"tools": [{"type": "file_search", "vector_store_ids": []}]}, "tools[0]"),
-    ],
-)
-def test_what_google_has_not_is_left_out_with_a_warning(fields: dict, param: str):
-    request = encode_request(GOOGLE, **fields)
-    assert [warning.param for warning in request.warnings] == [param]
-    assert request.body.keys() <= {"contents", "tools"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"input": ""}, "input"),
-        ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
-        (user_content({"type": "input_image", "file_id": "f"}), "input[0].content[0]"),
-        (user_content({"type": "input_image", "image_url": "s3://a/b.png"}), "input[0].content[0]"),
-        (
-            user_content({"type": "input_image", "image_url": "data:image/png;base64,?"}),
-            "input[0].content[0]",
-        ),
-        (user_content({"type": "input_audio", "input_audio": {}}), "input[0].content[0]"),
-        (
-            {"input": [{"role": "system", "content": [{"type": "input_image", "image_url": "?"}]}]},
-            "input[0].content[0]",
-        ),
-        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
-        (
-            {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
-            "tool_choice",
-        ),
-    ],
-)
-def test_what_would_change_the_meaning_is_refused(fields: dict, param: str):
-    with pytest.raises(RequestError) as refusal:
-        encode_request(GOOGLE, **fields)
-    assert refusal.value.payload.param == param
-
-
-def test_no_tool_choice_reaches_hosted_tools_so_none_leaves_them_out():
-    body = encode_request(GOOGLE, tools=[TOOL, {"type": "web_search"}], tool_choice="none").body
-    assert [list(tool) for tool in body["tools"]] == [["functionDeclarations"]]
 
 
 def error_body(code: int, message: str, status: str, *details: dict) -> dict:
@@ -140,7 +85,7 @@ QUOTA = error_body(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", WAIT)
         (400, {"error": "flat"}, ("invalid_request", None, "flat", False)),
     ],
 )
-def test_a_refusal_is_told_in_googles_words(status: int, body: object, expected: tuple):
+def test_an_error_response_keeps_its_code_and_message(status: int, body: object, expected: tuple):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     error = GOOGLE.decode_error(status, {}, data)
     type, code, message, retryable = expected
@@ -149,7 +94,7 @@ def test_a_refusal_is_told_in_googles_words(status: int, body: object, expected:
     assert error.payload.message == f"google: {message}"
 
 
-def test_how_long_to_wait_is_passed_on():
+def test_the_retry_delay_of_the_body_is_passed_on():
     data = json.dumps(QUOTA).encode()
     assert GOOGLE.decode_error(429, {}, data).headers == {"retry-after": "35"}
     assert GOOGLE.decode_error(429, {"retry-after": "2"}, data).headers == {"retry-after": "2"}
@@ -168,13 +113,13 @@ OVERLOADED = error_body(503, "Overloaded.", "UNAVAILABLE")
 )
 @pytest.mark.parametrize("before", [b"", sse_stream(answer({"text": "Well, "}))])
 @pytest.mark.parametrize("pieces", [0, 1, 5])
-def test_an_error_in_the_stream_is_a_failure(error: bytes, before: bytes, pieces: int):
+def test_an_error_within_a_stream_is_a_failure(error: bytes, before: bytes, pieces: int):
     request = encode_request(GOOGLE, stream=True)
-    heard_parts = decode_parts(request, before + error, pieces=pieces)
-    failure = heard_parts[-1]
+    decoded = decode_parts(request, before + error, pieces=pieces)
+    failure = decoded[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.status == 503
-    response = synthesize(request, heard_parts)[1]
+    response = synthesize(request, decoded)[1]
     assert response.status == "failed"
     assert response.error
     assert (response.error.code, response.error.message) == ("UNAVAILABLE", "google: Overloaded.")
@@ -195,7 +140,7 @@ def test_an_error_in_the_stream_is_a_failure(error: bytes, before: bytes, pieces
         (sse_answer(sse_stream(answer({"text": "a"}), OVERLOADED)), 503, "UNAVAILABLE"),
     ],
 )
-def test_their_own_client_fails_at_the_same_errors(played: ScriptedAnswer, code: int, status: str):
+def test_the_sdk_fails_with_the_same_errors(played: ScriptedAnswer, code: int, status: str):
     with google_client(played) as (google, _):
         with pytest.raises(errors.APIError) as error:
             list(google.generate_content_stream(model=GEMINI_3, contents="Hello"))
@@ -203,7 +148,7 @@ def test_their_own_client_fails_at_the_same_errors(played: ScriptedAnswer, code:
 
 
 @pytest.mark.parametrize("end", range(0, len(SCENES["length"].stream) - 140, 23))
-def test_a_stream_that_is_cut_is_never_completed(end: int):
+def test_a_truncated_stream_is_never_completed(end: int):
     response = decode_response(encode_request(GOOGLE, stream=True), SCENES["length"].stream[:end])
     assert response.status == "failed"
 
@@ -221,13 +166,13 @@ def test_a_stream_that_is_cut_is_never_completed(end: int):
         b"",
     ],
 )
-def test_garbage_is_a_failure_and_no_exception(garbage: bytes):
+def test_an_unreadable_response_is_a_failure(garbage: bytes):
     for stream in (True, False):
         response = decode_response(encode_request(GOOGLE, stream=stream), garbage, stream=stream)
         assert response.status == "failed"
 
 
-def test_an_answer_that_says_nothing_is_a_failure_unless_a_candidate_is_there():
+def test_a_response_without_candidates_is_a_failure():
     response = decode_response(encode_request(GOOGLE), b"{}", stream=False)
     assert response.status == "failed"
     response = decode_response(encode_request(GOOGLE), whole(answer({"text": "Hi."})), stream=False)

@@ -71,7 +71,7 @@ ROUNDS = {
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-def test_what_the_model_said_goes_back_exactly_as_it_came(name: str):
+def test_the_models_parts_are_sent_back_unchanged(name: str):
     sent = ROUNDS[name]
     for response in (
         decode_chunks(*(answer(part) for part in sent), answer(finish="STOP")),
@@ -102,12 +102,12 @@ def test_what_the_model_said_goes_back_exactly_as_it_came(name: str):
         [{"text": "", "thoughtSignature": "c2ln"}],
     ],
 )
-def test_a_signature_on_a_text_goes_back_on_that_piece_of_it(sent: list[dict]):
+def test_the_signature_of_a_text_is_sent_back_on_that_part(sent: list[dict]):
     response = decode_chunks(*(answer(part) for part in sent), answer(finish="STOP"))
     assert encode_replay(response, outputs=False)[1] == {"role": "model", "parts": sent}
 
 
-def test_a_text_that_was_changed_keeps_its_signature_beside_it():
+def test_the_signature_of_a_changed_text_is_sent_as_a_part_of_its_own():
     response = decode_chunks(
         answer({"text": "Good morning", "thoughtSignature": "c2ln"}, finish="STOP")
     )
@@ -119,7 +119,7 @@ def test_a_text_that_was_changed_keeps_its_signature_beside_it():
     assert contents[0]["parts"] == [{"text": "Hi"}, {"text": "", "thoughtSignature": "c2ln"}]
 
 
-def test_steps_one_after_the_other_keep_their_own_signatures():
+def test_sequential_calls_keep_their_own_signatures():
     first = decode_chunks(answer(call("weather", PARIS, "fc-1", "b25l"), finish="STOP"))
     second = decode_chunks(answer(call("weather", ROME, "fc-2", "dHdv"), finish="STOP"))
     history = [
@@ -155,7 +155,7 @@ def function_response(id: str, name: str, response: dict) -> dict:
         ("gemma-3", "current", False),
     ],
 )
-def test_the_first_foreign_call_of_the_turn_asks_not_to_be_checked(
+def test_the_first_foreign_call_of_a_turn_skips_the_signature_check(
     model: str, turn: str, signed: bool
 ):
     history = [{"role": "user", "content": "Hello"}, *FOREIGN_ITEMS]

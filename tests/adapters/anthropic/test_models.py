@@ -35,8 +35,6 @@ from tests.adapters.scenes.anthropic import (
     usage,
 )
 
-# --- thinking -------------------------------------------------------------------------------------
-
 SUMMARY = {"reasoning": {"summary": "auto"}}
 QUIET_SUMMARY = {"reasoning": {"effort": "none", "summary": "auto"}}
 ANY_JSON = {"text": {"format": {"type": "json_object"}}}
@@ -110,14 +108,14 @@ SHOWN = {"type": "adaptive", "display": "summarized"}
         ("qwen-claude", HIGH_EFFORT, {"type": "adaptive"}, "high", False),
     ],
 )
-def test_each_model_is_told_to_think_in_its_own_way(
+def test_thinking_is_requested_by_the_rules_of_the_model(
     model: str, fields: dict, thinking: dict | None, effort: str | None, warned: bool
 ):
-    question = ask(model, **fields)
-    body = question.body
+    request = ask(model, **fields)
+    body = request.body
     assert body.get("thinking") == thinking
     assert body.get("output_config", {}).get("effort") == effort
-    assert warning_codes(question) == ([("reasoning_changed", "reasoning")] if warned else [])
+    assert warning_codes(request) == ([("reasoning_changed", "reasoning")] if warned else [])
 
 
 @pytest.mark.parametrize(
@@ -130,21 +128,21 @@ def test_each_model_is_told_to_think_in_its_own_way(
         (1024, 0, True),
     ],
 )
-def test_a_budget_fits_into_the_room_there_is(room: int | None, budget: int, warned: bool):
-    question = ask("claude-haiku-4-5", max_output_tokens=room, **HIGH_EFFORT)
+def test_a_budget_stays_below_the_output_limit(room: int | None, budget: int, warned: bool):
+    request = ask("claude-haiku-4-5", max_output_tokens=room, **HIGH_EFFORT)
     thinking = {"type": "enabled", "budget_tokens": budget} if budget else None
-    assert question.body.get("thinking") == thinking
-    assert question.body["max_tokens"] == (room or 8192 + 16384)
-    assert warning_codes(question) == ([("reasoning_changed", "reasoning")] if warned else [])
+    assert request.body.get("thinking") == thinking
+    assert request.body["max_tokens"] == (room or 8192 + 16384)
+    assert warning_codes(request) == ([("reasoning_changed", "reasoning")] if warned else [])
 
 
-def test_the_room_that_is_configured_holds():
+def test_the_configured_output_limit_is_used():
     capabilities = Capabilities(max_output_tokens=64000)
     assert ask(capabilities=capabilities, **HIGH_EFFORT).body["max_tokens"] == 64000
 
 
 @pytest.mark.parametrize("model", ["claude-sonnet-4-6", "claude-haiku-4-5"])
-def test_a_thought_goes_back_exactly_as_it_came_and_where_it_stood(model: str):
+def test_thinking_is_sent_back_unchanged_and_in_place(model: str):
     came = (
         thinking_deltas(0, SIGNATURE, "Where is Oslo? ", "In Norway.")
         + redacted_thinking(1, REDACTED)
@@ -178,51 +176,48 @@ def test_a_thought_goes_back_exactly_as_it_came_and_where_it_stood(model: str):
     assert again.warnings == []
 
 
-def test_a_thought_that_is_not_sealed_is_left_out():
-    question = ask(input=TOOL_LOOP)
-    assert question.body["messages"][1] == anthropic_message(
+def test_thinking_without_encrypted_content_is_left_out():
+    request = ask(input=TOOL_LOOP)
+    assert request.body["messages"][1] == anthropic_message(
         call_block(*OSLO_CALL), role="assistant"
     )
-    assert question.warnings == []
+    assert request.warnings == []
 
 
 @pytest.mark.parametrize(
     "seal", ["rubbish", "{}", "[]", '{"signature": 5}', '{"redacted": ""}', "\ud83d"]
 )
-def test_a_seal_that_is_not_ours_is_left_out(seal: str):
+def test_unknown_encrypted_content_is_left_out(seal: str):
     thought = {"type": "reasoning", "summary": [], "encrypted_content": seal}
-    question = ask(input=[TOOL_LOOP[0], thought, *TOOL_LOOP[2:]])
-    assert question.body["messages"][1] == anthropic_message(
+    request = ask(input=[TOOL_LOOP[0], thought, *TOOL_LOOP[2:]])
+    assert request.body["messages"][1] == anthropic_message(
         call_block(*OSLO_CALL), role="assistant"
     )
 
 
-def test_a_budget_is_not_spent_where_the_turns_own_thought_is_missing():
-    question = ask("claude-haiku-4-5", input=TOOL_LOOP, tools=[TOOL], **HIGH_EFFORT)
-    assert "thinking" not in question.body
-    assert warning_codes(question) == [("reasoning_changed", "reasoning")]
+def test_no_budget_is_sent_if_the_turns_own_thinking_is_missing():
+    request = ask("claude-haiku-4-5", input=TOOL_LOOP, tools=[TOOL], **HIGH_EFFORT)
+    assert "thinking" not in request.body
+    assert warning_codes(request) == [("reasoning_changed", "reasoning")]
     later = ask(
         "claude-haiku-4-5", input=[*TOOL_LOOP, user_text("Thanks")], tools=[TOOL], **HIGH_EFFORT
     )
     assert later.body["thinking"] == {"type": "enabled", "budget_tokens": 16384}
 
 
-def test_a_model_that_decides_itself_needs_no_thought_to_go_on():
-    question = ask("claude-opus-4-8", input=TOOL_LOOP, tools=[TOOL], **HIGH_EFFORT)
-    assert question.body["thinking"] == {"type": "adaptive"}
-    assert question.warnings == []
+def test_adaptive_thinking_works_without_earlier_thinking():
+    request = ask("claude-opus-4-8", input=TOOL_LOOP, tools=[TOOL], **HIGH_EFFORT)
+    assert request.body["thinking"] == {"type": "adaptive"}
+    assert request.warnings == []
 
 
-def test_a_turn_never_ends_in_a_thought():
+def test_thinking_at_the_end_of_a_turn_is_left_out():
     thought = {"type": "reasoning", "summary": [], "encrypted_content": '{"signature":"s"}'}
     spoken = {"role": "assistant", "content": "Well"}
-    question = ask(input=[user_text("Hello"), spoken, thought, user_text("Go on")])
-    assert question.body["messages"][1] == anthropic_message(text_block("Well"), role="assistant")
+    request = ask(input=[user_text("Hello"), spoken, thought, user_text("Go on")])
+    assert request.body["messages"][1] == anthropic_message(text_block("Well"), role="assistant")
     alone = ask(input=[user_text("Hello"), thought, user_text("Go on")])
     assert alone.body["messages"] == [anthropic_message(text_block("Hello"), text_block("Go on"))]
-
-
-# --- models ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -240,15 +235,15 @@ def test_a_turn_never_ends_in_a_thought():
         ("claude-mythos-preview", "claude-mythos-5"),
     ],
 )
-def test_a_model_is_known_by_any_of_its_names(name: str, same_as: str):
+def test_a_model_is_recognized_by_all_of_its_names(name: str, same_as: str):
     assert lookup_claude(name) == lookup_claude(same_as)
 
 
 @pytest.mark.parametrize("name", ["anthropic.claude-v2", "claude-instant-1.2", "claude-2.1"])
-def test_the_first_of_them_cannot_think(name: str):
+def test_models_before_3_7_do_not_think(name: str):
     assert not lookup_claude(name).supports_thinking
 
 
-def test_every_model_of_the_client_is_known():
+def test_every_model_of_the_sdk_is_recognized():
     literal = anthropic.types.Model.__args__[0]  # type: ignore[attr-defined]
     assert all(lookup_claude(name) != Claude() for name in literal.__args__)
