@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from antiphon.agents.agent import Agent, agent
     from antiphon.agents.turn import Turn
     from antiphon.client.agent.conversation import Conversation
-    from antiphon.client.agent.options import AbortSignal, AgentOptions
+    from antiphon.client.agent.run import AbortSignal, AgentOptions
     from antiphon.client.agent.run import run_agent, stream_agent
     from antiphon.client.async_client import AsyncClient
     from antiphon.client.sync_client import Client
@@ -90,8 +90,8 @@ _MODULES = {
     "stream_agent": "antiphon.client.agent.run",
     "AsyncClient": "antiphon.client.async_client",
     "Conversation": "antiphon.client.agent.conversation",
-    "AbortSignal": "antiphon.client.agent.options",
-    "AgentOptions": "antiphon.client.agent.options",
+    "AbortSignal": "antiphon.client.agent.run",
+    "AgentOptions": "antiphon.client.agent.run",
     "Client": "antiphon.client.sync_client",
     "tool": "antiphon.client.tools.tool",
     "AntiphonError": "antiphon.protocol.errors",

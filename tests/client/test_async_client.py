@@ -63,7 +63,7 @@ async def test_a_stream_is_legal_and_folds_to_its_end(client: AsyncClient):
 
 async def test_the_snapshot_grows_while_the_stream_is_read(client: AsyncClient):
     stream = client.stream(model="demo", input="Hi!")
-    with pytest.raises(AntiphonError, match="has not told of a response yet"):
+    with pytest.raises(AntiphonError, match="has no response yet"):
         _ = stream.response
     said = ""
     async for event in stream:
@@ -162,7 +162,7 @@ async def test_input_items_page_by_themselves(client: AsyncClient, monkeypatch: 
     made = await client.create(model="demo", input=NUMBERS)
     wanted = [f"Number {n}." for n in range(7)]
     for limit in (1, 3, 7, 100):
-        monkeypatch.setattr("antiphon.client.pagination.PAGE_SIZE", limit)
+        monkeypatch.setattr("antiphon.client.conversations.PAGE_SIZE", limit)
         items = [item async for item in client.input_items(made.id)]
         assert [item.text for item in items if isinstance(item, Message)] == wanted
     down = [item async for item in client.input_items(made.id, order="desc")]
@@ -197,7 +197,7 @@ async def test_an_id_is_not_a_path(client: AsyncClient):
 
 @pytest.mark.parametrize("id", [".", ".."])
 async def test_an_id_that_leads_elsewhere_is_refused(client: AsyncClient, id: str):
-    with pytest.raises(RequestError, match="are no ids"):
+    with pytest.raises(RequestError, match="cannot be used as an id"):
         await client.conversations.delete_item("conv_1", id)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon.client.async_client import AsyncClient
-from antiphon.client.http_stream import MAX_BUFFERED_BYTES
+from antiphon.client.http import MAX_BUFFERED_BYTES
 from antiphon.client.stream import Stream
 from antiphon.protocol.errors import RemoteProtocolError, UpstreamError
 from antiphon.protocol.events import Event, OutputTextDelta
@@ -45,7 +45,7 @@ async def eventually(happened: Any) -> None:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Follow a lost connection without a pause."""
     monkeypatch.setattr(
-        "antiphon.client.http_stream.RECONNECT_POLICY", RetryPolicy(retries=2, first_delay=0.01)
+        "antiphon.client.http.RECONNECT_POLICY", RetryPolicy(retries=2, first_delay=0.01)
     )
 
 
@@ -112,7 +112,7 @@ async def test_a_whole_response_is_a_stream_of_one_event(asking: ClientFactory):
     ) as server:
         (event,) = [event async for event in asking(server).stream(**REQUEST)]
         assert event.type == "response.completed"
-        with pytest.raises(RemoteProtocolError, match="no stream of events"):
+        with pytest.raises(RemoteProtocolError, match="not an event stream"):
             await asking(server, strict=True).stream(**REQUEST).final()
 
 

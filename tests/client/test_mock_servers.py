@@ -14,8 +14,7 @@ from llmock.pytest_plugin import LLMock
 from llmock.testing import LLMockServer
 from msgspec.structs import replace
 
-from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.run import stream_agent
+from antiphon.client.agent.run import AgentOptions, stream_agent
 from antiphon.client.async_client import AsyncClient
 from antiphon.client.sync_client import Client
 from antiphon.client.tools.tool import tool

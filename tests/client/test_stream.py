@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antiphon.client.stream import Stream
+from antiphon.client.stream import EventBuffer, Stream
 from antiphon.protocol.errors import AntiphonError, UpstreamError
 from antiphon.protocol.events import Event
 from antiphon.protocol.fold import fold
@@ -48,11 +48,11 @@ class ScriptedSource:
 async def test_events_come_one_by_one_and_in_order(size: int):
     source = ScriptedSource(size)
     stream = Stream(source.open)
-    assert repr(stream) == "<Stream: not asked yet>"
+    assert repr(stream) == "<Stream: not sent>"
     assert [event async for event in stream] == LEGAL
     assert (source.opened, source.closed) == (1, 1)
     assert stream.response == fold(LEGAL)
-    assert repr(stream) == "<Stream: over>"
+    assert repr(stream) == "<Stream: ended>"
 
 
 async def test_batches_are_what_the_source_gave():
@@ -117,3 +117,53 @@ async def test_an_error_comes_after_all_events_and_the_snapshot_stays():
     assert len(LEGAL) - len(heard) <= 4
     assert stream.response == fold(heard)
     assert source.closed == 1
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_was_written_is_read_at_once_and_then_the_end():
+    channel = EventBuffer[int](limit=9)
+    channel.write([1, 2])
+    channel.write([3])
+    channel.close()
+    assert [await channel.next_batch(), await channel.next_batch()] == [[1, 2, 3], []]
+
+
+async def test_a_writer_waits_for_the_reader_when_too_much_waits():
+    channel = EventBuffer[int](limit=1)
+    channel.write([1])
+    assert not channel.full
+    channel.write([2])
+    waiting = asyncio.create_task(channel.drain())
+    await asyncio.sleep(0)
+    assert channel.full
+    assert await channel.next_batch() == [1, 2]
+    await waiting
+
+
+async def test_a_reader_waits_for_the_writer():
+    channel = EventBuffer[int](limit=1)
+    reading = asyncio.create_task(channel.next_batch())
+    await asyncio.sleep(0)
+    channel.write([])
+    await asyncio.sleep(0)
+    channel.write([1])
+    assert await reading == [1]
+
+
+async def test_what_completes_no_event_makes_nobody_wait():
+    channel = EventBuffer[int](limit=1)
+    channel.write([], size=1000)
+    assert not channel.full
+    channel.write([1], size=0)
+    assert channel.full
+
+
+async def test_a_closed_channel_holds_up_nobody():
+    channel = EventBuffer[int](limit=0)
+    channel.write([1])
+    waiting = asyncio.create_task(channel.drain())
+    await asyncio.sleep(0)
+    channel.close()
+    await waiting

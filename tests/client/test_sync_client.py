@@ -143,7 +143,7 @@ def test_its_own_thread_cannot_wait_for_itself(server: str):
             return client.models()
 
         with pytest.raises(AntiphonError, match="Use AsyncClient here"):
-            client.portal.run(inside())
+            client.loop_thread.run(inside())
 
 
 def test_its_thread_ends_with_it(server: str):
@@ -172,7 +172,7 @@ def test_a_closed_client_begins_anew(server: str):
 
 def test_a_client_that_its_own_thread_throws_away_ends_that_thread(server: str):
     held = [Client(f"{server}/v1")]
-    loop = held[0].portal._ensure_started()
+    loop = held[0].loop_thread._ensure_started()
     (thread,) = (t for t in threading.enumerate() if t.name == "antiphon-client")
     loop.call_soon_threadsafe(held.clear)
     thread.join(WAIT)

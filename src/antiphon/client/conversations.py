@@ -1,12 +1,11 @@
-"""Conversations of a server that keeps them: made, changed, read and deleted."""
+"""Conversations that the server stores: create, read, change and delete them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import field
 
-from antiphon.adapters.json_access import as_object, drop_none
-from antiphon.client.pagination import Paginator
+from antiphon.adapters.json_access import as_object, as_string, drop_none
 from antiphon.client.params import (
     ApiRequest,
     Input,
@@ -23,10 +22,52 @@ if TYPE_CHECKING:
     from antiphon.client.http import HttpApi
 
 CONVERSATIONS_PATH = "conversations"
+PAGE_SIZE = 100
+"""Items per page; the most that OpenAI's API allows."""
+
+
+class Paginator:
+    """The items at a path. Iterate it for one item after another; pages are read as needed."""
+
+    def __init__(
+        self,
+        http: "HttpApi",
+        path: str,
+        order: Order,
+        after: str | None,
+        include: Sequence[str] = (),
+    ) -> None:
+        self._http = http
+        self._path = path
+        self._after = after
+        self._query = [("order", order), ("limit", str(PAGE_SIZE))]
+        self._query += [("include[]", name) for name in include]
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        async for page in self.pages():
+            for item in page:
+                yield item
+
+    async def pages(self) -> AsyncIterator[list[Item]]:
+        """Yield the items page by page."""
+        after, seen = self._after, set[str]()
+        while True:
+            query = [*self._query, *([("after", after)] if after else [])]
+            request = ApiRequest(method="GET", path=self._path, query=query)
+            page = as_object(await self._http.request_json(request))
+            items = LENIENT.read_items(page.get("data"))
+            # An empty page, or one cursor twice, would repeat forever if `has_more` is wrong.
+            if not items:
+                return
+            yield items
+            after = as_string(page.get("last_id")) or as_string(items[-1].id)
+            if page.get("has_more") is not True or not after or after in seen:
+                return
+            seen.add(after)
 
 
 class ConversationResource(ProtocolStruct):
-    """A conversation: its id, when it was made, and what was noted about it."""
+    """A stored conversation: its id, its time of creation and its metadata."""
 
     id: str
     object: Literal["conversation"] = "conversation"
@@ -43,51 +84,43 @@ class ConversationsApi:
     async def create(
         self, *, items: Input = (), metadata: Mapping[str, str] | None = None
     ) -> ConversationResource:
-        """Begin a conversation, with items in it or without."""
+        """Create a conversation, empty or with items."""
         body = drop_none({"items": _to_json_items(items) or None, "metadata": metadata})
-        return await self._request_conversation("POST", CONVERSATIONS_PATH, body)
+        return await self._request("POST", body=body)
 
     async def retrieve(self, id: str) -> ConversationResource:
         """Return a conversation."""
-        return await self._request_conversation("GET", build_path(CONVERSATIONS_PATH, id))
+        return await self._request("GET", id)
 
     async def update(self, id: str, *, metadata: Mapping[str, str]) -> ConversationResource:
-        """Note something else about a conversation."""
-        return await self._request_conversation(
-            "POST", build_path(CONVERSATIONS_PATH, id), {"metadata": dict(metadata)}
-        )
+        """Replace the metadata of a conversation."""
+        return await self._request("POST", id, body={"metadata": dict(metadata)})
 
     async def delete(self, id: str) -> None:
-        """Delete a conversation, and keep the responses that were made in it."""
+        """Delete a conversation; the responses made in it stay."""
         await self._http.delete(build_path(CONVERSATIONS_PATH, id))
 
     def items(self, id: str, *, order: Order = "asc", after: str | None = None) -> Paginator:
-        """Give the items of a conversation, the oldest first; pages are read as needed."""
+        """Return the items of a conversation, the oldest first; pages are read as needed."""
         return Paginator(self._http, build_path(CONVERSATIONS_PATH, id, "items"), order, after)
 
     async def add(self, id: str, items: Input) -> list[Item]:
-        """Add items to a conversation; return them as they are kept, with ids."""
-        ask = ApiRequest(
-            path=build_path(CONVERSATIONS_PATH, id, "items"), body={"items": _to_json_items(items)}
-        )
-        return LENIENT.read_items(as_object(await self._http.request_json(ask)).get("data"))
+        """Add items to a conversation; return them as stored, with ids."""
+        path = build_path(CONVERSATIONS_PATH, id, "items")
+        request = ApiRequest(path=path, body={"items": _to_json_items(items)})
+        return LENIENT.read_items(as_object(await self._http.request_json(request)).get("data"))
 
     async def delete_item(self, id: str, item_id: str) -> ConversationResource:
-        """Take an item out of a conversation."""
-        return await self._request_conversation(
-            "DELETE", build_path(CONVERSATIONS_PATH, id, "items", item_id)
-        )
+        """Remove an item from a conversation."""
+        return await self._request("DELETE", id, "items", item_id)
 
-    async def _request_conversation(
-        self, method: str, path: str, body: JsonObject | None = None
+    async def _request(
+        self, method: str, *ids: str, body: JsonObject | None = None
     ) -> ConversationResource:
-        return LENIENT.read(
-            ConversationResource,
-            await self._http.request_json(ApiRequest(method=method, path=path, body=body)),
-        )
+        request = ApiRequest(method=method, path=build_path(CONVERSATIONS_PATH, *ids), body=body)
+        return LENIENT.read(ConversationResource, await self._http.request_json(request))
 
 
-def _to_json_items(items: Input) -> Sequence[object]:
-    return [
-        to_json_value(item) for item in ([user_message(items)] if isinstance(items, str) else items)
-    ]
+def _to_json_items(items: Input) -> list[object]:
+    given = [user_message(items)] if isinstance(items, str) else items
+    return [to_json_value(item) for item in given]

@@ -1,4 +1,4 @@
-"""What a server says went wrong, and what becomes of a connection to it, as errors of ours."""
+"""Build exceptions from the error bodies, events and connection failures of a server."""
 
 from collections.abc import Mapping
 
@@ -20,23 +20,24 @@ from antiphon.protocol.errors import ErrorPayload, UpstreamError
 from antiphon.transport.response import CUT, INVALID, UNREACHABLE
 
 SERVER = "The server"
-"""Its name on a WebSocket."""
+"""Name of the server in errors on a WebSocket, where no address is at hand."""
 
 TRANSIENT_CODES = frozenset({CUT, UNREACHABLE, INVALID})
-"""What a gateway says of trouble behind it; other codes that nobody knows are final."""
+"""Codes with which a gateway reports a failure behind it. Unknown codes are not retried."""
 
 TOO_MANY_REQUESTS = 429
 
 
 def redact_credentials(text: str, headers: Mapping[str, str]) -> str:
-    """Return a server's words without the key that it was shown."""
+    """Remove the bearer token of the request from text that the server sent."""
     return redact_key(text, headers.get("authorization", "").rpartition(" ")[2])
 
 
 def http_status_error(
     server_name: str, status: int, headers: Mapping[str, str], body: bytes
 ) -> UpstreamError:
-    """Read the answer of a server that refuses."""
+    """Build the error for a response with an error status."""
+    # Imported here: the adapter takes long to import, and most programs see no error.
     from antiphon.adapters.base import Provider
     from antiphon.adapters.open_responses.adapter import OpenResponses
 
@@ -48,76 +49,81 @@ def http_status_error(
 def websocket_refused_error(
     status: int, headers: Mapping[str, str], body: bytes, location: str | None
 ) -> UpstreamError:
-    """Read the answer of a server that opens no WebSocket; `place` is where it has moved."""
-    fault = parse_error(parse_json(body))
-    reason = (
-        redirect_advice(location) if location else redact(fault.message) or "It did not say why."
-    )
+    """Build the error for a refused WebSocket handshake; `location` is a redirect's target."""
+    info = parse_error(parse_json(body))
+    reason = redact(info.message) or "It did not say why."
+    if location:
+        reason = redirect_advice(location)
     message = f"{SERVER} answered {status} instead of opening a WebSocket: {reason}"
-    return _upstream_error(message, fault, status, headers, "websocket_refused")
+    return _upstream_error(message, info, status, headers, "websocket_refused")
 
 
 def websocket_message_error(message: bytes) -> UpstreamError:
-    """Read the error that answers a message on a WebSocket."""
+    """Build the error for an `error` message on a WebSocket."""
     fields = as_object(parse_json(message))
-    fault = parse_error(omit(fields, ["type"]))
-    said = fields.get("status")
-    status = said if isinstance(said, int) and 400 <= said < 600 else infer_status(fault, 500)
-    headers = as_object(as_object(fields.get("error")).get("headers"))
-    reason = redact(fault.message) or f"{SERVER} answered {status} and did not say why."
-    named = {name.lower(): str(value) for name, value in headers.items()}
-    return _upstream_error(reason, fault, status, named, fault.code)
+    # Without its "type": that is the message's own, "error", not the error's.
+    info = parse_error(omit(fields, ["type"]))
+    status = fields.get("status")
+    if not isinstance(status, int) or not 400 <= status < 600:
+        status = infer_status(info, 500)
+    # OpenAI puts the HTTP headers of the failure, Retry-After among them, into the error.
+    sent = as_object(as_object(fields.get("error")).get("headers"))
+    headers = {name.lower(): str(value) for name, value in sent.items()}
+    reason = redact(info.message) or f"{SERVER} answered {status} and did not say why."
+    return _upstream_error(reason, info, status, headers, info.code)
 
 
 def _upstream_error(
-    message: str, fault: ErrorInfo, status: int, headers: Mapping[str, str], code: str | None
+    message: str, info: ErrorInfo, status: int, headers: Mapping[str, str], code: str | None
 ) -> UpstreamError:
     return UpstreamError(
         message,
         status=status,
-        type=fault.type or error_type(status),
+        type=info.type or error_type(status),
         code=code,
-        param=fault.param,
-        retryable=is_retryable(status, headers, fault),
+        param=info.param,
+        retryable=is_retryable(status, headers, info),
         headers=retry_headers(headers),
     )
 
 
 def decode_error_payload(fields: JsonObject) -> ErrorPayload:
-    """Read the error of an `error` event, nested or flat."""
+    """Decode the error of an `error` event, nested or flat."""
+    # Imported here: start-up time.
     from antiphon.adapters.open_responses.decode import read_error
 
-    fault = read_error(fields)
+    info = read_error(fields)
     return ErrorPayload(
-        message=redact(fault.message) or "The server broke off and did not say why.",
-        type=fault.type if fault.type not in (None, "error") else "server_error",
-        code=fault.code,
-        param=fault.param,
+        message=redact(info.message) or "The server broke off and did not say why.",
+        type=info.type if info.type not in (None, "error") else "server_error",
+        code=info.code,
+        param=info.param,
     )
 
 
 def stream_error(payload: ErrorPayload) -> UpstreamError:
-    """Make the exception of an error that a server told inside a stream."""
-    fault = ErrorInfo(payload.message, payload.type, payload.code, payload.param)
-    status = infer_status(fault)
-    final = payload.code not in STATUS_BY_CODE.keys() | TRANSIENT_CODES | {None}
+    """Build the error for a failure that the server reported inside a stream."""
+    info = ErrorInfo(payload.message, payload.type, payload.code, payload.param)
+    status = infer_status(info)
+    # infer_status gives 5xx to unknown codes; a retry would only repeat them.
+    is_known = payload.code in STATUS_BY_CODE.keys() | TRANSIENT_CODES | {None}
     return UpstreamError(
         payload.message,
         status=status,
         type=payload.type,
         code=payload.code,
         param=payload.param,
-        retryable=is_retryable(status, {}, fault) and (status == TOO_MANY_REQUESTS or not final),
+        retryable=is_retryable(status, {}, info) and (is_known or status == TOO_MANY_REQUESTS),
     )
 
 
 def invalid_response_error(server_name: str, message: str) -> UpstreamError:
-    """Make the error for an answer that is none."""
+    """Build the error for a response that cannot be decoded."""
     return UpstreamError(f"{server_name}: {message}", code=INVALID)
 
 
 def unexpected_body_error(server_name: str, body: bytes, expected: str) -> UpstreamError:
-    """Make the error for a good answer that is not what was asked for."""
+    """Build the error for a successful response with another body than `expected`."""
     body = body.strip()
     if body.startswith(b"<"):
         return html_page_error(server_name)
@@ -126,11 +132,11 @@ def unexpected_body_error(server_name: str, body: bytes, expected: str) -> Upstr
 
 
 def stream_cut_error() -> UpstreamError:
-    """Make the error for a stream that ended before its response did."""
+    """Build the error for a stream that ended before its response did."""
     return UpstreamError("The stream ended before the response did.", code=CUT, retryable=True)
 
 
 def websocket_closed_error(reason: str) -> UpstreamError:
-    """Make the error for a socket that is no more."""
+    """Build the error for a closed WebSocket."""
     message = f"The WebSocket is closed: {reason}"
     return UpstreamError(message, status=502, code="websocket_closed", retryable=True)

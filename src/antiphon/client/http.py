@@ -1,31 +1,58 @@
-"""The way to one server: its address, our key, its connections, and our patience with it."""
+"""HTTP: requests to one server with its key, retries and connections; responses as event streams.
+
+The data of one read is decoded in one call and waits for the reader. When too much waits, the
+connection is paused. A background response whose connection is lost is resumed on another
+connection after its last event. Any other response raises the error; its snapshot stays readable.
+"""
 
 import asyncio
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from urllib.parse import SplitResult, urlencode, urlsplit
 from weakref import WeakSet
 
 from antiphon.adapters.errors import redirect_error, redirect_target
-from antiphon.client.errors import http_status_error, redact_credentials, unexpected_body_error
+from antiphon.client.errors import (
+    http_status_error,
+    invalid_response_error,
+    redact_credentials,
+    stream_cut_error,
+    unexpected_body_error,
+)
+from antiphon.client.event_reader import EventReader, parse_response
 from antiphon.client.params import ApiRequest, encode_body
-from antiphon.protocol.errors import RequestError, UpstreamError
-from antiphon.transport.client import DEFAULT_PORTS, HttpRequest, Transport
-from antiphon.transport.client import HttpClient as HttpClient
+from antiphon.client.stream import EventBuffer
+from antiphon.protocol.errors import RemoteProtocolError, RequestError, UpstreamError
+from antiphon.protocol.events import Event
+from antiphon.protocol.response import Response
+from antiphon.transport.client import DEFAULT_PORTS, HttpClient, HttpRequest, Transport
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.response import HttpResponse
-from antiphon.transport.retry import RetryPolicy, call_with_retries
-from antiphon.wire import json
+from antiphon.transport.retry import RetryPolicy, call_with_retries, retry_delay
+from antiphon.wire import json, sse
 
 DEFAULT_BASE_URL = "http://127.0.0.1:8000/v1"
 
 ERROR_BODY_TIMEOUT = 5.0
-"""How long a server may take to say why it refuses, once its status has come."""
+"""Seconds to wait for the body of an error once its status has arrived."""
+
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+"""Size limit of one event; images and encrypted reasoning are long."""
+
+MAX_BUFFERED_BYTES = 256 * 1024
+"""Bytes of decoded but unread events at which the connection is paused."""
+
+RECONNECT_POLICY = RetryPolicy(retries=5)
+"""How often a lost connection is replaced without a new event in between."""
+
+Reopen = Callable[[str, int], Awaitable[HttpResponse]]
+"""Opens the rest of a response's stream, given its id and the number of the last event."""
 
 
 class HttpApi:
-    """A server that can be asked."""
+    """The HTTP API of one server: base URL, key, headers, timeouts, retries and connections."""
 
     def __init__(
         self,
@@ -36,42 +63,40 @@ class HttpApi:
         retries: int,
         transport: Transport | None,
     ) -> None:
-        self.base_url = _normalize_base_url(
-            base_url or os.environ.get("ANTIPHON_BASE_URL") or DEFAULT_BASE_URL
-        )
+        url = base_url or os.environ.get("ANTIPHON_BASE_URL") or DEFAULT_BASE_URL
+        self.base_url = _normalize_base_url(url)
         self.timeouts = _build_timeouts(timeout)
         self.retry_policy = RetryPolicy(retries=retries)
         self.server_name = urlsplit(self.base_url).netloc or self.base_url
-        """The server's name in our errors."""
-        given = os.environ.get("ANTIPHON_API_KEY") if api_key is None else api_key
-        self.api_key = (given or "").strip() or None
-        shown = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        self.headers = shown | {name.lower(): v for name, v in (headers or {}).items()}
-        """What every request says beside its own: who asks, and what the caller added."""
+        """Name of the server in error messages."""
+        key = os.environ.get("ANTIPHON_API_KEY") if api_key is None else api_key
+        self.api_key = (key or "").strip() or None
+        auth = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        self.headers = auth | {name.lower(): v for name, v in (headers or {}).items()}
+        """Headers of every request: the key, and those of the caller."""
         self._given_transport = transport
         self._own_client: HttpClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._exchanges: WeakSet[HttpResponse] = WeakSet()
+        self._responses: WeakSet[HttpResponse] = WeakSet()
 
     async def send(self, request: ApiRequest, retries: int | None = None) -> HttpResponse:
-        """Send a request, again if need be; return its answer when it is a good one."""
-        patience = self.retry_policy if retries is None else RetryPolicy(retries=retries)
+        """Send a request, with retries; return the response once its status is a success."""
+        policy = self.retry_policy if retries is None else RetryPolicy(retries=retries)
         return await call_with_retries(
-            partial(self._send_once, self._build_request(request)), patience
+            partial(self._send_once, self._build_request(request)), policy
         )
 
     async def request_json(self, request: ApiRequest) -> object:
-        """Send a request; return the JSON of its answer. Raises UpstreamError."""
-        return self._decode_json(await self._read_body(request))
+        """Send a request; return the JSON of the response. Raises UpstreamError."""
+        response = await self.send(request)
+        return self._decode_json(await response.read_and_release())
 
     async def delete(self, path: str) -> None:
-        """Have something deleted; the answer may be empty. Raises UpstreamError."""
-        if said := await self._read_body(ApiRequest(method="DELETE", path=path)):
-            self._decode_json(said)
-
-    async def _read_body(self, request: ApiRequest) -> bytes:
-        exchange = await self.send(request)
-        return await exchange.read_and_release()
+        """Send a DELETE request. Raises UpstreamError."""
+        response = await self.send(ApiRequest(method="DELETE", path=path))
+        # 204 No Content is as good as a JSON object that says `deleted`.
+        if body := await response.read_and_release():
+            self._decode_json(body)
 
     def _decode_json(self, body: bytes) -> object:
         try:
@@ -80,79 +105,80 @@ class HttpApi:
             raise unexpected_body_error(self.server_name, body, "JSON") from None
 
     async def close(self) -> None:
-        """Close our connections, whatever is under way on them."""
+        """Close all connections; responses still being read fail."""
         if self._own_client is not None:
             self._own_client.close()
             self._own_client = None
-        for exchange in list(self._exchanges):
-            exchange.fail(
-                UpstreamError(f"{self.server_name}: the client was closed.", code="closed")
-            )
-        await asyncio.sleep(0)  # sockets are closed in the loop's next turn
+        for response in list(self._responses):
+            message = f"{self.server_name}: the client was closed."
+            response.fail(UpstreamError(message, code="closed"))
+        # asyncio closes sockets in the next iteration of the loop, which may be its last.
+        await asyncio.sleep(0)
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse:
-        exchange = await self.transport().open(request)
+        response = await self.transport().open(request)
         if self._given_transport is None:
-            self._exchanges.add(exchange)
-        if 200 <= exchange.status < 300:
-            return exchange
-        status, told = exchange.status, exchange.headers
-        said = (await exchange.read_and_release_within(ERROR_BODY_TIMEOUT)).decode(errors="replace")
-        if place := redirect_target(status, told, request.url, self.base_url):
-            raise redirect_error(
-                self.server_name, status, redact_credentials(place, request.headers)
-            )
-        raise http_status_error(
-            self.server_name, status, told, redact_credentials(said, request.headers).encode()
-        )
+            self._responses.add(response)
+        if 200 <= response.status < 300:
+            return response
+        status, headers = response.status, response.headers
+        # Servers repeat the key in error bodies and redirects: redact it before anyone logs it.
+        body = await response.read_and_release_within(ERROR_BODY_TIMEOUT)
+        text = redact_credentials(body.decode(errors="replace"), request.headers)
+        if location := redirect_target(status, headers, request.url, self.base_url):
+            location = redact_credentials(location, request.headers)
+            raise redirect_error(self.server_name, status, location)
+        raise http_status_error(self.server_name, status, headers, text.encode())
 
     def _build_request(self, request: ApiRequest) -> HttpRequest:
-        pairs = urlencode(list(request.query))
+        query = urlencode(list(request.query))
         body = b"" if request.body is None else encode_body(request.body)
-        kind = {"content-type": "application/json"} if body else {}
+        content_type = {"content-type": "application/json"} if body else {}
         return HttpRequest(
-            url=f"{self.base_url}/{request.path}" + (f"?{pairs}" if pairs else ""),
+            url=f"{self.base_url}/{request.path}" + (f"?{query}" if query else ""),
             method=request.method,
-            headers=kind | self.headers | dict(request.headers),
+            headers=content_type | self.headers | dict(request.headers),
             body=body,
             timeouts=self.timeouts,
             peer_name=self.server_name,
         )
 
     def transport(self) -> Transport:
-        """Return what carries requests; connections belong to the loop that opened them."""
+        """Return the caller's transport, or our own HTTP client of the running loop."""
         if self._given_transport is not None:
             return self._given_transport
+        # Connections belong to the loop that opened them: a client that lives through several
+        # asyncio.run() calls needs new ones in each.
         loop = asyncio.get_running_loop()
         if self._own_client is None or self._loop is not loop:
             self._own_client, self._loop = HttpClient(self.timeouts), loop
-            self._exchanges.clear()
+            self._responses.clear()
         return self._own_client
 
 
 def _normalize_base_url(url: str) -> str:
-    """Return what paths are written behind; raises RequestError if none can be."""
+    """Return the URL to which paths are appended; raises RequestError if it cannot be one."""
     parts = _split_url(url.strip())
     if parts is None:
-        message = f"The base_url is no http(s) URL. One looks like {DEFAULT_BASE_URL}."
+        message = f"The base_url is not an http(s) URL. Example: {DEFAULT_BASE_URL}."
         raise RequestError(message, param="base_url", code="invalid_value")
     if parts.query or parts.fragment or "@" in parts.netloc:
         message = (
-            "A base_url ends with a path: it has no query and no fragment. What it says of who asks"
-            " belongs into api_key or headers, where it is shown to nobody else."
+            "The base_url must not have a query, a fragment or a password. "
+            "Pass credentials as api_key or headers."
         )
         raise RequestError(message, param="base_url", code="invalid_value")
     return parts.geturl().rstrip("/")
 
 
 def _split_url(url: str) -> SplitResult | None:
-    """Take an address apart; None if it leads to no server."""
+    """Split a URL; return None if it names no host to connect to."""
     try:
         parts = urlsplit(url)
-        leads = parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0
+        is_valid = parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0
     except ValueError:
         return None
-    return parts if leads else None
+    return parts if is_valid else None
 
 
 def _build_timeouts(timeout: float | Timeouts | None) -> Timeouts | None:
@@ -160,3 +186,140 @@ def _build_timeouts(timeout: float | Timeouts | None) -> Timeouts | None:
         connect = min(timeout, Timeouts().connect)
         return Timeouts(connect=connect, first_byte=timeout, idle=timeout)
     return timeout
+
+
+class HttpEventSource:
+    """The events of one response, over as many connections as it takes.
+
+    `id` is the response's, if it is known that its stream can be resumed.
+    """
+
+    def __init__(
+        self, http: HttpResponse, reader: EventReader, reopen: Reopen, id: str | None = None
+    ) -> None:
+        self._http = http
+        self._reader = reader
+        self._reopen = reopen
+        self._id = id
+        self._sse_decoder = sse.Decoder(MAX_EVENT_BYTES)
+        self._buffer = EventBuffer[Event](MAX_BUFFERED_BYTES)
+        self._task = asyncio.create_task(self._read_all())
+
+    @property
+    def response(self) -> Response | None:
+        """The response as far as it is known."""
+        return self._reader.response
+
+    async def next_batch(self) -> list[Event]:
+        """Return the events that have arrived; none at the end."""
+        batch = await self._buffer.next_batch()
+        if not batch and self._task.done() and not self._task.cancelled():
+            self._task.result()  # raises the error of the task
+        return batch
+
+    async def close(self) -> None:
+        """Stop reading; if the response has not ended, close the connection."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.exception()  # retrieved, so that asyncio does not log it
+        self._task.cancel()
+        self._release()
+
+    def _release(self) -> None:
+        self._http.release()
+        self._buffer.close()
+
+    async def _read_all(self) -> None:
+        """Read the stream to its end, over one connection after another."""
+        attempts, last_number = 0, self._reader.last_number
+        try:
+            while not self._reader.ended:
+                try:
+                    await self._read_connection()
+                except UpstreamError as error:
+                    if self._reader.ended:
+                        break  # only bytes after the last event were lost
+                    # Progress resets the count, so a long response survives many cuts.
+                    attempts = attempts if self._reader.last_number == last_number else 0
+                    last_number = self._reader.last_number
+                    attempts = await self._reconnect(error, attempts)
+        finally:
+            self._release()
+
+    async def _read_connection(self) -> None:
+        """Read one connection to its end; raises UpstreamError if the response has not ended."""
+        http = self._http
+        kind = http.headers.get("content-type", "").lower()
+        # Any other content type is tried as a stream: some servers send none, or text/plain.
+        if "event-stream" not in kind and ("json" in kind or "html" in kind):
+            self._feed_whole_response(await http.read())
+            return
+        http.subscribe(self._on_data)
+        while not await http.wait():
+            await self._buffer.drain()
+            http.resume()
+        self._feed_frames(self._split_frames(None))
+        try:
+            self._reader.close()
+        except RemoteProtocolError:
+            if self._resumable_id() is None:
+                raise
+            # The events are incomplete, not wrong: the next connection brings the rest.
+            raise stream_cut_error() from None
+
+    async def _reconnect(self, error: UpstreamError, attempts: int) -> int:
+        """Open another connection; return the number of attempts, or raise the error."""
+        while True:
+            id = self._resumable_id()
+            delay = retry_delay(error, attempts, RECONNECT_POLICY, now=time.time())
+            if delay is None or id is None:
+                raise error
+            self._http.release()
+            await asyncio.sleep(delay)
+            attempts += 1
+            try:
+                self._http = await self._reopen(id, self._reader.last_number)
+            except UpstreamError as failure:
+                error = failure
+                continue
+            self._sse_decoder = sse.Decoder(MAX_EVENT_BYTES)
+            self._reader.reconnect()
+            return attempts
+
+    def _resumable_id(self) -> str | None:
+        """Return the id of a response that the server continues without a reader."""
+        response = self._reader.response
+        return response.id if response and response.background and response.id else self._id
+
+    def _split_frames(self, data: bytes | None) -> list[sse.SseEvent]:
+        """Split data into SSE frames; None stands for the end of the stream."""
+        try:
+            return self._sse_decoder.close() if data is None else self._sse_decoder.feed(data)
+        except sse.SSEError as error:
+            raise invalid_response_error(self._http.peer_name, str(error)) from None
+
+    def _on_data(self, data: bytes) -> None:
+        self._feed_frames(self._split_frames(data), len(data))
+        if self._buffer.full:
+            self._http.pause()
+
+    def _feed_frames(self, frames: list[sse.SseEvent], size: int = 0) -> None:
+        reader, events = self._reader, list[Event]()
+        try:
+            for frame in frames:
+                if frame.data == sse.DONE:
+                    self._http.stop()
+                    break
+                events += reader.feed_frame(frame.data)
+        finally:
+            # Also when a frame raises: the events before it are still delivered.
+            self._buffer.write(events, size)
+        # In strict mode events after the last one are a violation, so they are waited for.
+        if reader.ended and not reader.strict:
+            self._http.stop()
+
+    def _feed_whole_response(self, body: bytes) -> None:
+        """Accept a JSON body from a server that ignored `stream: true`."""
+        if self._reader.strict:
+            raise RemoteProtocolError("The response is not an event stream.")
+        response = parse_response(body, self._http.peer_name)
+        self._buffer.write(self._reader.feed_response(response))

@@ -1,4 +1,4 @@
-"""The fields of a request, typed for the editor; and how they are written."""
+"""The parameters of a request, typed for editors, and their encoding as body, headers and path."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypedDict, cast
@@ -24,21 +24,21 @@ from antiphon.protocol.tools import Tool, ToolChoice
 from antiphon.wire import json
 
 JsonObject = Mapping[str, object]
-"""A JSON object, as the protocol writes it."""
+"""A JSON object in the protocol's spelling."""
 
 Input = str | Sequence[Item | JsonObject]
-"""What a model reads: a text, or items; ours, or as JSON, also mixed."""
+"""Input of a model: a text, or a list of items, as structs or as JSON."""
 
 
 class ReasoningParams(TypedDict, total=False):
-    """How hard to think, and how much of it to tell."""
+    """Reasoning effort, and the level of detail of the summary."""
 
     effort: ReasoningEffort | None
     summary: ReasoningSummary | None
 
 
 class CommonParams(TypedDict, total=False):
-    """What every request may say."""
+    """Parameters of every request."""
 
     model: str
     input: Input
@@ -46,17 +46,17 @@ class CommonParams(TypedDict, total=False):
     instructions: str | None
     prompt_cache_key: str | None
     extra_body: JsonObject
-    """Further fields of the request, which only this server knows."""
+    """Further fields of the body, for parameters that only this server knows."""
     extra_headers: Mapping[str, str]
-    """Further HTTP headers, for this request alone."""
+    """Further HTTP headers of this request."""
 
 
 class CompactParams(CommonParams, total=False):
-    """The fields of a request to make a conversation small."""
+    """Parameters of a request to compact a conversation."""
 
 
 class ResponseParams(CommonParams, total=False):
-    """The fields of a request for a response."""
+    """Parameters of a request for a response."""
 
     include: Sequence[str]
     tools: Sequence[Tool | JsonObject]
@@ -89,21 +89,21 @@ Order = Literal["asc", "desc"]
 
 
 def build_body(params: Mapping[str, object], known: type = ResponseParams) -> dict[str, object]:
-    """Write the fields of a request as JSON; raises RequestError for a name that is none."""
+    """Build the body of a request; raises RequestError for an unknown parameter."""
     names = cast("dict[str, object]", known.__annotations__)
     for name in params:
         if name == "stream":
-            message = "Whether it streams is said by the method: use stream() or create()."
+            message = "'stream' cannot be set: call stream() to stream, or create() not to."
             raise RequestError(message, param=name, code="unsupported_parameter")
         if name not in names:
-            message = f"A request has no field '{name}'. Put what only this server knows into "
+            message = f"Unknown parameter '{name}'. Pass fields that only this server has in "
             raise RequestError(f"{message}extra_body.", param=name, code="unknown_parameter")
     body = {name: to_json_value(params[name]) for name in params if name not in EXTRA_PARAMS}
     return body | cast("dict[str, object]", to_json_value(params.get("extra_body") or {}))
 
 
 def encode_body(body: object) -> bytes:
-    """Write a body as bytes; raises RequestError for what is no JSON."""
+    """Encode a body as JSON; raises RequestError if it has values that JSON has not."""
     try:
         return json.encode(body)
     except json.JSONError as error:
@@ -111,14 +111,15 @@ def encode_body(body: object) -> bytes:
 
 
 def build_headers(params: Mapping[str, object]) -> dict[str, str]:
-    """Return the headers that belong to one request."""
-    given = cast("Mapping[str, str]", params.get("extra_headers") or {})
-    return {name.lower(): value for name, value in given.items()}
+    """Return the headers that the caller adds to one request."""
+    headers = cast("Mapping[str, str]", params.get("extra_headers") or {})
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def to_json_value(value: object) -> object:
-    """Write a value as JSON; OpenAI's own types go without our slug, as every server knows them."""
+    """Convert structs, at any depth, to JSON builtins."""
     if isinstance(value, ProtocolStruct):
+        # Servers know OpenAI's own types by OpenAI's names, without the slug of the protocol.
         return to_builtins(value, _remove_slug)
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value)
@@ -133,11 +134,11 @@ def _remove_slug(type: str) -> str:
 
 
 DOT_SEGMENTS = frozenset({".", ".."})
-"""Steps of a path that lead elsewhere, also when they are quoted."""
+"""Path segments that a server resolves to another path, also when percent-encoded (RFC 3986)."""
 
 
 class ApiRequest(Struct, frozen=True, kw_only=True):
-    """One request, as it is meant: `path` is below the server's address."""
+    """One request to the server; `path` is relative to its base URL."""
 
     path: str
     method: str = "POST"
@@ -147,9 +148,9 @@ class ApiRequest(Struct, frozen=True, kw_only=True):
 
 
 def build_path(*segments: str) -> str:
-    """Write a path; ids may hold anything, but lead nowhere else."""
+    """Join percent-encoded segments; raises RequestError if an id would lead to another path."""
     if not all(segments):
-        raise RequestError("An id is empty. Give the id of what you mean.", param="id")
+        raise RequestError("The id is empty.", param="id")
     if DOT_SEGMENTS & {*segments}:
-        raise RequestError("'.' and '..' are no ids: they would name something else.", param="id")
-    return "/".join(quote(step, safe="") for step in segments)
+        raise RequestError("'.' and '..' cannot be used as an id.", param="id")
+    return "/".join(quote(segment, safe="") for segment in segments)

@@ -1,17 +1,19 @@
-"""A response as it is told: its events, its text, a snapshot at any time, and how it ends."""
+"""A streamed response: its events, its text, a snapshot at any time, and its end."""
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.response import Response
 
+T = TypeVar("T")
+
 
 class EventSource(Protocol):
-    """Where a stream's events come from: an HTTP answer, a socket's lane, a chat completion."""
+    """The source of a stream's events: an HTTP response, a WebSocket turn or a chat completion."""
 
     @property
     def response(self) -> Response | None:
@@ -19,21 +21,21 @@ class EventSource(Protocol):
         ...
 
     async def next_batch(self) -> list[Event]:
-        """Return all that has come, at least one event; nothing at the end.
+        """Return the events that have arrived, at least one; none at the end.
 
         Raises UpstreamError, and RemoteProtocolError in strict mode.
         """
         ...
 
     async def close(self) -> None:
-        """Listen no more; before the end that closes the connection, or gives up the lane."""
+        """Stop reading; if the response has not ended, close the connection or the turn."""
         ...
 
 
 class Stream:
-    """A response as it is told.
+    """A streamed response.
 
-    Nothing is asked before the stream is entered or read. Leaving it early stops the request:
+    The request is sent when the stream is entered or first read. Leaving early cancels it:
 
         async with client.stream(model="demo", input="Hi!") as stream:
             async for event in stream:      # typed events, one by one
@@ -54,7 +56,7 @@ class Stream:
         self._ended = False
 
     def __repr__(self) -> str:
-        state = "over" if self._ended else "open" if self._source else "not asked yet"
+        state = "ended" if self._ended else "open" if self._source else "not sent"
         return f"<Stream: {state}>"
 
     async def __aenter__(self) -> "Stream":
@@ -66,22 +68,22 @@ class Stream:
         await self.close()
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
-        """Give the events one by one.
+        """Yield the events one by one.
 
         Outside `async with`, leaving the loop early closes the stream.
         """
-        ready = self._pending
+        pending = self._pending
         try:
             while True:
-                while ready:
-                    yield ready.popleft()
+                while pending:
+                    yield pending.popleft()
                 if not await self._read_more():
                     return
         finally:
             await self._close_unless_entered()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
-        """Give the events in lists, as many at a time as have come."""
+        """Yield the events in lists, as many at a time as have arrived."""
         try:
             while batch := await self.next_batch():
                 yield batch
@@ -89,7 +91,7 @@ class Stream:
             await self._close_unless_entered()
 
     async def next_batch(self) -> list[Event]:
-        """Return the events that have come, at least one; nothing at the end."""
+        """Return the events that have arrived, at least one; none at the end."""
         if not self._pending:
             await self._read_more()
         batch = list(self._pending)
@@ -98,7 +100,7 @@ class Stream:
 
     @property
     async def text(self) -> AsyncIterator[str]:
-        """The text as it grows, piece by piece."""
+        """The text, delta by delta."""
         async with aclosing(self.__aiter__()) as events:
             async for event in events:
                 if type(event) is OutputTextDelta:
@@ -106,10 +108,13 @@ class Stream:
 
     @property
     def response(self) -> Response:
-        """The response as far as it is known, also after an error; raises AntiphonError before."""
+        """The response as far as it is known, also after an error.
+
+        Raises AntiphonError before the first event.
+        """
         response = self._source.response if self._source else None
         if response is None:
-            raise AntiphonError("The stream has not told of a response yet. Read it first.")
+            raise AntiphonError("The stream has no response yet. Read it first.")
         return response
 
     async def final(self) -> Response:
@@ -122,7 +127,7 @@ class Stream:
         return self.response
 
     async def close(self) -> None:
-        """Listen no more. Before the end, that closes the connection."""
+        """Stop reading; if the response has not ended, close the connection."""
         self._ended = True
         self._pending.clear()
         if self._source is not None:
@@ -131,12 +136,12 @@ class Stream:
     async def _ensure_open(self) -> EventSource:
         if self._source is None:
             if self._ended:
-                raise AntiphonError("This stream was closed before it was read. Ask again.")
+                raise AntiphonError("This stream was closed before it was read. Make a new one.")
             self._source = await self._open()
         return self._source
 
     async def _read_more(self) -> bool:
-        """Wait for more events; tell whether there are any."""
+        """Wait for more events; return whether there are any."""
         if self._ended:
             return False
         source = self._source or await self._ensure_open()
@@ -150,5 +155,50 @@ class Stream:
         return bool(batch)
 
     async def _close_unless_entered(self) -> None:
+        # Inside `async with` a reader may stop and go on later; its end closes the stream.
         if not self._entered or self._ended:
             await self.close()
+
+
+class EventBuffer(Generic[T]):
+    """A buffer between a writer and a slower reader; when it is full, the writer waits."""
+
+    def __init__(self, limit: int) -> None:
+        import asyncio  # start-up time: constructing a client needs no event loop
+
+        self._limit = limit
+        self._events: list[T] = []
+        self._size = 0
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the writer should wait."""
+        return self._size > self._limit and bool(self._events) and not self._closed
+
+    def write(self, events: Sequence[T], size: int | None = None) -> None:
+        """Add events; `size` is their number unless given."""
+        self._events += events
+        self._size += len(events) if size is None else size
+        self._changed.set()
+
+    async def drain(self) -> None:
+        """Wait until the buffer is not full."""
+        while self.full:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def close(self) -> None:
+        """End the stream: the reader gets what is left, then nothing."""
+        self._closed = True
+        self._changed.set()
+
+    async def next_batch(self) -> list[T]:
+        """Return the events that have arrived, at least one; none at the end."""
+        while not (self._events or self._closed):
+            self._changed.clear()
+            await self._changed.wait()
+        batch, self._events, self._size = self._events, [], 0
+        self._changed.set()
+        return batch

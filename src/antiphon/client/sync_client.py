@@ -1,39 +1,149 @@
-"""What a `Client` gives out: streams, conversations and sockets for code that does not await.
+"""`Client`: the methods of `AsyncClient` for code without async/await.
 
-Each stands before its asynchronous twin, which says what its methods do.
+Everything runs in an event loop in a thread of the client's own. Events cross to the caller in
+batches; a slow caller slows down the server and does not fill the memory. Each class here wraps
+its asynchronous counterpart, which documents the methods.
 """
 
+import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from antiphon.client.async_client import AsyncClient
-from antiphon.client.conversations import ConversationsApi
+from antiphon.client.conversations import ConversationsApi, Paginator
 from antiphon.client.params import Order, ResponseParams
 from antiphon.client.stream import Stream
+from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import Event, OutputTextDelta
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 
 if TYPE_CHECKING:
+    import asyncio
+
     from antiphon.client.agent.events import AgentEvent
     from antiphon.client.agent.loop import AgentResult
-    from antiphon.client.agent.run import AgentRun
-    from antiphon.client.portal import EventLoopThread
-    from antiphon.client.websocket import Lane, Session, TurnParams
 
+    # Ruff does not see that AgentRun, Lane and Session are used: as strings, in base classes.
+    from antiphon.client.agent.run import AgentParams, AgentRun  # noqa: F401
+    from antiphon.client.websocket import Lane, Session, TurnParams  # noqa: F401
+    from antiphon.transport.client import Transport
+    from antiphon.transport.connection import Timeouts
 
 A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SyncWrapper(Generic[A]):
-    """Something asynchronous, for code that does not await."""
+class LoopThread:
+    """An event loop in a daemon thread, started on first use.
 
-    def __init__(self, portal: "EventLoopThread", wrapped: A) -> None:
-        self.portal = portal
+    anyio's blocking portal would serve too, but takes twice the CPU per call and survives neither
+    a fork nor a SystemExit in the loop.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._finalizer: weakref.finalize[..., LoopThread] | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop and return its result. Ctrl-C cancels it."""
+        import asyncio  # start-up time
+
+        loop = self._ensure_started()
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise AntiphonError("This is the client's own thread. Use AsyncClient here.")
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # no effect unless the wait was interrupted
+
+    def iterate(self, iterator: AsyncIterator[T]) -> Iterator[T]:
+        """Yield the values of an asynchronous iterator."""
+        while found := self.run(_next_or_empty(iterator)):
+            yield from found
+
+    def close(self) -> None:
+        """Cancel everything in the loop and end the thread."""
+        with self._lock:
+            if self._finalizer is not None:
+                self._finalizer()
+            self._loop = self._finalizer = None
+
+    def _ensure_started(self) -> "asyncio.AbstractEventLoop":
+        import asyncio  # start-up time
+
+        with self._lock:
+            # A fork copies no threads: in the child the thread is dead, and a new one starts.
+            if self._loop is None or self._thread is None or not self._thread.is_alive():
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run_loop, args=[self._loop], name="antiphon-client", daemon=True
+                )
+                self._thread.start()
+                self._finalizer = weakref.finalize(self, _stop_loop, self._loop, self._thread)
+                # Functions registered with atexit may still use the client.
+                self._finalizer.atexit = False
+            return self._loop
+
+
+async def _next_or_empty(iterator: AsyncIterator[T]) -> list[T]:
+    try:
+        return [await anext(iterator)]
+    except StopAsyncIteration:
+        return []
+
+
+def _run_loop(loop: "asyncio.AbstractEventLoop") -> None:
+    """Run a loop until it is stopped."""
+    while True:
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            # Raised by a tool. asyncio passes them to the waiting caller and also ends the
+            # loop, which other callers still need.
+            continue
+        return
+
+
+def _stop_loop(loop: "asyncio.AbstractEventLoop", thread: threading.Thread) -> None:
+    import asyncio  # start-up time
+
+    if not thread.is_alive():
+        return  # after a fork: the loop is the parent's
+    if thread is threading.current_thread():
+        # The client was garbage-collected in its own thread, which cannot join itself.
+        threading.Thread(target=_stop_loop, args=[loop, thread]).start()
+        return
+    asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+async def _cancel_all() -> None:
+    """Cancel every other task of the running loop and wait until they end."""
+    import asyncio  # start-up time
+
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+class SyncWrapper(Generic[A]):
+    """An asynchronous object, wrapped for code without async/await."""
+
+    def __init__(self, loop_thread: LoopThread, wrapped: A) -> None:
+        self.loop_thread = loop_thread
         self.wrapped = wrapped
 
     def __repr__(self) -> str:
@@ -43,19 +153,19 @@ class SyncWrapper(Generic[A]):
 def make_sync(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SyncWrapper[A], P], T]:
-    """Make a method that waits of one that is awaited."""
+    """Return a blocking version of an asynchronous method."""
 
     @wraps(method)
-    def wait(self: SyncWrapper[A], *args: P.args, **named: P.kwargs) -> T:
-        return self.portal.run(method(self.wrapped, *args, **named))
+    def call(self: SyncWrapper[A], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.loop_thread.run(method(self.wrapped, *args, **kwargs))
 
-    return wait
+    return call
 
 
 class SyncStream(SyncWrapper[Stream]):
-    """A response as it is told.
+    """A streamed response.
 
-    Nothing is asked before the stream is entered or read. Leaving it early stops the request:
+    The request is sent when the stream is entered or first read. Leaving early cancels it:
 
         with client.stream(model="demo", input="Hi!") as stream:
             for event in stream:            # typed events, one by one
@@ -68,36 +178,36 @@ class SyncStream(SyncWrapper[Stream]):
         response = client.stream(model="demo", input="Hi!").final()
     """
 
-    def __init__(self, portal: "EventLoopThread", stream: Stream) -> None:
-        super().__init__(portal, stream)
+    def __init__(self, loop_thread: LoopThread, stream: Stream) -> None:
+        super().__init__(loop_thread, stream)
         self._pending: deque[Event] = deque()
         self._entered = False
 
     def __enter__(self) -> "SyncStream":
         self._entered = True
-        self.portal.run(self.wrapped.__aenter__())
+        self.loop_thread.run(self.wrapped.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[Event]:
-        """Give the events one by one. Outside `with`, leaving the loop early closes the stream."""
-        ready = self._pending
+        """Yield the events one by one. Outside `with`, leaving the loop closes the stream."""
+        pending = self._pending
         try:
             while True:
-                while ready:
-                    yield ready.popleft()
-                ready.extend(self.portal.run(self.wrapped.next_batch()))
-                if not ready:
+                while pending:
+                    yield pending.popleft()
+                pending.extend(self.loop_thread.run(self.wrapped.next_batch()))
+                if not pending:
                     return
         finally:
             self._close_unless_entered()
 
     def batches(self) -> Iterator[list[Event]]:
-        """Give the events in lists, as many at a time as have come."""
+        """Yield the events in lists, as many at a time as have arrived."""
         try:
-            while batch := [*self._pending] or self.portal.run(self.wrapped.next_batch()):
+            while batch := [*self._pending] or self.loop_thread.run(self.wrapped.next_batch()):
                 self._pending.clear()
                 yield batch
         finally:
@@ -105,23 +215,26 @@ class SyncStream(SyncWrapper[Stream]):
 
     @property
     def text(self) -> Iterator[str]:
-        """The text as it grows, piece by piece."""
+        """The text, delta by delta."""
         return (event.delta for event in self if type(event) is OutputTextDelta)
 
     @property
     def response(self) -> Response:
-        """The response as far as it is known, also after an error; raises AntiphonError before."""
+        """The response as far as it is known, also after an error.
+
+        Raises AntiphonError before the first event.
+        """
         return self.wrapped.response
 
     def final(self) -> Response:
         """Read to the end and return the response; its status may be failed or incomplete."""
         self._pending.clear()
-        return self.portal.run(self.wrapped.final())
+        return self.loop_thread.run(self.wrapped.final())
 
     def close(self) -> None:
-        """Listen no more. Before the end, that closes the connection."""
+        """Stop reading; if the response has not ended, close the connection."""
         self._pending.clear()
-        self.portal.run(self.wrapped.close())
+        self.loop_thread.run(self.wrapped.close())
 
     def _close_unless_entered(self) -> None:
         if not self._entered:
@@ -129,24 +242,21 @@ class SyncStream(SyncWrapper[Stream]):
 
 
 class SyncAgentRun(SyncWrapper["AgentRun"]):
-    """One run of an agent; iterate it for its events, once."""
-
-    def __init__(self, portal: "EventLoopThread", wrapped: "AgentRun") -> None:
-        super().__init__(portal, wrapped)
+    """One run of an agent; iterate it once for its events."""
 
     @property
     def result(self) -> "AgentResult | None":
-        """What came of it, when it is over."""
+        """The result, once the run has ended."""
         return self.wrapped.result
 
     def __iter__(self) -> "Iterator[AgentEvent]":
-        """Give the events as they happen; leaving the loop early stops the run."""
+        """Yield the events as they happen; leaving the loop early stops the run."""
         batches = self.wrapped.batches()
         try:
-            for batch in self.portal.iterate(batches):
+            for batch in self.loop_thread.iterate(batches):
                 yield from batch
         finally:
-            self.portal.run(batches.aclose())
+            self.loop_thread.run(batches.aclose())
 
 
 class SyncConversationsApi(SyncWrapper[ConversationsApi]):
@@ -160,35 +270,28 @@ class SyncConversationsApi(SyncWrapper[ConversationsApi]):
     delete_item = make_sync(ConversationsApi.delete_item)
 
     def items(self, id: str, *, order: Order = "asc", after: str | None = None) -> Iterator[Item]:
-        """Give the items of a conversation, the oldest first; pages are read as needed."""
-        items = self.wrapped.items(id, order=order, after=after)
-        return (item for page in self.portal.iterate(items.pages()) for item in page)
+        """Yield the items of a conversation, the oldest first; pages are read as needed."""
+        return _iterate_items(self.loop_thread, self.wrapped.items(id, order=order, after=after))
 
 
 class SyncLane(SyncWrapper["Lane"]):
-    """A named sequence of turns on a session."""
-
-    def __init__(self, portal: "EventLoopThread", wrapped: "Lane") -> None:
-        super().__init__(portal, wrapped)
+    """A named sequence of turns in a session."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the lane."""
         return self.wrapped.name
 
-    def stream(self, **fields: "Unpack[TurnParams]") -> SyncStream:
-        """Ask for a response when the turns before it are over, and hear it as it is told."""
-        return SyncStream(self.portal, self.wrapped.stream(**fields))
+    def stream(self, **params: "Unpack[TurnParams]") -> SyncStream:
+        """Create a response after the lane's earlier turns and stream its events."""
+        return SyncStream(self.loop_thread, self.wrapped.stream(**params))
 
 
 class SyncSession(SyncWrapper["Session"]):
-    """One WebSocket, and the lanes on it."""
-
-    def __init__(self, portal: "EventLoopThread", wrapped: "Session") -> None:
-        super().__init__(portal, wrapped)
+    """One WebSocket and its lanes."""
 
     def __enter__(self) -> "SyncSession":
-        self.portal.run(self.wrapped.__aenter__())
+        self.loop_thread.run(self.wrapped.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -196,30 +299,24 @@ class SyncSession(SyncWrapper["Session"]):
 
     @property
     def closed(self) -> bool:
-        """Whether it has come to its end, by whomever."""
+        """Whether either side has closed it."""
         return self.wrapped.closed
 
-    def stream(self, *, lane: str | None = None, **fields: "Unpack[TurnParams]") -> SyncStream:
-        """Ask for a response, and hear it as it is told; named lanes do not wait for others."""
-        return SyncStream(self.portal, self.wrapped.stream(lane=lane, **fields))
+    def stream(self, *, lane: str | None = None, **params: "Unpack[TurnParams]") -> SyncStream:
+        """Create a response and stream its events; lanes do not wait for each other."""
+        return SyncStream(self.loop_thread, self.wrapped.stream(lane=lane, **params))
 
     def lane(self, name: str) -> SyncLane:
-        """Return a lane, whose turns wait for each other and for nothing else."""
-        return SyncLane(self.portal, self.wrapped.lane(name))
+        """Return a lane by its name."""
+        return SyncLane(self.loop_thread, self.wrapped.lane(name))
 
     def close(self) -> None:
-        """Close the socket."""
-        self.portal.run(self.wrapped.close())
-
-
-if TYPE_CHECKING:
-    from antiphon.client.agent.run import AgentParams
-    from antiphon.transport.client import Transport
-    from antiphon.transport.connection import Timeouts
+        """Close the WebSocket."""
+        self.loop_thread.run(self.wrapped.close())
 
 
 class Client(SyncWrapper[AsyncClient]):
-    """A client of one Open Responses server, for code that does not await.
+    """A client of one Open Responses server, for code without async/await.
 
         with Client("http://127.0.0.1:8000/v1") as client:
             print(client.create(model="demo", input="Hi!").output_text)
@@ -227,9 +324,9 @@ class Client(SyncWrapper[AsyncClient]):
             for text in client.stream(model="demo", input="Hi!").text:
                 print(text, end="")
 
-    It needs no loop of the caller's, works where one is running, and may be shared by threads.
-    What its arguments and its methods mean, and what they raise, is said at `AsyncClient`. An
-    agent's `on_event`, and its functions that are async, are called in the client's own thread.
+    It works with and without a running event loop, and threads may share it. `AsyncClient`
+    documents the arguments, methods and exceptions. `on_event` and the async tools of an agent
+    run in the client's own thread.
     """
 
     def __init__(  # noqa: PLR0913 - what a caller may choose
@@ -243,9 +340,7 @@ class Client(SyncWrapper[AsyncClient]):
         strict: bool = False,
         transport: "Transport | None" = None,
     ) -> None:
-        from antiphon.client.portal import EventLoopThread
-
-        twin = AsyncClient(
+        wrapped = AsyncClient(
             base_url,
             api_key=api_key,
             headers=headers,
@@ -254,16 +349,16 @@ class Client(SyncWrapper[AsyncClient]):
             strict=strict,
             transport=transport,
         )
-        super().__init__(EventLoopThread(), twin)
-        self.conversations = SyncConversationsApi(self.portal, self.wrapped.conversations)
-        """The conversations that the server keeps."""
+        super().__init__(LoopThread(), wrapped)
+        self.conversations = SyncConversationsApi(self.loop_thread, wrapped.conversations)
+        """The conversations that the server stores."""
 
     def __repr__(self) -> str:
         return f"<Client of {self.base_url}>"
 
     @property
     def base_url(self) -> str:
-        """Where the server is."""
+        """The URL above `/responses`."""
         return self.wrapped.base_url
 
     def __enter__(self) -> "Client":
@@ -273,9 +368,9 @@ class Client(SyncWrapper[AsyncClient]):
         self.close()
 
     def close(self) -> None:
-        """Close all connections, and end the client's own thread."""
-        self.portal.run(self.wrapped.close())
-        self.portal.close()
+        """Close all connections and end the client's thread."""
+        self.loop_thread.run(self.wrapped.close())
+        self.loop_thread.close()
 
     create = make_sync(AsyncClient.create)
     run_agent = make_sync(AsyncClient.run_agent)
@@ -286,17 +381,17 @@ class Client(SyncWrapper[AsyncClient]):
     delete = make_sync(AsyncClient.delete)
     models = make_sync(AsyncClient.models)
 
-    def stream(self, **fields: Unpack[ResponseParams]) -> SyncStream:
-        """Ask for a response, and hear it as it is told."""
-        return SyncStream(self.portal, self.wrapped.stream(**fields))
+    def stream(self, **params: Unpack[ResponseParams]) -> SyncStream:
+        """Create a response and stream its events."""
+        return SyncStream(self.loop_thread, self.wrapped.stream(**params))
 
     def stream_agent(self, prompt: object, **params: "Unpack[AgentParams]") -> SyncAgentRun:
-        """Run an agent, and iterate over everything that happens; see `antiphon.stream_agent`."""
-        return SyncAgentRun(self.portal, self.wrapped.stream_agent(prompt, **params))
+        """Run an agent and iterate over its events; see `antiphon.stream_agent`."""
+        return SyncAgentRun(self.loop_thread, self.wrapped.stream_agent(prompt, **params))
 
     def resume(self, id: str, *, starting_after: int | None = None) -> SyncStream:
-        """Hear a background response from its beginning, or after the event of a number."""
-        return SyncStream(self.portal, self.wrapped.resume(id, starting_after=starting_after))
+        """Stream a background response from its beginning, or after an event's number."""
+        return SyncStream(self.loop_thread, self.wrapped.resume(id, starting_after=starting_after))
 
     def input_items(
         self,
@@ -306,10 +401,14 @@ class Client(SyncWrapper[AsyncClient]):
         after: str | None = None,
         include: Sequence[str] = (),
     ) -> Iterator[Item]:
-        """Give the items that a response was made from, the oldest first; pages as needed."""
+        """Yield the input items of a response, the oldest first; pages are read as needed."""
         items = self.wrapped.input_items(id, order=order, after=after, include=include)
-        return (item for page in self.portal.iterate(items.pages()) for item in page)
+        return _iterate_items(self.loop_thread, items)
 
     def connect(self) -> SyncSession:
         """Open a WebSocket for many responses: `with client.connect() as session`."""
-        return SyncSession(self.portal, self.wrapped.connect())
+        return SyncSession(self.loop_thread, self.wrapped.connect())
+
+
+def _iterate_items(loop_thread: LoopThread, items: Paginator) -> Iterator[Item]:
+    return (item for page in loop_thread.iterate(items.pages()) for item in page)

@@ -17,8 +17,7 @@ import pytest
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.client.agent.events import ToolUpdate
-from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.run import stream_agent
+from antiphon.client.agent.run import AgentOptions, stream_agent
 from antiphon.client.async_client import AsyncClient
 from antiphon.client.tools.tool import tool
 from antiphon.protocol import parts

@@ -12,10 +12,9 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.client.agent.context_window import ContextStrategy
 from antiphon.client.agent.conversation import Conversation
-from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.run import run_agent, stream_agent
+from antiphon.client.agent.run import AgentOptions, run_agent, stream_agent
 from antiphon.client.async_client import AsyncClient
-from antiphon.client.tools.context import ToolContext
+from antiphon.client.tools.signature import ToolContext
 from antiphon.client.tools.tool import tool
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError, UpstreamError
@@ -276,7 +275,7 @@ async def test_a_refused_schema_names_the_tool_and_the_place(client, server):
         "'minimum' is not permitted."
     )
     server.faults[0] = Fault(400, "invalid_function_parameters", message)
-    with pytest.raises(UpstreamError, match=r"The tool 'double' was refused at properties\.value"):
+    with pytest.raises(UpstreamError, match=r"rejected the tool 'double' at properties\.value"):
         await run_to_end(client, "rounds=1", HTTP)
 
 
@@ -286,7 +285,7 @@ async def test_a_tool_that_has_no_strict_form_is_refused_before_anything_is_sent
         """Take anything."""
         return ""
 
-    with pytest.raises(RequestError, match="'loose' has no strict form"):
+    with pytest.raises(RequestError, match="'loose' cannot use strict mode"):
         await run_to_end(client, "rounds=1", HTTP, tools=[loose])
     assert server.bodies == []
     await run_to_end(client, "rounds=0", replace(HTTP, strict_tools=False), tools=[loose])
@@ -348,7 +347,7 @@ async def test_a_forced_call_is_forced_once(client, server):
 
 
 async def test_what_the_run_decides_cannot_be_given_as_a_field():
-    with pytest.raises(RequestError, match="the run decides it"):
+    with pytest.raises(RequestError, match="the run sets it"):
         AgentOptions(request={"previous_response_id": "resp_1"})
 
 

@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon import stream_agent as public
-from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.run import run_agent, stream_agent
+from antiphon.client.agent.run import AgentOptions, run_agent, stream_agent
 from antiphon.client.async_client import AsyncClient
 from antiphon.client.tools.tool import tool
 from antiphon.protocol.errors import RemoteProtocolError, UpstreamError

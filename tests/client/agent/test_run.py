@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.client.agent.conversation import Conversation
-from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.run import run_agent
+from antiphon.client.agent.run import AgentOptions, run_agent
 from antiphon.client.async_client import AsyncClient
 from antiphon.client.sync_client import Client
 from antiphon.client.tools.tool import tool

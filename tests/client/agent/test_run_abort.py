@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.events import AgentEvent
-from antiphon.client.agent.options import Aborted, AbortSignal, AgentOptions
-from antiphon.client.agent.run import run_agent, stream_agent
+from antiphon.client.agent.run import Aborted, AbortSignal, AgentOptions, run_agent, stream_agent
 from antiphon.client.tools.tool import tool
 from tests.client.agent.faulty_server import (
     ALL_TRANSPORTS,

@@ -6,7 +6,7 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from antiphon.client.agent.options import Aborted, AbortSignal
+from antiphon.client.agent.run import Aborted, AbortSignal
 from antiphon.client.sync_client import Client
 from antiphon.client.tools.tool import tool
 from tests.client.agent.faulty_server import (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from antiphon.client.tools.arguments import ArgumentReader, ToolError
+from antiphon.client.tools.arguments import ArgumentReader, ToolError, repair_json
 from antiphon.client.tools.strict_schema import MAX_NULL_DEPTH
 from tests.client.tools.test_strict_schema import accepted_values, expressible
 
@@ -159,3 +159,68 @@ def test_a_schema_that_goes_round_in_circles_does_not_hang():
     schema = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "properties": {"a": {"$ref": "#/$defs/a"}}}
     assert MAX_NULL_DEPTH < 1000
     assert read('{"a": {"b": null}}', schema) == {"a": {"b": None}}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": 1', {"a": 1}),
+        ('{"a": [1, {"b": 2', {"a": [1, {"b": 2}]}),
+        ('{"a": 1,}', {"a": 1}),
+        ('{"a": [1, 2 , ], }', {"a": [1, 2]}),
+        ('{"a": 1,  ', {"a": 1}),
+        ('{"a": ",]}", "b": [', {"a": ",]}", "b": []}),
+        ("{,", {}),
+    ],
+)
+def test_what_is_missing_is_added(text: str, expected: object):
+    assert json.loads(repair_json(text)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":',
+        '{"a',
+        '{"a": tru',
+        "]",
+        '{"a": 1]',
+        "{'a': 1}",
+        '{"a": "x',
+        '{"a": "x\\',
+        '{"a": "\\"',
+    ],
+)
+def test_nothing_else_is_guessed(text: str):
+    with pytest.raises(ValueError):
+        json.loads(repair_json(text))
+
+
+values = st.recursive(
+    st.none() | st.integers() | st.text(),
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(), some, max_size=3),
+)
+
+
+@given(values)
+def test_whole_json_keeps_its_meaning(value: Any):
+    assert json.loads(repair_json(json.dumps(value))) == value
+
+
+@given(values, st.data())
+def test_half_a_string_is_not_taken_for_a_whole_one(value: Any, data: st.DataObject):
+    whole = json.dumps({"before": value, "text": data.draw(st.text())})
+    start = whole.rindex('"text": "') + len('"text": "')
+    cut = whole[: data.draw(st.integers(start, len(whole) - 2))]
+    with pytest.raises(ValueError):
+        json.loads(repair_json(cut))
+
+
+@given(values)
+def test_brackets_that_are_missing_are_added(value: Any):
+    whole = json.dumps({"value": [value, "end"]})
+    assert (
+        json.loads(repair_json(whole[:-1]))
+        == json.loads(repair_json(whole[:-2]))
+        == json.loads(whole)
+    )

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from antiphon.client.tools.arguments import ToolError
-from antiphon.client.tools.context import ToolContext
 from antiphon.client.tools.resolve import AnyTool, resolve_tools
+from antiphon.client.tools.signature import ToolContext
 from antiphon.client.tools.tool import BoundArguments, Tool, tool
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.tools import FunctionTool
@@ -119,8 +119,8 @@ class Counter:
             {"typed": print},
             "`tool_handlers` has 'typed', which is the name of a tool that has a function already.",
         ),
-        ([Counter.add], {}, "The tool 'add' is a method. Give the one of an object."),
-        ([5], {}, "'int' is no tool. Give a function or a dict."),
+        ([Counter.add], {}, "The tool 'add' is an unbound method. Pass the method of an instance."),
+        ([5], {}, "'int' is not a tool. Pass a function or a dict."),
         ([{"type": "function"}], {}, "Invalid 'tools.name': this field is required."),
         (
             [{"type": "web_search", "name": "web"}],

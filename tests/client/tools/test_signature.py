@@ -10,8 +10,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
 from antiphon.client.tools.arguments import ToolError
-from antiphon.client.tools.context import ToolContext
-from antiphon.client.tools.signature import ParsedDocstring, parse_docstring
+from antiphon.client.tools.signature import ParsedDocstring, ToolContext, parse_docstring
 from antiphon.client.tools.tool import BoundArguments, tool
 from antiphon.protocol.tools import FunctionTool
 from tests.client.tools.sample_types import (

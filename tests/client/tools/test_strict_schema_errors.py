@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.client.tools.schema_error import explain_schema_error
+from antiphon.client.tools.strict_schema import explain_schema_error
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.tools import FunctionTool
 
@@ -20,12 +20,12 @@ TOOLS = [
 ]
 
 COUNT = (
-    "The tool 'count' was refused; strict mode rejects properties.words.additionalProperties: a "
-    "strict object is closed; use an array of objects with a name and a value. Change its "
-    "annotations or its schema."
+    "The server rejected the tool 'count'; strict mode rejects "
+    "properties.words.additionalProperties: a strict object is closed; use an array of "
+    "objects with a name and a value. Change its annotations or its schema."
 )
 ADD = (
-    "Change its annotations, or be content with less: `@tool(strict=False)` for this tool or "
+    "Change its annotations, or disable strict mode: `@tool(strict=False)` for this tool or "
     "`strict_tools=False` for all of them."
 )
 
@@ -49,11 +49,11 @@ def test_a_tool_is_named_by_its_name_in_the_message():
 
 def test_the_place_that_the_server_names_is_told_where_strict_mode_finds_nothing():
     message = "Invalid schema for function 'add': In context=('properties', 'a'), no."
-    expected = f"{message} The tool 'add' was refused at properties.a. {ADD}"
+    expected = f"{message} The server rejected the tool 'add' at properties.a. {ADD}"
     assert explain(message) == expected
     where = explain("Bad.", "tools[0].function.parameters.properties.b")
-    assert where == f"Bad. The tool 'add' was refused at properties.b. {ADD}"
-    assert explain("Bad.", "tools[0]") == f"Bad. The tool 'add' was refused. {ADD}"
+    assert where == f"Bad. The server rejected the tool 'add' at properties.b. {ADD}"
+    assert explain("Bad.", "tools[0]") == f"Bad. The server rejected the tool 'add'. {ADD}"
 
 
 def test_everything_else_of_the_error_is_kept():

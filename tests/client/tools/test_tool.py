@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from antiphon.client.tools.context import ToolContext
+from antiphon.client.tools.signature import ToolContext
 from antiphon.client.tools.tool import Tool, tool
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.tools import FunctionTool
@@ -91,9 +91,9 @@ def test_what_has_no_strict_form_is_refused_with_its_path_and_advice():
     with pytest.raises(RequestError) as caught:
         count.definition(strict=True)
     assert str(caught.value) == (
-        "The tool 'count' has no strict form: properties.words.additionalProperties: a strict "
+        "The tool 'count' cannot use strict mode: properties.words.additionalProperties: a strict "
         "object is closed; use an array of objects with a name and a value (and 1 more). Change "
-        "the annotation, or be content with less: `@tool(strict=False)` for this tool or "
+        "the annotation, or disable strict mode: `@tool(strict=False)` for this tool or "
         "`strict_tools=False` for all of them."
     )
     assert (caught.value.payload.param, caught.value.status) == ("tools", 400)

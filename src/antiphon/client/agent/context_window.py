@@ -1,7 +1,7 @@
-"""How much of a model's window a run may fill, and what goes when it is nearly full.
+"""The context of a run: its history, the budget of the context window, and what is dropped.
 
-A tool's result that is too long is cut where it is made; of many tool rounds the oldest are left
-out. Either way the model is told. All tokens here are estimates.
+A tool result over its limit is truncated when it is created. When the window is nearly full, the
+oldest tool rounds are dropped. The model is notified of both. All token counts are estimates.
 """
 
 from collections.abc import Sequence
@@ -9,24 +9,20 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from antiphon.client.agent.graphemes import grapheme_boundary
-from antiphon.protocol import token_estimate
 from antiphon.protocol.content import InputText
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
+from antiphon.protocol.response import Response
+from antiphon.protocol.token_estimate import estimate_text
 
 COMPLETION_TOKENS = 4096
-"""How much of the window is left for the answer, if nobody says."""
+"""Tokens of the window reserved for the answer unless `max_output_tokens` is set."""
 
 _BREAKS = ("\n", "}", "]", ",")
 
 
 class ContextStrategy(Struct, frozen=True, kw_only=True):
-    """What a run does to stay within its model's window."""
+    """The limits that keep a run within the context window."""
 
     tool_result_token_limit: int = 128_000
     tool_round_limit: int = 10
@@ -51,7 +47,7 @@ def _invalid_option_error(name: str, reason: str) -> RequestError:
 
 
 class ContextUsage(Struct, frozen=True, kw_only=True):
-    """How full a window is."""
+    """How full the context window is."""
 
     used_tokens: int
     max_tokens: int
@@ -59,23 +55,23 @@ class ContextUsage(Struct, frozen=True, kw_only=True):
     remaining_tokens: int
 
     def exceeds(self, threshold: float) -> bool:
-        """Tell whether so large a share is used, or more."""
+        """Return whether at least this share is used."""
         return self.used_tokens >= self.max_tokens * threshold
 
 
 class ContextBudget:
-    """What a run may give its model to read: the window, less the answer and a reserve."""
+    """The tokens available for input: the window without the answer and a reserve of 5 %."""
 
     def __init__(self, size: int, completion: int = COMPLETION_TOKENS) -> None:
         if size < 1:
             message = f"Invalid 'context_window': it must be at least 1, not {size}."
             raise RequestError(message, param="context_window", code="invalid_value")
-        # A window that the answer alone would fill is shared by halves.
+        # If the answer alone would fill the window, input and answer get one half each.
         answer = completion if completion < size else size // 2
         self.limit = max(1, (size - answer) * 95 // 100)
 
     def usage(self, used: int) -> ContextUsage:
-        """Tell how full the window is when so many tokens are used."""
+        """Return the usage of a number of tokens."""
         return ContextUsage(
             used_tokens=used,
             max_tokens=self.limit,
@@ -85,7 +81,7 @@ class ContextBudget:
 
 
 class TruncatedResult(Struct, frozen=True, kw_only=True):
-    """A tool's result that was cut, and how much of it is left."""
+    """A truncated tool result and the number of tokens left of it."""
 
     tool_name: str
     text: str
@@ -94,13 +90,13 @@ class TruncatedResult(Struct, frozen=True, kw_only=True):
 
 
 def truncate_result(tool_name: str, text: str, limit: int) -> TruncatedResult | None:
-    """Cut a tool's result to a limit of tokens, marker included; None if it fits as it is."""
-    original = token_estimate.estimate_text(text)
+    """Truncate a tool result to a limit of tokens, marker included; return None if it fits."""
+    original = estimate_text(text)
     if original <= limit:
         return None
-    room = limit - token_estimate.estimate_text(_truncation_marker(tool_name, original, limit))
+    room = limit - estimate_text(_truncation_marker(tool_name, original, limit))
     shown = _cut_at_break(_take_tokens(text, room))
-    left = token_estimate.estimate_text(shown)
+    left = estimate_text(shown)
     return TruncatedResult(
         tool_name=tool_name,
         text=_take_tokens(shown + _truncation_marker(tool_name, original, left), limit),
@@ -117,22 +113,21 @@ def _truncation_marker(tool_name: str, original: int, shown: int) -> str:
 
 
 def _take_tokens(text: str, limit: int) -> str:
-    """Return as much of a text's beginning as a limit of tokens holds, graphemes whole."""
-    if token_estimate.estimate_text(text) <= limit:
+    """Return the longest beginning of a text within a limit of tokens, graphemes whole."""
+    if estimate_text(text) <= limit:
         return text
     end, left = 0, limit
-    while left > 0:  # no character is more than one token, so as many as are left always fit
+    # No character is more than one token, so as many characters as tokens left always fit.
+    while left > 0:
         piece = text[end : end + left]
-        left -= token_estimate.estimate_text(piece)
+        left -= estimate_text(piece)
         end += len(piece)
     return text[: grapheme_boundary(text, end)]
 
 
 def _cut_at_break(text: str) -> str:
-    """Return a text up to its last line end or end of a JSON value, if that is in its second half.
-
-    A number that is cut in two would still be a number, and wrong.
-    """
+    """Return a text up to its last line end or end of a JSON value, if in its second half."""
+    # A number cut in two would still be a number, and wrong.
     end = max(text.rfind(mark) for mark in _BREAKS) + 1
     return text[: grapheme_boundary(text, end)] if end > len(text) // 2 else text
 
@@ -140,7 +135,7 @@ def _cut_at_break(text: str) -> str:
 def drop_oldest_rounds(
     header: Sequence[Item], rounds: Sequence[Sequence[Item]], keep: int
 ) -> tuple[list[Item], int]:
-    """Return what to send if only the latest rounds are kept, and how many are dropped.
+    """Return the items to send if only the latest rounds are kept, and the number of dropped ones.
 
     A call and its output stay together: the round of a call that is answered later is kept too.
     """
@@ -153,7 +148,8 @@ def drop_oldest_rounds(
 
 
 def _separates_call_from_output(rounds: Sequence[Sequence[Item]], at: int) -> bool:
-    """Tell whether an output would be kept without its call; ids may come again in every round."""
+    """Return whether an output would be kept without its call."""
+    # In order, because some models use the same call ids in every round.
     called: set[str] = set()
     for item in (item for round in rounds[at:] for item in round):
         if isinstance(item, FunctionCall):
@@ -169,3 +165,96 @@ def _dropped_rounds_note(dropped: int, kept: int) -> Message:
         f"token limits. The most recent {kept} round(s) are preserved below.]"
     )
     return Message(role="system", content=[InputText(text=text)])
+
+
+class RoundInput(Struct, frozen=True):
+    """The input of one round: all items, or the new ones since a previous response."""
+
+    items: list[Item]
+    previous: str | None = None
+
+
+class RunHistory:
+    """All items of a run, and what of them the server remembers.
+
+    A round that continues a response sends only new items. Once the server has lost its state,
+    every further round sends all of them.
+    """
+
+    def __init__(self, history: Sequence[Item], prompt: Sequence[Item]) -> None:
+        self._header = [*history, *prompt]
+        self._prompt = list(prompt)
+        self._rounds: list[list[Item]] = []
+        self._new_items: list[Item] = []
+        self._previous: str | None = None
+        self._resends_always = False
+        self._dropped = 0
+        """Number of rounds that are no longer sent."""
+
+    @property
+    def count(self) -> int:
+        """Number of responses so far."""
+        return len(self._rounds)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the next round continues a response that the server remembers."""
+        return self._previous is not None
+
+    def next_input(self) -> RoundInput:
+        """Return the input of the next round."""
+        if self._previous is not None:
+            return RoundInput(self._new_items, self._previous)
+        return RoundInput(self.items)
+
+    @property
+    def items(self) -> list[Item]:
+        """The whole context, without dropped rounds."""
+        keep = len(self._rounds) - self._dropped
+        items, _ = drop_oldest_rounds(self._header, self._rounds, keep)
+        return items
+
+    def add_response(self, response: Response) -> list[FunctionCall]:
+        """Add a response; return its complete calls."""
+        # A call cut off by a token limit has no valid arguments, and nothing will answer it.
+        whole = [item for item in response.output if not _is_incomplete_call(item)]
+        self._rounds.append(whole)
+        self._new_items = []
+        self._previous = None if self._resends_always else response.id or None
+        return [item for item in whole if isinstance(item, FunctionCall)]
+
+    def add_outputs(self, outputs: Sequence[FunctionCallOutput]) -> None:
+        """Add the outputs of the last response's calls."""
+        self._rounds[-1] += outputs
+        self._new_items = list(outputs)
+
+    def resend_once(self) -> None:
+        """Send all items with the next round."""
+        self._previous = None
+
+    def resend_always(self) -> None:
+        """Send all items with every further round: the server has lost its state."""
+        self._previous, self._resends_always = None, True
+
+    def drop_oldest(self, keep: int) -> int:
+        """Send only the latest rounds from now on; return how many are dropped by that."""
+        dropped = max(0, len(self._rounds) - keep) - self._dropped
+        if dropped > 0:
+            self._dropped += dropped
+            # The server remembers the dropped rounds too, so the context has to be sent anew.
+            self._previous = None
+        return max(0, dropped)
+
+    def finished_items(self) -> list[Item]:
+        """Return the items for the conversation: the prompt and every finished round."""
+        rounds = [round for round in self._rounds if _is_answered(round)]
+        return [*self._prompt, *(item for round in rounds for item in round)] if rounds else []
+
+
+def _is_incomplete_call(item: Item) -> bool:
+    return isinstance(item, FunctionCall) and item.status == "incomplete"
+
+
+def _is_answered(round: Sequence[Item]) -> bool:
+    calls = {item.call_id for item in round if isinstance(item, FunctionCall)}
+    return calls == {item.call_id for item in round if isinstance(item, FunctionCallOutput)}

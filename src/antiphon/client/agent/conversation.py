@@ -1,13 +1,18 @@
-"""What was said before a run, and where what it says is kept.
+"""Conversations that agent runs continue, and the lock that lets one run at a time use each.
 
-A `Conversation` lives in this process; the id of one that the server keeps is enough for a
-`ServedConversation`. Either way one run at a time speaks in it: a second one waits.
+A `Conversation` lives in this process; a `RemoteConversation` stands for one that the server
+stores.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, cast
 
-from antiphon.client.agent.lock import ConversationLock
 from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import Item, Message
@@ -17,9 +22,74 @@ from antiphon.wire.openresponses import decode_request
 if TYPE_CHECKING:
     from antiphon.client.async_client import AsyncClient
 
+MAX_ITEMS_PER_REQUEST = 20
+"""The most items that OpenAI's API accepts in one request to a conversation."""
+
+HELD_LOCKS: ContextVar[frozenset["ConversationLock"]] = ContextVar(
+    "HELD_LOCKS", default=frozenset()
+)
+"""Locks of the runs that wait for the code that runs now."""
+
+
+class ConversationLock:
+    """Lets one run at a time use a conversation; the others wait in the order they came.
+
+    The runs of a conversation may be in several threads and loops. asyncio's own lock belongs to
+    one loop.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiters: deque[Future[None]] = deque()
+        self.locked = False
+        """Whether a run holds the lock."""
+
+    async def __aenter__(self) -> None:
+        if self in HELD_LOCKS.get():
+            # The outer run waits for the tool, the tool's run would wait for the outer run.
+            message = "A tool cannot run an agent in its own conversation: both would wait."
+            raise RequestError(message, param="conversation")
+        await self._acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
+    @contextmanager
+    def forbid_reentry(self) -> Generator[None]:
+        """Make code that runs meanwhile raise RequestError instead of waiting for this lock."""
+        token = HELD_LOCKS.set(HELD_LOCKS.get() | {self})
+        try:
+            yield
+        finally:
+            HELD_LOCKS.reset(token)
+
+    async def _acquire(self) -> None:
+        with self._mutex:
+            if not self.locked:
+                self.locked = True
+                return
+            waiter = Future[None]()
+            self._waiters.append(waiter)
+        try:
+            await asyncio.wrap_future(waiter)
+        except asyncio.CancelledError:
+            if not waiter.cancel():  # the lock was handed over at the same moment
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        """Hand the lock to the first run that still waits."""
+        with self._mutex:
+            while self._waiters:
+                waiter = self._waiters.popleft()
+                if waiter.set_running_or_notify_cancel():
+                    waiter.set_result(None)
+                    return
+            self.locked = False
+
 
 class Conversation:
-    """A conversation kept here: give the same one to run after run."""
+    """A conversation in memory: pass the same one to run after run."""
 
     def __init__(
         self,
@@ -32,73 +102,69 @@ class Conversation:
         self.items: list[Item] = parse_items(list(items))
         self.instructions = instructions
         self.lock = ConversationLock()
-        """Held by the run that speaks."""
+        """Held by the run that uses the conversation."""
 
     def __repr__(self) -> str:
         return f"<Conversation {self.id}: {len(self.items)} items>"
 
     @classmethod
     def of_messages(cls, messages: Sequence[Mapping[str, object]]) -> "Conversation":
-        """Take over a chat: system messages become the instructions, calls and results stay.
+        """Convert chat messages: system messages become instructions, the rest items.
 
         >>> chat = [{"role": "system", "content": "Be terse."}, {"role": "user", "content": "Hi"}]
         >>> Conversation.of_messages(chat).instructions
         'Be terse.'
         """
-        from antiphon.wire.chat import wire_types
+        from antiphon.wire.chat import wire_types  # start-up time
         from antiphon.wire.chat.request import ChatTranscript
 
-        said = decode_as(
-            list[wire_types.Message], [dict(message) for message in messages], "messages"
-        )
-        items = ChatTranscript(said).items  # pyright: ignore[reportArgumentType]
+        entries = [dict(message) for message in messages]
+        chat = decode_as(list[wire_types.Message], entries, "messages")
+        items = ChatTranscript(chat).items  # pyright: ignore[reportArgumentType]
         system = [item for item in items if isinstance(item, Message) and item.role == "system"]
         rest = [item for item in items if item not in system]
         return cls(rest, instructions="\n\n".join(item.text for item in system) or None)
 
     async def load(self) -> list[Item]:
-        """Return what was said so far."""
+        """Return the items so far."""
         return list(self.items)
 
     async def add(self, items: Sequence[Item]) -> None:
-        """Keep what a run has said."""
+        """Add the items of a run."""
         self.items += items
 
 
 class RemoteConversation(Conversation):
-    """A conversation that the server keeps."""
+    """A conversation that the server stores."""
 
     def __init__(self, client: "AsyncClient", id: str) -> None:
         super().__init__()
         self.id = id
+        # One lock per id, however many objects stand for the conversation.
         self.lock = client.conversation_locks.setdefault(id, self.lock)
         self._conversations = client.conversations
 
     async def load(self) -> list[Item]:
-        """Return what was said so far, all its pages."""
+        """Return the items so far, from all pages."""
         return [item async for item in self._conversations.items(self.id)]
 
     async def add(self, items: Sequence[Item]) -> None:
-        """Keep what a run has said."""
+        """Add the items of a run."""
         for start in range(0, len(items), MAX_ITEMS_PER_REQUEST):
             await self._conversations.add(self.id, items[start : start + MAX_ITEMS_PER_REQUEST])
-
-
-MAX_ITEMS_PER_REQUEST = 20
-"""How many items a conversation takes in one request."""
 
 
 def resolve_conversation(
     client: "AsyncClient", conversation: Conversation | str | None
 ) -> Conversation:
-    """Return what a run continues: a new conversation if none was given."""
+    """Return the conversation that a run continues; a new one if none is given."""
     if isinstance(conversation, str):
         return RemoteConversation(client, conversation)
     return conversation or Conversation()
 
 
 def parse_items(given: object) -> list[Item]:
-    """Read a prompt: words, an item, a message, or a list of such; raises RequestError."""
+    """Parse a prompt: a text, an item, a message, or a list of these; raises RequestError."""
     try:
         whole = cast("object", given) if isinstance(given, str | list) else [given]
         return decode_request({"input": whole}).input

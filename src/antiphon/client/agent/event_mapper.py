@@ -1,8 +1,12 @@
-"""The protocol's events, told as an agent's: what the model says, thinks and calls.
+"""Maps the protocol's events to agent events: messages, reasoning, tool calls and metrics.
 
-Text is told in chunks at an even pace, thinking sentence by sentence. Whatever still waits is told
-at once when a call begins and when the answer ends, so that nobody waits for the pace.
+Text is emitted in chunks at an even pace, reasoning sentence by sentence. When a call begins and
+when the response ends, all pending text is emitted at once.
 """
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -11,16 +15,21 @@ from antiphon.client.agent.events import (
     AgentMessage,
     AgentReasoning,
     AgentToolCall,
+    EmitEvent,
     MessageUpdate,
+    Metrics,
     ReasoningUpdate,
     TokenReceived,
+    ToolCallDelta,
+    ToolCallParsed,
+    ToolCallStart,
+    ToolStatus,
+    ToolUpdate,
     utc_now,
 )
-from antiphon.client.agent.metrics import MetricsRecorder
-from antiphon.client.agent.options import AgentOptions
 from antiphon.client.agent.smoothing import Smoother
-from antiphon.client.agent.tool_events import EmitEvent, ToolCallTracker
-from antiphon.protocol.content import RefusalContent
+from antiphon.client.tools.execute import CallProgress
+from antiphon.protocol.content import RefusalContent, content_text
 from antiphon.protocol.events import (
     Event,
     FunctionCallArgumentsDelta,
@@ -35,19 +44,22 @@ from antiphon.protocol.events import (
 from antiphon.protocol.items import FunctionCall, Message, Reasoning
 from antiphon.protocol.response import Response
 
+if TYPE_CHECKING:
+    from antiphon.client.agent.run import AgentOptions
+
 REASONING_DELAY = 0.25
-"""Seconds between two updates of what the model thinks."""
+"""Seconds between two reasoning updates."""
 
 PARAGRAPH = "\n\n"
 
 
 class EventMapper:
-    """Tells one run: `hear` takes the server's events, round after round."""
+    """Maps the events of one run, round after round."""
 
-    def __init__(self, emit: EmitEvent, options: AgentOptions, model: str) -> None:
+    def __init__(self, emit: EmitEvent, options: "AgentOptions", model: str) -> None:
         self.model = model
         self.message = ""
-        """Everything that has been told of the message."""
+        """The text emitted so far, of all rounds."""
         self.refusal = ""
         self.reasoning_text = ""
         self.signature: str | None = None
@@ -55,44 +67,44 @@ class EventMapper:
         self._emit = emit
         self._delay = options.smoothing_delay / 1000
         self._round_start = ("", "", "")
-        """What stood when the round began."""
+        """Message, refusal and reasoning at the start of the round."""
         self.calls = ToolCallTracker(emit, self._delay)
         """The calls of the round."""
         self._open_reasoning = ""
-        """What the update of the thinking in hand has told."""
+        """The content of the reasoning update that is not complete yet."""
         self._starts_paragraph = False
-        """Whether the next words begin a paragraph."""
+        """Whether the next text starts a new paragraph."""
         self._has_text = False
-        """Whether any words came in this round."""
-        smooth = options.smoothing_enabled
+        """Whether text arrived in this round."""
         self._text_smoother = Smoother(
-            self._emit_text, options.chunking_strategy, delay=self._delay, enabled=smooth
+            self._emit_text,
+            options.chunking_strategy,
+            delay=self._delay,
+            enabled=options.smoothing_enabled,
         )
         self._reasoning_smoother = Smoother(
             self._emit_reasoning, "sentence", REASONING_DELAY, coalesce=True
         )
 
-    # --- rounds ---
-
     def start_round(self) -> None:
-        """Begin a round."""
+        """Start a round."""
         self._round_start = (self.message, self.refusal, self.reasoning_text)
         self.calls = ToolCallTracker(self._emit, self._delay)
         self._starts_paragraph = bool(self.message)
         self._has_text = False
 
     async def reset_round(self) -> None:
-        """Forget the round: it is asked again. What was shown of it is set back."""
+        """Discard the round, because it is repeated; emit the message as it was before."""
         await self.close()
-        shown = (self.message, self.refusal, self.reasoning_text)
+        current = (self.message, self.refusal, self.reasoning_text)
         self.message, self.refusal, self.reasoning_text = self._round_start
         self._open_reasoning = ""
-        if shown != self._round_start or self.calls.has_calls:
+        if current != self._round_start or self.calls.has_calls:
             await self._emit(self._build_update(is_streaming=False))
         self.start_round()
 
     async def finish_round(self, response: Response) -> None:
-        """End a round: tell what still waits, and what came without a word before."""
+        """End a round: emit what is pending, and what came without deltas."""
         if not self._has_text and (text := response.output_text):
             await self._add_text(text)
         await self._text_smoother.flush()
@@ -102,14 +114,12 @@ class EventMapper:
         await self.calls.finish_round(response)
 
     async def close(self) -> None:
-        """Tell nothing more."""
+        """Discard pending text."""
         await self._text_smoother.discard()
         await self._reasoning_smoother.discard()
 
-    # --- events ---
-
     async def feed(self, event: Event) -> None:
-        """Tell what an event of the server means to whoever watches."""
+        """Emit the agent events of one protocol event."""
         match event:
             case OutputTextDelta(delta=delta):
                 await self._add_text(delta)
@@ -135,8 +145,6 @@ class EventMapper:
                 await self._finish_reasoning()
             case _:
                 pass
-
-    # --- words ---
 
     async def _add_text(self, delta: str) -> None:
         if not delta:
@@ -164,7 +172,7 @@ class EventMapper:
         )
 
     def build_message(self) -> AgentMessage:
-        """Return the message as far as it has been told."""
+        """Return the message as far as it was emitted."""
         seconds = self.metrics.elapsed_ms / 1000
         return AgentMessage(
             message=self.message,
@@ -175,7 +183,9 @@ class EventMapper:
             completion_time=round(seconds, 3),
         )
 
-    # --- thinking ---
+    def build_final_message(self, tokens: int, calls: list[AgentToolCall]) -> AgentMessage:
+        """Return the message of the finished run."""
+        return replace(self.build_message(), tokens=tokens, tool_calls=calls)
 
     async def _emit_reasoning(self, chunk: str) -> None:
         if not self._open_reasoning and self.reasoning_text:
@@ -191,19 +201,171 @@ class EventMapper:
         self._open_reasoning = ""
 
     def build_reasoning(self) -> AgentReasoning | None:
-        """Return what the model has thought."""
-        return (
-            AgentReasoning(content=self.reasoning_text, signature=self.signature)
-            if self.reasoning_text
-            else None
-        )
-
-    def build_final_message(self, tokens: int, calls: list[AgentToolCall]) -> AgentMessage:
-        """Return the message as it stands at the end."""
-        return replace(self.build_message(), tokens=tokens, tool_calls=calls)
+        """Return the reasoning as far as it was emitted."""
+        if not self.reasoning_text:
+            return None
+        return AgentReasoning(content=self.reasoning_text, signature=self.signature)
 
 
 def _refusal_text(response: Response) -> str:
     messages = [item for item in response.output if isinstance(item, Message)]
     parts = [part for message in messages for part in message.content]
     return "".join(part.refusal for part in parts if isinstance(part, RefusalContent))
+
+
+class ToolCallDraft:
+    """A call whose arguments are still arriving."""
+
+    def __init__(self, call: FunctionCall) -> None:
+        self.tool_call = AgentToolCall(id=call.call_id, name=call.name, first_status_at=utc_now())
+        self.argument_pieces = [call.arguments]
+        self.last_update = 0.0
+        self.call: FunctionCall | None = None
+        """The call in the final response; None if it is not in there."""
+
+    def update_status(self, status: ToolStatus) -> ToolUpdate:
+        """Set the status, and return the event that announces it."""
+        # Joined here and not per delta, which would be quadratic.
+        self.argument_pieces = ["".join(self.argument_pieces)]
+        self.tool_call = replace(self.tool_call, arguments=self.argument_pieces[0], status=status)
+        return ToolUpdate(tool_call=self.tool_call, status=status)
+
+
+class ToolCallTracker:
+    """The calls of one round by their output index; emits their events."""
+
+    def __init__(self, emit: EmitEvent, update_interval: float) -> None:
+        self._emit = emit
+        self._update_interval = update_interval
+        self._drafts: dict[int, ToolCallDraft] = {}
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether any call has started."""
+        return bool(self._drafts)
+
+    async def start(self, index: int, call: FunctionCall) -> ToolCallDraft:
+        """Emit the start of a call."""
+        draft = self._drafts[index] = ToolCallDraft(call)
+        await self._emit(ToolCallStart(id=call.call_id, name=call.name))
+        await self._emit(draft.update_status("preparing"))
+        return draft
+
+    async def add_arguments(self, index: int, delta: str) -> None:
+        """Emit a delta of the arguments, and at intervals all of them."""
+        draft = self._drafts.get(index)
+        if draft is None:
+            return
+        draft.argument_pieces.append(delta)
+        await self._emit(ToolCallDelta(tool_call_id=draft.tool_call.id, argument_delta=delta))
+        if (now := time.monotonic()) - draft.last_update >= self._update_interval:
+            draft.last_update = now
+            await self._emit(draft.update_status("preparing"))
+
+    async def finish(self, index: int, call: FunctionCall) -> None:
+        """Emit that the arguments of a call are complete."""
+        if call.status == "incomplete":
+            return  # cut off by a token limit: it is never executed
+        draft = self._drafts.get(index) or await self.start(index, call)
+        if draft.tool_call.status == "ready":
+            return
+        draft.tool_call = replace(draft.tool_call, id=call.call_id, name=call.name)
+        draft.argument_pieces = [call.arguments]
+        await self._emit(ToolCallParsed(id=call.call_id, name=call.name, arguments=call.arguments))
+        await self._emit(draft.update_status("ready"))
+
+    async def finish_round(self, response: Response) -> None:
+        """Match the calls of the final response; emit those that came without events."""
+        for index, item in enumerate(response.output):
+            if isinstance(item, FunctionCall) and item.status != "incomplete":
+                place = self._find_index(index, item.call_id)
+                await self.finish(place, item)
+                self._drafts[place].call = item
+
+    def _find_index(self, index: int, call_id: str) -> int:
+        """Return the index at which a call was streamed."""
+        # Foreign servers stream a call at one index and list it at another in the response, or
+        # use one id for two calls: prefer the same index, then the same id.
+        for place in (index, *sorted(self._drafts)):
+            draft = self._drafts.get(place)
+            if draft and draft.call is None and draft.tool_call.id == call_id:
+                return place
+        draft = self._drafts.get(index)
+        is_free = draft is None or (draft.call is None and draft.tool_call.status != "ready")
+        return index if is_free else max(self._drafts) + 1
+
+    def map_progress(self, progress: CallProgress) -> ToolUpdate:
+        """Return the event for a step in the execution of a call."""
+        draft = next(draft for draft in self._drafts.values() if draft.call is progress.call)
+        status: ToolStatus = "executing" if progress.status == "progress" else progress.status
+        outcome = progress.outcome
+        failed = outcome is not None and outcome.failed
+        ended = to_datetime(outcome.ended_at) if outcome else None
+        tool_call = draft.tool_call = replace(
+            draft.tool_call,
+            status=status,
+            started_at=to_datetime(progress.started_at),
+            completed_at=None if failed else ended,
+            failed_at=ended if failed else None,
+            duration_ms=outcome.duration_ms if outcome else None,
+        )
+        result = outcome.output if outcome and not failed else None
+        return ToolUpdate(
+            tool_call=tool_call,
+            status=status,
+            started_at=tool_call.started_at,
+            completed_at=tool_call.completed_at,
+            failed_at=tool_call.failed_at,
+            duration_ms=tool_call.duration_ms,
+            result="".join(map(content_text, result)) if isinstance(result, list) else result,
+            error=outcome.error if outcome else None,
+            progress=progress.value,
+        )
+
+    @property
+    def finished_calls(self) -> list[AgentToolCall]:
+        """The calls that are in the final response."""
+        return [draft.tool_call for _, draft in sorted(self._drafts.items()) if draft.call]
+
+
+class MetricsRecorder:
+    """Measures how fast the text of one run arrives."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self._first = self._last = 0.0
+        self._deltas = 0
+        self._characters = 0
+
+    def record(self, text: str) -> None:
+        """Record a delta."""
+        self._last = time.monotonic()
+        self._first = self._first or self._last
+        self._deltas += 1
+        self._characters += len(text)
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Milliseconds since the run started."""
+        return round((time.monotonic() - self.start) * 1000, 3)
+
+    def snapshot(self, llm_tokens: int | None = None) -> Metrics:
+        """Return the metrics; `llm_tokens`, counted by the server, marks the end of the run."""
+        elapsed = self.elapsed_ms
+        duration = self._last - self._first
+        gaps = self._deltas - 1
+        return Metrics(
+            elapsed_time=elapsed,
+            total_time=None if llm_tokens is None else elapsed,
+            conversation_duration=elapsed,
+            ttft=round((self._first - self.start) * 1000, 3) if self._deltas else None,
+            token_count=self._deltas,
+            llm_tokens=llm_tokens,
+            avg_token_delay=round(duration * 1000 / gaps, 3) if gaps > 0 else None,
+            streaming_throughput=round(self._characters / duration, 1) if duration else None,
+        )
+
+
+def to_datetime(seconds: float | None) -> datetime | None:
+    """Convert seconds since the epoch."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,9 +1,10 @@
-"""What a run of an agent tells: one frozen value for each thing that happens.
+"""The events of an agent run: one frozen struct per kind.
 
-The names and fields are Graphlit's, in Python's spelling. Times of day are datetimes, durations are
-in milliseconds. The last four are the low-level events: what the model said, piece by piece.
+Names and fields follow Graphlit's SDK, in Python's spelling. Times of day are datetimes, durations
+are in milliseconds. The last four are low-level events: the model's output, delta by delta.
 """
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -17,9 +18,9 @@ RunStatus = Literal["completed", "incomplete", "max_tool_rounds"]
 
 
 class Metrics(ProtocolStruct):
-    """How fast it goes: tokens are the pieces that came, throughput is characters a second.
+    """Speed of a run. `token_count` counts deltas, throughput is in characters per second.
 
-    `total_time` and `llm_tokens`, those that the server counted, come with the end.
+    `total_time` and `llm_tokens`, counted by the server, are set at the end.
     """
 
     elapsed_time: float
@@ -33,7 +34,7 @@ class Metrics(ProtocolStruct):
 
 
 class AgentReasoning(ProtocolStruct):
-    """What the model thought, and the seal it goes back under."""
+    """The model's reasoning; `signature` is its encrypted form, which can be sent back."""
 
     content: str
     format: Literal["thinking_tag", "markdown", "custom"] = "markdown"
@@ -41,7 +42,7 @@ class AgentReasoning(ProtocolStruct):
 
 
 class AgentToolCall(ProtocolStruct):
-    """One call of a tool, and how far it is."""
+    """A tool call and its status."""
 
     id: str
     name: str
@@ -55,7 +56,7 @@ class AgentToolCall(ProtocolStruct):
 
 
 class AgentMessage(ProtocolStruct):
-    """What the agent has said: the words of all its rounds, and any refusal."""
+    """The agent's text of all rounds, and any refusal."""
 
     message: str
     timestamp: datetime
@@ -69,7 +70,7 @@ class AgentMessage(ProtocolStruct):
 
 
 class TokenCounts(ProtocolStruct):
-    """How many tokens something took."""
+    """Counts of tokens."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -92,7 +93,7 @@ class AgentUsage(TokenCounts):
 
 
 class ContextAction(ProtocolStruct):
-    """What was done to the context, and why."""
+    """A change of the context, and its reason."""
 
     type: Literal["truncated_tool_result", "windowed_tool_rounds", "resent_context"]
     tool_name: str | None = None
@@ -104,7 +105,7 @@ class ContextAction(ProtocolStruct):
 
 
 class AgentErrorDetails(ProtocolStruct):
-    """What went wrong; `recoverable` if the same run may succeed another time."""
+    """An error; `recoverable` if the same run may succeed later."""
 
     message: str
     code: str | None = None
@@ -112,34 +113,31 @@ class AgentErrorDetails(ProtocolStruct):
 
 
 def utc_now() -> datetime:
-    """Return the time of day."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
 class TimestampedEvent(ProtocolStruct):
-    """An event that says when it happens."""
+    """An event with a timestamp."""
 
     timestamp: datetime = field(default_factory=utc_now)
 
 
 class RunEvent(TimestampedEvent):
-    """An event in the life of a run."""
+    """An event about the run as a whole."""
 
     conversation_id: str
 
 
-# --- the run ---------------------------------------------------------------------------------
-
-
 class ConversationStarted(RunEvent):
-    """The run has begun."""
+    """The run has started."""
 
     type: Literal["conversation_started"] = "conversation_started"
     model: str
 
 
 class ConversationQueued(RunEvent):
-    """Another run of the same conversation is still at work; this one waits for it."""
+    """The run waits for another run of the same conversation."""
 
     type: Literal["conversation_queued"] = "conversation_queued"
 
@@ -151,7 +149,7 @@ class ConversationCancelled(RunEvent):
 
 
 class ConversationCompleted(ProtocolStruct):
-    """The run is over. `status` says how; an incomplete answer says why."""
+    """The run has ended; `reason` says why a response is incomplete."""
 
     type: Literal["conversation_completed"] = "conversation_completed"
     conversation_id: str
@@ -165,43 +163,37 @@ class ConversationCompleted(ProtocolStruct):
 
 
 class AgentFailed(RunEvent):
-    """The run broke; the exception follows."""
+    """The run failed; the exception follows."""
 
     type: Literal["error"] = "error"
     error: AgentErrorDetails
 
 
 class ConnectionUpdate(RunEvent):
-    """The server is asked in another way from now on: a socket was refused, or lost."""
+    """The run switched to another transport, because the server lacks the first."""
 
     type: Literal["connection_update"] = "connection_update"
     transport: Literal["websocket", "http", "chat"]
     reason: str
 
 
-# --- its context -----------------------------------------------------------------------------
-
-
 class ContextWindow(TimestampedEvent):
-    """How full the model's window is; told where its size is known."""
+    """How full the context window is; emitted if its size is known."""
 
     type: Literal["context_window"] = "context_window"
     usage: ContextUsage
 
 
 class ContextManagement(TimestampedEvent):
-    """The context was changed: cut, windowed, or sent again as a whole."""
+    """The context was truncated, reduced, or sent again as a whole."""
 
     type: Literal["context_management"] = "context_management"
     action: ContextAction
     usage: ContextUsage | None = None
 
 
-# --- what the model does ---------------------------------------------------------------------
-
-
 class MessageUpdate(ProtocolStruct):
-    """The message so far; not streaming means that it was set back to what it was."""
+    """The message so far. `is_streaming` is false if it was reset to repeat a round."""
 
     type: Literal["message_update"] = "message_update"
     message: AgentMessage
@@ -211,7 +203,7 @@ class MessageUpdate(ProtocolStruct):
 
 
 class ToolUpdate(TimestampedEvent):
-    """A step in the life of a call. `progress` is what its function reports as it runs."""
+    """A new status of a call. `progress` is a value that its function reported."""
 
     type: Literal["tool_update"] = "tool_update"
     tool_call: AgentToolCall
@@ -226,7 +218,7 @@ class ToolUpdate(TimestampedEvent):
 
 
 class ReasoningUpdate(ProtocolStruct):
-    """The thinking so far."""
+    """The reasoning so far."""
 
     type: Literal["reasoning_update"] = "reasoning_update"
     content: str
@@ -235,14 +227,14 @@ class ReasoningUpdate(ProtocolStruct):
 
 
 class TokenReceived(ProtocolStruct):
-    """A piece of text."""
+    """A delta of the text."""
 
     type: Literal["token"] = "token"
     token: str
 
 
 class ToolCallStart(ProtocolStruct):
-    """A call has begun."""
+    """A call has started."""
 
     type: Literal["tool_call_start"] = "tool_call_start"
     id: str
@@ -250,7 +242,7 @@ class ToolCallStart(ProtocolStruct):
 
 
 class ToolCallDelta(ProtocolStruct):
-    """A piece of a call's arguments."""
+    """A delta of a call's arguments."""
 
     type: Literal["tool_call_delta"] = "tool_call_delta"
     tool_call_id: str
@@ -258,7 +250,7 @@ class ToolCallDelta(ProtocolStruct):
 
 
 class ToolCallParsed(ProtocolStruct):
-    """A call is whole."""
+    """The arguments of a call are complete."""
 
     type: Literal["tool_call_parsed"] = "tool_call_parsed"
     id: str
@@ -283,3 +275,6 @@ AgentEvent = (
     | ToolCallDelta
     | ToolCallParsed
 )
+
+EmitEvent = Callable[[AgentEvent], Awaitable[None]]
+"""Delivers an event to the caller; waits while the caller is behind."""

@@ -1,9 +1,9 @@
-"""What no chunk may take apart: graphemes, line ends, and the markers of code fences.
+"""Splits streamed text into pieces that must stay whole: graphemes, line ends, code fence markers.
 
-Graphemes are those of Unicode's annex 29. The last one is kept back, because it may still grow:
-a flag, a family of emoji or an accented letter comes in several characters, and perhaps in several
-deltas. A fence's marker is a run of three or more backticks or tildes; where it begins a line, the
-rest of the line, its info string, belongs to it.
+Graphemes follow Unicode's annex 29. The last one is buffered, because it may still grow: a flag, a
+family emoji or an accented letter has several characters, which may arrive in several deltas. A
+fence marker is a run of three or more backticks or tildes; at the start of a line it includes the
+rest of the line, its info string.
 """
 
 import re
@@ -24,12 +24,12 @@ _SINGLE_CHARACTERS = re.compile(
     "[\0-\u02ff\u0370-\u0482\u048a-\u058f\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2190-\u22ff"
     "\u3001-\u3029\u3041-\u3096\u30a0-\u30ff\u3400-\u9fff\uff01-\uff60]*"
 )
-"""Characters that stand alone: Latin, Greek, Cyrillic, Han, kana and their punctuation."""
+"""Characters that are graphemes by themselves: Latin, Greek, Cyrillic, Han, kana."""
 
 _SIMPLE_PIECE = re.compile(r"\r\n|`+|~+|.", re.DOTALL)
 
-# Before the library's \X: halves of a surrogate pair, which a str may hold; flags, which it reads
-# in quadratic time; and rule GB9c, which keeps Indic conjuncts whole and is not known to it yet.
+# Alternatives before the library's \X: surrogate pairs, which a str may contain; flags, for which
+# \X takes quadratic time; and rule GB9c for Indic conjuncts, which it does not implement yet.
 _GRAPHEME = r"""
     [\ud800-\udbff][\udc00-\udfff]
   | \p{RI}{2} [\p{GCB=Extend}\p{GCB=SpacingMark}\p{GCB=ZWJ}]*+
@@ -40,10 +40,10 @@ _GRAPHEME = r"""
 
 
 class TailBuffer:
-    """Text that is kept back and read again as it grows.
+    """Text that is buffered and split again as it grows.
 
-    It is ready when it has grown by a share of itself: so, however long it becomes and however
-    little is added at a time, reading it costs no more than a few times its length.
+    It is due for splitting when it has grown by a sixteenth. So the total cost stays linear, even
+    for a long grapheme that arrives one character at a time.
     """
 
     def __init__(self) -> None:
@@ -52,25 +52,25 @@ class TailBuffer:
         self._next_size = 1
 
     def add(self, text: str) -> bool:
-        """Add text; tell whether it is time to read it all."""
+        """Add text; return whether the buffer is due for splitting."""
         self._texts.append(text)
         self._size += len(text)
         return self._size >= self._next_size
 
     def take(self) -> str:
-        """Return the text, and keep none of it."""
+        """Return the text and empty the buffer."""
         text = "".join(self._texts)
         self.keep("")
         return text
 
     def keep(self, text: str) -> None:
-        """Keep this of what was taken."""
+        """Put back the part that may still grow."""
         self._texts, self._size = [text], len(text)
         self._next_size = self._size + self._size // 16 + 1
 
 
 class GraphemeSplitter:
-    """Cuts one stream of text into what has to stay whole."""
+    """Splits one stream of text into pieces that must stay whole."""
 
     def __init__(self) -> None:
         self._tail = TailBuffer()
@@ -79,15 +79,15 @@ class GraphemeSplitter:
         self._marks_line = False
 
     def feed(self, text: str) -> list[str]:
-        """Return the atoms that this text completes; its last grapheme may still grow."""
+        """Return the pieces that this text completes; the last grapheme is buffered."""
         if not self._tail.add(text):
             return []
-        found = _split_graphemes(self._tail.take())
-        self._tail.keep(found.pop())
-        return list(self._join_markers(found))
+        pieces = _split_graphemes(self._tail.take())
+        self._tail.keep(pieces.pop())
+        return list(self._join_markers(pieces))
 
     def flush(self) -> list[str]:
-        """Return what was kept back."""
+        """Return what is buffered."""
         return [*self._join_markers(_split_graphemes(self._tail.take())), *self._close_marker()]
 
     def _join_markers(self, pieces: Iterable[str]) -> Iterator[str]:
@@ -108,7 +108,7 @@ class GraphemeSplitter:
             )
 
     def _continues_marker(self, piece: str) -> bool:
-        """Tell whether a piece goes on with the marker that is open."""
+        """Return whether a piece belongs to the open marker."""
         if self._marks_line:
             # CommonMark: "Info strings for backtick code blocks cannot contain backticks."
             return not piece[0] == self._marker[0][0] == "`"
@@ -121,11 +121,12 @@ class GraphemeSplitter:
 
 
 def grapheme_boundary(text: str, at: int) -> int:
-    """Return the last place, not after `at`, where no grapheme is taken apart."""
+    """Return the last position, at most `at`, that does not split a grapheme."""
     around = text[max(0, at - 1) : at + 1]
     if at <= 0 or at >= len(text) or (around.isascii() and around != "\r\n"):
         return max(0, min(at, len(text)))
-    place = text.rfind("\n", 0, at) + 1  # nothing is joined to a line's end
+    # A line end is always a boundary, so splitting can start there.
+    place = text.rfind("\n", 0, at) + 1
     for piece in _split_graphemes(text[place : at + 1]):
         if place + len(piece) > at:
             break
@@ -134,7 +135,7 @@ def grapheme_boundary(text: str, at: int) -> int:
 
 
 def _split_graphemes(text: str) -> list[str]:
-    """Cut a text into graphemes and runs of fence marks."""
+    """Split a text into graphemes and runs of fence characters."""
     return (
         _SIMPLE_PIECE.findall(text)
         if _SINGLE_CHARACTERS.fullmatch(text)
@@ -144,6 +145,6 @@ def _split_graphemes(text: str) -> list[str]:
 
 @cache
 def _grapheme_pattern() -> "regex.Pattern[str]":
-    import regex  # it takes longer to import than all of the client
+    import regex  # start-up time: it takes longer to import than the whole client
 
     return regex.compile(_GRAPHEME, regex.VERBOSE | regex.DOTALL)

@@ -1,22 +1,25 @@
-"""The agent loop: ask the model, run what it calls, ask again with the results.
+"""The agent loop: request a response, run the tools it calls, send the results, repeat.
 
-Everything that happens is told on the way. Bad arguments, missing functions and exceptions go back
-to the model; only a server that cannot be had ends a run.
+Everything that happens is emitted as an event. Invalid arguments, missing functions and exceptions
+of tools are sent back to the model; only a server that stays unavailable ends a run.
 """
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.client.agent.brief import RunSpec
+from antiphon.adapters.json_access import as_object
 from antiphon.client.agent.context_window import (
     COMPLETION_TOKENS,
     ContextBudget,
     ContextUsage,
+    RunHistory,
     truncate_result,
 )
+from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.event_mapper import EventMapper
 from antiphon.client.agent.events import (
     AgentErrorDetails,
@@ -30,30 +33,72 @@ from antiphon.client.agent.events import (
     ConversationCompleted,
     ConversationQueued,
     ConversationStarted,
+    EmitEvent,
     RoundUsage,
     RunStatus,
 )
-from antiphon.client.agent.history import RunHistory
-from antiphon.client.agent.recovery import Recovery
-from antiphon.client.agent.tool_events import EmitEvent
-from antiphon.client.agent.transports import AgentTransport
+from antiphon.client.agent.transports import AgentTransport, Recovery
 from antiphon.client.errors import stream_error
+from antiphon.client.params import to_json_value
 from antiphon.client.tools.execute import CallOutcome, CallProgress, execute_calls
-from antiphon.client.tools.schema_error import explain_schema_error
+from antiphon.client.tools.strict_schema import explain_schema_error
+from antiphon.client.tools.tool import Tool
 from antiphon.engine.run import is_cancelled
 from antiphon.protocol import token_estimate
 from antiphon.protocol.errors import AntiphonError, UpstreamError
 from antiphon.protocol.events import LifecycleEvent
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item
 from antiphon.protocol.response import Response
+from antiphon.protocol.tools import FunctionTool
 from antiphon.wire.openresponses import failure_payload
+
+if TYPE_CHECKING:
+    from antiphon.client.agent.run import AgentOptions
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """The input of a run."""
+
+    prompt: list[Item]
+    model: str
+    tools: Sequence[Tool]
+    instructions: str | None
+    conversation: Conversation
+    options: "AgentOptions"
+
+    def request_fields(
+        self, model: str, definitions: Sequence[FunctionTool], rounds: int
+    ) -> dict[str, object]:
+        """Build the fields that every round sends, after a number of earlier rounds."""
+        fields: dict[str, object] = {
+            "model": model,
+            **as_object(to_json_value(self.options.request)),
+        }
+        instructions = filter(None, (self.conversation.instructions, self.instructions))
+        if text := "\n\n".join(instructions):
+            fields["instructions"] = text
+        if definitions:
+            fields["tools"] = list(definitions)
+        # A tool that is forced in every round would be called forever.
+        if rounds and _forces_tool(fields.get("tool_choice")):
+            del fields["tool_choice"]
+        # Reasoning models reject a temperature.
+        if as_object(fields.get("reasoning")).get("effort") not in (None, "none"):
+            fields.pop("temperature", None)
+        return fields
+
+
+def _forces_tool(choice: object) -> bool:
+    if named := as_object(choice):  # one function by name, or a choice of allowed tools
+        return named.get("mode", "required") == "required"
+    return choice == "required"
 
 
 class AgentResult(Struct, frozen=True, kw_only=True):
-    """What came of a run.
+    """The result of a run.
 
-    `message` is all that was said, `final` the words of the last round; `items` is what a
-    conversation keeps of it. An incomplete answer says why in `reason`.
+    `message` is the text of all rounds, `final` that of the last one; `items` are those added to
+    the conversation. `reason` says why a response is incomplete.
     """
 
     message: str
@@ -71,16 +116,16 @@ class AgentResult(Struct, frozen=True, kw_only=True):
 
 
 class AgentLoop:
-    """One run."""
+    """The loop of one run."""
 
     def __init__(self, spec: RunSpec, transport: AgentTransport, emit: EmitEvent) -> None:
         self._spec = spec
-        self._options = spec.options
+        self._options = options = spec.options
         self._transport = transport
         self._emit = emit
-        self._mapper = EventMapper(emit, spec.options, spec.model)
+        self._mapper = EventMapper(emit, options, spec.model)
         self._tools = {tool.name: tool for tool in spec.tools}
-        self._definitions = [tool.definition(spec.options.strict_tools) for tool in spec.tools]
+        self._definitions = [tool.definition(options.strict_tools) for tool in spec.tools]
         self._history = RunHistory([], spec.prompt)
         self._recovery = Recovery(spec, transport, emit)
         self._usage: list[RoundUsage] = []
@@ -88,13 +133,14 @@ class AgentLoop:
         self._response: Response | None = None
         self._saved = False
         self.result: AgentResult | None = None
-        """What came of it, once that is kept; from then on it is too late to stop."""
-        size, room = spec.options.context_window, spec.options.request.get("max_output_tokens")
-        answer = room if isinstance(room, int) else COMPLETION_TOKENS
-        self._budget = ContextBudget(size, answer) if size else None
+        """The result, once the conversation is saved; from then on the run cannot be stopped."""
+        limit = options.request.get("max_output_tokens")
+        completion = limit if isinstance(limit, int) else COMPLETION_TOKENS
+        size = options.context_window
+        self._budget = ContextBudget(size, completion) if size else None
 
     async def run(self) -> AgentResult:
-        """Run to the end; raises AntiphonError, once everything has been told."""
+        """Run to the end; raises AntiphonError after all events are emitted."""
         conversation = self._spec.conversation
         if conversation.lock.locked:
             await self._emit(ConversationQueued(conversation_id=conversation.id))
@@ -123,7 +169,6 @@ class AgentLoop:
         return await self._complete(status, reason, items)
 
     async def _run_rounds(self) -> tuple[RunStatus, str | None]:
-        """Ask and call, round after round."""
         for _ in range(self._options.max_tool_rounds):
             raise_if_cancelled()
             await self._fit_context()
@@ -138,19 +183,16 @@ class AgentLoop:
             self._history.add_outputs(await self._call_tools(calls))
         return "max_tool_rounds", "max_tool_rounds"
 
-    # --- asking ---
-
     async def _request_round(self) -> Response:
-        """Ask the model, as often as there is hope."""
+        """Request a response, as often as recovery allows."""
         while True:
             self._mapper.start_round()
             try:
                 response = await self._request_once()
             except UpstreamError as error:
                 await self._mapper.reset_round()
-                await self._recovery.recover(
-                    explain_schema_error(error, self._definitions), self._history
-                )
+                explained = explain_schema_error(error, self._definitions)
+                await self._recovery.recover(explained, self._history)
                 self._mapper.model = self._recovery.model
             else:
                 self._recovery.record_success()
@@ -172,25 +214,23 @@ class AgentLoop:
             response = await stream.final()
         if response.status == "failed":
             if response.usage:
-                self._add_usage(response)  # it is paid for
+                self._add_usage(response)  # a failed response is billed too
             raise stream_error(failure_payload(response))
         await self._mapper.finish_round(response)
         return response
 
-    # --- calling ---
-
     async def _call_tools(self, calls: Sequence[FunctionCall]) -> list[FunctionCallOutput]:
-        async def tell(progress: CallProgress) -> None:
+        async def report(progress: CallProgress) -> None:
             await self._emit(self._mapper.calls.map_progress(progress))
 
         limit = self._options.parallel_tools
         with self._spec.conversation.lock.forbid_reentry():
-            outcomes = await execute_calls(calls, self._tools, limit=limit, on_progress=tell)
+            outcomes = await execute_calls(calls, self._tools, limit=limit, on_progress=report)
         self._tool_calls += self._mapper.calls.finished_calls
         return [await self._build_output(outcome) for outcome in outcomes]
 
     async def _build_output(self, outcome: CallOutcome) -> FunctionCallOutput:
-        """Write a result for the model, cut if it is too long."""
+        """Build the output item of a call; truncate a text over the limit."""
         call, output = outcome.call, outcome.output
         limit = self._options.context_strategy.tool_result_token_limit
         cut = truncate_result(call.name, output, limit) if isinstance(output, str) else None
@@ -205,8 +245,6 @@ class AgentLoop:
             await self._emit_context_action(action)
         return FunctionCallOutput(call_id=call.call_id, output=output)
 
-    # --- the window ---
-
     def _context_usage(self) -> ContextUsage | None:
         if self._budget is None:
             return None
@@ -214,7 +252,7 @@ class AgentLoop:
         return self._budget.usage(token_estimate.estimate_prompt(*prompt))
 
     async def _fit_context(self) -> None:
-        """Tell how full the window is, and drop the oldest rounds if it is too full."""
+        """Emit how full the context window is; drop the oldest rounds if it is too full."""
         if (usage := self._context_usage()) is None:
             return
         strategy = self._options.context_strategy
@@ -229,8 +267,6 @@ class AgentLoop:
 
     async def _emit_context_action(self, action: ContextAction) -> None:
         await self._emit(ContextManagement(action=action, usage=self._context_usage()))
-
-    # --- the end ---
 
     def _add_usage(self, response: Response) -> None:
         usage, round = response.usage, self._history.count
@@ -251,20 +287,20 @@ class AgentLoop:
     async def _complete(
         self, status: RunStatus, reason: str | None, items: list[Item]
     ) -> AgentResult:
-        teller, usage = self._mapper, sum_usage(self._usage, self._recovery.model)
-        message = teller.build_final_message(usage.completion_tokens, self._tool_calls)
+        mapper, usage = self._mapper, sum_usage(self._usage, self._recovery.model)
+        message = mapper.build_final_message(usage.completion_tokens, self._tool_calls)
         completed = ConversationCompleted(
             conversation_id=self._spec.conversation.id,
             message=message,
             status=status,
             reason=reason,
-            reasoning=teller.build_reasoning(),
-            metrics=teller.metrics.snapshot(usage.completion_tokens),
+            reasoning=mapper.build_reasoning(),
+            metrics=mapper.metrics.snapshot(usage.completion_tokens),
             context_window=self._context_usage(),
             usage=usage,
         )
         if self._response is None:
-            raise AntiphonError("a run ended without an answer")
+            raise AntiphonError("the run ended without a response")
         self.result = AgentResult(
             message=message.message,
             final=self._response.output_text,
@@ -283,30 +319,31 @@ class AgentLoop:
         return self.result
 
     async def _emit_failure(self, error: AntiphonError) -> None:
-        """Tell what went wrong, and keep the rounds that were finished before it."""
+        """Emit the error, and save the rounds that were finished before it."""
         upstream = error if isinstance(error, UpstreamError) else None
-        fault = AgentErrorDetails(
+        details = AgentErrorDetails(
             message=str(error),
             code=upstream.payload.code if upstream else None,
             recoverable=upstream.retryable if upstream else False,
         )
         id = self._spec.conversation.id
-        await self._emit(AgentFailed(conversation_id=id, error=fault))
-        with suppress(AntiphonError):  # what went wrong first is what is raised
+        await self._emit(AgentFailed(conversation_id=id, error=details))
+        with suppress(AntiphonError):  # the first error is the one to raise
             await self._save(self._history.finished_items())
 
     async def _save(self, items: list[Item]) -> None:
-        """Give the conversation what was said; once, for a failure may come in the middle of it."""
+        """Add the items to the conversation, once."""
+        # If saving fails half-way, the failure is emitted, which must not save again.
         if not self._saved:
             self._saved = True
             await self._spec.conversation.add(items)
 
 
 def raise_if_cancelled() -> None:
-    """Stop here if the run is to stop.
+    """Raise CancelledError if the task of the run was cancelled.
 
-    Where everything has come already it would not wait for anything; and a function of the caller's
-    may have taken the cancellation for its own.
+    While buffered events are processed the run never waits, so asyncio has no chance to raise it;
+    and a callback of the caller may have swallowed it.
     """
     if is_cancelled():
         raise asyncio.CancelledError

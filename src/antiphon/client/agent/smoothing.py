@@ -1,8 +1,8 @@
-"""Text cut into chunks as it streams, so that a reader sees letters, words or sentences come.
+"""Smoothing: streamed text split into characters, words or sentences, and emitted at an even pace.
 
-Joined, the chunks are the text; none of them takes an atom apart. What may still grow is kept back
-until more text, or the end, shows what it is. So the chunks are the same however the text was cut
-on its way here.
+The chunks, joined, are the text, and no grapheme is split. A chunk that may still grow is buffered,
+so the chunks do not depend on the deltas in which the text arrived. A flush emits all that is left
+at once: no text waits for the pace when no more is coming.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from antiphon.protocol.errors import RequestError
 
 ChunkStrategy = Literal["character", "word", "sentence"]
 ChunkFunction = Callable[[str], list[str]]
-"""Cuts a text into chunks; the last of them is kept, and given again with what follows."""
+"""Splits a text into chunks; the last one is buffered and passed again with the text after it."""
 
 MAX_WORD = 50
 MAX_SENTENCE = 400
@@ -32,11 +32,11 @@ _UNSPACED = re.compile(
     "\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\uff66-\uff9f"
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
-"""Letters of languages that put no space between words, such as Chinese, Japanese and Thai."""
+"""Letters of languages without spaces between words, such as Chinese, Japanese and Thai."""
 
 
 class Chunker(ABC):
-    """Cuts one stream of text; what it returns, joined, is what it was fed."""
+    """Splits one stream of text into chunks; joined, they are the text."""
 
     def __init__(self) -> None:
         self._splitter = GraphemeSplitter()
@@ -46,20 +46,20 @@ class Chunker(ABC):
         return self._group(self._splitter.feed(text))
 
     def flush(self) -> list[str]:
-        """Return everything that was kept back."""
+        """Return everything that is buffered."""
         return self._group(self._splitter.flush()) + self._take_rest()
 
     @abstractmethod
     def _group(self, pieces: list[str]) -> list[str]:
-        """Return the chunks that these atoms complete."""
+        """Return the chunks that these pieces complete."""
 
     @abstractmethod
     def _take_rest(self) -> list[str]:
-        """Return the chunk that is not complete, if there is one."""
+        """Return the incomplete chunk, if there is one."""
 
 
 def create_chunker(strategy: ChunkStrategy | ChunkFunction) -> Chunker:
-    """Make the chunker of a strategy; raises RequestError if there is none."""
+    """Create the chunker of a strategy; raises RequestError if it is unknown."""
     if callable(strategy):
         return CustomChunker(strategy)
     kinds = {"character": CharacterChunker, "word": WordChunker, "sentence": SentenceChunker}
@@ -71,7 +71,7 @@ def create_chunker(strategy: ChunkStrategy | ChunkFunction) -> Chunker:
 
 
 class CharacterChunker(Chunker):
-    """Every atom is a chunk."""
+    """Every piece is a chunk."""
 
     def _group(self, pieces: list[str]) -> list[str]:
         return pieces
@@ -81,7 +81,7 @@ class CharacterChunker(Chunker):
 
 
 class GroupingChunker(Chunker):
-    """Chunks of several atoms, each complete when the next one begins."""
+    """Chunks of several pieces; a chunk is complete when the next one starts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,12 +90,12 @@ class GroupingChunker(Chunker):
 
     def _group(self, pieces: list[str]) -> list[str]:
         chunks: list[str] = []
-        for atom in pieces:
-            if self._starts_chunk(atom):
+        for piece in pieces:
+            if self._starts_chunk(piece):
                 chunks += self._take_rest()
-            self._chunk.append(atom)
-            self._size += len(atom)
-            if self._ends_chunk(atom):
+            self._chunk.append(piece)
+            self._size += len(piece)
+            if self._ends_chunk(piece):
                 chunks += self._take_rest()
         return chunks
 
@@ -107,15 +107,15 @@ class GroupingChunker(Chunker):
 
     @abstractmethod
     def _starts_chunk(self, piece: str) -> bool:
-        """Take note of the next atom; tell whether a chunk begins with it."""
+        """Process the next piece; return whether a chunk starts with it."""
 
     @abstractmethod
     def _ends_chunk(self, piece: str) -> bool:
-        """Tell whether a chunk ends with this atom, whatever may come."""
+        """Return whether a chunk ends with this piece, whatever follows."""
 
 
 class WordChunker(GroupingChunker):
-    """A word and what follows it up to the next; each letter, where words are not spaced."""
+    """A word and the text up to the next one; single letters in languages without spaces."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,21 +124,21 @@ class WordChunker(GroupingChunker):
         self._unspaced = False
 
     def _starts_chunk(self, piece: str) -> bool:
-        fence = piece.startswith(FENCES)
-        word = fence or piece[0].isalnum() or piece[0] == "_"
+        is_fence = piece.startswith(FENCES)
+        is_word = is_fence or piece[0].isalnum() or piece[0] == "_"
         unspaced = piece[0] > "\u0e00" and _UNSPACED.match(piece) is not None
         goes_on = (self._in_word or self._after_infix) and not (unspaced or self._unspaced)
         too_long = self._size + len(piece) > MAX_WORD
         self._after_infix = self._in_word and piece in _INFIXES
-        self._in_word, self._unspaced = word, word and unspaced
-        return fence or too_long or (word and not goes_on)
+        self._in_word, self._unspaced = is_word, is_word and unspaced
+        return is_fence or too_long or (is_word and not goes_on)
 
     def _ends_chunk(self, piece: str) -> bool:
         return len(piece) > 2 and piece[-1] in "\r\n"  # the line of a fence
 
 
 class SentenceChunker(GroupingChunker):
-    """A sentence and the spaces after it, or a line; what is too long ends at the next gap."""
+    """A sentence and the spaces after it, or a line; a long one ends at the next space."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class SentenceChunker(GroupingChunker):
 
 
 class CustomChunker(Chunker):
-    """Chunks as the caller's function cuts them; as they come, where it fails or loses text."""
+    """Chunks from the caller's function; if it raises or loses text, the text as it arrived."""
 
     def __init__(self, split: ChunkFunction) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class CustomChunker(Chunker):
         return (self._split_text(text) or [text]) if text else []
 
     def _split_text(self, text: str) -> list[str] | None:
-        """Ask for the chunks of a text; None if they are of no use."""
+        """Call the function; return None if its chunks are unusable."""
         try:
             chunks = [chunk for chunk in self._split(text) if chunk]
             return chunks if "".join(chunks) == text else None
@@ -202,10 +202,10 @@ DEFAULT_DELAY = 0.03
 
 
 class Smoother:
-    """Paces one stream of text: a chunk, `delay` seconds of rest, and the next chunk.
+    """Emits one stream of text at an even pace: a chunk, a pause of `delay` seconds, a chunk.
 
-    If it is not enabled, text goes out as it comes, and what comes during a rest goes out together.
-    `together` does the same with chunks, and lets the first words out before their chunk is whole.
+    If not enabled, text is emitted as it arrives, and text that arrives during a pause as one.
+    `coalesce` does the same with chunks, and emits the first text before its chunk is complete.
     """
 
     def __init__(
@@ -222,12 +222,14 @@ class Smoother:
         self._delay = delay
         self._coalesce = coalesce or not enabled
         self._ready: deque[str] = deque()
-        self._next_at: float | None = None  # the time at which the next may go; None at first
-        self._emit_lock = asyncio.Lock()  # one emission at a time, in order
+        self._next_at: float | None = None
+        """When the next chunk may be emitted; None before the first."""
+        self._emit_lock = asyncio.Lock()
+        """Keeps the chunks in order: one emission at a time."""
         self._pace_task: asyncio.Task[None] | None = None
 
     async def feed(self, text: str) -> None:
-        """Take text, and let out what may go at once; raises what `emit` raised."""
+        """Add text; emit what is due. Raises the exceptions of `emit`."""
         self._raise_failure()
         self._ready += self._chunk(text)
         if self._pace_task is None:
@@ -236,17 +238,18 @@ class Smoother:
             self._pace_task = asyncio.create_task(self._pace())
 
     async def flush(self) -> None:
-        """Let out all that is left, in one piece; raises what `emit` raised."""
+        """Emit all that is left as one chunk. Raises the exceptions of `emit`."""
         async with self._emit_lock:
             self._raise_failure()
-            await self._stop()  # it is resting, for the turn is ours
+            # The task is between two chunks, because this call holds the lock.
+            await self._stop()
             if self._chunker:
                 self._ready += self._chunker.flush()
             await self._send(self._take_all())
             self._next_at = None
 
     async def discard(self) -> None:
-        """Give up all that is left, and what is being let out."""
+        """Drop all that is left, and stop an emission under way."""
         await self._stop()
         if self._chunker:
             self._chunker.flush()
@@ -268,7 +271,7 @@ class Smoother:
         self._pace_task = None
 
     async def _emit_due(self) -> None:
-        """Let out what need not wait: the next chunk if it has rested; all, if nothing rests."""
+        """Emit the next chunk if it is due; all chunks if there is no delay."""
         while self._ready and self._remaining_delay() <= 0:
             async with self._emit_lock:
                 await self._send(self._take_next())
@@ -276,11 +279,11 @@ class Smoother:
                 return
 
     def _remaining_delay(self) -> float:
-        """Return how long the next chunk has to wait."""
+        """Return the seconds until the next chunk is due."""
         return 0 if self._next_at is None else self._next_at - asyncio.get_running_loop().time()
 
     def _take_next(self) -> str:
-        if self._coalesce or not self._ready:  # a flush may have come before this turn
+        if self._coalesce or not self._ready:  # empty if a flush ran during the wait for the lock
             return self._take_all()
         return self._ready.popleft()
 
@@ -298,15 +301,15 @@ class Smoother:
             await emitted
 
     def _raise_failure(self) -> None:
-        """Raise what `emit` raised while nobody was waiting for it."""
+        """Raise the exception that `emit` raised in the background task."""
         if self._pace_task and self._pace_task.done():
-            pacer, self._pace_task = self._pace_task, None
-            pacer.result()
+            task, self._pace_task = self._pace_task, None
+            task.result()
 
     async def _stop(self) -> None:
-        pacer, self._pace_task = self._pace_task, None
-        if pacer:
-            pacer.cancel()
-            await asyncio.wait([pacer])
-            if not pacer.cancelled():
-                pacer.exception()  # seen, so that asyncio does not complain
+        task, self._pace_task = self._pace_task, None
+        if task:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not log it

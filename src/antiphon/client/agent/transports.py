@@ -1,11 +1,19 @@
-"""The ways to ask a server for a round: a WebSocket, the Responses API over HTTP, or a chat.
+"""The transports of an agent run: WebSocket, the Responses API over HTTP, or chat completions.
 
-All of them give the same stream of events. The first two remember what was said before; a chat is
-told everything, every time.
+All three give the same stream of events. The first two continue a response that the server
+remembers; a chat is sent the whole conversation in every round. `Recovery` decides what to do when
+a round fails, from the least intrusive measure to none: send the whole context, switch to another
+transport, retry, ask the next model.
 """
 
-from typing import Literal
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
+from antiphon.adapters.base import Provider
 from antiphon.adapters.json_access import as_array
 from antiphon.adapters.open_responses.adapter import (
     encode_items,
@@ -13,34 +21,65 @@ from antiphon.adapters.open_responses.adapter import (
     is_reasoning_unsupported,
 )
 from antiphon.adapters.openai_chat.servers import is_openai
-from antiphon.client.agent.history import RunHistory
-from antiphon.client.agent.options import AgentOptions
-from antiphon.client.async_client import AsyncClient
-from antiphon.client.stream import EventSource, Stream
-from antiphon.client.websocket import Session
+from antiphon.agents.turn import Turn
+from antiphon.client.agent.context_window import RunHistory
+from antiphon.client.agent.events import (
+    ConnectionUpdate,
+    ContextAction,
+    ContextManagement,
+    EmitEvent,
+)
+from antiphon.client.http import HttpApi
+from antiphon.client.stream import EventBuffer, EventSource, Stream
+from antiphon.engine.interfaces import EventSink
+from antiphon.engine.persistence import new_id
+from antiphon.engine.provider_model import ProviderClient, ProviderModel
+from antiphon.engine.run import Run
 from antiphon.protocol.errors import RequestError, UpstreamError
+from antiphon.protocol.events import Event
+from antiphon.protocol.items import Item
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING, Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import InvalidValueError
+from antiphon.protocol.synth import Synth
+from antiphon.transport.retry import RetryPolicy, retry_delay
 from antiphon.wire.openresponses import decode_request
+
+if TYPE_CHECKING:
+    from antiphon.client.agent.loop import RunSpec
+    from antiphon.client.agent.run import AgentOptions
+    from antiphon.client.async_client import AsyncClient
+    from antiphon.client.websocket import Session
 
 TransportKind = Literal["websocket", "http", "chat"]
 
 WEBSOCKET_REFUSED = "websocket_refused"
 RESPONSE_NOT_FOUND = "previous_response_not_found"
+TIMEOUT_CODE = "timeout"
+
+DISCONNECT_CODES = frozenset({"websocket_closed", "websocket_connection_limit_reached"})
+"""Error codes after which a WebSocket is closed and its remembered responses are lost."""
+
+LOST_STATE_STATUSES = frozenset({400, 404, 422})
+"""Statuses with which servers reject an unknown `previous_response_id` if not with the code."""
+
+MAX_RETRY_DELAY = 30.0
+JITTER = 0.1
+
+MAX_BUFFERED_EVENTS = 1024
+"""Number of unread events of a chat completion at which its connection is paused."""
 
 
 class AgentTransport:
-    """The way that one run asks its server, and the ones it may take instead."""
+    """The transport of one run, and the ones it may switch to."""
 
-    def __init__(self, client: AsyncClient, options: AgentOptions) -> None:
+    def __init__(self, client: "AsyncClient", options: "AgentOptions") -> None:
         self._client = client
         self._is_undecided = options.use_responses_api is None
-        """Whether the way is still to be found."""
+        """Whether the server may still turn out to have chat completions only."""
         self._wants_encrypted_reasoning = True
-        """Whether thinking is asked for under seal, so that it can be sent back."""
+        """Whether encrypted reasoning is requested, so that it can be sent back."""
         self._is_openai = is_openai(client.base_url)
-        """Whether it is OpenAI's own server."""
         self._session: Session | None = None
         self.kind: TransportKind = "http"
         if options.use_responses_websocket:
@@ -49,55 +88,55 @@ class AgentTransport:
             self.kind = "chat"
 
     def stream(self, fields: dict[str, object], history: RunHistory) -> Stream:
-        """Ask for the next round."""
+        """Send the next round."""
         if self.kind == "chat":
-            return self._client.stream_chat_completion(self._build_request(fields), history.items)
+            request = self._build_request(fields)
+            return Stream(partial(open_chat_source, self._client.http, request, history.items))
         round = history.next_input()
-        told = encode_items(
-            round.items, reasoning=self._wants_encrypted_reasoning, is_openai=self._is_openai
-        )
-        body = fields | {"input": told, "store": False}
-        if self._wants_encrypted_reasoning:
-            asked = [
-                name
-                for name in as_array(fields.get("include"))
-                if name != INCLUDE_ENCRYPTED_REASONING
-            ]
-            body["include"] = [*asked, INCLUDE_ENCRYPTED_REASONING]
+        encrypted = self._wants_encrypted_reasoning
+        items = encode_items(round.items, reasoning=encrypted, is_openai=self._is_openai)
+        # The client keeps the conversation itself, so the server need not store the responses.
+        body = fields | {"input": items, "store": False}
+        if encrypted:
+            include = as_array(fields.get("include"))
+            body["include"] = [*include, INCLUDE_ENCRYPTED_REASONING]
+            if INCLUDE_ENCRYPTED_REASONING in include:
+                body["include"] = include
         if round.previous is not None:
             body["previous_response_id"] = round.previous
         if self.kind == "websocket":
-            return Stream(lambda: self._open_websocket_source(body))
+            return Stream(partial(self._open_websocket_source, body))
         return self._client.stream_without_retries(body)
 
     @property
     def is_stateful(self) -> bool:
-        """Whether the server is asked in a way that lets it remember."""
+        """Whether the server can remember earlier rounds."""
         return self.kind != "chat"
 
     def check_continuation(self, response: Response, history: RunHistory) -> None:
-        """Raise UpstreamError for an answer that has begun as if nothing had been said before.
+        """Raise UpstreamError if a response does not continue the one it was asked to.
 
-        A server that keeps nothing may not say so; but what a response continues, it names.
+        A server that stores nothing may ignore `previous_response_id` without an error, but then
+        its response does not repeat it.
         """
         if self.is_stateful and history.continues and response.previous_response_id is None:
             message = "The server does not continue the response that it was asked to."
             raise UpstreamError(message, status=400, code=RESPONSE_NOT_FOUND)
 
     def record_success(self) -> None:
-        """Take note that the server can be asked in this way: the run keeps to it."""
+        """Keep the current transport for the rest of the run."""
         if self._is_undecided and self.kind == "chat":
             self._client.is_chat_only = True
         self._is_undecided = False
 
     def drop_encrypted_reasoning(self, error: UpstreamError) -> bool:
-        """Ask for no sealed thinking any more if that is what was refused; tell whether it was."""
-        refused = self._wants_encrypted_reasoning and is_reasoning_unsupported(error)
-        self._wants_encrypted_reasoning = self._wants_encrypted_reasoning and not refused
-        return refused
+        """Stop requesting encrypted reasoning if the error rejects it; return whether it does."""
+        rejected = self._wants_encrypted_reasoning and is_reasoning_unsupported(error)
+        self._wants_encrypted_reasoning = self._wants_encrypted_reasoning and not rejected
+        return rejected
 
     def fall_back(self, error: UpstreamError) -> TransportKind | None:
-        """Take another way if this one is closed for good; return its name."""
+        """Switch to another transport if the server lacks this one; return its name."""
         if self.kind == "websocket" and error.payload.code == WEBSOCKET_REFUSED:
             self.kind = "http"
         elif self.kind == "http" and self._is_undecided and is_missing_endpoint(error):
@@ -107,7 +146,7 @@ class AgentTransport:
         return self.kind
 
     async def disconnect(self) -> None:
-        """Leave the socket, if there is one; another round would open another."""
+        """Close the WebSocket, if one is open; the next round opens another."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
@@ -124,3 +163,127 @@ class AgentTransport:
             return decode_request({**fields, "stream": True, "store": False})
         except InvalidValueError as error:
             raise RequestError.from_invalid_value(error) from None
+
+
+class Recovery:
+    """Decides how a failed round is repeated; `model` is the one to ask."""
+
+    def __init__(self, spec: "RunSpec", transport: AgentTransport, emit: EmitEvent) -> None:
+        self.model = spec.model
+        self._conversation_id = spec.conversation.id
+        self._transport = transport
+        self._emit = emit
+        self._fallbacks = list(spec.options.fallbacks)
+        self._retry_policy = RetryPolicy(
+            retries=spec.options.max_retries,
+            first_delay=spec.options.retry_delay / 1000,
+            max_delay=MAX_RETRY_DELAY,
+        )
+        self._attempts = 0
+
+    def record_success(self) -> None:
+        """Reset the count of attempts after a successful round."""
+        self._transport.record_success()
+        self._attempts = 0
+
+    async def recover(self, error: UpstreamError, history: RunHistory) -> None:
+        """Prepare to repeat a round; raises the error if nothing can help."""
+        code = error.payload.code or ""
+        # After a timeout the server still owes the old turn: a new one on the same socket would
+        # wait for it.
+        timed_out = code == TIMEOUT_CODE and self._transport.kind == "websocket"
+        disconnected = code in DISCONNECT_CODES or timed_out
+        if disconnected:
+            await self._transport.disconnect()
+        lost_state = (
+            disconnected or code == RESPONSE_NOT_FOUND or error.status in LOST_STATE_STATUSES
+        )
+        if self._transport.drop_encrypted_reasoning(error):
+            return
+        if self._transport.is_stateful and history.continues and lost_state:
+            history.resend_always()
+            action = ContextAction(type="resent_context", reason=code or str(error))
+            await self._emit(ContextManagement(action=action))
+        elif kind := self._transport.fall_back(error):
+            id = self._conversation_id
+            update = ConnectionUpdate(conversation_id=id, transport=kind, reason=str(error))
+            await self._emit(update)
+        elif (delay := self._retry_delay(error)) is not None:
+            self._attempts += 1
+            await asyncio.sleep(delay)
+        elif self._fallbacks:
+            self.model = self._fallbacks.pop(0)
+            self._attempts = 0
+            history.resend_once()
+        else:
+            raise error
+
+    def _retry_delay(self, error: UpstreamError) -> float | None:
+        # At least the documented delay, plus a little: full jitter would start below it.
+        def add_jitter(_: float, delay: float) -> float:
+            return min(MAX_RETRY_DELAY, delay * random.uniform(1, 1 + JITTER))  # noqa: S311
+
+        return retry_delay(
+            error, self._attempts, self._retry_policy, now=time.time(), uniform=add_jitter
+        )
+
+
+async def open_chat_source(
+    http: HttpApi, request: Request, items: Sequence[Item]
+) -> "ChatEventSource":
+    """Request a chat completion; return when the answer begins. Raises UpstreamError.
+
+    The request goes through the chat adapter and the answer through the engine, as in the
+    gateway. So nothing here knows the chat dialect.
+    """
+    id = new_id("resp")
+    response = Response.new(request, id=id, created_at=int(time.time()))
+    provider = Provider(
+        name=http.server_name, adapter="openai", base_url=http.base_url, headers=http.headers
+    )
+    client = ProviderClient(provider, http.api_key, http.transport(), RetryPolicy(retries=0))
+    model = ProviderModel(client, request.model or "")
+    turn = Turn(request=request, input=items, response_id=id)
+    buffer = ChatEventBuffer(MAX_BUFFERED_EVENTS)
+    synth = Synth(response, ids=new_id, clock=time.time)
+    source = ChatEventSource(Run(model.answer, turn, synth, buffer), buffer)
+    await source.wait_started()
+    return source
+
+
+class ChatEventBuffer(EventBuffer[Event], EventSink):
+    """The events of a chat completion, on their way from the engine to the stream."""
+
+
+class ChatEventSource:
+    """A chat completion as the events of a response."""
+
+    def __init__(self, run: Run, buffer: ChatEventBuffer) -> None:
+        self._run = run
+        self._buffer = buffer
+        self._task = asyncio.create_task(run.execute())
+        self._task.add_done_callback(lambda _: buffer.close())
+
+    @property
+    def response(self) -> Response:
+        """The response as far as it is known."""
+        return self._run.response
+
+    async def wait_started(self) -> None:
+        """Wait until the answer begins; raises UpstreamError."""
+        try:
+            await self._run.started.wait()
+            if not self._run.answering:
+                await self._task
+        except BaseException:
+            await self.close()
+            raise
+
+    async def next_batch(self) -> list[Event]:
+        """Return the events that have arrived; none at the end."""
+        return await self._buffer.next_batch()
+
+    async def close(self) -> None:
+        """Stop reading; if the answer has not ended, close the connection."""
+        self._task.cancel()
+        await asyncio.wait([self._task])

@@ -1,32 +1,44 @@
-"""The calls of one round, answered: in parallel, in order, each failure told to the model.
+"""Execute the tool calls of one round: in parallel, with progress, results in the calls' order.
 
-What a tool does wrong is an output like any other, so that the model can do something about it;
-only the end of the whole run stops the others.
+An error of a tool becomes an output, so that the model can react to it. Only cancelling the run
+stops the other calls.
 """
 
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from typing import Literal
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Literal, cast
 
 import msgspec
 
 from antiphon.client.tools.arguments import ToolError
-from antiphon.client.tools.context import ToolContext
-from antiphon.client.tools.output import ToolOutput, build_output
+from antiphon.client.tools.signature import ToolContext
 from antiphon.client.tools.tool import Tool
+from antiphon.client.tools.type_schemas import encode_model, is_pydantic_model
 from antiphon.engine.run import is_cancelled
+from antiphon.protocol.content import (
+    Content,
+    InputFile,
+    InputImage,
+    InputText,
+    InputVideo,
+)
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionCall
+from antiphon.protocol.struct import ProtocolStruct, encode
 from antiphon.protocol.surrogates import repair_surrogates
 
 CallStatus = Literal["executing", "progress", "completed", "failed"]
+ToolOutput = str | list[Content]
+CONTENT_TYPES = InputText | InputImage | InputFile | InputVideo
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one call ended, and what the model is told of it; times are in seconds."""
+    """The outcome of a call and its output for the model; times are in seconds."""
 
     call: FunctionCall
     output: ToolOutput
@@ -41,20 +53,20 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> int:
-        """How long it took."""
+        """Duration in milliseconds."""
         return round((self.ended_at - self.started_at) * 1000)
 
 
 class CallProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one call is."""
+    """A step in the execution of a call."""
 
     call: FunctionCall
     status: CallStatus
     started_at: float
     value: object = None
-    """What the tool told on the way, if the status is `progress`."""
+    """The value that the tool reported, if the status is `progress`."""
     outcome: CallOutcome | None = None
-    """How it ended, if it has."""
+    """The outcome, if the call has ended."""
 
 
 Clock = Callable[[], float]
@@ -70,36 +82,37 @@ async def execute_calls(
     on_progress: OnProgress | None = None,
     clock: Clock = time.time,
 ) -> list[CallOutcome]:
-    """Answer calls, at most `limit` at a time, and return the outcomes in the calls' order.
+    """Execute calls, at most `limit` at a time; return the outcomes in the calls' order.
 
-    `tell` hears of every step in turn, and is awaited if it returns an awaitable. Cancelling this
-    cancels the tools and waits for them; a function in a thread cannot be stopped, so its result
-    is dropped.
+    `on_progress` gets every step in order and may be async. Cancelling this function cancels the
+    tools and waits for them. A function in a thread cannot be stopped; its result is dropped.
     """
     if limit < 1:
         raise RequestError("At least one tool must be allowed to run.", param="parallel_tools")
-    steps, places = _ProgressQueue(), asyncio.Semaphore(limit)
+    queue, slots = _ProgressQueue(), asyncio.Semaphore(limit)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_report_progress(steps, on_progress))
-            answers = [_CallExecution(call, tools.get(call.name), steps, clock) for call in calls]
-            tasks = [group.create_task(answer.run(places)) for answer in answers]
-            if tasks:  # awaited one by one, a tool that returns when cancelled would hide that
+            group.create_task(_report_progress(queue, on_progress))
+            executions = [_CallExecution(c, tools.get(c.name), queue, clock) for c in calls]
+            tasks = [group.create_task(execution.run(slots)) for execution in executions]
+            # Awaited together: awaited one by one, a tool that returns a result when it is
+            # cancelled would swallow the cancellation of this function.
+            if tasks:
                 await asyncio.wait(tasks)
-            steps.put_nowait(None)
+            queue.put_nowait(None)
     except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None  # it is what `tell` raised: tools cannot
+        raise failures.exceptions[0] from None  # raised by on_progress: tools cannot raise
     return [task.result() for task in tasks]
 
 
 async def _report_progress(queue: _ProgressQueue, on_progress: OnProgress | None) -> None:
     while (progress := await queue.get()) is not None:
-        if on_progress is not None and inspect.isawaitable(heard := on_progress(progress)):
-            await heard
+        if on_progress is not None and inspect.isawaitable(called := on_progress(progress)):
+            await called
 
 
 class _CallExecution:
-    """One call being answered."""
+    """The execution of one call."""
 
     def __init__(
         self, call: FunctionCall, tool: Tool | None, queue: _ProgressQueue, clock: Clock
@@ -114,24 +127,22 @@ class _CallExecution:
         self._outcome: CallOutcome | None = None
 
     async def run(self, slots: asyncio.Semaphore) -> CallOutcome:
-        """Wait for a place, run the tool, and tell how it ended."""
+        """Wait for a slot, run the tool and report the outcome."""
         async with slots:
             self._started = self._clock()
             self._put_progress("executing")
             try:
-                # A task of its own, so that a tool which cancels itself cancels nothing else.
-                outcome = self._build_outcome(
-                    build_output(await asyncio.create_task(self._run_tool()))
-                )
+                # In a task of its own, so that a tool that cancels its task cancels no other.
+                result = await asyncio.create_task(self._run_tool())
+                outcome = self._build_outcome(build_output(result))
             except asyncio.CancelledError:
                 self._context.cancelled.set()
                 if is_cancelled():
                     raise
                 outcome = self._failure_outcome("The tool cancelled itself.")
             except Exception as error:  # noqa: BLE001 - a process boundary: tools raise anything
-                outcome = self._failure_outcome(
-                    repair_surrogates(str(error)) or type(error).__name__
-                )
+                message = repair_surrogates(str(error)) or type(error).__name__
+                outcome = self._failure_outcome(message)
             self._put_progress("failed" if outcome.failed else "completed", outcome=outcome)
             self._outcome = outcome
             return outcome
@@ -156,7 +167,8 @@ class _CallExecution:
     def _put_progress(
         self, status: CallStatus, value: object = None, outcome: CallOutcome | None = None
     ) -> None:
-        if self._outcome is None:  # what comes late goes unheard
+        # A thread of the tool may report after the call has ended; nobody expects that.
+        if self._outcome is None:
             step = CallProgress(
                 call=self._call,
                 status=status,
@@ -167,6 +179,48 @@ class _CallExecution:
             self._queue.put_nowait(step)
 
     def _report(self, value: object) -> None:
-        """Take progress from whatever thread it comes; the loop keeps it before the tool's end."""
-        with suppress(RuntimeError):  # the loop may be closed while a dropped thread goes on
+        """Report progress, from any thread."""
+        with suppress(RuntimeError):  # the loop is closed, and the tool's thread still runs
             self._loop.call_soon_threadsafe(self._put_progress, "progress", value)
+
+
+def build_output(value: object) -> ToolOutput:
+    """Convert a result to output for the model: text, content parts, or data as JSON."""
+    match value:
+        case None:
+            return ""
+        case Enum():
+            return build_output(cast("object", value.value))
+        case InputText() | InputImage() | InputFile() | InputVideo():
+            return [value]
+        case list() | tuple() if content := _as_content(cast("Sequence[object]", value)):
+            return content
+        case _ if _is_data(value):
+            return _encode_json(value)
+        case _:
+            return repair_surrogates(str(value))
+
+
+def _as_content(values: Sequence[object]) -> list[Content]:
+    """Return the values if all are content parts, or an empty list."""
+    content: list[Content] = [value for value in values if isinstance(value, CONTENT_TYPES)]
+    return content if len(content) == len(values) else []
+
+
+def _is_data(value: object) -> bool:
+    builtin = isinstance(value, bool | int | float | dict | list | tuple | Set | msgspec.Struct)
+    return builtin or is_dataclass(value) or is_pydantic_model(value)
+
+
+def _encode_json(value: object) -> str:
+    try:
+        if isinstance(value, ProtocolStruct):
+            return encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=_encode_other).decode()
+    except (TypeError, ValueError, RecursionError):
+        # Keys that are not strings, lone surrogates, or a value that contains itself.
+        return repair_surrogates(str(value))
+
+
+def _encode_other(value: object) -> object:
+    return encode_model(value) if is_pydantic_model(value) else str(value)

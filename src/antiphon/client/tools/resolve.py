@@ -1,9 +1,9 @@
-"""Tools of every form, made one list.
+"""Resolve the `tools` argument to a list of `Tool` objects.
 
-A tool is a decorated function, a plain one, or a declaration in JSON that one of the
-`tool_handlers` answers. Such a handler is called with the arguments by name; or, if it takes a
-single parameter that the schema does not name, with all of them in one dict. A declaration without
-a handler is allowed: a call of it is told to the model as an error.
+A tool is a decorated function, a plain function, or a declaration in JSON with a function in
+`tool_handlers`. A handler is called with the arguments by name or, if it has a single parameter
+that is not in the schema, with one dict of all arguments. A declaration without a handler is
+allowed: the model gets an error if it calls it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from antiphon.protocol.struct import InvalidValueError, decode
 from antiphon.protocol.tools import FunctionTool
 
 AnyTool = Tool | FunctionTool | Mapping[str, object] | ToolFunction
-"""Whatever may stand in a list of tools."""
+"""Everything that is accepted in a list of tools."""
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -25,18 +25,18 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 def resolve_tools(
     tools: Iterable[AnyTool], tool_handlers: Mapping[str, ToolFunction] | None = None
 ) -> list[Tool]:
-    """Make one list of tools and handlers, or raise RequestError."""
-    waiting = dict(tool_handlers or {})
+    """Return the tools with their handlers; raises RequestError."""
+    handlers = dict(tool_handlers or {})
     found: dict[str, Tool] = {}
     for given in tools:
-        made = _resolve_tool(given, waiting)
-        if made.name in found:
+        tool = _resolve_tool(given, handlers)
+        if tool.name in found:
             raise _invalid_tool_error(
-                f"Two tools are called '{made.name}'. Give one `@tool(name=...)`."
+                f"Two tools are called '{tool.name}'. Give one `@tool(name=...)`."
             )
-        found[made.name] = made
-    if waiting:
-        name = next(iter(waiting))
+        found[tool.name] = tool
+    if handlers:
+        name = next(iter(handlers))
         why = "a tool that has a function already" if name in found else "no tool"
         raise _invalid_tool_error(f"`tool_handlers` has '{name}', which is the name of {why}.")
     return list(found.values())
@@ -45,25 +45,28 @@ def resolve_tools(
 def _resolve_tool(given: AnyTool, handlers: dict[str, ToolFunction]) -> Tool:
     match given:
         case Tool():
-            made = given
+            tool = given
         case FunctionTool():
             return _build_declared_tool(given, handlers.pop(given.name, None))
         case Mapping():
-            declared = _decode_declaration(dict(given))
-            return _build_declared_tool(declared, handlers.pop(declared.name, None))
+            declaration = _decode_declaration(dict(given))
+            return _build_declared_tool(declaration, handlers.pop(declaration.name, None))
         case _ if callable(given):
-            made = Tool.from_function(given)
+            tool = Tool.from_function(given)
         case _:
             raise _invalid_tool_error(
-                f"'{type(given).__name__}' is no tool. Give a function or a dict."
+                f"'{type(given).__name__}' is not a tool. Pass a function or a dict."
             )
-    if next(iter(made.parameters["properties"]), None) == "self":
-        raise _invalid_tool_error(f"The tool '{made.name}' is a method. Give the one of an object.")
-    return made
+    # @tool on a method in its class body; only the instance's attribute is bound.
+    if next(iter(tool.parameters["properties"]), None) == "self":
+        raise _invalid_tool_error(
+            f"The tool '{tool.name}' is an unbound method. Pass the method of an instance."
+        )
+    return tool
 
 
 def _decode_declaration(given: Schema) -> FunctionTool:
-    """Read a declaration, as Responses or as chat completions write it."""
+    """Decode a declaration in the format of Responses or of chat completions."""
     inner = given.get("function")
     fields = inner if is_object(inner) else given
     try:
@@ -73,11 +76,11 @@ def _decode_declaration(given: Schema) -> FunctionTool:
 
 
 def _build_declared_tool(declaration: FunctionTool, function: ToolFunction | None) -> Tool:
-    taken = _handler_parameters(function)
-    context = find_context_parameter(taken)
+    parameters = _handler_parameters(function)
+    context = find_context_parameter(parameters)
     properties = (declaration.parameters or {}).get("properties")
     known = properties if is_object(properties) else {}
-    match [parameter for name, parameter in taken.items() if name != context]:
+    match [parameter for name, parameter in parameters.items() if name != context]:
         case [Parameter(name=name, kind=kind)] if name not in known and kind in _POSITIONAL:
             return Tool(declaration, function, _bind_as_dict, context)
         case _:
@@ -88,7 +91,7 @@ def _handler_parameters(function: ToolFunction | None) -> dict[str, Parameter]:
     try:
         return {} if function is None else inspect_parameters(function)
     except (NameError, TypeError, ValueError):
-        return {}  # a builtin, or annotations that nobody can evaluate: they are not needed
+        return {}  # a builtin, or annotations that cannot be evaluated: not needed here
 
 
 def _bind_by_name(given: Schema) -> BoundArguments:

@@ -1,8 +1,9 @@
-"""A function's signature, read as the JSON Schema of its arguments, and as the way back from JSON.
+"""The signature of a tool's function: the JSON Schema of its arguments, and their conversion.
 
-A parameter is described by its annotation (`Annotated[int, "how many"]`, `msgspec.Meta`, pydantic's
-`Field`) or by the docstring; without an annotation it takes any JSON. One that is annotated
-`ToolContext` is not the model's to fill.
+The description of a parameter comes from its annotation (`Annotated[int, "how many"]`,
+`msgspec.Meta`, pydantic's `Field`) or from the docstring, in Google's, NumPy's or Sphinx's style.
+Without an annotation a parameter takes any JSON. One annotated `ToolContext` is not shown to the
+model.
 """
 
 import inspect
@@ -11,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from inspect import cleandoc
+from threading import Event
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from antiphon.client.tools.context import ToolContext
 from antiphon.client.tools.type_schemas import (
     build_converter,
     build_schemas,
@@ -28,8 +29,32 @@ ToolFunction = Callable[..., Any]
 _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+class ToolContext:
+    """The call that a tool executes; passed to a parameter annotated with this class.
+
+    `cancelled` is set when the result is no longer needed. A function in a thread cannot be
+    stopped, so it should check it.
+    """
+
+    def __init__(
+        self, call_id: str = "", name: str = "", report: Callable[[object], None] | None = None
+    ) -> None:
+        self.call_id = call_id
+        self.name = name
+        self.cancelled = Event()
+        self._report = report
+
+    def __repr__(self) -> str:
+        return f"<ToolContext {self.name} {self.call_id}>"
+
+    def progress(self, value: object) -> None:
+        """Report progress, from any thread; ignored after the end of the call."""
+        if self._report is not None:
+            self._report(value)
+
+
 class ToolSignature:
-    """What a function takes, as a model is told it."""
+    """The parameters of a function, as the model sees them."""
 
     def __init__(self, function: ToolFunction) -> None:
         docs = parse_docstring(inspect.getdoc(function))
@@ -52,7 +77,7 @@ class ToolSignature:
             self.schema["$defs"] = definitions
 
     def convert(self, given: Schema) -> dict[str, object]:
-        """Turn a call's JSON into the values that the function takes, or raise ShapeError."""
+        """Convert the arguments from JSON to the function's types; raises InvalidValueError."""
         values: dict[str, object] = {}
         for name, raw in given.items():
             try:
@@ -82,7 +107,7 @@ def inspect_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
 
 
 def find_context_parameter(found: dict[str, inspect.Parameter]) -> str | None:
-    """Return the name of the parameter that takes the ToolContext, if one does."""
+    """Return the name of the parameter for the ToolContext, if there is one."""
     return next(
         (name for name, p in found.items() if ToolContext in _annotation_members(p.annotation)),
         None,
@@ -94,7 +119,7 @@ def _annotation_members(annotation: object) -> tuple[object, ...]:
 
 
 def _model_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
-    """Return the parameters, each fit to be filled by a model; raises TypeError."""
+    """Return the parameters; raises TypeError if a model could not fill one."""
     try:
         found = inspect_parameters(function)
     except NameError as error:
@@ -111,7 +136,7 @@ def _model_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
 
 
 def _normalize_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Say in full what a parameter leaves to convention: any JSON, pydantic's `= Field(...)`."""
+    """Make implicit annotations and defaults explicit: any JSON, pydantic's `= Field(...)`."""
     annotation, default = parameter.annotation, parameter.default
     if annotation in (parameter.empty, object):
         annotation = Any
@@ -125,7 +150,7 @@ def _normalize_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
 def _describe_parameter(
     schema: Schema, parameter: inspect.Parameter, documented: str | None
 ) -> Schema:
-    """Add what the annotation and the docstring say, and the default."""
+    """Add the description, from the annotation or the docstring, and the default."""
     more: Schema = {}
     texts = [m for m in get_args(parameter.annotation)[1:] if isinstance(m, str)]
     if get_origin(parameter.annotation) is not Annotated:
@@ -133,14 +158,14 @@ def _describe_parameter(
     if description := schema.get("description") or next(iter(texts), documented):
         more["description"] = description
     if parameter.default is not parameter.empty:
-        with suppress(TypeError):  # JSON may have no word for it; the parameter stays optional
+        with suppress(TypeError):  # not a JSON value; the parameter is still optional
             more["default"] = to_builtins(parameter.default)
     return {**schema, **more}
 
 
 _PARAMETER_SECTIONS = ("args", "arguments", "parameters", "params", "other parameters")
-_OTHER_SECTIONS = """returns return yields yield raises receives warns warnings example examples note notes
-attributes references todo""".split()  # noqa: E501
+_OTHER_SECTIONS = """returns return yields yield raises receives warns warnings example examples
+note notes attributes references todo""".split()
 _SECTIONS = {
     *_PARAMETER_SECTIONS,
     *_OTHER_SECTIONS,
@@ -156,30 +181,31 @@ _FIELD = re.compile(r":\w[^:]*:")
 
 
 class ParsedDocstring(NamedTuple):
-    """What a docstring says."""
+    """The description and the parameters of a docstring."""
 
     description: str
     parameters: dict[str, str]
 
 
 def parse_docstring(text: str | None) -> ParsedDocstring:
-    """Read a docstring of any of the three habits.
+    """Parse a docstring in any of the three styles.
 
-    >>> read("Add two numbers.\\n\\nArgs:\\n    a (int): the first\\n    b: the second")
-    Docs(description='Add two numbers.', parameters={'a': 'the first', 'b': 'the second'})
+    >>> parse_docstring("Add.\\n\\nArgs:\\n    a (int): the first\\n    b: other").parameters
+    {'a': 'the first', 'b': 'other'}
     """
     (_, body), *sections = _sections(cleandoc(text or "").splitlines())
     fields = [index for index, line in enumerate(body) if _FIELD.match(line)]
-    said = body[: fields[0]] if fields else body
-    parameters = _entries(body[len(said) :], _SPHINX)
+    # Sections on results and errors are for people: the description ends before the first.
+    description = body[: fields[0]] if fields else body
+    parameters = _entries(body[len(description) :], _SPHINX)
     for title, lines in sections:
         if title in _PARAMETER_SECTIONS:
             parameters |= _entries(lines, _GOOGLE if _first_indent(lines) else _NUMPY)
-    return ParsedDocstring("\n".join(said).strip(), parameters)
+    return ParsedDocstring("\n".join(description).strip(), parameters)
 
 
 def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Cut a docstring at its headings; what comes first has none."""
+    """Split a docstring at its headings; the first section has none."""
     title, body = "", list[str]()
     for index, line in enumerate(lines):
         after = lines[index + 1] if index + 1 < len(lines) else ""
@@ -194,7 +220,7 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _entries(lines: list[str], heading: re.Pattern[str]) -> dict[str, str]:
-    """Read the entries of a section; lines that stand deeper continue the one above them."""
+    """Parse the entries of a section; lines with more indentation continue an entry."""
     base = _first_indent(lines)
     found: dict[str, list[str]] = {}
     current: list[str] = []
@@ -207,7 +233,7 @@ def _entries(lines: list[str], heading: re.Pattern[str]) -> dict[str, str]:
             current = [entry["text"]]
             found |= dict.fromkeys(map(str.strip, entry["names"].split(",")), current)
         else:
-            current = []  # a field of another kind, or a stray line
+            current = []  # another kind of field, or a stray line
     texts = {name: " ".join(map(str.strip, words)).strip() for name, words in found.items()}
     return {name: text for name, text in texts.items() if text}
 

@@ -1,14 +1,22 @@
-"""The nulls of strict form, taken back.
+"""Strict mode: JSON Schemas converted to the subset that OpenAI's structured outputs accept.
 
-In strict form every property is required, and one that was optional may be null instead. So a null
-where a property is optional means that it was left out, even if null is a value it may have.
+In strict mode every object is closed and every property required; a property that was optional
+becomes nullable instead. Keywords that only annotate are dropped where OpenAI rejects them. A
+constraint that the subset cannot express is reported as a problem and left as it is, because a
+constraint dropped silently would be violated later. Paths in problems are written
+`properties.address.anyOf[1]`; that of the root is empty.
+
+`drop_optional_nulls` is the way back: it removes the nulls that the model sends for optional
+properties. `explain_schema_error` adds the tool and the path to a server's rejection.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 import msgspec
 
+from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.json_schema import (
     KEYWORD_VALUES,
     Schema,
@@ -20,83 +28,22 @@ from antiphon.protocol.json_schema import (
     resolve_reference,
 )
 from antiphon.protocol.struct import join_path
+from antiphon.protocol.tools import FunctionTool
+
+NON_STRICT_ADVICE = "`@tool(strict=False)` for this tool or `strict_tools=False` for all of them"
 
 MAX_NULL_DEPTH = 256
-"""How far a schema is followed; it may go round in circles."""
-
-_DEFINITION_KEYS = ("$defs", "definitions")
-
-
-def drop_optional_nulls(value: object, schema: Schema) -> object:
-    """Leave out the properties that are null and optional."""
-    return _NullDropper(schema).drop(value, schema)
-
-
-class _NullDropper:
-    """What the unions of one schema make of one value.
-
-    Each is asked once about each value within: asked again for every way that leads there, a union
-    of objects that hold such objects would take a time that doubles with every level.
-    """
-
-    def __init__(self, root: Schema) -> None:
-        self._root = root
-        self._definitions = {key: root[key] for key in _DEFINITION_KEYS if key in root}
-        self._validators: dict[int, SchemaValidator] = {}
-        self._results: dict[tuple[int, int], tuple[object, object]] = {}
-        """What was made of a value, by the union; the value is held, so that its id stays its."""
-
-    def drop(self, value: object, schema: object, depth: int = 0) -> object:
-        """Leave out the properties that are null and optional."""
-        if not is_object(schema) or depth > MAX_NULL_DEPTH:
-            return value
-        if isinstance(ref := schema.get("$ref"), str):
-            value = self.drop(value, resolve_reference(self._root, ref), depth + 1)
-        for member in _array_at(schema, "allOf"):
-            value = self.drop(value, member, depth + 1)
-        if members := [*_array_at(schema, "anyOf"), *_array_at(schema, "oneOf")]:
-            place = id(value), id(schema)
-            if place not in self._results:
-                self._results[place] = value, self._drop_as_member(members, value, depth)
-            _, value = self._results[place]
-        if is_array(value) and "items" in schema:
-            return [self.drop(entry, schema["items"], depth + 1) for entry in value]
-        if is_object(value) and is_object(properties := schema.get("properties")):
-            optional = properties.keys() - set(_array_at(schema, "required"))
-            return {
-                name: self.drop(member, properties.get(name), depth + 1)
-                for name, member in value.items()
-                if member is not None or name not in optional
-            }
-        return value
-
-    def _drop_as_member(self, members: list[object], value: object, depth: int) -> object:
-        """Take the nulls back as the first member would that allows the rest."""
-        for member in filter(is_object, members):
-            rest = self.drop(value, member, depth + 1)
-            if self._validator(member).is_valid(rest):
-                return rest
-        return value
-
-    def _validator(self, member: Schema) -> SchemaValidator:
-        if id(member) not in self._validators:
-            self._validators[id(member)] = SchemaValidator({**self._definitions, **member})
-        return self._validators[id(member)]
-
-
-def _array_at(schema: Schema, key: str) -> list[object]:
-    return value if is_array(value := schema.get(key)) else []
-
+"""How deep a schema is followed; it may be recursive."""
 
 MAX_SCHEMA_DEPTH = 64
-"""How deep a schema may nest; OpenAI stops far earlier, Python's stack a little later."""
+"""How deep a schema may nest; OpenAI's limit is lower, that of Python's stack a little higher."""
 
 MAX_NAME_IN_PATH = 64
-"""How much of a property's name a path shows."""
+"""How many characters of a property's name a path shows."""
 
 
 class StrictProblem(msgspec.Struct, frozen=True):
-    """What strict mode cannot express: where it stands, and what to do about it."""
+    """A part of a schema that strict mode cannot express: its path, and what to do about it."""
 
     path: str
     message: str
@@ -106,14 +53,14 @@ class StrictProblem(msgspec.Struct, frozen=True):
 
 
 class StrictSchema(msgspec.Struct, frozen=True):
-    """A schema as strict as it could be made; it will be accepted if there are no problems."""
+    """A converted schema; servers accept it if there are no problems."""
 
     schema: Schema
     problems: list[StrictProblem]
 
 
 class StrictSchemaError(ValueError):
-    """A schema that strict mode cannot express."""
+    """The schema cannot be expressed in strict mode."""
 
     def __init__(self, problems: list[StrictProblem]) -> None:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -122,7 +69,7 @@ class StrictSchemaError(ValueError):
 
 
 def make_strict(schema: Mapping[str, object]) -> StrictSchema:
-    """Make a schema strict, and tell what stands in the way; the given one is left alone."""
+    """Return a strict copy of a schema, and the problems in it."""
     walk = _StrictConverter(schema)
     made = walk.convert_root()
     return StrictSchema(made, list(dict.fromkeys(walk.problems)))
@@ -135,8 +82,6 @@ def require_strict(schema: Mapping[str, object]) -> Schema:
         raise StrictSchemaError(result.problems)
     return result.schema
 
-
-# --- the vocabulary --------------------------------------------------------------------------
 
 _ANNOTATION_KEYWORDS = ("title", "description")
 _DEFINITION_KEYWORDS = ("$defs", "definitions")
@@ -174,7 +119,7 @@ _SUPPORTED_FORMATS = (
     "ipv6",
     "uuid",
 )
-"""OpenAI answers any other format with a 400; being an annotation, it can go."""
+"""OpenAI rejects any other format with a 400. A format only annotates, so it is dropped."""
 
 _ADVICE_CASES = "give each case its own member of `anyOf`"
 _ADVICE_PAIRS = "use an array of objects with a name and a value"
@@ -191,11 +136,11 @@ _ADVICE = {
     **dict.fromkeys(("minProperties", "maxProperties"), _ADVICE_DESCRIPTION),
     **dict.fromkeys(("$dynamicRef", "$recursiveRef", "$id"), "use a `$ref` into `$defs`"),
 }
-"""The keywords that constrain a value in ways the subset cannot, and what to write instead."""
+"""Keywords that constrain a value in ways the subset cannot, and what to write instead."""
 
 
 def _schema_types(schema: Schema) -> list[object]:
-    """Return the types a schema names, or the one that its keywords speak of."""
+    """Return the types that a schema names, or the one that its keywords imply."""
     if "type" in schema:
         return as_list(schema["type"])
     if "properties" in schema:
@@ -204,25 +149,22 @@ def _schema_types(schema: Schema) -> list[object]:
 
 
 def _has_constraints(schema: Schema, *apart: str) -> bool:
-    """Tell whether a schema says anything about values, apart from some keywords."""
+    """Return whether a schema constrains values, apart from some keywords."""
     keys = schema.keys() - {*apart, *_ANNOTATION_KEYWORDS}
     return any(
         key in _STRUCTURE_KEYWORDS or key in _SUPPORTED_KEYWORDS or key in _ADVICE for key in keys
     )
 
 
-# --- optional becomes nullable ---------------------------------------------------------------
-
-
 def _wrap_in_union(schema: Schema, *others: Schema) -> Schema:
-    """Put a schema into a union, its notes outside."""
+    """Put a schema into a union, its annotations outside."""
     notes = {key: schema[key] for key in _ANNOTATION_KEYWORDS if key in schema}
     rest = {key: value for key, value in schema.items() if key not in notes}
     return {**notes, "anyOf": [rest, *others]}
 
 
 def _make_nullable(schema: Schema) -> Schema:
-    """Admit null beside everything a strict schema admits."""
+    """Allow null beside everything that a strict schema allows."""
     if "$ref" in schema or schema.get("const") is not None:
         return _wrap_in_union(schema, {"type": "null"})
     wider = dict(schema)
@@ -243,11 +185,8 @@ def _admits_null(schema: object) -> bool:
     )
 
 
-# --- the walk --------------------------------------------------------------------------------
-
-
 class _StrictConverter:
-    """One pass over a schema; each family of keywords has its method."""
+    """Converts one schema; each family of keywords has its method."""
 
     def __init__(self, schema: Mapping[str, object]) -> None:
         self.problems: list[StrictProblem] = []
@@ -263,7 +202,7 @@ class _StrictConverter:
                 self.report(group, f"`{group}` must be an object")
 
     def convert_root(self) -> Schema:
-        """Make the whole schema strict: the root, and each definition once."""
+        """Convert the root, and each definition once."""
         made = self._convert_keywords(*self._resolve_root_reference(), depth=0)
         if made.get("type") != "object":
             self.report("", "strict mode needs an object at the root; make this a property of one")
@@ -274,11 +213,11 @@ class _StrictConverter:
         return made
 
     def report(self, path: str, message: str) -> None:
-        """Note a problem."""
+        """Add a problem."""
         self.problems.append(StrictProblem(path, message))
 
     def convert(self, schema: object, path: str, depth: int) -> object:
-        """Make a schema strict, if it is one."""
+        """Convert a subschema, if it is one."""
         if not is_object(schema):
             self.report(path, "strict mode needs a schema with a `type` here")
         elif depth > MAX_SCHEMA_DEPTH:
@@ -294,7 +233,7 @@ class _StrictConverter:
         }
 
     def _resolve_root_reference(self) -> tuple[Schema, str]:
-        """Open a root that is only a reference, as pydantic writes a recursive model."""
+        """Resolve a root that is only a reference; pydantic writes recursive models so."""
         schema, path, seen = self.schema, "", {"#"}
         while isinstance(ref := schema.get("$ref"), str) and ref in self.targets.keys() - seen:
             if _has_constraints(schema, "$ref"):
@@ -305,7 +244,7 @@ class _StrictConverter:
         return schema, path
 
     def _convert_keywords(self, schema: Schema, path: str, depth: int) -> Schema:
-        """Make a schema strict, one family of keywords after another."""
+        """Convert one family of keywords after another."""
         schema, path = _unwrap_all_of(schema, path)
         made = self._convert_plain(schema, path)
         for family in (
@@ -317,14 +256,14 @@ class _StrictConverter:
             made |= family(schema, path, depth + 1)
         if not any(key in made for key in _TYPING_KEYWORDS):
             self.report(path, "strict mode needs a `type` here")
-        # "$ref cannot have keywords {'description'}", says OpenAI; a union around it can.
+        # OpenAI: "$ref cannot have keywords {'description'}"; a union around it can.
         described = (
             "$ref" in made and len(made) > 1 and set(made) <= {"$ref", *_ANNOTATION_KEYWORDS}
         )
         return _wrap_in_union(made) if described else made
 
     def _convert_plain(self, schema: Schema, path: str) -> Schema:
-        """Keep what the subset knows, and report what it cannot express."""
+        """Keep the keywords of the subset, and report those that it cannot express."""
         made: Schema = {}
         for key, value in schema.items():
             if key in _ADVICE:
@@ -343,7 +282,7 @@ class _StrictConverter:
         return made
 
     def _convert_reference(self, schema: Schema, path: str, depth: int) -> Schema:
-        del depth  # a reference is never followed, so recursion costs nothing
+        del depth  # references are not followed, so recursion needs no limit
         if "$ref" not in schema:
             return {}
         ref, place = schema["$ref"], join_path(path, "$ref")
@@ -399,7 +338,7 @@ class _StrictConverter:
 
 
 def _reference_targets(group: str, entries: Schema) -> dict[object, tuple[Schema, str]]:
-    """Return where a `$ref` may point, and what it finds there."""
+    """Return the possible targets of a `$ref`, with their paths."""
     return {
         f"#/{group}/{name.replace('~', '~0').replace('/', '~1')}": (entry, join_path(group, name))
         for name, entry in entries.items()
@@ -408,7 +347,7 @@ def _reference_targets(group: str, entries: Schema) -> dict[object, tuple[Schema
 
 
 def _unwrap_all_of(schema: Schema, path: str) -> tuple[Schema, str]:
-    """Open an `allOf` with one member, when nothing beside it could change its meaning."""
+    """Unwrap an `allOf` with one member if no keyword beside it constrains values."""
     while is_array(members := schema.get("allOf")) and len(members) == 1:
         member, beside = members[0], {key: schema[key] for key in schema if key != "allOf"}
         if not is_object(member):
@@ -419,3 +358,118 @@ def _unwrap_all_of(schema: Schema, path: str) -> tuple[Schema, str]:
             break
         schema, path = {**member, **beside}, join_path(path, "allOf[0]")
     return schema, path
+
+
+def drop_optional_nulls(value: object, schema: Schema) -> object:
+    """Remove the optional properties that are null.
+
+    In strict mode null is how a model omits an optional property, even if null is a valid value.
+    """
+    return _NullDropper(schema).drop(value, schema)
+
+
+class _NullDropper:
+    """Removes the nulls of one value.
+
+    Results are cached per value and union: without that, nested unions of objects would take a
+    time that doubles with every level.
+    """
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._definitions = {key: root[key] for key in _DEFINITION_KEYWORDS if key in root}
+        self._validators: dict[int, SchemaValidator] = {}
+        self._results: dict[tuple[int, int], tuple[object, object]] = {}
+        """Results by the ids of value and union. Keeping the value keeps its id unique."""
+
+    def drop(self, value: object, schema: object, depth: int = 0) -> object:
+        """Remove the optional properties that are null."""
+        if not is_object(schema) or depth > MAX_NULL_DEPTH:
+            return value
+        if isinstance(ref := schema.get("$ref"), str):
+            value = self.drop(value, resolve_reference(self._root, ref), depth + 1)
+        for member in _array_at(schema, "allOf"):
+            value = self.drop(value, member, depth + 1)
+        if members := [*_array_at(schema, "anyOf"), *_array_at(schema, "oneOf")]:
+            place = id(value), id(schema)
+            if place not in self._results:
+                self._results[place] = value, self._drop_as_member(members, value, depth)
+            _, value = self._results[place]
+        if is_array(value) and "items" in schema:
+            return [self.drop(entry, schema["items"], depth + 1) for entry in value]
+        if is_object(value) and is_object(properties := schema.get("properties")):
+            optional = properties.keys() - set(_array_at(schema, "required"))
+            return {
+                name: self.drop(member, properties.get(name), depth + 1)
+                for name, member in value.items()
+                if member is not None or name not in optional
+            }
+        return value
+
+    def _drop_as_member(self, members: list[object], value: object, depth: int) -> object:
+        """Remove nulls according to the first member of a union that allows the result."""
+        for member in filter(is_object, members):
+            rest = self.drop(value, member, depth + 1)
+            if self._validator(member).is_valid(rest):
+                return rest
+        return value
+
+    def _validator(self, member: Schema) -> SchemaValidator:
+        if id(member) not in self._validators:
+            self._validators[id(member)] = SchemaValidator({**self._definitions, **member})
+        return self._validators[id(member)]
+
+
+def _array_at(schema: Schema, key: str) -> list[object]:
+    return value if is_array(value := schema.get(key)) else []
+
+
+_PARAM = re.compile(r"tools(?:\[(\d{1,6})\]|\.(\d{1,6}))(?:.*?parameters\.(?P<path>.+))?")
+_CONTEXT = re.compile(r"context=\(([^()]*)\)")
+_QUOTED = re.compile(r"['\"`]([^'\"`]{1,64})['\"`]")
+_REJECTED_STATUSES = (400, 422)
+
+
+def explain_schema_error(error: UpstreamError, tools: Sequence[FunctionTool]) -> UpstreamError:
+    """Add the name of the rejected tool to an error; return any other error unchanged."""
+    tool = _find_tool(error, tools) if error.status in _REJECTED_STATUSES else None
+    if tool is None:
+        return error
+    payload, place = error.payload, _locate_problem(error, tool)
+    advice = f", or disable strict mode: {NON_STRICT_ADVICE}" if tool.strict else " or its schema"
+    return UpstreamError(
+        f"{payload.message.rstrip('. ')}. The server rejected the tool '{tool.name}'{place}. "
+        f"Change its annotations{advice}.",
+        status=error.status,
+        type=payload.type,
+        code=payload.code,
+        param=payload.param,
+        retryable=error.retryable,
+        headers=error.headers,
+    )
+
+
+def _find_tool(error: UpstreamError, tools: Sequence[FunctionTool]) -> FunctionTool | None:
+    """Return the tool that an error is about, found by its index or its name."""
+    payload = error.payload
+    if found := _PARAM.match(payload.param or ""):
+        index = int(found[1] or found[2])
+        return tools[index] if index < len(tools) else None
+    # Without one of these words a quoted name may be anything.
+    about = f"{payload.param} {payload.code} {payload.message}".lower()
+    if not any(word in about for word in ("schema", "tool", "function")):
+        return None
+    quoted = _QUOTED.findall(payload.message)
+    return next((tool for tool in tools if tool.name in quoted), None)
+
+
+def _locate_problem(error: UpstreamError, tool: FunctionTool) -> str:
+    """Return the place in the schema: strict mode's problem, or else what the server names."""
+    problems = make_strict(tool.parameters or {"type": "object"}).problems
+    if problems:
+        return f"; strict mode rejects {StrictSchemaError(problems)}"
+    param = _PARAM.match(error.payload.param or "")
+    context = _CONTEXT.search(error.payload.message)
+    steps = _QUOTED.findall(context[1]) if context else []
+    path = (param and param["path"]) or ".".join(steps)
+    return f" at {path}" if path else ""

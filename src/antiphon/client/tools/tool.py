@@ -1,4 +1,4 @@
-"""Functions that a model may call.
+"""The `@tool` decorator: make a function available to a model.
 
     @tool
     def weather(city: str, days: int = 1) -> str:
@@ -9,8 +9,8 @@
             days: how many days ahead
         '''
 
-The decorated function can still be called as one. It may be async, or a generator: what it yields
-is told as progress, and the last of it is the result. Functions that are not async run in a thread.
+The decorated function can still be called directly. It may be async, or a generator: each yielded
+value is reported as progress, and the last one is the result. Sync functions run in a thread.
 """
 
 import asyncio
@@ -24,28 +24,25 @@ from typing import Any, NamedTuple, cast, overload
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.client.tools import strict_schema as strict_form
 from antiphon.client.tools.arguments import ArgumentReader, ToolError
-from antiphon.client.tools.context import ToolContext
-from antiphon.client.tools.signature import ToolFunction, ToolSignature
+from antiphon.client.tools.signature import ToolContext, ToolFunction, ToolSignature
+from antiphon.client.tools.strict_schema import NON_STRICT_ADVICE, StrictSchemaError, make_strict
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionName
 from antiphon.protocol.json_schema import Schema
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import FunctionTool
 
-NON_STRICT_ADVICE = "`@tool(strict=False)` for this tool or `strict_tools=False` for all of them"
-
 
 class BoundArguments(NamedTuple):
-    """Arguments as a function takes them."""
+    """Arguments converted for the call of a function."""
 
     positional: tuple[object, ...]
     named: dict[str, object]
 
 
 class Tool:
-    """A function that a model may call: how it is declared, and how its arguments are read."""
+    """A function that a model may call: its declaration, and the reader of its arguments."""
 
     __name__: str
 
@@ -68,7 +65,7 @@ class Tool:
     def from_function(
         cls, function: ToolFunction, declaration: FunctionTool | None = None
     ) -> "Tool":
-        """Make a tool of a typed function; what is declared already is kept."""
+        """Create a tool from a typed function; values of a given declaration take precedence."""
         try:
             signature = ToolSignature(function)
         except TypeError as error:
@@ -89,57 +86,57 @@ class Tool:
         return f"<Tool {self.name}>"
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Call the function itself, as if it were no tool."""
+        """Call the function directly."""
         if self.function is None:
             raise TypeError(f"the tool '{self.name}' has no function")
         return self.function(*args, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> "Tool":
-        """Bind a method's tool to its object."""
+        """Bind the tool of a method to its instance."""
         if instance is None or self.function is None:
             return self
         return Tool.from_function(MethodType(self.function, instance), self.declaration)
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """The name that the model uses."""
         return self.declaration.name
 
     @property
     def description(self) -> str | None:
-        """What the model is told of it."""
+        """The description that the model sees."""
         return self.declaration.description
 
     @property
     def parameters(self) -> Schema:
-        """The JSON Schema of its arguments, not in strict form."""
+        """The JSON Schema of the arguments, not converted to strict mode."""
         return self.declaration.parameters or {"type": "object", "properties": {}}
 
     @property
     def strict(self) -> bool | None:
-        """Whether it wants to be declared in strict form; None if the run may choose."""
+        """Whether the tool uses strict mode; None leaves it to the run."""
         return self.declaration.strict
 
     def definition(self, strict: bool) -> FunctionTool:
-        """Declare it to a server, in strict form or not; its own wish goes first."""
+        """Return the declaration for a server; `strict` applies unless the tool decides itself."""
         if not (strict if self.strict is None else self.strict):
             return replace(self.declaration, strict=False)
-        made = strict_form.make_strict(self.parameters)
-        if made.problems:
-            told = strict_form.StrictSchemaError(made.problems)
+        converted = make_strict(self.parameters)
+        if converted.problems:
             raise RequestError(
-                f"The tool '{self.name}' has no strict form: {told}. "
-                f"Change the annotation, or be content with less: {NON_STRICT_ADVICE}.",
+                f"The tool '{self.name}' cannot use strict mode: "
+                f"{StrictSchemaError(converted.problems)}. "
+                f"Change the annotation, or disable strict mode: {NON_STRICT_ADVICE}.",
                 param="tools",
                 code="invalid_tool_schema",
             )
-        return replace(self.declaration, parameters=made.schema, strict=True)
+        return replace(self.declaration, parameters=converted.schema, strict=True)
 
     def validate(self, arguments: str) -> BoundArguments:
-        """Read what the model sent; raises ToolError with a message for it."""
-        given = self._arguments.read(arguments)
+        """Parse and convert the arguments; raises ToolError with a message for the model."""
+        values = self._arguments.read(arguments)
         try:
-            return self._bind(given)
+            return self._bind(values)
         except InvalidValueError as error:
             raise self._arguments.invalid_arguments_error([str(error)]) from None
 
@@ -148,16 +145,17 @@ class Tool:
         if self.function is None:
             raise ToolError(f"No handler for tool: {self.name}")
         extra: dict[str, object] = {self._context: context} if self._context else {}
-        begin = partial(self.function, *bound.positional, **bound.named, **extra)
+        call = partial(self.function, *bound.positional, **bound.named, **extra)
         if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
-            made: object = begin()
+            result: object = call()
         else:
-            made = await asyncio.to_thread(_call_in_thread, begin, context)
-        if inspect.isawaitable(made):
-            made = cast("object", await made)
-        if isinstance(made, AsyncGenerator):
-            return await _last_yielded_async(cast("AsyncGenerator[object]", made), context)
-        return made
+            result = await asyncio.to_thread(_call_in_thread, call, context)
+        # Also after a thread: a lambda or a partial may return a coroutine.
+        if inspect.isawaitable(result):
+            result = cast("object", await result)
+        if isinstance(result, AsyncGenerator):
+            return await _last_yielded_async(cast("AsyncGenerator[object]", result), context)
+        return result
 
 
 @overload
@@ -174,13 +172,13 @@ def tool(
     description: str | None = None,
     strict: bool | None = None,
 ) -> Tool | Callable[[ToolFunction], Tool]:
-    """Make a typed function a tool: `@tool`, or `@tool(name=..., strict=False)`."""
+    """Make a tool of a typed function: `@tool`, or `@tool(name=..., strict=False)`."""
 
     def make(function: ToolFunction) -> Tool:
-        declared = FunctionTool(
+        declaration = FunctionTool(
             name=name or _function_name(function), description=description, strict=strict
         )
-        return Tool.from_function(function, declared)
+        return Tool.from_function(function, declaration)
 
     return make if function is None else make(function)
 
@@ -202,15 +200,15 @@ def _check_name(declaration: FunctionTool) -> FunctionTool:
     return declaration
 
 
-def _call_in_thread(begin: Callable[[], object], context: ToolContext) -> object:
+def _call_in_thread(call: Callable[[], object], context: ToolContext) -> object:
     try:
-        made = begin()
-        if isinstance(made, Generator):
-            return _last_yielded(cast("Iterator[object]", made), context)
+        result = call()
+        if isinstance(result, Generator):
+            return _last_yielded(cast("Iterator[object]", result), context)
     except StopIteration as error:
-        # Python 3.11 cannot carry it out of a thread, and would wait for ever.
+        # A future cannot hold a StopIteration: in Python 3.11 the caller would wait forever.
         raise RuntimeError("the tool raised StopIteration") from error
-    return made
+    return result
 
 
 def _last_yielded(values: Iterator[object], context: ToolContext) -> object:

@@ -1,6 +1,7 @@
-"""Python's types and JSON's, each made of the other: an annotation's schema, a value's JSON.
+"""JSON Schemas of Python annotations, and conversion between their values and JSON.
 
-msgspec knows nearly all annotations; those that hold a pydantic model are left to pydantic.
+msgspec handles nearly all annotations. Those that contain pydantic models are left to pydantic,
+which is never imported unless the program uses it.
 """
 
 import sys
@@ -33,7 +34,7 @@ def build_schemas(annotations: Mapping[str, object]) -> tuple[dict[str, Schema],
 
 
 def build_converter(annotation: object) -> Callable[[object], object]:
-    """Return what turns JSON into values of an annotation, or raises ShapeError."""
+    """Return a function that converts JSON to an annotation's type or raises InvalidValueError."""
     if uses_pydantic(annotation):
         return build_pydantic_converter(annotation)
 
@@ -52,19 +53,19 @@ def build_converter(annotation: object) -> Callable[[object], object]:
 
 
 def to_builtins(value: object) -> object:
-    """Return a value as JSON builtins; raises TypeError if JSON has none for it."""
+    """Convert a value to JSON builtins; raises TypeError if that is impossible."""
     return msgspec.to_builtins(value, str_keys=True, enc_hook=encode_model)
 
 
 def encode_model(value: object) -> object:
-    """Return what msgspec does not know as JSON builtins; raises TypeError."""
+    """Convert a pydantic model, which msgspec does not know; raises TypeError for others."""
     if is_pydantic_model(value):
         return value.model_dump(mode="json")
-    raise TypeError(f"JSON has no word for {type(value).__name__}")
+    raise TypeError(f"{type(value).__name__} cannot be converted to JSON")
 
 
 def _check_annotation(name: str, annotation: object) -> None:
-    """Refuse what msgspec cannot write a schema for, or cannot read."""
+    """Raise TypeError if msgspec has no schema or no decoder for an annotation."""
     try:
         msgspec.json.Decoder(cast("type[object]", annotation))
         msgspec.json.schema(annotation)
@@ -84,7 +85,7 @@ _PYDANTIC_ATTRIBUTES = ("__get_pydantic_core_schema__", "__pydantic_core_schema_
 
 
 def is_pydantic_model(value: object) -> "TypeGuard[BaseModel]":
-    """Tell whether a value is an instance of a pydantic model."""
+    """Return whether a value is an instance of a pydantic model."""
     if "pydantic" not in sys.modules:
         return False
     from pydantic import BaseModel
@@ -93,7 +94,7 @@ def is_pydantic_model(value: object) -> "TypeGuard[BaseModel]":
 
 
 def is_pydantic_field(value: object) -> "TypeGuard[FieldInfo]":
-    """Tell whether a value is what pydantic's `Field` returns."""
+    """Return whether a value is the result of pydantic's `Field`."""
     if "pydantic" not in sys.modules:
         return False
     from pydantic.fields import FieldInfo
@@ -102,7 +103,7 @@ def is_pydantic_field(value: object) -> "TypeGuard[FieldInfo]":
 
 
 def uses_pydantic(annotation: object) -> bool:
-    """Tell whether an annotation is pydantic's or holds what is."""
+    """Return whether an annotation is or contains a type of pydantic's."""
     return "pydantic" in sys.modules and any(
         is_pydantic_field(part) or any(hasattr(part, mark) for mark in _PYDANTIC_ATTRIBUTES)
         for part in _walk_annotation(annotation, set())
@@ -110,7 +111,7 @@ def uses_pydantic(annotation: object) -> bool:
 
 
 def _walk_annotation(annotation: object, seen: set[type]) -> Iterator[object]:
-    """Walk an annotation, its arguments, and the fields of the classes in it."""
+    """Yield an annotation, its arguments, and the fields of the classes in it."""
     yield annotation
     for member in get_args(annotation):
         yield from _walk_annotation(member, seen)
@@ -139,7 +140,7 @@ def build_pydantic_schemas(annotations: Mapping[str, object]) -> tuple[dict[str,
 
 
 def build_pydantic_converter(annotation: object) -> Callable[[object], object]:
-    """Return what turns JSON into values of an annotation, or raises ShapeError."""
+    """Return a function that converts JSON to a pydantic type or raises InvalidValueError."""
     from pydantic import ValidationError
 
     adapter = _type_adapter(annotation)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antiphon.client.agent.lock import ConversationLock
+from antiphon.client.agent.conversation import ConversationLock
 
 pytestmark = pytest.mark.anyio
 

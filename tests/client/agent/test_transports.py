@@ -2,11 +2,10 @@
 
 import pytest
 
-from antiphon.client.agent.brief import RunSpec
 from antiphon.client.agent.conversation import Conversation
-from antiphon.client.agent.options import AgentOptions
-from antiphon.client.agent.recovery import Recovery
-from antiphon.client.agent.transports import AgentTransport
+from antiphon.client.agent.loop import RunSpec
+from antiphon.client.agent.run import AgentOptions
+from antiphon.client.agent.transports import AgentTransport, Recovery
 from antiphon.client.async_client import AsyncClient
 from antiphon.protocol.errors import UpstreamError
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET
 from pydantic import BaseModel
 
-from antiphon.client.tools.output import build_output
+from antiphon.client.tools.execute import build_output
 from antiphon.protocol.content import InputFile, InputImage, InputText
 from antiphon.protocol.items import ItemReference
 
