@@ -20,8 +20,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from antiphon.client.agent.run import AgentOptions
-from antiphon.client.agent.run import stream_agent
+from antiphon.client.agent.run import AgentOptions, stream_agent
 from antiphon.client.async_client import AsyncClient
 from antiphon.client.tools.tool import tool
 from bench.gateway import (

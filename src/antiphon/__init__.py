@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from antiphon.agents.agent import Agent, agent
     from antiphon.agents.turn import Turn
     from antiphon.client.agent.conversation import Conversation
-    from antiphon.client.agent.run import AbortSignal, AgentOptions
-    from antiphon.client.agent.run import run_agent, stream_agent
+    from antiphon.client.agent.run import AbortSignal, AgentOptions, run_agent, stream_agent
     from antiphon.client.async_client import AsyncClient
     from antiphon.client.sync_client import Client
     from antiphon.client.tools.tool import tool

@@ -228,7 +228,7 @@ async def test_following_has_its_own_patience_alone(asking: ClientFactory):
     begun = sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True)
     with scripted_upstream(begun, ScriptedAnswer(delay=WAIT)) as server:
         told = asking(server, timeout=0.1, retries=2).stream(**REQUEST, background=True)
-        with pytest.raises(UpstreamError, match="said nothing"):
+        with pytest.raises(UpstreamError, match="sent nothing"):
             await told.final()
     assert len(server.requests) == 1 + 2
 
