@@ -7,7 +7,7 @@ With `strict` the first broken rule is a failure; otherwise all of them make one
 """
 
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import TypeVar, cast, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder
 from antiphon.adapters.errors import TRUNCATED, ErrorInfo, parse_error
 from antiphon.adapters.json_access import JsonObject, as_array, as_object, as_string, is_json
-from antiphon.protocol import events, parts
+from antiphon.protocol import parts
 from antiphon.protocol.content import (
     Content,
     LogProb,
@@ -29,12 +29,16 @@ from antiphon.protocol.content import (
 )
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
+    ContentPartDone,
     DeltaEvent,
     Event,
     ExtensionEvent,
     ItemEvent,
     OutputItemAdded,
     OutputItemDone,
+    OutputTextAnnotationAdded,
+    OutputTextDelta,
+    OutputTextDone,
 )
 from antiphon.protocol.foreign.lenient import LenientReader
 from antiphon.protocol.foreign.reader import ForeignReader
@@ -44,6 +48,7 @@ from antiphon.protocol.items import FunctionCall, Item, ItemReference, Message, 
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import is_extension_type
+from antiphon.protocol.text_kinds import DELTA_EVENTS, TEXT_DONE_EVENTS, TEXT_KINDS
 from antiphon.wire import json, sse
 
 SLUG = "responses:"
@@ -58,16 +63,12 @@ REASONS: Mapping[str, parts.Reason] = {
     "content_filter": "content_filter",
     "cancelled": "cancelled",
 }
+TEXT_WITH_LOGPROBS = (OutputTextDelta, OutputTextDone)
 TERMINAL_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
-DELTA_TYPES: dict[type, str] = {
-    events.OutputTextDelta: "output_text",
-    events.RefusalDelta: "refusal",
-    events.ReasoningDelta: "reasoning_text",
-    events.ReasoningSummaryTextDelta: "summary_text",
-    events.FunctionCallArgumentsDelta: "arguments",
-}
-"""The type of the content part that each delta belongs to; arguments belong to none."""
+
+LogProbs = list[LogProb] | UnsetType
+AnyLogProb = TypeVar("AnyLogProb", LogProb, TopLogProb)
 
 
 class ItemReader(LenientReader):
@@ -191,25 +192,12 @@ class EmittedItem(Struct):
     texts: dict[tuple[str, int], list[str]] = field(
         default_factory=dict[tuple[str, int], list[str]]
     )
-    """By the type of a content part and its index; a call has its arguments."""
+    """By the type and index of a content part; the arguments of a call have an empty type."""
     annotations: dict[int, int] = field(default_factory=dict[int, int])
     """How many each content part has."""
     phase: Phase | None = None
     named: bool = False
     done: bool = False
-
-    def pieces(self, type: str, index: int) -> list[str]:
-        """Return the pieces of a text, which may be added to."""
-        return self.texts.setdefault((type, index), [])
-
-    def add_rest(self, type: str, index: int, text: str) -> str:
-        """Return what is new in a whole text, and record it."""
-        emitted = "".join(self.texts.get((type, index), ()))
-        # A text that contradicts its deltas is dropped: what was emitted cannot be taken back.
-        rest = text[len(emitted) :] if text.startswith(emitted) else ""
-        if rest:
-            self.pieces(type, index).append(rest)
-        return rest
 
 
 class PartMapper:
@@ -237,7 +225,7 @@ class PartMapper:
             case ItemEvent():
                 item = self._item(event.output_index)
                 self._growing = item, "", 0
-                return [] if item.done else self._in_order(item, self._item_parts(item, event))
+                return [] if item.done else self._in_order(item, self._event_parts(item, event))
             case ExtensionEvent() if is_extension_type(event.type):
                 return [parts.Extension(event.type, dict(event.extra or {}))]
             case _:
@@ -260,7 +248,7 @@ class PartMapper:
         item.done = done
         match value:
             case FunctionCall():
-                return self._in_order(item, [self._call(item, value)])
+                return self._in_order(item, self._call(item, value))
             case Message():
                 return self._in_order(item, self._message(item, value))
             case Reasoning():
@@ -284,40 +272,40 @@ class PartMapper:
                 return []
         return found
 
-    def _item_parts(self, item: EmittedItem, event: ItemEvent) -> list[Part]:
+    def _event_parts(self, item: EmittedItem, event: ItemEvent) -> list[Part]:
         index = part_of(event)[1]
+        logprobs = event.logprobs if isinstance(event, TEXT_WITH_LOGPROBS) else UNSET
         if isinstance(event, DeltaEvent):
-            type_ = DELTA_TYPES[type(event)]
+            type_ = DELTA_EVENTS[type(event)].content_type
             self._growing = item, type_, index
-            item.pieces(type_, index).append(event.delta)
-            logprobs = event.logprobs if isinstance(event, events.OutputTextDelta) else UNSET
+            item.texts.setdefault((type_, index), []).append(event.delta)
             return [self._text_part(item, type_, index, event.delta, logprobs)]
-        if isinstance(event, events.OutputTextAnnotationAdded):
+        if isinstance(event, OutputTextAnnotationAdded):
             is_new = event.annotation_index >= item.annotations.get(index, 0)
             return [self._annotation_part(item, index, event.annotation)] if is_new else []
-        if isinstance(event, events.FunctionCallArgumentsDone):
-            rest = item.add_rest("arguments", 0, event.arguments)
-            return [parts.Call(item.key, arguments=rest)] if rest else []
-        return self._text(item, index, _whole_part(event))
+        if kind := TEXT_DONE_EVENTS.get(type(event)):
+            text = cast("str", getattr(event, kind.text_field))
+            return self._text(item, kind.content_type, index, text, logprobs)
+        return self._content(item, index, cast("ContentPartDone", event).part)
 
-    def _call(self, item: EmittedItem, call: FunctionCall) -> Part:
+    def _call(self, item: EmittedItem, call: FunctionCall) -> list[Part]:
+        found: list[Part] = []
+        if call.name and not item.named:
+            item.named = self.has_calls = True
+            self._last = None
+            found.append(parts.Call(item.key, call.name, call_id=call.call_id))
         # An empty object in a call that was only added stands for arguments still to come.
-        is_final = item.done or call.arguments != "{}"
-        rest = item.add_rest("arguments", 0, call.arguments) if is_final else ""
-        arguments = "".join(item.texts.get(("arguments", 0), ()))
-        is_whole = not arguments or is_json(arguments)
-        complete = item.done and call.status != "incomplete" and is_whole
-        if item.named or not call.name:
-            return parts.Call(item.key, arguments=rest, complete=complete)
-        item.named = self.has_calls = True
-        self._last = None
-        return parts.Call(item.key, call.name, rest, call.call_id, complete)
+        if item.done or call.arguments != "{}":
+            found += self._text(item, "", 0, call.arguments)
+        arguments = "".join(item.texts.get(("", 0), ()))
+        if item.done and call.status != "incomplete" and (not arguments or is_json(arguments)):
+            found.append(parts.Call(item.key, complete=True))
+        return found
 
     def _message(self, item: EmittedItem, message: Message) -> list[Part]:
         is_new = not (item.texts or item.annotations)
-        if is_new:
-            is_known = message.phase in ("commentary", "final_answer")
-            item.phase = message.phase if message.phase and is_known else None
+        if is_new and message.phase and message.phase in get_args(Phase):
+            item.phase = message.phase
         if not item.done:
             return []
         content = [_readable_content(part) for part in message.content]
@@ -329,12 +317,11 @@ class PartMapper:
         if is_new:
             status = "incomplete" if message.status == "incomplete" else "completed"
             kept: list[Content] = [part for part in content if part]
-            whole = Message(
-                role="assistant", status=status, content=kept, phase=item.phase or UNSET
-            )
+            phase = item.phase or UNSET
+            whole = Message(role="assistant", status=status, content=kept, phase=phase)
             return [*found, self._whole(item, whole)]
         for index, part in enumerate(content):
-            found += self._text(item, index, part) if part else []
+            found += self._content(item, index, part) if part else []
         return found
 
     def _reasoning(self, item: EmittedItem, reasoning: Reasoning) -> list[Part]:
@@ -352,7 +339,7 @@ class PartMapper:
             return [self._whole(item, whole)]
         found: list[Part] = []
         for index, part in [*enumerate(content), *enumerate(summary)]:
-            found += self._text(item, index, part)
+            found += self._content(item, index, part)
         # Once another item has begun, the synthesizer has closed this one.
         if seal and self._last is item:
             found.append(parts.Reasoning(key=item.key, encrypted_content=seal))
@@ -360,53 +347,54 @@ class PartMapper:
 
     def _other(self, item: EmittedItem, value: Item) -> list[Part]:
         """Emit an item that does not stream, and what has waited for it."""
+        if not item.done:
+            self._waiting += [] if item in self._waiting else [item]
+            return []
+        whole = [] if isinstance(value, ItemReference) else [self._whole(item, value)]
         if item not in self._waiting:
-            if item.done:
-                return self._in_order(item, self._whole_parts(item, value))
-            self._waiting.append(item)
-        elif item.done:
-            self._waiting[self._waiting.index(item)] = self._whole_parts(item, value)
+            return self._in_order(item, whole)
+        self._waiting[self._waiting.index(item)] = whole
         found: list[Part] = []
         while self._waiting and isinstance(self._waiting[0], list):
             found += cast("list[Part]", self._waiting.pop(0))
         return found
 
-    def _whole_parts(self, item: EmittedItem, value: Item) -> list[Part]:
-        return [] if isinstance(value, ItemReference) else [self._whole(item, value)]
-
     def _whole(self, item: EmittedItem, value: Item) -> Part:
-        if item not in self._waiting:
-            self._last = None
+        # Items that waited are emitted before those that have grown meanwhile.
+        self._last = self._last if item in self._waiting else None
         return parts.Whole(value)
 
-    def _text(self, item: EmittedItem, index: int, part: Content) -> list[Part]:
-        """Return what is new in a text and its annotations."""
-        found: list[Part] = []
-        if part.type not in DELTA_TYPES.values():
-            return found
-        output = part if isinstance(part, OutputText) else None
-        logprobs = output.logprobs if output and (part.type, index) not in item.texts else UNSET
-        rest = item.add_rest(part.type, index, content_text(part))
-        if rest or logprobs:
-            item.pieces(part.type, index)
-            found.append(self._text_part(item, part.type, index, rest, logprobs))
-        new = output.annotations[item.annotations.get(index, 0) :] if output else []
+    def _content(self, item: EmittedItem, index: int, part: Content) -> list[Part]:
+        """Return what is new in a content part and its annotations."""
+        if part.type not in TEXT_KINDS:
+            return []
+        if not isinstance(part, OutputText):
+            return self._text(item, part.type, index, content_text(part))
+        found = self._text(item, part.type, index, part.text, part.logprobs)
+        new = part.annotations[item.annotations.get(index, 0) :]
         return found + [self._annotation_part(item, index, annotation) for annotation in new]
 
+    def _text(
+        self, item: EmittedItem, type: str, index: int, text: str, logprobs: LogProbs = UNSET
+    ) -> list[Part]:
+        """Return what is new in a whole text."""
+        emitted = "".join(item.texts.get((type, index), ()))
+        # A text that contradicts its deltas is dropped: what was emitted cannot be taken back.
+        rest = text[len(emitted) :] if text.startswith(emitted) else ""
+        logprobs = UNSET if (type, index) in item.texts else logprobs
+        if not (rest or logprobs):
+            return []
+        item.texts.setdefault((type, index), []).append(rest)
+        return [self._text_part(item, type, index, rest, logprobs)]
+
     def _text_part(
-        self,
-        item: EmittedItem,
-        type: str,
-        index: int,
-        text: str,
-        logprobs: list[LogProb] | UnsetType = UNSET,
+        self, item: EmittedItem, type: str, index: int, text: str, logprobs: LogProbs = UNSET
     ) -> Part:
-        if type == "arguments":
+        if not type:
             return parts.Call(item.key, arguments=text)
         self._last = item
         if type == "output_text":
-            weights = [_with_bytes(one) for one in logprobs] if logprobs else None
-            return parts.Text(text, item.key, index, weights, item.phase)
+            return parts.Text(text, item.key, index, _with_bytes(logprobs) or None, item.phase)
         if type == "refusal":
             item.phase = None  # only a text can open a message in a phase
             return parts.Refusal(text, item.key, index)
@@ -421,26 +409,10 @@ class PartMapper:
         return parts.Annotation(annotation, item.key, index)
 
 
-def _whole_part(event: ItemEvent) -> Content:
-    """Return the part that an event holds, or the text of."""
-    match event:
-        case events.OutputTextDone():
-            return OutputText(text=event.text, logprobs=event.logprobs)
-        case events.RefusalDone():
-            return RefusalContent(refusal=event.refusal)
-        case events.ReasoningDone():
-            return ReasoningText(text=event.text)
-        case events.ReasoningSummaryTextDone():
-            return SummaryText(text=event.text)
-        case _:
-            return cast("events.ContentPartDone", event).part
-
-
 def _readable_content(part: Content) -> OutputText | RefusalContent | None:
     """Return a part of a message as a text or a refusal, if it holds one."""
     if isinstance(part, OutputText):
-        logprobs = [_with_bytes(one) for one in part.logprobs or ()]
-        return replace(part, logprobs=logprobs or UNSET)
+        return replace(part, logprobs=_with_bytes(part.logprobs))
     if isinstance(part, RefusalContent):
         return part
     if isinstance(refusal := part.get("refusal"), str):
@@ -453,14 +425,15 @@ def _text_in(part: Content) -> str:
     return content_text(part) or as_string(part.get("text"))
 
 
-def _with_bytes(logprob: LogProb) -> LogProb:
-    """Give a log probability its bytes, which OpenAI's deltas leave out."""
-    top = [replace(one, bytes=_bytes_of(one)) for one in logprob.top_logprobs]
-    return replace(logprob, bytes=_bytes_of(logprob), top_logprobs=top)
+def _with_bytes(logprobs: LogProbs) -> LogProbs:
+    """Give log probabilities their bytes, which OpenAI's deltas leave out."""
+    if not logprobs:
+        return UNSET
 
+    def fill(one: AnyLogProb) -> AnyLogProb:
+        return replace(one, bytes=one.bytes or list(one.token.encode(errors="replace")))
 
-def _bytes_of(logprob: LogProb | TopLogProb) -> list[int]:
-    return logprob.bytes or list(logprob.token.encode(errors="replace"))
+    return [fill(replace(one, top_logprobs=list(map(fill, one.top_logprobs)))) for one in logprobs]
 
 
 def _truncate(item: Item) -> Item:

@@ -20,6 +20,7 @@ from antiphon.protocol.events import (
     Event,
     ExtensionEvent,
     LifecycleEvent,
+    OutputTextDelta,
     ResponseCompleted,
     ResponseCreated,
     ResponseFailed,
@@ -89,6 +90,7 @@ class ForeignReader:
         self._last_delta: JsonObject = {}
         self._delta_key: tuple[object, ...] | None = None
         """Identifies the text that grew last, while nothing else has come."""
+        self._delta_class: tuple[type[DeltaEvent], str] = (OutputTextDelta, "")
         self._pieces: list[str] = []
         """The pieces of that text: the fold's own list."""
         self._checked_pieces = 0
@@ -158,15 +160,14 @@ class ForeignReader:
             self._checker.close()
 
     def _delta_event(self, raw: JsonObject) -> Event:
-        raw["type"] = name = canonical_event_type(cast("str", raw["type"]))
+        kind, raw["type"] = self._delta_class
         raw["sequence_number"] = self.last_number
         if "stream_id" in raw:
             del raw["stream_id"]
-        kind = EVENT_CLASSES[name]
         try:
             return cast("Callable[..., Event]", kind)(**raw)
         except TypeError:  # it has an unknown field
-            return cast("Event", self._lenient.read(kind, raw))
+            return self._lenient.read(kind, raw)
 
     def _read(self, fields: JsonObject, raw: object) -> tuple[Event, TrackedItem | None]:
         number = cast("int", fields["sequence_number"])
@@ -225,11 +226,10 @@ class ForeignReader:
         with suppress(LookupError):  # the event's item is done already
             self._pieces = self._fold.open_text_pieces(event.output_index, *part_of(event))
             # Deltas that have to be assigned to another item take the long way, each of them.
-            if (event.item_id, event.output_index) == (
-                sent.get("item_id"),
-                sent.get("output_index"),
-            ):
+            place = sent.get("item_id"), sent.get("output_index")
+            if place == (event.item_id, event.output_index):
                 self._last_delta, self._delta_key = sent, _delta_key(sent)
+                self._delta_class = type(event), event.type
                 self._checked_pieces = len(self._pieces)
 
     def _check_deltas(self) -> None:
@@ -268,7 +268,7 @@ def _unknown_event(raw: object, fields: JsonObject, number: int) -> Event:
 
 
 def _has_required_fields(kind: type[SequencedEvent], fields: JsonObject) -> bool:
-    """Return whether an event has its object or its text, omit which it means nothing."""
+    """Return whether an event has its object or its text; without them it means nothing."""
     names = kind.__struct_fields__
     return all(isinstance(fields.get(name), dict) for name in OBJECT_FIELDS if name in names) and (
         all(isinstance(fields.get(name), str) for name in TEXT_FIELDS if name in names)

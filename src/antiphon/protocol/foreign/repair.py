@@ -5,67 +5,45 @@ id is no id. Of items that share an id, the index says which one is meant; items
 `output_index` get one each. An event that is made here has the number of the event that needs it.
 """
 
-from collections.abc import Callable
-from typing import Literal, cast
+from typing import cast
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from antiphon.protocol import events
 from antiphon.protocol.content import Content
 from antiphon.protocol.events import (
     ContentEvent,
+    ContentPartAdded,
+    ContentPartDone,
     Event,
     ItemEvent,
     OutputItemAdded,
     OutputItemDone,
+    ReasoningSummaryPartAdded,
     SequencedEvent,
     SummaryEvent,
 )
 from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
 from antiphon.protocol.json_values import JsonObject, as_string
 from antiphon.protocol.text_kinds import (
-    CALL_ARGUMENTS,
     OUTPUT_TEXT,
-    REASONING_TEXT,
-    REFUSAL,
     SUMMARY_TEXT,
+    TEXT_EVENTS,
     TEXT_KINDS,
     TextKind,
 )
 
-ItemKind = Literal["message", "reasoning", "call", "other"]
+STREAMED_TYPES = frozenset(kind.item_type for kind in TEXT_EVENTS.values())
+"""The types of items that stream text. All others count as one kind, the empty one."""
 
-ITEM_KINDS: dict[str, ItemKind] = {
-    "message": "message",
-    "reasoning": "reasoning",
-    "function_call": "call",
-}
-TEXT_OWNERS: dict[TextKind, ItemKind] = {
-    OUTPUT_TEXT: "message",
-    REFUSAL: "message",
-    REASONING_TEXT: "reasoning",
-    SUMMARY_TEXT: "reasoning",
-    CALL_ARGUMENTS: "call",
-}
-TEXT_EVENTS: dict[object, TextKind] = {
-    **{event: kind for kind in TEXT_OWNERS for event in (kind.delta_event, kind.text_done_event)},
-    events.FunctionCallArgumentsDone: CALL_ARGUMENTS,
-    events.OutputTextAnnotationAdded: OUTPUT_TEXT,
-    events.ReasoningSummaryPartAdded: SUMMARY_TEXT,
-    events.ReasoningSummaryPartDone: SUMMARY_TEXT,
-}
-"""The text that an event inside an item is about. Content part events say it by their part."""
-
-PART_ADDED = (events.ContentPartAdded, events.ReasoningSummaryPartAdded)
-PART_DONE = (events.ContentPartDone, events.ReasoningSummaryPartDone)
+PART_ADDED = (ContentPartAdded, ReasoningSummaryPartAdded)
 MAX_INDEX = 2**31
 
 
 class TrackedItem(Struct):
     """One item of a stream; `output_index` is the one that its events get."""
 
-    kind: ItemKind
+    kind: str
     type: str
     output_index: int
     id: str
@@ -84,7 +62,7 @@ class TrackedItem(Struct):
 
     def is_like(self, item: Item) -> bool:
         """Return whether an item may be this one under another id."""
-        return self.kind == kind_of(item) and (self.kind != "other" or self.type == item.type)
+        return self.kind == _kind_of(item) and (self.kind != "" or self.type == item.type)
 
     def has(self, event: Event) -> bool:
         """Return whether what an event adds was added before."""
@@ -115,9 +93,9 @@ class ItemTracker:
         self._taken: set[int] = set()
         self._next = 0
         """The index after all that are taken."""
-        self._by_id: dict[tuple[ItemKind, str, int | None], TrackedItem] = {}
+        self._by_id: dict[tuple[str, str, int | None], TrackedItem] = {}
         """By id and index. Without an index: the last item that has the id."""
-        self._by_index: dict[tuple[ItemKind, int | None], TrackedItem] = {}
+        self._by_index: dict[tuple[str, int | None], TrackedItem] = {}
 
     def locate(self, event: type[SequencedEvent], fields: JsonObject) -> TrackedItem | None:
         """Find the item that an event is about, and write its index into the event's fields."""
@@ -126,11 +104,11 @@ class ItemTracker:
         if issubclass(event, OutputItemAdded | OutputItemDone):
             item = cast("Item", fields["item"])
             find = self._announce if event is OutputItemAdded else self._find
-            tracked = find(kind_of(item), item.id or "", index, item.type)
+            tracked = find(_kind_of(item), item.id or "", index, item.type)
         elif issubclass(event, ItemEvent):
             id = as_string(fields.get("item_id"))
-            kind = TEXT_OWNERS[_text_kind(event, cast("Content | None", fields.get("part")))]
-            tracked = self._find(kind, id, index)
+            kind = _text_kind(event, cast("Content | None", fields.get("part")))
+            tracked = self._find(kind.item_type, id, index)
             fields["item_id"] = id or tracked.id
         else:
             return None
@@ -143,7 +121,7 @@ class ItemTracker:
         found: dict[int, TrackedItem] = {}
         # Ids first, for all items: a look-alike must not take the place of the item itself.
         for place, item in enumerate(output):
-            known = self._known(kind_of(item), item.id or "", place)
+            known = self._known(_kind_of(item), item.id or "", place)
             if known in left:
                 left.remove(known)
                 found[place] = known
@@ -151,17 +129,17 @@ class ItemTracker:
             if place not in found:
                 like = next((other for other in left if other.is_like(item)), None)
                 left = [other for other in left if other is not like]
-                found[place] = like or self._begin(kind_of(item), "", None, item.type)
+                found[place] = like or self._begin(_kind_of(item), "", None, item.type)
         return [found[place] for place in range(len(output))]
 
-    def _find(self, kind: ItemKind, id: str, index: int | None, type: str = "") -> TrackedItem:
+    def _find(self, kind: str, id: str, index: int | None, type: str = "") -> TrackedItem:
         known = self._known(kind, id, index)
         if known and not (known.done and known.is_elsewhere(index)):
             return known
         there = self._by_index.get((kind, index)) if index is not None or not id else None
         return there if there and not there.done else self._begin(kind, id, index, type)
 
-    def _announce(self, kind: ItemKind, id: str, index: int | None, type: str) -> TrackedItem:
+    def _announce(self, kind: str, id: str, index: int | None, type: str) -> TrackedItem:
         item = self._known(kind, id, index)
         # Some servers give all their calls one id: a call that is done elsewhere is another one.
         is_over = item and item.done and (index is None or index != item.sent_index)
@@ -173,11 +151,11 @@ class ItemTracker:
         item.announced = True
         return item
 
-    def _known(self, kind: ItemKind, id: str, index: int | None) -> TrackedItem | None:
+    def _known(self, kind: str, id: str, index: int | None) -> TrackedItem | None:
         known = self._by_id.get((kind, id, index)) or self._by_id.get((kind, id, None))
         return known if id else None
 
-    def _begin(self, kind: ItemKind, id: str, index: int | None, type: str) -> TrackedItem:
+    def _begin(self, kind: str, id: str, index: int | None, type: str) -> TrackedItem:
         own = self._next if index is None or index in self._taken else index
         tracked = TrackedItem(kind, type, own, id)
         self._taken.add(own)
@@ -194,9 +172,8 @@ class ItemTracker:
             self._by_id[item.kind, id, index] = self._by_id[item.kind, id, None] = item
 
 
-def kind_of(item: Item) -> ItemKind:
-    """Return which kind of item it is to a reader of streams."""
-    return ITEM_KINDS.get(item.type, "other")
+def _kind_of(item: Item) -> str:
+    return item.type if item.type in STREAMED_TYPES else ""
 
 
 def part_of(event: ItemEvent) -> tuple[str, int]:
@@ -207,6 +184,8 @@ def part_of(event: ItemEvent) -> tuple[str, int]:
 
 
 def _text_kind(event: type[SequencedEvent], part: Content | None) -> TextKind:
+    if issubclass(event, SummaryEvent):
+        return SUMMARY_TEXT
     return TEXT_EVENTS.get(event) or TEXT_KINDS.get(part.type if part else "", OUTPUT_TEXT)
 
 
@@ -227,9 +206,9 @@ def _item_added(tracked: TrackedItem, event: Event) -> Event:
     return OutputItemAdded(sequence_number=number, output_index=tracked.output_index, item=item)
 
 
-def _make_item(kind: ItemKind, id: str) -> Item:
+def _make_item(kind: str, id: str) -> Item:
     known = id or UNSET
-    if kind == "call":
+    if kind == "function_call":
         return FunctionCall(id=known, call_id=id, name="", arguments="", status="in_progress")
     if kind == "reasoning":
         return Reasoning(id=known)
@@ -238,14 +217,20 @@ def _make_item(kind: ItemKind, id: str) -> Item:
 
 def _part_added(event: ContentEvent | SummaryEvent) -> Event:
     """Make the event that should have added a part, which is empty at that time."""
-    kind = _text_kind(type(event), event.part if isinstance(event, PART_DONE) else None)
-    is_summary = isinstance(event, SummaryEvent)
-    added = SUMMARY_TEXT.part_added_event if is_summary else OUTPUT_TEXT.part_added_event
-    index_field, index = part_of(event)
-    return cast("Callable[..., Event]", added)(
-        sequence_number=event.sequence_number,
-        item_id=event.item_id,
-        output_index=event.output_index,
-        part=kind.empty_part(),
-        **{index_field: index},
+    number, id, place = event.sequence_number, event.item_id, event.output_index
+    part = _text_kind(type(event), event.part if isinstance(event, ContentPartDone) else None)
+    if isinstance(event, SummaryEvent):
+        return ReasoningSummaryPartAdded(
+            sequence_number=number,
+            item_id=id,
+            output_index=place,
+            summary_index=event.summary_index,
+            part=part.empty_part(),
+        )
+    return ContentPartAdded(
+        sequence_number=number,
+        item_id=id,
+        output_index=place,
+        content_index=event.content_index,
+        part=part.empty_part(),
     )

@@ -1,6 +1,6 @@
 """Checks foreign streams: every event goes to the protocol's checker as it was sent.
 
-What a server may do differently omit harm is normalized first: OpenAI's names, encrypted content
+What a server may do differently without harm is normalized first: OpenAI's names, encrypted content
 that changes from event to event, fields that only repeat the request.
 """
 
@@ -70,7 +70,7 @@ class ForeignChecker:
         self._check_event(raw | {"type": known, "delta": "".join(texts)})
 
     def check_response(self, raw: JsonObject) -> None:
-        """Check a whole response, omit any events."""
+        """Check a whole response, which no events led up to."""
         try:
             response = decode(Response, _normalize_response(raw))
         except InvalidValueError as error:
@@ -137,7 +137,7 @@ class ForeignChecker:
 
 
 def _normalize_event(raw: JsonObject) -> JsonObject:
-    """Return an event omit the fields in which servers may differ."""
+    """Return an event without the fields in which servers may differ."""
     changes: JsonObject = {}
     if "response" in raw:
         changes["response"] = _normalize_response(as_object(raw["response"]))
