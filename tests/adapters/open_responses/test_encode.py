@@ -8,11 +8,8 @@ import pytest
 from openai.types.responses.response_input_item_param import ResponseInputItemParam
 
 from antiphon.adapters.base import Capabilities
-from antiphon.adapters.open_responses.adapter import (
-    ITEMS_WITH_ID,
-    ITEMS_WITHOUT_STATUS,
-    OpenResponses,
-)
+from antiphon.adapters.open_responses.adapter import OpenResponses
+from antiphon.adapters.open_responses.encode import ITEMS_WITH_ID, ITEMS_WITHOUT_STATUS
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.foreign.strict import ITEM_TYPES
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING

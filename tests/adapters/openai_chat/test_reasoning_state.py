@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.adapters.conversation import make_legal_id
-from antiphon.adapters.open_responses.adapter import encode_items
+from antiphon.adapters.open_responses.encode import encode_items
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.openai_chat.decode import ChatDecoder
 from antiphon.adapters.openai_chat.encode import LEGAL_CALL_ID

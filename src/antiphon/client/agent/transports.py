@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 from antiphon.adapters.base import Provider
 from antiphon.adapters.json_access import as_array
-from antiphon.adapters.open_responses.adapter import (
-    encode_items,
-    is_missing_endpoint,
-    is_reasoning_unsupported,
-)
+from antiphon.adapters.open_responses.adapter import is_missing_endpoint, is_reasoning_unsupported
+from antiphon.adapters.open_responses.encode import encode_items
 from antiphon.adapters.openai_chat.servers import is_openai
 from antiphon.agents.turn import Turn
 from antiphon.client.agent.context_window import RunHistory
