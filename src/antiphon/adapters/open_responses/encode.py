@@ -136,7 +136,7 @@ def _is_output(item: Item) -> bool:
 
 
 def _encode_value(value: object) -> object:
-    return to_builtins(value, lambda type: type.removeprefix(OPENAI_SLUG).removeprefix(SLUG))
+    return to_builtins(value, lambda name: name.removeprefix(OPENAI_SLUG).removeprefix(SLUG))
 
 
 def _encode_without_nulls(value: object) -> JsonObject:
