@@ -53,8 +53,8 @@ class OpenResponses(Adapter):
         self, provider: Provider, *, always_reasoning: bool = True, chat_fallback: bool = True
     ) -> None:
         super().__init__(provider)
-        # The chat adapter falls back to Responses only for OpenAI's and Azure's models, and disables
-        # the way back: such a server is OpenAI's implementation.
+        # The chat adapter falls back to Responses only for OpenAI's and Azure's models. It disables
+        # the way back, so such a server is known to be OpenAI's implementation.
         self._is_openai = is_openai(self.base_url) or not chat_fallback
         if self._is_openai:
             self.features -= UNSUPPORTED_BY_OPENAI
