@@ -288,6 +288,7 @@ def find_range(cursor: PageCursor, find_positions: FindPositions) -> PositionRan
             low = max(low, found[1])
         else:
             high = min(high, found[0])
+    # A page before an item ends next to it, so it is read backwards from there.
     is_reversed = cursor.before is not None and cursor.after is None
     return PositionRange(low, high, ascending != is_reversed, is_reversed)
 

@@ -50,9 +50,8 @@ class _ResponseRecord(Struct):
     swept: int = 0
     """How many events retention has deleted, from the front."""
 
-    @property
-    def stored(self) -> StoredResponse:
-        """The response as the store returns it."""
+    def as_stored(self) -> StoredResponse:
+        """Return the response as the store returns it."""
         last = self.swept + len(self.events) - 1
         return StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
 
@@ -113,6 +112,7 @@ class MemoryConversations:
 
     def _index_items(self, tenant: str, items: Iterable[Item]) -> None:
         for item in items:
+            # A reference only names another item: finding it by id would find nothing useful.
             if isinstance(item.id, str) and not isinstance(item, ItemReference):
                 self._items_by_id.setdefault((tenant, item.id), []).append(item)
 
@@ -168,6 +168,7 @@ class MemoryStore(MemoryConversations):
             key=key[0] if key else None,
             has_parent=self._find_record(response.previous_response_id or "", tenant) is not None,
         )
+        # Nothing is awaited from here on, so other tasks see all of it or nothing.
         self._records[response.id] = self._unfinished[response.id] = record
         self._index_items(tenant, record.input)
         if conversation is not None:
@@ -206,13 +207,14 @@ class MemoryStore(MemoryConversations):
 
     async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
         record = self._find_record(id, tenant)
-        return record and record.stored
+        return record and record.as_stored()
 
     async def read_history(self, id: str, *, tenant: str = "") -> History | None:
         records: list[_ResponseRecord] = []
         record = self._find_record(id, tenant)
         while record:
             records.append(record)
+            # A parent that was never here is reported; a deleted one ends the loop with None.
             if not record.has_parent:
                 records.reverse()
                 items = [item for r in records for item in (*r.input, *r.response.output)]
@@ -243,7 +245,7 @@ class MemoryStore(MemoryConversations):
 
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         oldest = sorted(self._unfinished.values(), key=lambda record: record.response.created_at)
-        return [(record.tenant, record.stored) for record in oldest]
+        return [(record.tenant, record.as_stored()) for record in oldest]
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         deleted = 0

@@ -26,6 +26,7 @@ class Notifier:
     @contextmanager
     def subscribe(self, id: str) -> Generator[asyncio.Future[None]]:
         """Yield a future that is done at the next notification for a response."""
+        # A future per wait, not an event per response: nothing has to be reset between two waits.
         future = asyncio.get_running_loop().create_future()
         subscribers = self._subscribers.setdefault(id, set())
         subscribers.add(future)

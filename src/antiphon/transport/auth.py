@@ -101,7 +101,7 @@ class AwsSigner:
         )
         credential = self._credential
         # SigV4Auth encodes the encoded path once more, as every AWS service but S3 expects.
-        signer = auth.SigV4Auth(self._frozen_credentials(), credential.service, credential.region)
+        signer = auth.SigV4Auth(self._load_credentials(), credential.service, credential.region)
         signer.add_auth(signed)
         return {
             name.lower(): value
@@ -109,10 +109,11 @@ class AwsSigner:
             if name in SIGNATURE_HEADERS
         }
 
-    def _frozen_credentials(self) -> Any:
+    def _load_credentials(self) -> Any:
         """Return the current credentials; raises UpstreamError."""
         errors = import_extra("botocore.exceptions", "bedrock")
         try:
+            # botocore's search is not thread-safe, and slow where it asks the instance metadata.
             with self._lock:
                 if self._credentials is None:
                     self._credentials = self._find_credentials()
@@ -172,6 +173,7 @@ class TokenSigner(ABC):
     async def headers(self, request: HttpRequest) -> dict[str, str]:
         del request
         if not self.is_fresh():
+            # Checked again inside: the request that held the lock has renewed the token.
             async with self._lock:
                 if not self.is_fresh():
                     await asyncio.to_thread(self.renew)

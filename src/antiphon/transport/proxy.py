@@ -29,6 +29,7 @@ def find_proxy(scheme: str, host: str, port: int, peer_name: str) -> Proxy | Non
 
     Raises UpstreamError for a proxy that is not http://.
     """
+    # As in curl and requests: the scheme's own variable, then ALL_PROXY.
     proxies = getproxies_environment()
     url = proxies.get(scheme) or proxies.get("all")
     if not url or is_loopback(host) or is_in_no_proxy(host, port, proxies.get("no", "")):
@@ -93,6 +94,7 @@ class ConnectProtocol(asyncio.Protocol):
         self._received += data
         if b"\r\n\r\n" in self._received:
             self._resolve(self._received)
+        # A server that is not a proxy may send anything, for ever.
         elif len(self._received) > MAX_PROXY_HEAD:
             self._resolve(b"")
 
@@ -118,6 +120,7 @@ async def open_tunnel(proxy: Proxy, host: str, port: int, peer_name: str) -> asy
         status = await protocol.status()
         if not status.startswith("2"):
             raise proxy_refused_error(proxy, status, peer_name)
+    # On cancellation, too: the connection would otherwise stay open.
     except BaseException:
         transport.abort()
         raise

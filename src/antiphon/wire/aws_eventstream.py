@@ -68,8 +68,10 @@ class Decoder:
     def _read_length(self, data: bytearray, start: int) -> int:
         """Return the length of the message that starts here."""
         length, head, checksum = _PRELUDE.unpack_from(data, start)
+        # The lengths have a checksum of their own: a damaged one could make us wait for ever.
         if crc32(data[start : start + _LENGTHS.size]) != checksum:
             raise EventStreamError("The bytes are not an event stream, or were damaged in transit.")
+        # Checked before the message arrives, so that it is never buffered.
         if length > self._max_message:
             raise EventStreamError(
                 f"A message has {length} bytes, more than {self._max_message}. "
@@ -88,6 +90,7 @@ class Decoder:
         headers = self._cached_headers.get(head)
         if headers is None:
             headers = _read_headers(head)
+            # Bounded, because a hostile server could send new headers in every message.
             if len(head) <= _MAX_CACHED_BYTES and len(self._cached_headers) < _MAX_CACHED_HEADERS:
                 self._cached_headers[head] = headers
         return EventStreamMessage(headers, data[end:body])
@@ -130,6 +133,7 @@ def _read_sized(data: bytes, place: int, size: Packed) -> tuple[bytes, int]:
 
 
 def _slice(data: bytes, start: int, end: int) -> bytes:
+    # Slicing would silently return fewer bytes.
     if end > len(data):
         raise IndexError
     return data[start:end]

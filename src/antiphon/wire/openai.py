@@ -78,6 +78,7 @@ class OpenAIDialect(Dialect):
         return 400 if is_unknown_model else error.status
 
     def encode(self, value: ProtocolStruct) -> bytes:
+        # Nearly no value has such a type, and the search is much cheaper than a second encoding.
         data = encode(value)
         return encode(to_builtins(value, _remove_slug)) if b'"openai:' in data else data
 

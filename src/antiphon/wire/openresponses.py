@@ -73,6 +73,7 @@ def decode_compact(raw: object) -> CompactRequest:
 
 
 def _check_include(request: R) -> R:
+    # The specification makes `include` an enum, so an unknown value is an error, not a warning.
     for index, name in enumerate(request.include):
         if name not in KNOWN_INCLUDES:
             known = ", ".join(f"'{value}'" for value in sorted(KNOWN_INCLUDES))
@@ -108,6 +109,7 @@ class Dialect:
         template = self.encode_sse(
             replace(delta, sequence_number=PLACEHOLDER, delta=str(PLACEHOLDER))
         )
+        # Percent signs of the item id and other fixed parts must survive the formatting.
         template = template.replace(b"%", b"%%")
         return template.replace(b'"%d"' % PLACEHOLDER, b'"%b"').replace(b"%d" % PLACEHOLDER, b"%d")
 
@@ -157,6 +159,7 @@ class Dialect:
     def visible_response(self, response: Response) -> Response:
         """Return a response as the client may see it."""
         changes: dict[str, object] = {}
+        # Encrypted reasoning is sent only to clients that ask for it in `include`.
         if self._hides_encrypted_content and any(map(_has_encrypted_content, response.output)):
             changes["output"] = [_without_encrypted_content(item) for item in response.output]
         response = self._adapt_echo(response)

@@ -63,6 +63,7 @@ class Decoder:
         ):
             return [SseEvent("message", chunk[6:-2], self._id)]
         events: list[SseEvent] = []
+        # Events with a name have a prefix that was learned from the first of its kind.
         blocks = chunk.split(b"\n\n")
         rest = blocks.pop()
         for block in blocks:
@@ -121,6 +122,7 @@ class Decoder:
         value = value.removeprefix(b" ")
         match field:
             case b"data":
+                # Lines are limited by LineSplitter; this limits an event of many lines.
                 self._size += len(line)
                 if self._size > self._max_event:
                     raise SSEError(
@@ -130,6 +132,7 @@ class Decoder:
                 self._data.append(value)
             case b"event":
                 self._event = value.decode(errors="replace")
+                # Bounded, because a hostile server could send a new name with every event.
                 if len(line) <= _MAX_PREFIXES and len(self._prefixes) < _MAX_PREFIXES:
                     self._prefixes[line + b"\n"] = self._event
             case b"id" if _NUL not in value:

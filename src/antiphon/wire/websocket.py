@@ -18,6 +18,7 @@ from antiphon.protocol.struct import InvalidValueError
 from antiphon.wire import json
 from antiphon.wire.openresponses import decode_create
 
+# A lane's name is copied into every message, so it may hold only characters without escapes.
 LANE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 IMPLIED_FIELDS = frozenset({"stream", "stream_options", "background"})
 """Fields that the specification forbids here. Clients send them all the same, with values that
@@ -61,6 +62,7 @@ def add_lane(message: bytes, lane: str) -> bytes:
 
 
 def _decode_object(data: str | bytes, limit: int) -> dict[str, object]:
+    # The protocol is JSON in text messages; a binary one is a mistake of the client.
     if isinstance(data, bytes):
         message = "This message is binary. Send JSON in a text message."
         raise RequestError(message, code="unsupported_message")

@@ -39,7 +39,9 @@ HISTORY = "id, response_id, previous_response_id, conversation_data, created_at"
 SMALL = {"SCAN segment"}
 """What may be scanned: a chain's threads, which are few."""
 QUERIES = {
-    name: value for name, value in vars(sql).items() if name.isupper() and isinstance(value, str)
+    name: value
+    for name, value in vars(sql).items()
+    if name.isupper() and not name.startswith("_") and isinstance(value, str)
 }
 
 

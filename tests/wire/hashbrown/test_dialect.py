@@ -160,7 +160,7 @@ def told(
 ) -> list[Json]:
     """Return the frames that some parts become."""
     dialect = HashbrownDialect()
-    dialect.offered_functions, dialect.warnings = frozenset(offered), tuple(warnings)
+    dialect.client_functions, dialect.warnings = frozenset(offered), tuple(warnings)
     return frames(dialect, made(*parts))
 
 

@@ -82,7 +82,7 @@ def test_a_request_says_the_same_in_our_words() -> None:
         stream=True,
         store=False,
     )
-    assert made.offered_functions == {"getWeather"}
+    assert made.client_functions == {"getWeather"}
     assert list(made.warnings) == []
 
 

@@ -20,7 +20,7 @@ from antiphon.wire.hashbrown.threads import (
     assistant_message,
     is_same_json,
     merge_messages,
-    sealed_reasoning,
+    read_sealed_reasoning,
     strip_metadata,
 )
 
@@ -177,7 +177,9 @@ def test_thinking_stays_with_the_call_that_it_led_to() -> None:
     ]
     answer = assistant_message(items)
     x, y, z = answer["toolCalls"]  # type: ignore[misc]
-    assert [sealed_reasoning(x.get("metadata"), place) for place in (BEFORE_TEXT, BEFORE_CALL)] == [
+    assert [
+        read_sealed_reasoning(x.get("metadata"), place) for place in (BEFORE_TEXT, BEFORE_CALL)
+    ] == [
         ["1"],
         ["2"],
     ]
@@ -207,5 +209,5 @@ def test_what_is_not_ours_in_a_message_stays() -> None:
 
 def test_thinking_that_a_client_changed_is_not_read() -> None:
     for metadata in (None, [], {"antiphon": 1}, {"antiphon": {"before_call": "x"}}):
-        assert sealed_reasoning(metadata, BEFORE_CALL) == []
-    assert sealed_reasoning({"antiphon": {"before_call": [1, "x"]}}, BEFORE_CALL) == ["x"]
+        assert read_sealed_reasoning(metadata, BEFORE_CALL) == []
+    assert read_sealed_reasoning({"antiphon": {"before_call": [1, "x"]}}, BEFORE_CALL) == ["x"]

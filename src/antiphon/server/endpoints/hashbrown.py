@@ -173,7 +173,7 @@ class HashbrownRun:
         if saved is None or load_only:
             return
         self._request = request = message.continue_thread(saved)
-        self._dialect.offered_functions = request.offered_functions
+        self._dialect.client_functions = request.client_functions
         self._dialect.warnings = request.warnings
         run = await self._engine.create_run(
             request.request, self._stream, self._caller, synth_options=SYNTH_OPTIONS

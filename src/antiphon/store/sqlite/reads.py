@@ -19,10 +19,10 @@ from antiphon.store.base import (
 )
 from antiphon.store.sqlite import sql
 from antiphon.store.sqlite.sql import (
+    build_stored_response,
     conversation_from_row,
     item_from_row,
     items_from_json,
-    stored_from_row,
 )
 
 
@@ -49,7 +49,7 @@ CONVERSATION_ITEMS = ListQueries(
 def find_response(connection: sqlite3.Connection, id: str, tenant: str) -> StoredResponse | None:
     """Return a response."""
     row = connection.execute(sql.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
-    return None if row is None else stored_from_row(row)
+    return None if row is None else build_stored_response(row)
 
 
 class UnreadableResponse(Struct, frozen=True):
@@ -103,6 +103,7 @@ def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> Histor
 def find_item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | None:
     """Return an item by id: from an output, else an input, else a conversation."""
     values = {"id": id, "tenant": tenant}
+    # Outputs first: a client that replays an item may have changed it.
     if output := connection.execute(sql.FIND_OUTPUT_ITEM, values).fetchone():
         position: int = output["position"]
         return items_from_json(output["output"])[position]
@@ -124,6 +125,7 @@ def list_items(
         return None if first is None else (first, last)
 
     positions = find_range(cursor, find_positions)
+    # One more than the limit shows whether there are more.
     bounds = {"low": positions.low, "high": positions.high, "limit": cursor.limit + 1}
     rows: Sequence[sqlite3.Row] = connection.execute(
         queries.ascending if positions.ascending else queries.descending, values | bounds
@@ -137,6 +139,7 @@ def read_events(
     """Return events of a log, None if there is none or retention has deleted a part of it."""
     values = {"id": id, "tenant": tenant, "after": after, "limit": limit}
     log = connection.execute(sql.FIND_LOG, values).fetchone()
+    # A log with a part missing would look complete to its reader.
     if log is None or log["swept"]:
         return None
     rows: list[sqlite3.Row] = connection.execute(sql.READ_EVENTS, values).fetchall()

@@ -167,6 +167,7 @@ SELECT
     r.created_at AS created_at
 FROM responses r"""
 
+# `responses_busy` is the lock of a conversation: at most one response in progress.
 _TABLES = (
     _RESPONSES,
     _INPUT_ITEMS,
@@ -275,10 +276,11 @@ MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads)
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Migrate a database to the newest version; raises StoreError for a newer one."""
+    # Another process may start at the same time: the version is read again under the write lock.
     while (version := _version(connection)) < len(migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if _version(connection) == version:  # no other process has done it meanwhile
+            if _version(connection) == version:
                 migrations[version](connection)
                 connection.execute(f"PRAGMA user_version = {version + 1}")
             connection.execute("COMMIT")

@@ -16,34 +16,37 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.struct import decode, decode_as, encode, to_builtins
 from antiphon.store.base import TERMINAL_STATUSES, StoredConversation, StoredResponse
 
-ADD_RESPONSE = """
-INSERT INTO responses (
-    id, object, created_at, status, error, incomplete_details, instructions, max_output_tokens,
-    model, output, parallel_tool_calls, previous_response_id, reasoning, store, temperature, text,
-    tool_choice, tools, top_p, truncation, usage, user_id, metadata, background, rest,
-    tenant, thread, turn, forked_from, conversation, request, ended_at
-) VALUES (
-    :id, :object, :created_at, :status, :error, :incomplete_details, :instructions,
-    :max_output_tokens, :model, :output, :parallel_tool_calls, :previous_response_id, :reasoning,
-    :store, :temperature, :text, :tool_choice, :tools, :top_p, :truncation, :usage, :user_id,
-    :metadata, :background, :rest,
-    :tenant, :thread, :turn, :forked_from, :conversation, :request, :ended_at
-)"""
+Row = dict[str, object]
 
-# A response ends once: this does not change a response that has ended.
-END_RESPONSE = """
-UPDATE responses SET
-    object = :object, created_at = :created_at, status = :status, error = :error,
-    incomplete_details = :incomplete_details, instructions = :instructions,
-    max_output_tokens = :max_output_tokens, model = :model, output = :output,
-    parallel_tool_calls = :parallel_tool_calls, reasoning = :reasoning, store = :store,
-    temperature = :temperature, text = :text, tool_choice = :tool_choice, tools = :tools,
-    top_p = :top_p, truncation = :truncation, usage = :usage, user_id = :user_id,
-    metadata = :metadata, background = :background, rest = :rest, ended_at = :ended_at
-WHERE id = :id AND tenant = :tenant AND ended_at IS NULL
-RETURNING conversation"""
+SCALAR_COLUMNS = (
+    "id object created_at status instructions max_output_tokens model previous_response_id "
+    "temperature top_p truncation"
+).split()
+FLAG_COLUMNS = ("parallel_tool_calls", "store", "background")
+JSON_COLUMNS = (
+    "error incomplete_details output reasoning text tool_choice tools usage metadata"
+).split()
+
+_COLUMNS = (*SCALAR_COLUMNS, *FLAG_COLUMNS, *JSON_COLUMNS, "user_id", "rest", "ended_at")
+_STORE_COLUMNS = ("tenant", "thread", "turn", "forked_from", "conversation", "request")
+
+# These two are built from our own column names; values are bound as everywhere.
+_ADDED = (*_COLUMNS, *_STORE_COLUMNS)
+ADD_RESPONSE = (
+    f"INSERT INTO responses ({', '.join(_ADDED)}) "  # noqa: S608
+    f"VALUES ({', '.join(f':{name}' for name in _ADDED)})"
+)
+
+# A response ends once: this does not change a response that has ended. Its parent is its place in
+# the chain, and never changes.
+_ENDED = ", ".join(f"{name} = :{name}" for name in _COLUMNS if name != "previous_response_id")
+END_RESPONSE = (
+    f"UPDATE responses SET {_ENDED} "  # noqa: S608
+    "WHERE id = :id AND tenant = :tenant AND ended_at IS NULL RETURNING conversation"
+)
 
 FIND_RESPONSE = "SELECT * FROM responses WHERE id = :id AND tenant = :tenant"
+# Foreign keys delete the items, events and idempotency records of a response with it.
 DELETE_RESPONSE = "DELETE FROM responses WHERE id = :id AND tenant = :tenant"
 FIND_UNFINISHED = (
     "SELECT id, tenant FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
@@ -53,6 +56,7 @@ UPDATE responses SET status = 'failed', ended_at = :ended_at
 WHERE id = :id AND tenant = :tenant AND ended_at IS NULL"""
 FIND_PLACE = "SELECT thread, turn FROM responses WHERE id = :id AND tenant = :tenant"
 FIND_TURN = "SELECT 1 FROM responses WHERE thread = :thread AND turn = :turn"
+# The same conditions as the unique index `responses_busy`, so that SQLite uses it.
 FIND_RUNNING_IN_CONVERSATION = """
 SELECT id FROM responses
 WHERE tenant = :tenant AND conversation = :conversation
@@ -131,6 +135,7 @@ READ_EVENTS = """
 SELECT seq, body FROM events WHERE response_id = :id AND seq > :after ORDER BY seq LIMIT :limit"""
 HAS_NEWS = "SELECT last_seq > :after OR ended_at IS NOT NULL FROM responses WHERE id = :id"
 
+# `swept` counts deleted events, so a log is empty when it is above `last_seq`.
 FIND_OLD_LOGS = """
 SELECT id, swept, last_seq FROM responses
 WHERE ended_at < :before AND swept <= last_seq ORDER BY ended_at LIMIT :limit"""
@@ -188,18 +193,6 @@ WHERE tenant = :tenant AND conversation = :list AND position > :low AND position
 ORDER BY position DESC LIMIT :limit"""
 
 
-Row = dict[str, object]
-
-SCALAR_COLUMNS = (
-    "id object created_at status instructions max_output_tokens model previous_response_id "
-    "temperature top_p truncation"
-).split()
-FLAG_COLUMNS = ("parallel_tool_calls", "store", "background")
-JSON_COLUMNS = (
-    "error incomplete_details output reasoning text tool_choice tools usage metadata"
-).split()
-
-
 def response_to_row(response: Response, now: int) -> Row:
     """Return a response's columns; `now` is its end time if it has ended without one."""
     fields = _fields(response)
@@ -227,7 +220,7 @@ def response_from_row(row: sqlite3.Row) -> Response:
     return decode(Response, fields | msgspec.json.decode(row["rest"], type=Row))
 
 
-def stored_from_row(row: sqlite3.Row) -> StoredResponse:
+def build_stored_response(row: sqlite3.Row) -> StoredResponse:
     """Return the response of a row and the store's own data."""
     return StoredResponse(
         response=response_from_row(row),

@@ -66,7 +66,7 @@ class SqliteStore:
         return await self.database.write(partial(writes.begin_response, new=new))
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
-        change = partial(writes.end_response, ended=self._ended_response(response, tenant))
+        change = partial(writes.end_response, ended=self._make_end(response, tenant))
         return await self._write_and_notify(response.id, change)
 
     async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
@@ -121,7 +121,7 @@ class SqliteStore:
             writes.append_events,
             fence=writes.Fence(id, tenant, epoch, after),
             events=events,
-            final=self._ended_response(final, tenant) if final else None,
+            final=self._make_end(final, tenant) if final else None,
         )
         return await self._write_and_notify(id, change)
 
@@ -181,7 +181,7 @@ class SqliteStore:
         """Make a change to a response; wake its readers once it is durable."""
         return await self.database.write(change, partial(self.notifier.notify, id))
 
-    def _ended_response(self, response: Response, tenant: str) -> writes.EndedResponse:
+    def _make_end(self, response: Response, tenant: str) -> writes.EndedResponse:
         return writes.EndedResponse(response, response_to_row(response, int(self._clock())), tenant)
 
 

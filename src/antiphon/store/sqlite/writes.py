@@ -110,6 +110,7 @@ def _add_output(
     if conversation is None or response.status not in _JOINING_STATUSES:
         return
     list: Row = {"tenant": tenant, "id": conversation, "list": conversation}
+    # The conversation may have been deleted while the response was in progress.
     if connection.execute(sql.FIND_CONVERSATION, list).fetchone():
         position = connection.execute(sql.NEXT_POSITION, list).fetchone()[0]
         values = list | {"id": response.id, "position": position}
@@ -134,6 +135,7 @@ def append_events(
     values = asdict(fence) | {"count": len(events)}
     if connection.execute(sql.ADVANCE_SEQUENCE, values).rowcount == 0:
         return False
+    # The update above holds the write lock, so these numbers are free and without a gap.
     rows = [(fence.id, seq, body) for seq, body in enumerate(events, fence.after + 1)]
     connection.executemany(sql.ADD_EVENT, rows)
     if final:

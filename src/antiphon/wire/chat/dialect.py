@@ -80,7 +80,7 @@ def completion_id(response: Response) -> str:
 
 def encode_completion(response: Response, request: ChatRequest) -> Json:
     """Return a response as a completion."""
-    message = encode_message(response, request.offered_functions)
+    message = encode_message(response, request.client_functions)
     choice: Json = {
         "index": 0,
         "message": message,
@@ -108,7 +108,7 @@ def encode_message(response: Response, offered: frozenset[str]) -> Json:
         text for item in output if isinstance(item, Reasoning) for text in reasoning_texts(item)
     ]
     calls = [item for item in output if is_client_call(item, offered)]
-    calls += unanswered_calls(output, offered)
+    calls += find_unanswered_calls(output, offered)
     content, refusal = SEPARATOR.join(filter(None, texts)), SEPARATOR.join(filter(None, refusals))
     message: Json = {"role": "assistant", "content": content, "refusal": refusal or None}
     if not content and (refusal or calls):
@@ -127,7 +127,7 @@ def reasoning_texts(item: Reasoning) -> list[str]:
     return raw or [text for part in item.summary if (text := content_text(part))]
 
 
-def unanswered_calls(output: Sequence[Item], offered: frozenset[str]) -> Iterator[Item]:
+def find_unanswered_calls(output: Sequence[Item], offered: frozenset[str]) -> Iterator[Item]:
     """Yield the calls that the client did not offer and the response does not answer."""
     answered = {item.call_id for item in output if isinstance(item, FunctionCallOutput)}
     for item in output:
@@ -148,6 +148,7 @@ def encode_call(item: Item) -> Json:
     if isinstance(item, FunctionCall):
         function = {"name": item.name, "arguments": item.arguments}
         return {"id": item.call_id, "type": "function", "function": function}
+    # A custom tool call is an extension item of ours, whose fields are not typed.
     get = item.get
     custom = {"name": get("name", ""), "input": get("input", "")}
     return {"id": get("call_id", ""), "type": "custom", "custom": custom}
@@ -159,6 +160,7 @@ def encode_annotations(output: Iterable[Item]) -> list[Json]:
     length = 0
     for item in _messages(output):
         texts = [part for part in item.content if isinstance(part, OutputText)]
+        # The same separator as between the messages of the joined content.
         if length and any(part.text for part in texts):
             length += len(SEPARATOR)
         for part in texts:
@@ -231,7 +233,7 @@ class ChunkEncoder:
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
-        self._offered_functions = request.offered_functions
+        self._client_functions = request.client_functions
         # Each chunk is a whole object. What is the same in all of them is encoded once.
         self._chunk_prefix = self._delta_prefix = self._delta_suffix = b""
         self._text_prefix = self._text_suffix = b""
@@ -342,7 +344,7 @@ class ChunkEncoder:
         return self._encode_growth("reasoning_content", place, event.delta, event.obfuscation)
 
     def _encode_item(self, event: OutputItemAdded) -> list[bytes]:
-        if not is_client_call(event.item, self._offered_functions):
+        if not is_client_call(event.item, self._client_functions):
             return []
         index = self._call_positions[event.output_index] = len(self._call_positions)
         return self._encode_delta({"tool_calls": [{"index": index, **encode_call(event.item)}]})
@@ -358,10 +360,11 @@ class ChunkEncoder:
         response = event.response
         chunks: list[bytes] = []
         # Only the end of a response shows which of the agent's own calls were not answered.
-        others = list(unanswered_calls(response.output, self._offered_functions))
+        others = list(find_unanswered_calls(response.output, self._client_functions))
         for index, item in enumerate(others, len(self._call_positions)):
             chunks += self._encode_delta({"tool_calls": [{"index": index, **encode_call(item)}]})
         called = bool(self._call_positions or others)
+        # Clients expect a string in `content` if there is nothing else.
         if not (called or self._last_places.keys() & {"content", "refusal"}):
             chunks += self._encode_delta({"content": ""})
         if citations := encode_annotations(response.output):
@@ -369,6 +372,7 @@ class ChunkEncoder:
         reason = finish_reason(response, called=called)
         last: Json = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason}
         chunks.append(self._encode_chunk([last], extra_fields(response, self._request)))
+        # "an additional chunk will be streamed before the data: [DONE] message": with no choices.
         if self._request.include_usage and response.usage:
             chunks.append(self._encode_chunk([], {"usage": encode_usage(response.usage)}))
         return chunks

@@ -103,7 +103,7 @@ class ChatRequest:
     """Warnings about fields that are not used."""
 
     @property
-    def offered_functions(self) -> frozenset[str]:
+    def client_functions(self) -> frozenset[str]:
         """The functions that the client can run."""
         tools = self.request.tools
         return frozenset(tool.name for tool in tools if isinstance(tool, FunctionTool))
@@ -174,7 +174,7 @@ def decode_chat(raw: object) -> ChatRequest:
         item_paths=transcript.item_paths,
         token_limit_param=limit,
         warnings=[
-            unused_parameter_warning(name)
+            make_unused_warning(name)
             for name in (*dropped, *transcript.unused_fields, *_unread_fields(body))
         ],
     )
@@ -182,6 +182,7 @@ def decode_chat(raw: object) -> ChatRequest:
 
 def check_supported(body: Body) -> None:
     """Check for options that cannot be dropped with a warning; raises RequestError."""
+    # Dropping these would give the client less than it asked for, or something else.
     if body.n != 1:
         message = (
             "Only one choice per request is supported. Leave 'n' out, and send several requests."
@@ -211,7 +212,7 @@ def _unread_fields(body: Body) -> list[str]:
     return [found for place, holder in holders for found in unread_fields(holder, place)]
 
 
-def unused_parameter_warning(param: str) -> ResponseWarning:
+def make_unused_warning(param: str) -> ResponseWarning:
     """Return the warning about a field that is not used."""
     message = f"The field '{param}' is not used by this server."
     return ResponseWarning(code="unused_parameter", message=message, param=param)
@@ -308,6 +309,7 @@ class ChatTranscript:
         self._used_ids: set[str] = set()
         for index, message in enumerate(messages):
             self._convert_message(message, f"messages[{index}]")
+        # One message can have many calls, so the number of items is limited, too.
         if len(self.items) > MAX_MESSAGES:
             raise InvalidValueError(
                 "messages", f"expected at most {MAX_MESSAGES} messages and calls"
@@ -351,6 +353,7 @@ class ChatTranscript:
         content = [] if message.content is None else _convert_content(message, path, OutputText)
         if message.refusal:
             content.append(RefusalContent(refusal=message.refusal))
+        # Clients send empty content next to calls; an empty message would be one more item.
         if not has_calls or any(map(content_text, content)):
             self._add_item(Message(role="assistant", content=content), path)
         for index, call in enumerate(message.tool_calls):
@@ -360,6 +363,7 @@ class ChatTranscript:
             item = FunctionCall(
                 call_id=self._unique_id(called.name), name=called.name, arguments=arguments
             )
+            # The deprecated `function_call` has no id: its output is matched by name.
             self._calls[f"function {called.name}"] = item
             self._add_item(item, f"{path}.function_call")
 
@@ -420,6 +424,7 @@ def unread_fields(value: ProtocolStruct, path: str) -> list[str]:
 
 def unique_call_id(id: str, used: set[str]) -> str:
     """Return an id that no earlier call has, and add it to `used`."""
+    # Some servers number calls anew in every turn (`call_0`), and clients replay those ids.
     unique, count = id[:MAX_CALL_ID_LENGTH], 1
     while unique in used:
         count += 1
@@ -467,6 +472,7 @@ def _convert_part(
                 raise InvalidValueError(f"{path}.file", "expected 'file_data' or 'file_id'")
             return decode(InputFile, fields, f"{path}.file")
         case wire_types.AudioPart():
+            # The specification has no audio input, so it travels as OpenAI's extension.
             return ExtensionContent(
                 type="openai:input_audio", extra={"input_audio": part.input_audio}
             )

@@ -292,11 +292,13 @@ class Body(ProtocolStruct):
     safety_identifier: Identifier | None = None
     user: str | None = None
     metadata: Metadata = field(default_factory=dict[str, str])
+    # False by default, unlike in the Responses API: chat clients do not expect storage.
     store: bool = False
     stream: bool = False
     stream_options: StreamOptions = field(default_factory=StreamOptions)
     n: int = 1
     modalities: list[str] = field(default_factory=list[str])
+    # Replaced in 2023; accepted here so that the error can name the replacement.
     functions: object = None
     function_call: object = None
 

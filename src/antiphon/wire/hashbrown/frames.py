@@ -98,6 +98,7 @@ class Decoder:
 
     def _read_length(self, start: int) -> int:
         (length,) = _LENGTH.unpack_from(self._rest, start)
+        # Checked before the frame arrives, so that it is never buffered.
         if length > self._max_frame:
             raise FrameError(
                 f"A frame has {length} bytes, more than {self._max_frame}. "
@@ -191,6 +192,7 @@ def frame_json(event: Event) -> bytes:
     for attribute, name in FRAME_FIELDS[type(event)]:
         value: object = getattr(event, attribute)
         if value is not UNSET:
+            # Nested objects keep their own names, so they are encoded as usual.
             frame[name] = value if isinstance(value, str | int) else Raw(encode(value))
     return encode(frame)
 
@@ -230,7 +232,7 @@ class HashbrownDialect(Dialect):
 
     def __init__(self) -> None:
         super().__init__()
-        self.offered_functions: frozenset[str] = frozenset()
+        self.client_functions: frozenset[str] = frozenset()
         """The functions that the client can run."""
         self.warnings: Sequence[ResponseWarning] = ()
         """Warnings about fields of the request that are not used."""
@@ -285,6 +287,7 @@ class HashbrownDialect(Dialect):
 
     def _encode_frames(self, event: Event) -> list[bytes]:
         match event:
+            # Held until there is content: if the provider fails first, the stream is one `error`.
             case ResponseCreated():
                 self._held_created = self._encode_event(event)[0]
                 return []
@@ -295,6 +298,7 @@ class HashbrownDialect(Dialect):
                 payload = self.failure_payload(event.response)
                 return [error_frame_json(payload, number=event.sequence_number)]
             case ResponseCompleted() | ResponseIncomplete():
+                # Nothing has answered these calls, so the client has to run them after all.
                 unanswered = [data for _, frames in self._held_calls.values() for data in frames]
                 return [*unanswered, *self._encode_event(_fail_if_filtered(event))]
             case OutputItemAdded():
@@ -324,7 +328,9 @@ class HashbrownDialect(Dialect):
     def _track_item(self, index: int, item: Item) -> None:
         if not isinstance(item, Message):
             self._items_begun += 1
-        if isinstance(item, FunctionCall) and item.name not in self.offered_functions:
+        # The client would try to run a call that the agent runs itself: hold it back until the
+        # end, and drop it as soon as the response holds its output.
+        if isinstance(item, FunctionCall) and item.name not in self.client_functions:
             self._held_calls[index] = (item.call_id, [])
         elif isinstance(item, FunctionCallOutput):
             answered = [own for own, (id, _) in self._held_calls.items() if id == item.call_id]

@@ -40,7 +40,7 @@ from antiphon.protocol.struct import (
     encode,
 )
 from antiphon.protocol.tools import FunctionTool, ToolChoiceMode
-from antiphon.wire.chat.request import unique_call_id, unused_parameter_warning
+from antiphon.wire.chat.request import make_unused_warning, unique_call_id
 from antiphon.wire.chat.wire_types import MAX_MESSAGES
 from antiphon.wire.hashbrown.threads import (
     BEFORE_CALL,
@@ -48,7 +48,7 @@ from antiphon.wire.hashbrown.threads import (
     METADATA_KEY,
     Json,
     merge_messages,
-    sealed_reasoning,
+    read_sealed_reasoning,
     strip_metadata,
 )
 
@@ -135,7 +135,7 @@ class HashbrownRequest:
     """Warnings about fields that are not used."""
 
     @property
-    def offered_functions(self) -> frozenset[str]:
+    def client_functions(self) -> frozenset[str]:
         """The functions that the client can run."""
         return frozenset(tool.name for tool in self.body.tools)
 
@@ -159,8 +159,10 @@ class IncomingHashbrownRequest:
         """Return the request with a thread's messages before its own; raises RequestError."""
         visible = [strip_metadata(message) for message in saved]
         new = merge_messages(visible, self.messages)[len(saved) :]
+        # Errors must name the message by its index in the body, so overlapping ones are counted.
         skipped = len(self.messages) - len(new)
         try:
+            # A `threads` object of the user's own may return anything.
             earlier = cast("list[HashbrownMessage]", decode_as(list[HashbrownMessage], list(saved)))
         except InvalidValueError as error:
             reason = f"the thread contains an invalid message{error.path}: {error.reason}"
@@ -191,9 +193,7 @@ class IncomingHashbrownRequest:
                 store=False,
             ),
             item_paths=transcript.item_paths,
-            warnings=[
-                unused_parameter_warning(name) for name in (*unknown, *transcript.unused_fields)
-            ],
+            warnings=[make_unused_warning(name) for name in (*unknown, *transcript.unused_fields)],
         )
 
 
@@ -247,6 +247,7 @@ class HashbrownTranscript:
         self.item_paths.append(path)
 
     def _convert_assistant(self, message: HashbrownMessage, path: str) -> None:
+        # Providers verify reasoning signatures by position, so it goes back where it stood.
         for call in message.tool_calls:
             self._add_reasoning(call, BEFORE_TEXT, path)
         if text := _to_text(message.content):
@@ -256,6 +257,7 @@ class HashbrownTranscript:
             place = f"{path}.toolCalls[{index}]"
             self._add_reasoning(call, BEFORE_CALL, place)
             id = self._calls[call.id] = unique_call_id(call.id, self._used_ids)
+            # An empty string is not JSON, and some providers reject it.
             arguments = _to_text(call.function.arguments) or "{}"
             item = FunctionCall(call_id=id, name=call.function.name, arguments=arguments)
             self._add_item(item, place)
@@ -263,7 +265,7 @@ class HashbrownTranscript:
                 self.unused_fields.append(f"{place}.metadata")
 
     def _add_reasoning(self, call: HashbrownToolCall, when: str, path: str) -> None:
-        for sealed in sealed_reasoning(call.metadata, when):
+        for sealed in read_sealed_reasoning(call.metadata, when):
             self._add_item(Reasoning(encrypted_content=sealed), path)
 
     def _convert_tool_message(self, message: HashbrownMessage, path: str) -> None:

@@ -38,6 +38,7 @@ def count_overlap(saved: Sequence[Json], incoming: Sequence[Json]) -> int:
     the same message thousands of times; `borders` is its prefix function.
     """
     shared = min(len(saved), len(incoming))
+    # Only the last messages of the thread can overlap with the first ones of the request.
     start, end = incoming[:shared], saved[len(saved) - shared :]
     borders: list[int] = [0] * min(shared, 1)
     for message in start[1:]:
@@ -81,6 +82,7 @@ def assistant_message(items: Sequence[Item]) -> Json:
     for item in items:
         match item:
             case Message():
+                # The reasoning so far preceded the text, not a call.
                 if item.text and not (text or calls):
                     before_text, before_call = before_call, []
                 text += item.text
@@ -102,7 +104,7 @@ def _encode_call(index: int, call: FunctionCall, reasoning: Mapping[str, list[st
     return encoded | {"metadata": {METADATA_KEY: stored}} if stored else encoded
 
 
-def sealed_reasoning(metadata: object, place: str) -> list[str]:
+def read_sealed_reasoning(metadata: object, place: str) -> list[str]:
     """Return the encrypted reasoning that is stored with a call for one position."""
     stored = metadata.get(METADATA_KEY) if is_object(metadata) else None
     sealed = stored.get(place) if is_object(stored) else None
