@@ -183,33 +183,33 @@ def test_thinking_is_content_unless_a_summary_was_requested():
 
 
 def test_the_last_signature_of_a_thinking_block_is_kept():
-    said = (
+    blocks = (
         start_block(0, {"type": "thinking", "thinking": "", "signature": ""})
         + block_delta(0, "thinking_delta", thinking="Hm.")
         + block_delta(0, "signature_delta", signature="one")
         + block_delta(0, "signature_delta", signature="two")
         + stop_block(0)
     )
-    decoded = decode_parts(ask(), stream(said, "end_turn", usage(1, 1)))
-    sealed = [p.encrypted_content for p in decoded if isinstance(p, parts.Reasoning)]
-    assert sealed == [None, '{"signature":"two","thinking":"Hm."}']
+    decoded = decode_parts(ask(), stream(blocks, "end_turn", usage(1, 1)))
+    encrypted = [p.encrypted_content for p in decoded if isinstance(p, parts.Reasoning)]
+    assert encrypted == [None, '{"signature":"two","thinking":"Hm."}']
 
 
 def test_truncated_thinking_has_no_encrypted_content():
-    said = start_block(0, {"type": "thinking", "thinking": "", "signature": ""})
-    said += block_delta(0, "thinking_delta", thinking="Hm") + stop_block(0)
-    response = decode_response(ask(), stream(said, "max_tokens", usage(1, 1)))
+    blocks = start_block(0, {"type": "thinking", "thinking": "", "signature": ""})
+    blocks += block_delta(0, "thinking_delta", thinking="Hm") + stop_block(0)
+    response = decode_response(ask(), stream(blocks, "max_tokens", usage(1, 1)))
     assert [item.get("encrypted_content") for item in items_without_ids(response)] == [None]  # type: ignore[union-attr]
 
 
 def test_consecutive_text_blocks_are_one_message():
-    said = (
+    blocks = (
         text_deltas(0, "One. ")
         + text_deltas(1, "Two.")
         + call_deltas(2, *OSLO_CALL[:2], *OSLO_JSON)
         + text_deltas(3, "Three.")
     )
-    response = decode_response(ask(), stream(said, "end_turn", usage(1, 1)))
+    response = decode_response(ask(), stream(blocks, "end_turn", usage(1, 1)))
     messages = [item for item in response.output if isinstance(item, Message)]
     assert [[content_text(p) for p in m.content] for m in messages] == [
         ["One. ", "Two."],
@@ -233,7 +233,7 @@ def test_openais_web_search_becomes_openais_item_and_citations_annotate_their_bl
     }
     search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [found]}
-    said = (
+    blocks = (
         start_block(0, search | {"input": {}})
         + block_delta(0, "input_json_delta", partial_json='{"query": "os')
         + block_delta(0, "input_json_delta", partial_json='lo"}')
@@ -257,7 +257,7 @@ def test_openais_web_search_becomes_openais_item_and_citations_annotate_their_bl
         usage(1, 1),
     )
     sources = {"include": ["web_search_call.action.sources"], "tools": [{"type": "web_search"}]}
-    streamed = decode_response(ask(**sources), stream(said, "end_turn", usage(1, 1)))
+    streamed = decode_response(ask(**sources), stream(blocks, "end_turn", usage(1, 1)))
     once = decode_response(ask(**sources), json.dumps(whole).encode(), stream=False)
     assert items_without_ids(once) == items_without_ids(streamed)
     searched, answer = streamed.output
@@ -307,9 +307,9 @@ def test_a_citation_of_a_document_keeps_its_fields():
         "start_char_index": 3,
         "end_char_index": 7,
     }
-    said = start_block(0, text_block("")) + block_delta(0, "text_delta", text="Oslo.")
-    said += block_delta(0, "citations_delta", citation=cited) + stop_block(0)
-    [answer] = decode_response(ask(), stream(said, "end_turn", usage(1, 1))).output
+    blocks = start_block(0, text_block("")) + block_delta(0, "text_delta", text="Oslo.")
+    blocks += block_delta(0, "citations_delta", citation=cited) + stop_block(0)
+    [answer] = decode_response(ask(), stream(blocks, "end_turn", usage(1, 1))).output
     fields = {name: cited[name] for name in cited if name != "type"}
     note = ExtensionAnnotation(type="anthropic:char_location", extra=fields)
     assert isinstance(answer, Message)
@@ -323,10 +323,10 @@ def test_blocks_of_other_server_tools_are_sent_back_unchanged():
         "tool_use_id": "srvtoolu_1",
         "content": {"type": "bash_code_execution_result", "stdout": "4", "return_code": 0},
     }
-    said = start_block(0, use | {"input": {}, "caller": {"type": "direct"}})
-    said += block_delta(0, "input_json_delta", partial_json='{"command": "x"}') + stop_block(0)
-    said += start_block(1, result) + stop_block(1) + text_deltas(2, "Four.")
-    response = decode_response(ask(), stream(said, "end_turn", usage(1, 1)))
+    blocks = start_block(0, use | {"input": {}, "caller": {"type": "direct"}})
+    blocks += block_delta(0, "input_json_delta", partial_json='{"command": "x"}') + stop_block(0)
+    blocks += start_block(1, result) + stop_block(1) + text_deltas(2, "Four.")
+    response = decode_response(ask(), stream(blocks, "end_turn", usage(1, 1)))
     back = [{"role": "user", "content": "2+2?"}, *map(to_builtins, response.output)]
     again = ask(input=[*back, {"role": "user", "content": "And 3+3?"}])
     blocks = again.body["messages"][1]["content"]
@@ -347,9 +347,9 @@ def test_blocks_of_other_server_tools_are_sent_back_unchanged():
 )
 def test_a_server_tool_call_with_truncated_input_is_dropped(name: str, tool: dict):
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": name, "input": {}}
-    said = text_deltas(0, "Let me see.") + start_block(1, use)
-    said += block_delta(1, "input_json_delta", partial_json='{"query": "os') + stop_block(1)
-    response = decode_response(ask(tools=[tool]), stream(said, "max_tokens", usage(7, 100)))
+    blocks = text_deltas(0, "Let me see.") + start_block(1, use)
+    blocks += block_delta(1, "input_json_delta", partial_json='{"query": "os') + stop_block(1)
+    response = decode_response(ask(tools=[tool]), stream(blocks, "max_tokens", usage(7, 100)))
     assert response.status == "incomplete"
     assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
     assert [item.type for item in response.output] == ["message"]
@@ -360,11 +360,11 @@ def test_a_server_tool_call_with_truncated_input_is_dropped(name: str, tool: dic
 
 def test_a_split_emoji_in_the_input_of_a_server_tool_is_joined():
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution"}
-    said = start_block(0, use | {"input": {}})
-    said += block_delta(0, "input_json_delta", partial_json='{"code": "HIGH')
-    said += block_delta(0, "input_json_delta", partial_json='LOW"}') + stop_block(0)
-    said = said.replace(b"HIGH", rb"\ud83d").replace(b"LOW", rb"\ude00")
-    [item] = decode_response(ask(), stream(said, "end_turn", usage(1, 1))).output
+    blocks = start_block(0, use | {"input": {}})
+    blocks += block_delta(0, "input_json_delta", partial_json='{"code": "HIGH')
+    blocks += block_delta(0, "input_json_delta", partial_json='LOW"}') + stop_block(0)
+    blocks = blocks.replace(b"HIGH", rb"\ud83d").replace(b"LOW", rb"\ude00")
+    [item] = decode_response(ask(), stream(blocks, "end_turn", usage(1, 1))).output
     assert isinstance(item, ExtensionItem)
     assert item.extra == {"block": use | {"input": {"code": "\U0001f600"}}}
 
@@ -393,12 +393,12 @@ def test_an_unknown_stop_reason_means_stop_or_tool_calls():
 
 
 def test_the_stop_reasons_are_those_of_the_sdk():
-    theirs = anthropic.types.StopReason
-    assert set(REASONS) == set(theirs.__args__)  # type: ignore[attr-defined]
+    reasons = anthropic.types.StopReason
+    assert set(REASONS) == set(reasons.__args__)  # type: ignore[attr-defined]
 
 
 def test_unknown_events_blocks_and_deltas_are_ignored():
-    said = (
+    blocks = (
         event({"type": "weather_report", "index": "north", "delta": 5})
         + event({"type": ["weather"], "delta": {"type": {}}})
         + event({"type": "content_block_start", "index": 8, "content_block": {"type": []}})
@@ -414,7 +414,7 @@ def test_unknown_events_blocks_and_deltas_are_ignored():
         + block_delta(9, "text_delta", text="nowhere")
         + b': a comment\n\nevent: ping\ndata: {"type": "ping"}\n\n'
     )
-    decoded = decode_parts(ask(), stream(said, "end_turn", usage(3, 4)))
+    decoded = decode_parts(ask(), stream(blocks, "end_turn", usage(3, 4)))
     assert [part for part in decoded if isinstance(part, parts.Text)] == [
         parts.Text("Seen.", key=1)
     ]
@@ -453,11 +453,11 @@ def test_a_message_may_end_without_a_stop_reason():
 
 
 def test_arguments_in_the_start_event_are_kept():
-    said = start_block(
+    blocks = start_block(
         0, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}
     )
     response = decode_response(
-        ask(tools=[TOOL]), stream(said + stop_block(0), "tool_use", usage(1, 1))
+        ask(tools=[TOOL]), stream(blocks + stop_block(0), "tool_use", usage(1, 1))
     )
     assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == [
         '{"city":"Oslo"}'

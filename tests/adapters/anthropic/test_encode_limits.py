@@ -1,4 +1,4 @@
-"""What Anthropic does not take: refused, warned of, or written in another way."""
+"""What Anthropic does not support: rejected, warned of, or sent in another form."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How Claude is told to think, and how its thoughts go back."""
+"""The thinking of each Claude model: how it is requested, and how it is sent back."""
 
 from typing import cast
 
@@ -154,7 +154,7 @@ def test_thinking_is_sent_back_unchanged_and_in_place(model: str):
     first = ask(model, tools=[TOOL], **HIGH_EFFORT)
     response = decode_response(first, stream(came, "tool_use", usage(1, 1)))
     output = [
-        # a client may well lose the words, and keep the seal
+        # A client may drop the text and keep the encrypted content.
         {name: item[name] for name in item if name != "content" or item["type"] != "reasoning"}
         for item in cast("list[dict]", list(map(to_builtins, response.output)))
     ]
@@ -185,10 +185,10 @@ def test_thinking_without_encrypted_content_is_left_out():
 
 
 @pytest.mark.parametrize(
-    "seal", ["rubbish", "{}", "[]", '{"signature": 5}', '{"redacted": ""}', "\ud83d"]
+    "encrypted", ["rubbish", "{}", "[]", '{"signature": 5}', '{"redacted": ""}', "\ud83d"]
 )
-def test_unknown_encrypted_content_is_left_out(seal: str):
-    thought = {"type": "reasoning", "summary": [], "encrypted_content": seal}
+def test_unknown_encrypted_content_is_left_out(encrypted: str):
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": encrypted}
     request = ask(input=[TOOL_LOOP[0], thought, *TOOL_LOOP[2:]])
     assert request.body["messages"][1] == anthropic_message(
         call_block(*OSLO_CALL), role="assistant"

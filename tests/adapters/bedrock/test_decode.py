@@ -1,4 +1,4 @@
-"""What Bedrock answers; AWS's own client reads the same bytes."""
+"""Bedrock's responses, decoded by the adapter and by AWS's SDK from the same bytes."""
 
 import base64
 import json
@@ -219,12 +219,12 @@ def test_a_split_signature_is_stored_with_its_text():
             delta(1, reasoningContent={"redactedContent": base64.b64encode(b"two").decode()}),
         ),
     )
-    sealed = [
+    encrypted = [
         json.loads(part.encrypted_content)
         for part in decoded
         if isinstance(part, parts.Reasoning) and part.encrypted_content
     ]
-    assert sealed == [
+    assert encrypted == [
         {"text": "Well, 🎵", "signature": "ab"},
         {"text": "Well, 🎵", "signature": "abcd"},
         {"redacted": base64.b64encode(b"one").decode()},
@@ -286,9 +286,9 @@ def test_reasoning_without_known_encrypted_content_is_left_out():
     }
     odd = {"type": "reasoning", "summary": [], "encrypted_content": "not JSON"}
     unsigned = {"type": "reasoning", "summary": [], "encrypted_content": '{"text":"B"}'}
-    said = {"role": "assistant", "content": "Hi"}
+    reply = {"role": "assistant", "content": "Hi"}
     request = encode_request(
-        BEDROCK, input=[{"role": "user", "content": "Hello"}, foreign, odd, unsigned, said]
+        BEDROCK, input=[{"role": "user", "content": "Hello"}, foreign, odd, unsigned, reply]
     )
     assert request.body == {
         "messages": [*HELLO, {"role": "assistant", "content": [{"text": "Hi"}]}]
@@ -359,11 +359,11 @@ def test_unknown_events_and_blocks_are_ignored():
         + delta(8, reasoningContent={})
         + event("metadata")
     )
-    said = stream(odd, text(9, "Hello"))
+    body = stream(odd, text(9, "Hello"))
     expected = decode_parts(
         encode_request(BEDROCK, tools=[TOOL], stream=True), stream(text(9, "Hello"))
     )
-    assert decode_parts(encode_request(BEDROCK, tools=[TOOL], stream=True), said) == expected
+    assert decode_parts(encode_request(BEDROCK, tools=[TOOL], stream=True), body) == expected
     body = whole({"guardContent": {}}, {"text": "Hello"})
     assert decode_response(encode_request(BEDROCK), body, stream=False).output_text == "Hello"
 

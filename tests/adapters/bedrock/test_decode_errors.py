@@ -1,4 +1,4 @@
-"""Bedrock when it fails: before the stream, inside it, and in ways nobody can read."""
+"""Bedrock's errors: before a stream, within it, and unreadable ones."""
 
 from contextlib import closing
 
@@ -38,7 +38,7 @@ from tests.scripted_upstream import scripted_upstream
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "body", "type", "code", "words", "retryable"),
+    ("status", "headers", "body", "type", "code", "message", "retryable"),
     [
         (
             400,
@@ -125,11 +125,11 @@ from tests.scripted_upstream import scripted_upstream
     ],
 )
 def test_an_error_response_keeps_its_status_name_and_message(
-    status: int, headers: dict, body: bytes, type: str, code: str, words: str, retryable: bool
+    status: int, headers: dict, body: bytes, type: str, code: str, message: str, retryable: bool
 ):
     error = BEDROCK.decode_error(status, headers, body)
     assert (error.status, error.payload.type, error.payload.code) == (status, type, code)
-    assert error.payload.message == f"bedrock: {words}"
+    assert error.payload.message == f"bedrock: {message}"
     assert error.retryable is retryable
     assert error.headers == ({"retry-after": "3"} if "retry-after" in headers else {})
 
@@ -170,7 +170,7 @@ def test_an_exception_within_a_stream_is_a_failure(
 ):
     body = event("messageStart", role="assistant") + before + exception(kind, message="It broke.")
     request = encode_request(BEDROCK, stream=True)
-    decoded = decode_parts(request, body + text(1, "never told") + stream_end())
+    decoded = decode_parts(request, body + text(1, "unread") + stream_end())
     failure = decoded[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.status == status

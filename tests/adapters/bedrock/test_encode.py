@@ -1,4 +1,4 @@
-"""What Bedrock is asked: the very requests that AWS's own client sends."""
+"""The adapter's requests compared with those of AWS's SDK."""
 
 import base64
 import json

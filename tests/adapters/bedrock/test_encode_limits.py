@@ -1,4 +1,4 @@
-"""What Bedrock does not carry, and history that others have made."""
+"""What Bedrock does not support, and the history of other providers."""
 
 import json
 
@@ -160,13 +160,11 @@ def test_history_of_another_provider_is_sent_in_a_legal_form():
         {"toolResult": {"toolUseId": id, "content": [{"text": "(no output)"}]}}
     )
     assert [warning.code for warning in request.warnings] == ["unsupported_item", "added_message"]
-    assert (
-        aws_client_request(**request.body)[1] == request.body
-    )  # and AWS's own client finds it legal
+    assert aws_client_request(**request.body)[1] == request.body  # AWS's SDK validates it
 
 
 def test_trailing_reasoning_and_white_space_are_left_out():
-    sealed = {
+    reasoning = {
         "type": "reasoning",
         "summary": [],
         "encrypted_content": '{"text":"A","signature":"s"}',
@@ -175,7 +173,7 @@ def test_trailing_reasoning_and_white_space_are_left_out():
         BEDROCK,
         input=[
             {"role": "user", "content": "Hello"},
-            sealed,
+            reasoning,
             {"role": "user", "content": "Well?"},
             {"role": "assistant", "content": "It is \n"},
         ],

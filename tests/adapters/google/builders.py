@@ -1,4 +1,4 @@
-"""Talking to Gemini without a network, and Google's own client with one."""
+"""Requests, responses and the SDK's client for the tests of the Google adapter."""
 
 import base64
 import warnings
@@ -13,7 +13,7 @@ from tests.adapters.run_adapter import decode_response, encode_request, make_ada
 from tests.adapters.scenes.google import sse_stream
 from tests.scripted_upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream
 
-with warnings.catch_warnings():  # its source has escapes that Python warns of, once
+with warnings.catch_warnings():  # the SDK's source has invalid escapes
     warnings.simplefilter("ignore")
     from google import genai
     from google.genai import errors as errors
@@ -40,29 +40,29 @@ FOREIGN_ITEMS: list[dict] = [
     {"type": "function_call_output", "call_id": "toolu_|2", "output": "noon"},
     {"type": "function_call_output", "call_id": "toolu_|1", "output": "21"},
 ]
-"""What another provider's model did, as a client sends it."""
+"""The items of another provider's model."""
 
 
 def decode_chunks(*chunks: dict, model: str = GEMINI_3, **fields: Any) -> Response:
-    """Return the response that a stream of chunks makes."""
+    """Decode a stream of chunks into a response."""
     return decode_response(
         encode_request(GOOGLE, upstream_model=model, stream=True, **fields), sse_stream(*chunks)
     )
 
 
 def output_as_input(response: Response) -> list[dict]:
-    """Return the output as a client sends it back."""
+    """Return the output as input items."""
     return [to_builtins(item) for item in response.output]  # type: ignore[misc]
 
 
 def user_content(*parts: dict) -> dict:
-    """A user's message."""
+    """Return the fields of a request with a user's message."""
     return {"input": [{"role": "user", "content": list(parts)}]}
 
 
 @contextmanager
 def google_client(*answers: ScriptedAnswer) -> Iterator[tuple[models.Models, ScriptedUpstream]]:
-    """Google's own client, pointed at a scripted upstream."""
+    """Give a client of Google's SDK, and the scripted upstream that it calls."""
     with scripted_upstream(*answers) as provider:
         options = types.HttpOptions(base_url=provider.url, api_version="v1beta")
         with genai.Client(api_key="k", http_options=options) as whole:

@@ -1,4 +1,4 @@
-"""What Gemini answers; Google's own client reads the same bytes."""
+"""Gemini's responses, decoded by the adapter and by Google's SDK from the same bytes."""
 
 import json
 
@@ -33,12 +33,11 @@ from tests.adapters.scenes.google import (
     sse_stream,
     thought,
 )
-from tests.scripted_upstream import json_answer as played
-from tests.scripted_upstream import sse_answer
+from tests.scripted_upstream import json_answer, sse_answer
 
 
 def summarize(response: Response, expected: Summary) -> Summary:
-    """Return what a response means; calls whose provider gave no id have none here either."""
+    """Summarize a response; calls without an id of Google's have none."""
     usage, details = response.usage, response.incomplete_details
     assert usage
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
@@ -127,7 +126,7 @@ def test_the_raw_finish_reason_is_kept(name: str):
 
 
 def summarize_sdk_message(answers: list[types.GenerateContentResponse]) -> Summary:
-    """Return what Google's own client makes of an answer."""
+    """Summarize the responses of the SDK."""
     pieces = [
         piece
         for answer in answers
@@ -162,7 +161,7 @@ def summarize_sdk_message(answers: list[types.GenerateContentResponse]) -> Summa
 def test_the_sdk_reads_the_same_responses(name: str):
     scene = SCENES[name]
     body = json.loads(scene.whole)
-    with google_client(sse_answer(scene.stream), played(body)) as (google, _):
+    with google_client(sse_answer(scene.stream), json_answer(body)) as (google, _):
         chunks = list(google.generate_content_stream(model=GEMINI_3, contents="Hello"))
         assert summarize_sdk_message(chunks) == scene.expected
         answer = google.generate_content(model=GEMINI_3, contents="Hello")
@@ -185,25 +184,25 @@ def test_any_chunking_gives_the_same_parts(name: str, cuts: list[int]):
 
 @pytest.mark.parametrize(("reason", "ours"), REASONS.items())
 def test_every_finish_reason_is_mapped(reason: str, ours: str):
-    told = decode_parts(
+    decoded = decode_parts(
         encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish=reason))
     )
-    assert told == [parts.Text("a"), parts.Finish(ours, reason)]  # type: ignore[arg-type]
+    assert decoded == [parts.Text("a"), parts.Finish(ours, reason)]  # type: ignore[arg-type]
 
 
 def test_an_unknown_finish_reason_means_stop():
-    told = decode_parts(
+    decoded = decode_parts(
         encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish="BORED"))
     )
-    assert told == [parts.Text("a"), parts.Finish("stop", "BORED")]
+    assert decoded == [parts.Text("a"), parts.Finish("stop", "BORED")]
 
 
 def test_a_finish_reason_in_every_chunk_is_reported_once():
-    told = decode_parts(
+    decoded = decode_parts(
         encode_request(GOOGLE, stream=True),
         sse_stream(answer({"text": "a"}, finish="STOP"), answer({"text": "b"}, finish="STOP")),
     )
-    assert told == [parts.Text("a"), parts.Finish("stop", "STOP"), parts.Text("b")]
+    assert decoded == [parts.Text("a"), parts.Finish("stop", "STOP"), parts.Text("b")]
 
 
 @pytest.mark.parametrize("reason", FAILURE_REASONS)
@@ -276,9 +275,9 @@ def test_grounding_becomes_annotations_with_character_offsets():
         answer({"text": text[10:], "thoughtSignature": "c2ln"}, groundingMetadata=grounding),
         answer(finish="STOP", groundingMetadata=grounding),
     )
-    message, sealed = decode_chunks(*chunks).output
+    message, reasoning = decode_chunks(*chunks).output
     assert isinstance(message, Message)
-    assert isinstance(sealed, Reasoning)
+    assert isinstance(reasoning, Reasoning)
     [part] = message.content
     assert isinstance(part, OutputText)
     assert part.annotations == [
@@ -309,13 +308,13 @@ def test_logprobs_are_attached_to_their_text():
         "topCandidates": [{"candidates": [{"token": "J", "logProbability": -0.5}, {"token": "ä"}]}],
     }
     chunk = answer(thought("Hm."), {"text": "J"}, finish="STOP", logprobsResult=result)
-    told = decode_parts(encode_request(GOOGLE, stream=True), sse_stream(chunk))
+    decoded = decode_parts(encode_request(GOOGLE, stream=True), sse_stream(chunk))
     top = [
         TopLogProb(token="J", logprob=-0.5, bytes=[74]),
         TopLogProb(token="ä", logprob=0.0, bytes=[195, 164]),
     ]
     score = LogProb(token="J", logprob=-0.5, bytes=[74], top_logprobs=top)
-    assert told[1] == parts.Text("J", logprobs=[score])
+    assert decoded[1] == parts.Text("J", logprobs=[score])
 
 
 def test_images_are_left_out_with_one_warning():

@@ -1,4 +1,4 @@
-"""What Gemini does not carry, and what it says when it will not or cannot answer."""
+"""Gemini's errors: instead of a response, within a stream, and unreadable ones."""
 
 import json
 
@@ -23,12 +23,11 @@ from tests.adapters.scenes.google import (
     sse_stream,
     whole,
 )
-from tests.scripted_upstream import ScriptedAnswer, sse_answer
-from tests.scripted_upstream import json_answer as played
+from tests.scripted_upstream import ScriptedAnswer, json_answer, sse_answer
 
 
 def error_body(code: int, message: str, status: str, *details: dict) -> dict:
-    """An error of Google's."""
+    """Return an error in Google's format."""
     error: dict = {"code": code, "message": message, "status": status}
     return {"error": error | ({"details": list(details)} if details else {})}
 
@@ -127,9 +126,9 @@ def test_an_error_within_a_stream_is_a_failure(error: bytes, before: bytes, piec
 
 
 @pytest.mark.parametrize(
-    ("played", "code", "status"),
+    ("scripted", "code", "status"),
     [
-        (played(QUOTA, 429), 429, "RESOURCE_EXHAUSTED"),
+        (json_answer(QUOTA, 429), 429, "RESOURCE_EXHAUSTED"),
         (
             sse_answer(
                 sse_stream(answer({"text": "a"})) + json.dumps(OVERLOADED, indent=2).encode()
@@ -140,8 +139,8 @@ def test_an_error_within_a_stream_is_a_failure(error: bytes, before: bytes, piec
         (sse_answer(sse_stream(answer({"text": "a"}), OVERLOADED)), 503, "UNAVAILABLE"),
     ],
 )
-def test_the_sdk_fails_with_the_same_errors(played: ScriptedAnswer, code: int, status: str):
-    with google_client(played) as (google, _):
+def test_the_sdk_fails_with_the_same_errors(scripted: ScriptedAnswer, code: int, status: str):
+    with google_client(scripted) as (google, _):
         with pytest.raises(errors.APIError) as error:
             list(google.generate_content_stream(model=GEMINI_3, contents="Hello"))
         assert (error.value.code, error.value.status) == (code, status)

@@ -1,4 +1,4 @@
-"""What Gemini is asked; Google's own client asks the same."""
+"""The adapter's requests compared with those of Google's SDK, and what Google does not support."""
 
 import re
 
@@ -42,7 +42,7 @@ from tests.scripted_upstream import sse_answer
 
 
 def camel(value: object) -> object:
-    """Write every name as the API does; the client mixes both spellings."""
+    """Return a value with all names in camel case; the SDK mixes both spellings."""
     match value:
         case dict():
             return {
@@ -56,7 +56,7 @@ def camel(value: object) -> object:
 
 
 def sdk_request(contents: object, model: str = GEMINI_3, **config: object) -> tuple[str, dict]:
-    """Return the path and the body that Google's own client sends."""
+    """Return the path and the body that the SDK sends."""
     with google_client(sse_answer(SCENES["text"].stream)) as (google, provider):
         options = types.GenerateContentConfig(**config)  # type: ignore[arg-type]
         list(google.generate_content_stream(model=model, contents=contents, config=options))  # type: ignore[arg-type]
@@ -72,12 +72,12 @@ def sdk_request(contents: object, model: str = GEMINI_3, **config: object) -> tu
 
 
 def user(*parts: types.Part) -> types.Content:
-    """What the user says, in the client's words."""
+    """Return a user's content as the SDK's type."""
     return types.Content(role="user", parts=list(parts))
 
 
 def model(*parts: types.Part) -> types.Content:
-    """What the model said, in the client's words."""
+    """Return a model's content as the SDK's type."""
     return types.Content(role="model", parts=list(parts))
 
 
@@ -94,7 +94,7 @@ WEATHER = types.Tool(
 
 
 def tool_config(mode: str, *names: str) -> types.ToolConfig:
-    """A tool choice, in the client's words."""
+    """Return a tool choice as the SDK's type."""
     config = types.FunctionCallingConfig(
         mode=types.FunctionCallingConfigMode(mode), allowed_function_names=list(names) or None
     )
@@ -102,7 +102,7 @@ def tool_config(mode: str, *names: str) -> types.ToolConfig:
 
 
 def thinking(**fields: object) -> dict:
-    """How to think, in the client's words."""
+    """Return a thinking configuration as the SDK's argument."""
     return {"thinking_config": types.ThinkingConfig(**fields)}  # type: ignore[arg-type]
 
 
@@ -433,8 +433,8 @@ def test_instructions_alone_become_the_users_message():
 
 
 def test_a_system_message_with_an_image_becomes_the_users():
-    said = [{"type": "input_text", "text": "Our logo:"}, IMAGE]
-    sent = encode_request(GOOGLE, input=[{"role": "system", "content": said}]).body
+    content = [{"type": "input_text", "text": "Our logo:"}, IMAGE]
+    sent = encode_request(GOOGLE, input=[{"role": "system", "content": content}]).body
     assert sent["contents"][0]["parts"][1]["inlineData"]["mimeType"] == "image/png"
     assert "systemInstruction" not in sent
 

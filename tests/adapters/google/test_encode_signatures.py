@@ -1,4 +1,4 @@
-"""Gemini's thought signatures: each goes back on the part it came on."""
+"""Gemini's thought signatures: each is sent back on its part."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.adapters.scenes.google import (
 
 
 def encode_replay(response: Response, *, model: str = GEMINI_3, outputs: bool = True) -> list[dict]:
-    """Return the contents that go back when every call has been answered."""
+    """Encode the next request after a response, with an output for every call."""
     back = output_as_input(response)
     for item in output_as_input(response) if outputs else []:
         if item["type"] == "function_call":
@@ -111,10 +111,10 @@ def test_the_signature_of_a_changed_text_is_sent_as_a_part_of_its_own():
     response = decode_chunks(
         answer({"text": "Good morning", "thoughtSignature": "c2ln"}, finish="STOP")
     )
-    message, sealed = output_as_input(response)
+    message, reasoning = output_as_input(response)
     message["content"][0]["text"] = "Hi"
     contents = encode_request(
-        GOOGLE, input=[message, sealed, {"role": "user", "content": "?"}]
+        GOOGLE, input=[message, reasoning, {"role": "user", "content": "?"}]
     ).body["contents"]
     assert contents[0]["parts"] == [{"text": "Hi"}, {"text": "", "thoughtSignature": "c2ln"}]
 
@@ -139,7 +139,7 @@ def test_sequential_calls_keep_their_own_signatures():
 
 
 def function_response(id: str, name: str, response: dict) -> dict:
-    """What a function gave back, as content."""
+    """Return a function response as content."""
     part = {"functionResponse": {"id": id, "name": name, "response": response}}
     return {"role": "user", "parts": [part]}
 

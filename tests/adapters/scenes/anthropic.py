@@ -1,4 +1,4 @@
-"""What Anthropic says: the events of a stream, and the same message in one piece."""
+"""Scenes in Anthropic's format: streams of events, and the same messages complete."""
 
 import json
 
@@ -18,54 +18,54 @@ Block = dict
 
 
 def event(data: dict) -> bytes:
-    """Write one event."""
+    """Return an event."""
     return f"event: {data['type']}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
 def start_block(index: int, block: Block) -> bytes:
-    """Begin a block."""
+    """Return the start of a block."""
     return event({"type": "content_block_start", "index": index, "content_block": block})
 
 
 def block_delta(index: int, kind: str, **fields: object) -> bytes:
-    """Add to a block."""
+    """Return an increment of a block."""
     delta = {"type": kind, **fields}
     return event({"type": "content_block_delta", "index": index, "delta": delta})
 
 
 def stop_block(index: int) -> bytes:
-    """End a block."""
+    """Return the end of a block."""
     return event({"type": "content_block_stop", "index": index})
 
 
 def text_deltas(index: int, *pieces: str) -> bytes:
-    """Write a block of text in pieces."""
-    said = b"".join(block_delta(index, "text_delta", text=piece) for piece in pieces)
-    return start_block(index, {"type": "text", "text": ""}) + said + stop_block(index)
+    """Return a block of text."""
+    deltas = b"".join(block_delta(index, "text_delta", text=piece) for piece in pieces)
+    return start_block(index, {"type": "text", "text": ""}) + deltas + stop_block(index)
 
 
 def thinking_deltas(index: int, signature: str, *pieces: str) -> bytes:
-    """Write a block of thinking in pieces, and its signature."""
+    """Return a block of thinking with its signature."""
     thought = b"".join(block_delta(index, "thinking_delta", thinking=piece) for piece in pieces)
     block = {"type": "thinking", "thinking": "", "signature": ""}
-    sealed = block_delta(index, "signature_delta", signature=signature)
-    return start_block(index, block) + thought + sealed + stop_block(index)
+    signed = block_delta(index, "signature_delta", signature=signature)
+    return start_block(index, block) + thought + signed + stop_block(index)
 
 
 def redacted_thinking(index: int, data: str) -> bytes:
-    """Write a block of thinking that nobody may read."""
+    """Return a block of redacted thinking."""
     return start_block(index, {"type": "redacted_thinking", "data": data}) + stop_block(index)
 
 
 def call_deltas(index: int, id: str, name: str, *pieces: str) -> bytes:
-    """Write a call in pieces; the first of Anthropic's is always empty."""
+    """Return a call; Anthropic's first increment is always empty."""
     block = {"type": "tool_use", "id": id, "name": name, "input": {}}
     given = (block_delta(index, "input_json_delta", partial_json=piece) for piece in ("", *pieces))
     return start_block(index, block) + b"".join(given) + stop_block(index)
 
 
 def usage(input: int, output: int, **more: object) -> dict:
-    """Count tokens as Anthropic does."""
+    """Return token counts."""
     counts = {
         "input_tokens": input,
         "cache_creation_input_tokens": 0,
@@ -76,7 +76,7 @@ def usage(input: int, output: int, **more: object) -> dict:
 
 
 def message(content: list[Block], stop: str | None, counts: dict, **more: object) -> dict:
-    """Write a message."""
+    """Return a complete message."""
     fields = {
         "id": "msg_01",
         "type": "message",
@@ -90,42 +90,42 @@ def message(content: list[Block], stop: str | None, counts: dict, **more: object
     return fields | more
 
 
-def stream(said: bytes, stop: str, counts: dict, **more: object) -> bytes:
-    """Write what is said between a message's beginning and its end."""
+def stream(blocks: bytes, stop: str, counts: dict, **more: object) -> bytes:
+    """Return a complete stream around its blocks."""
     first = event(
         {"type": "message_start", "message": message([], None, counts | {"output_tokens": 1})}
     )
     delta = {"stop_reason": stop, "stop_sequence": None, **more}
     last = event({"type": "message_delta", "delta": delta, "usage": counts})
-    return first + event({"type": "ping"}) + said + last + event({"type": "message_stop"})
+    return first + event({"type": "ping"}) + blocks + last + event({"type": "message_stop"})
 
 
 def scene(
-    said: bytes,
+    blocks: bytes,
     content: list[Block],
-    seen: Summary,
+    expected: Summary,
     counts: dict | None = None,
     request: dict | None = None,
     **more: object,
 ) -> Scene:
-    """Make a scene out of what is streamed, the blocks it makes, and what it means."""
-    counts = counts or usage(seen.input_tokens, seen.output_tokens)
-    whole = message(content, seen.stop, counts, **more)
+    """Return a scene of streamed blocks, complete blocks and the expected summary."""
+    counts = counts or usage(expected.input_tokens, expected.output_tokens)
+    whole = message(content, expected.stop, counts, **more)
     return Scene(
-        stream(said, seen.stop, counts, **more),
+        stream(blocks, expected.stop, counts, **more),
         json.dumps(whole, ensure_ascii=False).encode(),
-        seen,
+        expected,
         request or {},
     )
 
 
 def text_block(text: str) -> Block:
-    """Write a whole block of text."""
+    """Return a complete block of text."""
     return {"type": "text", "text": text}
 
 
 def call_block(id: str, name: str, input: dict) -> Block:
-    """Write a whole call."""
+    """Return a complete call."""
     return {"type": "tool_use", "id": id, "name": name, "input": input}
 
 

@@ -1,4 +1,4 @@
-"""What Bedrock says: messages of an event stream, padded as the service pads them."""
+"""Scenes in Bedrock's format: event-stream messages, padded as by the service."""
 
 import base64
 import json
@@ -19,13 +19,13 @@ REDACTED = base64.b64encode(b"\0 nothing to see \xff").decode()
 
 
 def event(kind: str, **fields: object) -> bytes:
-    """Write one event."""
+    """Return an event."""
     headers = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
     return encode(headers, json.dumps(fields | {"p": "abcdefghijk"}, ensure_ascii=False).encode())
 
 
 def exception(kind: str, **fields: object) -> bytes:
-    """Write an exception in place of an event."""
+    """Return an exception."""
     headers = {
         ":exception-type": kind,
         ":content-type": "application/json",
@@ -35,47 +35,47 @@ def exception(kind: str, **fields: object) -> bytes:
 
 
 def delta(index: int, **fields: object) -> bytes:
-    """Write more of a block."""
+    """Return an increment of a block."""
     return event("contentBlockDelta", contentBlockIndex=index, delta=fields)
 
 
 def text(index: int, *pieces: str) -> bytes:
-    """Write a block of text, which has no start."""
-    grown = b"".join(delta(index, text=piece) for piece in pieces)
-    return grown + block_stop(index)
+    """Return a block of text, which has no start event."""
+    deltas = b"".join(delta(index, text=piece) for piece in pieces)
+    return deltas + block_stop(index)
 
 
 def call_start(index: int, id: str, name: str) -> bytes:
-    """Write the start of a call."""
+    """Return the start of a call."""
     use = {"toolUse": {"toolUseId": id, "name": name}}
     return event("contentBlockStart", contentBlockIndex=index, start=use)
 
 
 def arguments(index: int, *pieces: str) -> bytes:
-    """Write more of a call's arguments."""
+    """Return increments of a call's arguments."""
     return b"".join(delta(index, toolUse={"input": piece}) for piece in pieces)
 
 
 def call(index: int, id: str, name: str, *pieces: str) -> bytes:
-    """Write a call."""
+    """Return a call."""
     return call_start(index, id, name) + arguments(index, *pieces) + block_stop(index)
 
 
 def thought(index: int, *pieces: str, signature: str = "") -> bytes:
-    """Write a thought."""
-    grown = b"".join(delta(index, reasoningContent={"text": piece}) for piece in pieces)
+    """Return a block of reasoning."""
+    deltas = b"".join(delta(index, reasoningContent={"text": piece}) for piece in pieces)
     if signature:
-        grown += delta(index, reasoningContent={"signature": signature})
-    return grown + block_stop(index)
+        deltas += delta(index, reasoningContent={"signature": signature})
+    return deltas + block_stop(index)
 
 
 def block_stop(index: int) -> bytes:
-    """Write the end of a block."""
+    """Return the end of a block."""
     return event("contentBlockStop", contentBlockIndex=index)
 
 
 def usage(read: int = 26, made: int = 5, **cache: int) -> dict:
-    """Count tokens."""
+    """Return token counts."""
     return {
         "inputTokens": read,
         "outputTokens": made,
@@ -85,19 +85,19 @@ def usage(read: int = 26, made: int = 5, **cache: int) -> dict:
 
 
 def stream_end(reason: str = "end_turn", **counts: int) -> bytes:
-    """Write the end: the reason first, the usage after it."""
+    """Return the end of a stream: first the reason, then the usage."""
     metadata = event("metadata", usage=usage(**counts), metrics={"latencyMs": 551})
     return event("messageStop", stopReason=reason) + metadata
 
 
 def stream(*blocks: bytes, reason: str = "end_turn", **counts: int) -> bytes:
-    """Write a whole stream."""
-    begun = event("messageStart", role="assistant")
-    return begun + b"".join(blocks) + stream_end(reason, **counts)
+    """Return a complete stream."""
+    start = event("messageStart", role="assistant")
+    return start + b"".join(blocks) + stream_end(reason, **counts)
 
 
 def whole(*content: dict, reason: str = "end_turn", **counts: int) -> bytes:
-    """Write an answer in one piece."""
+    """Return a complete response."""
     body = {
         "output": {"message": {"role": "assistant", "content": content}},
         "stopReason": reason,
@@ -108,7 +108,7 @@ def whole(*content: dict, reason: str = "end_turn", **counts: int) -> bytes:
 
 
 def tool_use(id: str, name: str, input: dict) -> dict:
-    """Write a whole call."""
+    """Return a complete call."""
     return {"toolUse": {"toolUseId": id, "name": name, "input": input}}
 
 
@@ -122,7 +122,7 @@ SIGNATURE = "ErUBCkYIBRgCIkDsigned=="
 def expect(
     text: str = "", calls: list | None = None, stop: str = "end_turn", **more: object
 ) -> Summary:
-    """Say what an answer means, with the usual counts."""
+    """Return the expected summary, with default token counts."""
     counts = {"input_tokens": 26, "output_tokens": 5}
     return Summary(text, calls or [], stop=stop, **(counts | more))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What Gemini says."""
+"""Scenes in Gemini's format."""
 
 import json
 
@@ -17,7 +17,7 @@ ADAPTER = Google
 def answer(
     *parts: dict, finish: str | None = None, usage: dict | None = None, **more: object
 ) -> dict:
-    """One chunk, or a whole answer."""
+    """Return a chunk, or a complete response."""
     candidate: dict = {"content": {"parts": list(parts), "role": "model"}, "index": 0} | more
     if finish:
         candidate["finishReason"] = finish
@@ -28,17 +28,17 @@ def answer(
 
 
 def sse_stream(*chunks: dict) -> bytes:
-    """What `alt=sse` makes of chunks; Google ends its lines as HTTP does."""
+    """Return chunks as a stream; Google ends lines with CRLF."""
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in chunks)
 
 
 def whole(value: dict) -> bytes:
-    """What is sent without streaming, in Google's own indentation."""
+    """Return a complete response, indented as by Google."""
     return json.dumps(value, indent=2).encode()
 
 
 def usage(prompt: int, candidates: int, thoughts: int = 0, cached: int = 0) -> dict:
-    """Tokens."""
+    """Return token counts."""
     counts = {
         "promptTokenCount": prompt,
         "candidatesTokenCount": candidates,
@@ -55,7 +55,7 @@ def usage(prompt: int, candidates: int, thoughts: int = 0, cached: int = 0) -> d
 def call(
     name: str, args: dict | None = None, id: str | None = None, signature: str | None = None
 ) -> dict:
-    """A part that is a call."""
+    """Return a part with a call."""
     value: dict = {"name": name}
     if args is not None:
         value["args"] = args
@@ -65,7 +65,7 @@ def call(
 
 
 def thought(text: str) -> dict:
-    """A part that is a summary of the thinking."""
+    """Return a part with a summary of the thinking."""
     return {"text": text, "thought": True}
 
 
@@ -115,7 +115,7 @@ SCENES: dict[str, Scene] = {
         Summary(calls=[("", "weather", PARIS), ("", "weather", ROME)], **EXPECTED_USAGE),
         {"tools": [TOOL]},
     ),
-    # Arguments never come in pieces: the nearest thing is two calls in one chunk.
+    # Google never splits arguments, so this scene has two calls in one chunk.
     "interleaved_calls": Scene(
         sse_stream(
             answer(
