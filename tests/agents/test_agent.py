@@ -8,13 +8,7 @@ from functools import partial
 
 import pytest
 
-from antiphon.agents.agent import (
-    Agent,
-    AgentRegistry,
-    Function,
-    agent,
-    to_part,
-)
+from antiphon.agents.agent import Agent, AgentRegistry, Function, agent, to_part
 from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
 from antiphon.protocol.content import OutputText

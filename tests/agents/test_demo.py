@@ -10,10 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from antiphon.agents.demo import demo, echo, write_example
-from antiphon.engine.encryption import SEAL_PREFIX, KeyRing
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.engine.sealing import ItemSealer
+from antiphon.engine.sealing import SEAL_PREFIX, ItemSealer, KeyRing
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.content import (
     LogProb,
@@ -25,18 +24,8 @@ from antiphon.protocol.content import (
 )
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.events import Event, OutputTextDelta
-from antiphon.protocol.items import (
-    FunctionCall,
-    Item,
-    Message,
-    Reasoning,
-)
-from antiphon.protocol.response import (
-    IncompleteDetails,
-    Response,
-    ResponseError,
-    ResponseUsage,
-)
+from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
+from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, ResponseUsage
 from antiphon.wire.openresponses import decode_request
 from tests.engine.recording_sink import RecordingSink
 

@@ -9,12 +9,7 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.protocol.content import (
-    InputFile,
-    InputImage,
-    InputText,
-    OutputText,
-)
+from antiphon.protocol.content import InputFile, InputImage, InputText, OutputText
 from antiphon.protocol.items import (
     ExtensionItem,
     FunctionCall,
@@ -25,12 +20,7 @@ from antiphon.protocol.items import (
     user_message,
 )
 from antiphon.protocol.request import Request
-from antiphon.protocol.tools import (
-    AllowedTools,
-    ExtensionTool,
-    FunctionTool,
-    FunctionToolChoice,
-)
+from antiphon.protocol.tools import AllowedTools, ExtensionTool, FunctionTool, FunctionToolChoice
 from antiphon.wire.openresponses import decode_request
 from tests.protocol.builders import counting_ids
 

@@ -11,7 +11,7 @@ from antiphon.cli.serve import (
     apply_options,
     serve,
 )
-from antiphon.engine.encryption import new_key
+from antiphon.engine.sealing import new_key
 from antiphon.server.settings import Settings
 from tests.http_client import http_client
 from tests.run_server import run_command

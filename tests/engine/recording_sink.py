@@ -1,6 +1,6 @@
 """An outlet that keeps what it is told."""
 
-from antiphon.engine.interfaces import EventSink
+from antiphon.engine.models import EventSink
 from antiphon.protocol.events import Event
 
 

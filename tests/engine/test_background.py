@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from antiphon.engine import background
-from antiphon.engine import event_log as log_module
 from antiphon.engine.background import follow_events
 from antiphon.engine.engine import Engine
 from antiphon.engine.run import SERVER_STOPPED_ERROR
@@ -21,13 +20,7 @@ from antiphon.protocol.response import IncompleteDetails, Response, ResponseErro
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
-from tests.engine.builders import (
-    FailingStore,
-    make_engine,
-    make_request,
-    read_log,
-    wait_for_end,
-)
+from tests.engine.builders import FailingStore, make_engine, make_request, read_log, wait_for_end
 from tests.protocol.builders import event_types
 
 pytestmark = pytest.mark.anyio
@@ -171,7 +164,7 @@ async def test_a_refusal_with_a_status_fails_a_background_response() -> None:
 
 
 async def test_a_response_outlasts_a_failing_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "RETRY_SECONDS", (0.001, 0.002))
+    monkeypatch.setattr(background, "RETRY_SECONDS", (0.001, 0.002))
     store = FailingStore()
 
     async def model() -> AsyncIterator[str]:

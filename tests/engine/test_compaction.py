@@ -11,25 +11,13 @@ from antiphon.agents.agent import Agent, Function, agent
 from antiphon.agents.demo import demo, echo
 from antiphon.agents.turn import Turn
 from antiphon.engine.compaction import KEPT_TOKENS, SUMMARY_PROMPT, compact
-from antiphon.engine.encryption import KeyRing
 from antiphon.engine.engine import ANONYMOUS, Caller, Engine
 from antiphon.engine.models import Models
-from antiphon.engine.sealing import SUMMARY_INTRODUCTION, ItemSealer
+from antiphon.engine.sealing import SUMMARY_INTRODUCTION, ItemSealer, KeyRing
 from antiphon.protocol import parts
 from antiphon.protocol.content import InputImage, InputText, OutputText
-from antiphon.protocol.errors import (
-    AntiphonError,
-    ErrorPayload,
-    RequestError,
-    UpstreamError,
-)
-from antiphon.protocol.items import (
-    Compaction,
-    FunctionCallOutput,
-    Item,
-    Message,
-    user_message,
-)
+from antiphon.protocol.errors import AntiphonError, ErrorPayload, RequestError, UpstreamError
+from antiphon.protocol.items import Compaction, FunctionCallOutput, Item, Message, user_message
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import CompactResource, ResponseUsage, ResponseWarning
 from antiphon.wire.openresponses import decode_compact, decode_request

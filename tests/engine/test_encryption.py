@@ -13,12 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engine.encryption import (
-    SEAL_PREFIX,
-    KeyRing,
-    check_keys,
-    new_key,
-)
+from antiphon.engine.sealing import SEAL_PREFIX, KeyRing, check_keys, new_key
 from antiphon.protocol.errors import StoreError
 
 OLD, NEW, OTHER = new_key(), new_key(), new_key()
@@ -211,7 +206,7 @@ def test_a_file_that_others_can_read_is_warned_about(
 
 def test_nothing_is_imported_before_something_is_sealed() -> None:
     code = (
-        "import sys; import antiphon.server.app; from antiphon.engine.encryption import KeyRing;"
+        "import sys; import antiphon.server.app; from antiphon.engine.sealing import KeyRing;"
         "KeyRing.ephemeral(); print('cryptography' in sys.modules)"
     )
     done = subprocess.run(

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from antiphon.engine import event_log as log_module
-from antiphon.engine.event_log import EventLog, Fenced
+from antiphon.engine import background as log_module
+from antiphon.engine.background import EventLog, FencedError
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.parts import Text
 from tests.engine.builders import FailingStore, read_log, wait_for_end
@@ -154,7 +154,7 @@ async def test_nothing_can_be_appended_to_a_response_that_has_ended() -> None:
     log = await open_log(store)
     events = synthesize(Text("hello"))
     await log.append(events, final_response(events))
-    with pytest.raises(Fenced):
+    with pytest.raises(FencedError):
         await log.append(events[-1:])
     assert await read_log(store, ID) == events
 

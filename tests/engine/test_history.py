@@ -14,12 +14,7 @@ from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.items import Item
 from antiphon.protocol.struct import encode
 from antiphon.store.memory import MemoryStore
-from tests.store.builders import (
-    assistant_message,
-    ended_response,
-    new_response,
-    user_message,
-)
+from tests.store.builders import assistant_message, ended_response, new_response, user_message
 
 HELLO = items.user_message("hello")
 SIZE = len(encode(HELLO)) + ITEM_OVERHEAD_BYTES

@@ -25,19 +25,8 @@ from antiphon.store.base import Store, StoredResponse
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
 from antiphon.wire import json
-from tests.engine.builders import (
-    FailingStore,
-    make_engine,
-    make_request,
-    read_log,
-    wait_for_end,
-)
-from tests.protocol.builders import (
-    event_types,
-    make_response,
-    make_synth,
-    synthesize,
-)
+from tests.engine.builders import FailingStore, make_engine, make_request, read_log, wait_for_end
+from tests.protocol.builders import event_types, make_response, make_synth, synthesize
 from tests.store.builders import NOW, ended_response, user_message
 
 pytestmark = pytest.mark.anyio

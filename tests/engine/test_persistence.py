@@ -30,25 +30,14 @@ from antiphon.protocol.items import FunctionCall
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request
 from antiphon.protocol.struct import encode
-from antiphon.store.base import (
-    IdempotencyRecord,
-    ItemPage,
-    PageCursor,
-    Store,
-    StoredResponse,
-)
+from antiphon.store.base import IdempotencyRecord, ItemPage, PageCursor, Store, StoredResponse
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
 from antiphon.wire.openresponses import decode_request
 from tests.engine.builders import FailingStore
 from tests.protocol.builders import final_response, make_response, synthesize
 from tests.protocol.strategies import part_lists
-from tests.store.builders import (
-    assistant_message,
-    ended_response,
-    new_response,
-    user_message,
-)
+from tests.store.builders import assistant_message, ended_response, new_response, user_message
 
 pytestmark = pytest.mark.anyio
 

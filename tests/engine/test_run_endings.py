@@ -8,12 +8,7 @@ import pytest
 
 from antiphon.agents.agent import Function
 from antiphon.engine.engine import Engine
-from antiphon.engine.run import (
-    NOT_STORED_ERROR,
-    SERVER_STOPPED_ERROR,
-    SERVER_STOPPING,
-    Run,
-)
+from antiphon.engine.run import NOT_STORED_ERROR, SERVER_STOPPED_ERROR, SERVER_STOPPING, Run
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
@@ -82,7 +77,7 @@ async def test_an_end_that_cannot_be_kept_is_told_as_a_failure(
         code="store_unavailable", message=NOT_STORED_ERROR.message, type="server_error"
     )
     assert [record.getMessage() for record in caplog.records] == [
-        f"{response.id} could not be kept"
+        f"{response.id} could not be stored"
     ]
     assert engine.history.cache.find(response.id) is None
 

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from antiphon.agents.agent import Agent
 from antiphon.agents.turn import Turn
-from antiphon.engine.encryption import KeyRing, new_key
 from antiphon.engine.engine import Caller, Engine
 from antiphon.engine.models import Models
-from antiphon.engine.sealing import SUMMARY_INTRODUCTION, ItemSealer
+from antiphon.engine.sealing import SUMMARY_INTRODUCTION, ItemSealer, KeyRing, new_key
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.content import InputText, ReasoningText, SummaryText

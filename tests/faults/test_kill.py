@@ -14,12 +14,7 @@ import pytest
 
 from tests.http_client import WAIT, parse_event
 from tests.run_server import run_command
-from tests.server.stateful_server import (
-    get_response,
-    replay,
-    serve_agents,
-    wait_until_ended,
-)
+from tests.server.stateful_server import get_response, replay, serve_agents, wait_until_ended
 
 pytestmark = pytest.mark.anyio
 

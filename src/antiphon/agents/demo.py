@@ -25,19 +25,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
-from antiphon.protocol.content import (
-    InputFile,
-    InputImage,
-    LogProb,
-    TopLogProb,
-)
+from antiphon.protocol.content import InputFile, InputImage, LogProb, TopLogProb
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
 from antiphon.protocol.json_schema import (
     Schema,
     SchemaValidator,
@@ -54,12 +44,7 @@ from antiphon.protocol.request import (
     JsonSchemaFormat,
 )
 from antiphon.protocol.struct import encode
-from antiphon.protocol.tools import (
-    ExtensionTool,
-    ExtensionToolChoice,
-    FunctionTool,
-    must_call,
-)
+from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionTool, must_call
 
 STORY_TEXT = (
     "Once upon a time a small server stood at the edge of a large network. Every day it was asked "

@@ -7,12 +7,7 @@ from functools import cached_property
 
 from antiphon.protocol.items import FunctionCallOutput, Item, Message
 from antiphon.protocol.request import Request
-from antiphon.protocol.tools import (
-    FunctionTool,
-    Tool,
-    ToolChoice,
-    callable_tools,
-)
+from antiphon.protocol.tools import FunctionTool, Tool, ToolChoice, callable_tools
 
 
 @dataclass(frozen=True)

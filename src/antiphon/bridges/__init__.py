@@ -1,1 +1,1 @@
-"""Other event models into ours."""
+"""Other event models, translated into ours. `emitter` builds events one call at a time."""

@@ -14,7 +14,7 @@ from typing import cast
 from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.agents.agent import Agent
 from antiphon.cli.exit import exit_now
-from antiphon.engine.encryption import check_keys
+from antiphon.engine.sealing import check_keys
 from antiphon.protocol.errors import StoreError
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp

@@ -1,1 +1,18 @@
-"""One response, from its request to its last event."""
+"""One response, from its request to its last event.
+
+| file | what it does |
+| --- | --- |
+| `engine` | checks a request, prepares its context, creates, finds, cancels and deletes responses |
+| `validation` | what a request must satisfy; warnings of unused fields |
+| `history` | the context of a previous response, cached or stored |
+| `models` | `Model`, the sinks, and the model that a name means |
+| `provider_model` | a model of a provider: encode, send, read the response |
+| `fallback` | candidates that are tried in order |
+| `run` | produces one response: parts in, events out, the end stored |
+| `tool_choice` | removes calls that a request does not allow |
+| `persistence` | stores a response's beginning and end; idempotency keys, replays, ids |
+| `background` | background responses, their event log and its readers |
+| `sealing` | encrypted content that clients carry |
+| `compaction` | replaces a conversation by a summary |
+| `maintenance` | recovery, expiry, shutdown |
+"""

@@ -1,17 +1,21 @@
-"""Responses that are made whether or not anyone listens.
+"""Background responses: jobs of this process, their event log, and the readers of the log.
 
-A background response is durable before its id is known to anyone. It runs as a task of this
-process, its events go to the log, and readers are cursors over the log. It can be cancelled until
-it has ended; whoever comes first, its end or the cancellation, the other changes nothing.
+A background response is durable before its id is known to anyone. Its events are durable before
+anybody sees them: they are collected for at most 20 ms or 64 events, then appended in one
+transaction. The append is fenced: a worker that has been replaced cannot write. While the store
+fails, the run waits, and nothing is lost. A response can be cancelled until it has ended.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from itertools import chain, repeat
+from typing import TypeVar
 
-from antiphon.engine.event_log import Fenced
+from antiphon.engine.models import EventSink
 from antiphon.engine.persistence import new_id
-from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPED_ERROR, SERVER_STOPPING
+from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPED_ERROR, SERVER_STOPPING, FencedError
 from antiphon.protocol import parts, token_estimate
 from antiphon.protocol.errors import ErrorPayload, StoreError, drop_tracebacks
 from antiphon.protocol.events import Event, decode_event
@@ -19,24 +23,30 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import decode, encode
 from antiphon.protocol.synth import Synth
-from antiphon.store.base import (
-    TERMINAL_STATUSES,
-    Feed,
-    Store,
-    StoredResponse,
-)
+from antiphon.store.base import TERMINAL_STATUSES, Feed, Store, StoredResponse
 from antiphon.wire import json
 
 logger = logging.getLogger("antiphon.engine")
 
+T = TypeVar("T")
+
 MAX_WAITING = 1000
 """How many background responses may wait for a free slot."""
+
+# Long enough that a fast model fills a transaction, short enough that no reader notices.
+BATCH_SECONDS = 0.02
+BATCH_EVENTS = 64
+MAX_PENDING_EVENTS = 1024
+"""How many events may wait for a slow store before the model has to wait too."""
+
+RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""The delays after failures of the store; the last one repeats."""
 
 Work = Callable[[], Coroutine[object, object, object]]
 
 
 class Background:
-    """The responses that this process makes in the background."""
+    """The background responses that this process runs."""
 
     def __init__(self, store: Store, clock: Callable[[], float], slots: int) -> None:
         self._store = store
@@ -47,14 +57,14 @@ class Background:
 
     @property
     def full(self) -> bool:
-        """Whether too many wait already."""
+        """Whether too many responses are waiting."""
         return len(self._jobs) >= self._max_jobs
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def start(self, id: str, announce: Work, work: Work, *, tenant: str = "") -> None:
-        """Announce a response at once, and make it as soon as there is a free slot."""
+        """Call `announce` at once, and `work` when a slot is free."""
         job = self._jobs[id] = asyncio.create_task(self._run(id, announce, work, tenant))
         job.add_done_callback(lambda _: self._jobs.pop(id, None))
 
@@ -63,7 +73,7 @@ class Background:
             await announce()
             async with self._slots:
                 await work()
-        except Fenced:
+        except FencedError:
             logger.info("%s is made by someone else, or has ended", id)
         except Exception as error:
             # A process boundary: nobody awaits this task, and its readers must not wait for ever.
@@ -73,32 +83,32 @@ class Background:
                 await self.fail(stored, tenant=tenant, error=INTERNAL_ERROR)
 
     async def cancel(self, stored: StoredResponse, *, tenant: str) -> Response:
-        """Stop a response, unless it has ended; return it as it ended."""
+        """Cancel a response, unless it has ended; return it as it ended."""
         id = stored.response.id
         if job := self._jobs.get(id):
             _cancel_once(job)
             await asyncio.wait([job], timeout=5)
         found = await self._store.find(id, tenant=tenant)
         while found is not None and found.response.status not in TERMINAL_STATUSES:
-            # It waited for its turn, or belongs to a process that is not there any more. If
-            # another cancels it too, the one that took it over last ends it.
+            # It was waiting for a slot, or its process is gone. If two requests cancel it at once,
+            # the one with the newer epoch ends it.
             await self._end_orphan(found, tenant, _finish_cancelled)
             found = await self._store.find(id, tenant=tenant)
         return (found or stored).response
 
     def stop(self, id: str) -> None:
-        """Stop a response that nobody will ever ask for again."""
+        """Stop a response that was deleted."""
         if job := self._jobs.get(id):
             _cancel_once(job)
 
     async def fail(
         self, stored: StoredResponse, *, tenant: str, error: ErrorPayload = SERVER_STOPPED_ERROR
     ) -> None:
-        """End a response that nobody makes any more; what its log holds is kept."""
+        """End a response that nobody runs any more as failed; its logged output is kept."""
         await self._end_orphan(stored, tenant, lambda synth: synth.fail(error))
 
     async def stop_all(self) -> None:
-        """Stop everything that runs; it ends as interrupted."""
+        """Stop all running responses, which end as failed."""
         jobs = list(self._jobs.values())
         for job in jobs:
             _cancel_once(job, SERVER_STOPPING)
@@ -108,46 +118,136 @@ class Background:
     async def _end_orphan(
         self, stored: StoredResponse, tenant: str, finish: Callable[[Synth], list[Event]]
     ) -> None:
-        """Take a response over from whoever had it, and end it as its events were left."""
+        """Take a response over from its worker, and end it after its last logged event."""
         id = stored.response.id
         epoch = await self._store.claim(id, tenant=tenant)
         if epoch is None:
             return
         synth = Synth(stored.response, ids=new_id, clock=self._clock)
+        readable = True
+        logged: list[Event] = []
         try:
-            events = [event async for event in read_events(self._store, id, tenant=tenant)]
-            synth.resume(events)
+            logged = [event async for event in read_events(self._store, id, tenant=tenant)]
+            synth.resume(logged)
         except StoreError:
             raise
         except Exception:
             # Whatever is wrong with its log, a response must not stay unfinished for ever.
             logger.exception("the events of %s cannot be read: it is ended without them", id)
-            await self._end_without_log(stored, tenant, finish)
+            readable = False
+            logged = []
+            synth = Synth(stored.response, ids=new_id, clock=self._clock)
+        events = [] if logged else synth.start()
+        for part in _estimate_usage(stored, synth.response):
+            synth.feed(part)
+        events += finish(synth)
+        if not readable:  # the numbers of new events could not follow those in the log
+            await self._store.end(synth.response, tenant=tenant)
             return
-        told = [] if events else synth.start()
-        for part in _estimate_usage(stored, synth.response):
-            synth.feed(part)
-        told += finish(synth)
-        kept = [encode(event) for event in told] if stored.response.background else []
-        last = events[-1].sequence_number if events else -1
-        await self._store.append(id, epoch, last, kept, final=synth.response, tenant=tenant)
+        # The log of a foreground response has no readers.
+        bodies = [encode(event) for event in events] if stored.response.background else []
+        last = logged[-1].sequence_number if logged else -1
+        await self._store.append(id, epoch, last, bodies, final=synth.response, tenant=tenant)
 
-    async def _end_without_log(
-        self, stored: StoredResponse, tenant: str, finish: Callable[[Synth], list[Event]]
-    ) -> None:
-        """End a response whose events cannot be read, and leave them as they are."""
-        synth = Synth(stored.response, ids=new_id, clock=self._clock)
-        synth.start()
-        for part in _estimate_usage(stored, synth.response):
-            synth.feed(part)
-        finish(synth)
-        await self._store.end(synth.response, tenant=tenant)
+
+class EventLog(EventSink):
+    """Writes the events of one run to the store's feed, in batches."""
+
+    def __init__(self, feed: Feed, id: str, epoch: int, last: int, *, tenant: str = "") -> None:
+        self._feed = feed
+        self._id = id
+        self._epoch = epoch
+        self._last = last
+        self._tenant = tenant
+        self._pending: list[bytes] = []
+        self._has_events = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._batch_full = asyncio.Event()
+        self._append_lock = asyncio.Lock()
+
+    @property
+    def full(self) -> bool:
+        """Whether the store is so far behind that the model has to wait."""
+        return len(self._pending) > MAX_PENDING_EVENTS
+
+    def write(self, events: list[Event]) -> None:
+        """Take events; they are appended with the next batch."""
+        self._pending += map(encode, events)
+        self._has_events.set()
+        if len(self._pending) >= BATCH_EVENTS:
+            self._batch_full.set()
+
+    async def drain(self) -> None:
+        """Return when the store has caught up."""
+        while self.full:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    async def append_during(self, work: Coroutine[object, object, object]) -> None:
+        """Await the work that writes here, and append batches meanwhile.
+
+        The work is cancelled when another worker has taken the response over.
+        """
+        task = asyncio.current_task()
+        appending = asyncio.create_task(self._append_loop(task.cancel if task else lambda: None))
+        try:
+            await work
+        finally:
+            # With the lock no append is under way, whose outcome would be unknown.
+            async with self._append_lock:
+                appending.cancel()
+            await asyncio.gather(appending, return_exceptions=True)
+
+    async def append(self, events: list[Event], final: Response | None = None) -> None:
+        """Append events now, and the end of the response if it is `final`; raises FencedError."""
+        async with self._append_lock:
+            self._pending += map(encode, events)
+            await self._flush(final)
+
+    async def _append_loop(self, stop: Callable[[], object]) -> None:
+        try:
+            while True:
+                await self._has_events.wait()
+                self._has_events.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(BATCH_SECONDS):
+                        await self._batch_full.wait()
+                async with self._append_lock:
+                    await self._flush(None)
+        except FencedError:
+            stop()
+
+    async def _flush(self, final: Response | None) -> None:
+        self._batch_full.clear()
+        batch, self._pending = self._pending, []
+        self._has_room.set()
+        if not batch and final is None:
+            return
+        position = (self._id, self._epoch, self._last, batch)
+        appended = await retry_store(
+            self._id, lambda: self._feed.append(*position, final=final, tenant=self._tenant)
+        )
+        if not appended:
+            raise FencedError(self._id)
+        self._last += len(batch)
+
+
+async def retry_store(id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    """Repeat an operation of the store, for as long as it takes, until it succeeds."""
+    pauses = chain(RETRY_SECONDS, repeat(RETRY_SECONDS[-1]))
+    while True:
+        try:
+            return await attempt()
+        except StoreError as error:
+            pause = next(pauses)
+            logger.warning("%s waits %.1fs for the store: %s", id, pause, error)
+            await asyncio.sleep(pause)
 
 
 async def read_events(
     feed: Feed, id: str, after: int = -1, *, tenant: str = ""
 ) -> AsyncGenerator[Event]:
-    """Give the events that the log has after a number, and no more."""
+    """Yield the logged events after a sequence number."""
     while (found := await feed.read(id, after, tenant=tenant)) and found.events:
         for body in found.events:
             event = decode_event(json.decode_lenient(body))
@@ -158,7 +258,7 @@ async def read_events(
 async def follow_events(
     feed: Feed, id: str, after: int = -1, *, tenant: str = ""
 ) -> AsyncGenerator[list[Event]]:
-    """Give the events after a number, as they come, until the response has ended."""
+    """Yield the events after a sequence number as they come, until the response has ended."""
     while found := await feed.read(id, after, tenant=tenant):
         if found.events:
             events = [decode_event(json.decode_lenient(body)) for body in found.events]
@@ -170,8 +270,15 @@ async def follow_events(
             await feed.wait(id, after)
 
 
+def decode_stored_request(stored: StoredResponse) -> Request:
+    """Decode the request of a stored response; raises ValueError if it is unreadable."""
+    # Without the size limits of the HTTP endpoints: the normalised form of an accepted request may
+    # be larger than the body that the client sent.
+    return decode(Request, json.decode_lenient(stored.request))
+
+
 def _cancel_once(job: asyncio.Task[None], reason: str | None = None) -> None:
-    """Cancel a job, once: it may be busy with keeping its end."""
+    """Cancel a job unless it is cancelled already: a second time would interrupt its commit."""
     if not job.cancelling():
         job.cancel(reason)
 
@@ -181,31 +288,17 @@ def _finish_cancelled(synth: Synth) -> list[Event]:
     return synth.end()
 
 
-def decode_stored_request(stored: StoredResponse) -> Request:
-    """Read the request of a stored response; raises ValueError if it cannot be read.
-
-    The limits of the HTTP door do not apply: the normalised form of a request that was let in may
-    be larger than the body that came.
-    """
-    return decode(Request, json.decode_lenient(stored.request))
-
-
-def _decode_request_or_empty(stored: StoredResponse) -> Request:
-    """Return what was asked for, as far as it is known and can still be read."""
-    try:
-        return decode_stored_request(stored) if stored.request else Request()
-    except ValueError:
-        return Request()
-
-
 def _estimate_usage(stored: StoredResponse, response: Response) -> list[parts.Part]:
-    """Estimate the tokens of a response that nobody will count any more."""
-    request = _decode_request_or_empty(stored)
-    read = token_estimate.estimate_prompt(request.instructions, request.tools, request.input)
+    """Estimate the usage of a response whose model did not report any."""
+    try:
+        request = decode_stored_request(stored) if stored.request else Request()
+    except ValueError:
+        request = Request()
     message = "The response was interrupted; these are estimates."
     return [
         parts.Usage(
-            input_tokens=read, output_tokens=token_estimate.estimate_items(response.output)
+            token_estimate.estimate_prompt(request.instructions, request.tools, request.input),
+            token_estimate.estimate_items(response.output),
         ),
         parts.Warn("usage_estimated", message, "usage"),
     ]

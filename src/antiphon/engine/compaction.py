@@ -1,8 +1,7 @@
-"""A conversation made small: the user's latest words as they are, and a sealed summary of it all.
+"""Compaction: replaces a conversation by its latest user messages and a sealed summary.
 
-The model itself writes the summary, unless its agent brings a compactor. It is asked in the
-conversation, not about a transcript of it, so that it sees what it saw before; only calls and their
-outputs become words, because a model that is offered no tools may refuse to read of any.
+The model itself writes the summary, unless its agent has a compactor. It is asked inside the
+conversation, and not about a transcript, so that it reads what it read before.
 """
 
 import dataclasses
@@ -17,13 +16,7 @@ from antiphon.engine.fallback import Fallback
 from antiphon.engine.models import Model, PartSink
 from antiphon.engine.run import Run
 from antiphon.protocol import parts, token_estimate
-from antiphon.protocol.content import (
-    Content,
-    InputText,
-    OutputText,
-    RefusalContent,
-    content_text,
-)
+from antiphon.protocol.content import Content, InputText, OutputText, RefusalContent, content_text
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import (
     ExtensionItem,
@@ -35,17 +28,12 @@ from antiphon.protocol.items import (
     user_message,
 )
 from antiphon.protocol.request import CompactRequest, Request
-from antiphon.protocol.response import (
-    CompactResource,
-    Response,
-    ResponseUsage,
-    ResponseWarning,
-)
+from antiphon.protocol.response import CompactResource, Response, ResponseUsage, ResponseWarning
 from antiphon.protocol.struct import encode
 from antiphon.protocol.synth import Synth
 
 KEPT_TOKENS = 20_000
-"""How much of what the user said is kept as it is; the latest of it."""
+"""How many tokens of user messages are kept, the latest first."""
 
 SUMMARY_PROMPT = """\
 Pause here. Write down what has to be known to go on with this conversation, for a reader who will \
@@ -97,23 +85,21 @@ async def compact(
 
 
 def _to_request(request: CompactRequest) -> Request:
-    """Return the request for a response that this is; what is too long to read is cut, not refused.
-
-    Making it shorter is what the caller is here for.
-    """
+    """Return the request for the response that contains the summary."""
     return Request(
         model=request.model,
         input=request.input,
         previous_response_id=request.previous_response_id,
         instructions=request.instructions,
         prompt_cache_key=request.prompt_cache_key,
+        # Compaction is what a client does about a conversation that exceeds the window.
         truncation="auto",
         extra=request.extra,
     )
 
 
 class SummaryModel(Model):
-    """A model that writes what stands for a conversation: words or, from a compactor, items."""
+    """A model that answers with a summary or, if its agent has a compactor, with `items`."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -123,41 +109,41 @@ class SummaryModel(Model):
         self.items: list[Item] = []
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
-        """Answer a turn with its summary."""
-        made = await self._model.compact(turn)
-        if made is None:
+        """Answer a turn with a summary of it."""
+        compacted = await self._model.compact(turn)
+        if compacted is None:
             await self._model.answer(build_summary_turn(turn), sink)
             return
-        if isinstance(made, str):
-            sink.feed([parts.Text(made)])
+        if isinstance(compacted, str):
+            sink.feed([parts.Text(compacted)])
+            compacted = [user_message(compacted)]
         else:
-            self.items = made
-        written = [user_message(made)] if isinstance(made, str) else made
-        counted = Turn(request=Request(), input=written)
-        sink.feed([parts.Usage(await self._model.count(turn), await self._model.count(counted))])
+            self.items = compacted
+        output = Turn(request=Request(), input=compacted)
+        sink.feed([parts.Usage(await self._model.count(turn), await self._model.count(output))])
 
 
 def build_summary_turn(turn: Turn) -> Turn:
     """Return the turn that asks for a summary of a turn's conversation."""
     names = {item.call_id: item.name for item in turn.items if isinstance(item, FunctionCall)}
-    said = [
-        _describe_as_message(item, names) for item in turn.items if not isinstance(item, Reasoning)
-    ]
-    return dataclasses.replace(turn, history=said, input=[user_message(SUMMARY_PROMPT)])
+    items = (item for item in turn.items if not isinstance(item, Reasoning))
+    history = [_describe_as_message(item, names) for item in items]
+    return dataclasses.replace(turn, history=history, input=[user_message(SUMMARY_PROMPT)])
 
 
 def _describe_as_message(item: Item, names: dict[str, str]) -> Item:
-    """Return a call, an output or an extension's item as a message; others as they are."""
+    """Return a call, an output or an extension item as a message; any other item unchanged."""
+    # The summary request offers no tools, and some models then reject calls in its history.
     match item:
         case FunctionCall():
             text = f"[I called {item.name} with {item.arguments}]"
             return Message(role="assistant", content=[OutputText(text=text)])
         case FunctionCallOutput():
-            given: list[Content] = (
+            output: list[Content] = (
                 [InputText(text=item.output)] if isinstance(item.output, str) else item.output
             )
-            opening = InputText(text=f"[{names.get(item.call_id, item.call_id)} gave:]")
-            return Message(role="user", content=[opening, *given])
+            label = InputText(text=f"[{names.get(item.call_id, item.call_id)} gave:]")
+            return Message(role="user", content=[label, *output])
         case ExtensionItem():
             text = f"[{encode(item).decode()}]"
             return Message(role="assistant", content=[OutputText(text=text)])
@@ -166,15 +152,16 @@ def _describe_as_message(item: Item, names: dict[str, str]) -> Item:
 
 
 def extract_summary(response: Response) -> str:
-    """Return the words of a summary; raises UpstreamError if the model gave none."""
+    """Return the text of the summary; raises UpstreamError if there is none."""
     if response.error:
         kind = "server_error" if response.error.type is UNSET else response.error.type
         raise UpstreamError(response.error.message, status=500, type=kind, code=response.error.code)
     stopped = response.incomplete_details and response.incomplete_details.reason
     if response.output_text and stopped in (None, "max_output_tokens"):
         return response.output_text
-    said = [part for item in response.output if isinstance(item, Message) for part in item.content]
-    refused = "".join(content_text(part) for part in said if isinstance(part, RefusalContent))
+    messages = (item for item in response.output if isinstance(item, Message))
+    content = (part for message in messages for part in message.content)
+    refused = "".join(content_text(part) for part in content if isinstance(part, RefusalContent))
     reason = f"it refused: {refused}" if refused else "it wrote nothing."
     if stopped:
         reason = f"it stopped early ({stopped})."
@@ -186,7 +173,7 @@ def extract_summary(response: Response) -> str:
 
 
 def select_kept_messages(items: Sequence[Item]) -> list[Item]:
-    """Return the messages that stay as they are: instructions, and what the user said lately."""
+    """Return the messages that stay: all instructions, and the latest user messages."""
     room = KEPT_TOKENS
     chosen: list[Item] = []
     for item in reversed(items):

@@ -15,13 +15,10 @@ from msgspec.structs import replace
 
 from antiphon.adapters.registry import BUILT_IN
 from antiphon.agents.turn import Turn
-from antiphon.engine.background import Background
-from antiphon.engine.encryption import KeyRing
-from antiphon.engine.event_log import EventLog, retry_store
+from antiphon.engine.background import Background, EventLog, retry_store
 from antiphon.engine.fallback import Candidate, Fallback
 from antiphon.engine.history import Context, ContextCache, HistoryLoader
-from antiphon.engine.interfaces import EventSink
-from antiphon.engine.models import Model, Models, PartSink
+from antiphon.engine.models import EventSink, Model, Models, PartSink
 from antiphon.engine.persistence import (
     IdempotencyKeys,
     ResponsePersistence,
@@ -30,7 +27,7 @@ from antiphon.engine.persistence import (
     random_padding,
 )
 from antiphon.engine.run import PendingCommit, Run
-from antiphon.engine.sealing import ItemSealer
+from antiphon.engine.sealing import ItemSealer, KeyRing
 from antiphon.engine.validation import (
     check_request,
     unanswered_call_warnings,

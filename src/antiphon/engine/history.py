@@ -1,7 +1,8 @@
-"""What was said a moment ago: contexts kept in memory, bounded by bytes and age.
+"""The context of the response that a request continues, from memory or from the store.
 
-A chain that goes on while it is hot never touches the disk, and a response that is not to be stored
-can be continued for a while all the same. Nothing here is ever written anywhere.
+The cache is bounded by bytes and age. A conversation that goes on while it is cached never touches
+the disk, and a response with `store: false` can be continued for a while. Nothing of the cache is
+ever written to disk.
 """
 
 import time
@@ -16,27 +17,29 @@ from antiphon.protocol.struct import encode
 from antiphon.store.base import TERMINAL_STATUSES, ResponseStore
 
 ITEM_OVERHEAD_BYTES = 512
-"""About what an item takes in memory beyond its text."""
+"""About how much memory an item takes beyond its text."""
+
+# A run that is under way when its parent is deleted must not bring the parent's items back.
 MAX_DELETED = 10_000
-"""How many forgotten responses are known as such, for what is being made when they are."""
+"""How many deleted responses are remembered."""
 
 
 class Context(Struct, frozen=True):
-    """Everything said up to the end of one response, in which responses, and how many bytes."""
+    """All items up to the end of one response, the responses they belong to, and their size."""
 
     items: tuple[Item, ...] = ()
     responses: tuple[str, ...] = ()
     size: int = 0
 
     def extend(self, items: Iterable[Item], *responses: str) -> "Context":
-        """Return the context after more was said, in some responses."""
+        """Return the context with more items, of further responses."""
         more = tuple(items)
         size = self.size + sum(map(len, map(encode, more))) + ITEM_OVERHEAD_BYTES * len(more)
         return Context((*self.items, *more), (*self.responses, *responses), size)
 
 
 class ContextCache:
-    """The latest contexts, by tenant and response id; the least used go first."""
+    """The latest contexts, by tenant and response id; the least recently used are removed first."""
 
     def __init__(
         self, max_bytes: int, max_age_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -52,23 +55,20 @@ class ContextCache:
         return len(self._contexts)
 
     def add(self, id: str, context: Context, *, tenant: str = "") -> None:
-        """Keep the context of a response, unless a response in it has been forgotten meanwhile.
-
-        Items that contexts share count in each of them: too much, never too little, whichever of
-        the contexts goes first.
-        """
+        """Add the context of a response, unless a response in it was deleted meanwhile."""
         self.evict(id, tenant=tenant)
         if self._deleted and any((tenant, one) in self._deleted for one in context.responses):
             return
         if context.size > self._max_bytes:
-            return  # there would be room for nothing else, nor for it
+            return
         self._contexts[tenant, id] = (context, self._clock())
+        # Items that contexts share count in each: an overestimate whichever is removed first.
         self._total_bytes += context.size
         while self._total_bytes > self._max_bytes and self._contexts:
             self._remove(next(iter(self._contexts)))
 
     def find(self, id: str, *, tenant: str = "") -> Context | None:
-        """Return a context, if it is still here."""
+        """Return a context, if it is still cached."""
         key = (tenant, id)
         if key not in self._contexts:
             return None
@@ -80,12 +80,12 @@ class ContextCache:
         return context
 
     def evict(self, id: str, *, tenant: str = "") -> None:
-        """Forget a context."""
+        """Remove a context."""
         if (tenant, id) in self._contexts:
             self._remove((tenant, id))
 
     def invalidate(self, id: str, *, tenant: str = "") -> None:
-        """Forget every context that a response is part of, and those that are still to come."""
+        """Remove every context that contains a response, and reject those still to come."""
         self._deleted[tenant, id] = None
         if len(self._deleted) > MAX_DELETED:
             self._deleted.popitem(last=False)
@@ -94,7 +94,7 @@ class ContextCache:
                 self._remove(key)
 
     def remove_expired(self) -> None:
-        """Forget every context that is too old."""
+        """Remove the contexts that are too old."""
         now = self._clock()
         old = [
             key for key, (_, since) in self._contexts.items() if now - since > self._max_age_seconds
@@ -107,7 +107,7 @@ class ContextCache:
 
 
 class HistoryLoader:
-    """Finds contexts: the hot ones in memory, the stored ones in the store."""
+    """Loads contexts from the cache or the store."""
 
     def __init__(self, store: ResponseStore | None, cache: ContextCache) -> None:
         self._store = store
@@ -116,11 +116,9 @@ class HistoryLoader:
     async def load(
         self, id: str, *, tenant: str, connection_cache: ContextCache | None, will_store: bool
     ) -> Context:
-        """Return the context that a response left; raises RequestError.
-
-        `local` is a connection's own memory; on a connection, only what is stored can come from
-        elsewhere, and only into a response that is stored itself.
-        """
+        """Return the context after a response; raises RequestError."""
+        # On a WebSocket connection, a response with `store: false` continues only responses of the
+        # same connection; a stored one continues any stored response.
         if connection_cache is not None:
             if found := connection_cache.find(id, tenant=tenant):
                 return found
@@ -152,6 +150,7 @@ class HistoryLoader:
         if history is None:
             raise previous_response_not_found_error(id)
         before: Context | None = Context()
+        # The first stored response may continue one with `store: false`, which only the cache has.
         if history.missing_parent is not None:
             before = self.cache.find(history.missing_parent, tenant=tenant)
         if before is None:
@@ -162,7 +161,7 @@ class HistoryLoader:
 
 
 def previous_response_not_found_error(id: str) -> RequestError:
-    """Say that a response cannot be continued because it is not here."""
+    """Return the error for a previous response that does not exist."""
     return RequestError(
         f"Previous response with id '{id}' not found. Send the whole context in 'input' instead.",
         param="previous_response_id",

@@ -1,4 +1,4 @@
-"""What keeps a server in order: what a crash left is ended, what is too old is removed."""
+"""Recovery after a crash, removal of expired data, and a clean shutdown."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger("antiphon.engine")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long things are kept after their end, and how often that is looked at."""
+    """How long responses and events are kept after their end, and how often they are removed."""
 
     response_seconds: float
     event_seconds: float
@@ -25,7 +25,7 @@ class Retention:
 
 
 class Maintenance:
-    """The housekeeping of one engine."""
+    """Recovers unfinished responses at start-up, then removes expired data periodically."""
 
     def __init__(
         self, engine: Engine, retention: Retention, clock: Callable[[], float] = time.time
@@ -36,9 +36,9 @@ class Maintenance:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, *, recover: bool = True) -> None:
-        """End what a crash left, take up what was queued, and keep sweeping.
+        """Recover unfinished responses and start the periodic sweep.
 
-        Without `recover`, what is unfinished is left alone: another server may be making it.
+        Without `recover` they are left alone: another server on the same folder may run them.
         """
         if recover:
             for tenant, stored in await self._engine.store.list_unfinished():
@@ -46,7 +46,7 @@ class Maintenance:
         self._sweeper = asyncio.create_task(self._sweep_loop())
 
     async def stop(self) -> None:
-        """Stop, and let go of the store."""
+        """Stop the sweep and the background responses, and close the store."""
         if self._sweeper:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
@@ -54,24 +54,25 @@ class Maintenance:
         await self._engine.store.close()
 
     async def _recover(self, tenant: str, stored: StoredResponse) -> None:
-        """Take up one response, or end it as failed; raises StoreError if the store is broken."""
+        """Run a queued response, end any other as failed; raises StoreError if the store fails."""
+        # Epoch 0: no worker has begun, so that running it now repeats no side effect.
         if stored.epoch == 0 and stored.request:
             try:
                 await self._engine.resubmit(decode_stored_request(stored), stored, tenant)
             except (RequestError, ValueError) as error:
-                logger.warning("%s cannot be made any more: %s", stored.response.id, error)
+                logger.warning("%s cannot be run any more: %s", stored.response.id, error)
             except Exception:
                 # A process boundary: no single row may keep the server from starting.
-                logger.exception("%s cannot be taken up", stored.response.id)
+                logger.exception("%s cannot be resumed", stored.response.id)
             else:
                 return
         await self._engine.background.fail(stored, tenant=tenant)
 
     async def end_orphans(self) -> None:
-        """End the responses whose end could not be stored when it came."""
-        unkept = self._engine.orphans
-        while unkept:
-            tenant, id = unkept[0]
+        """End the responses that nobody runs, such as those whose end could not be stored."""
+        orphans = self._engine.orphans
+        while orphans:
+            tenant, id = orphans[0]
             try:
                 stored = await self._engine.store.find(id, tenant=tenant)
                 if stored is not None:
@@ -79,21 +80,22 @@ class Maintenance:
                         stored, tenant=tenant, error=NOT_STORED_ERROR
                     )
             except StoreError:
-                unkept.rotate(-1)  # so that a row that cannot be read does not hold up the others
+                orphans.rotate(-1)  # one unreadable row must not hold up the others
                 raise
-            unkept.popleft()
+            orphans.popleft()
 
     async def sweep(self) -> int:
-        """Remove everything that is too old; return how much there was."""
+        """Remove what has expired; return how many rows there were."""
         now = self._clock()
         self._engine.history.cache.remove_expired()
-        gone = 0
+        removed = 0
+        # In chunks: between two of them the writer thread serves other requests.
         while count := await self._engine.store.sweep(
             responses_before=int(now - self._retention.response_seconds),
             events_before=int(now - self._retention.event_seconds),
         ):
-            gone += count
-        return gone
+            removed += count
+        return removed
 
     async def _sweep_loop(self) -> None:
         while True:
@@ -102,4 +104,4 @@ class Maintenance:
                 try:
                     await work()
                 except StoreError as error:
-                    logger.warning("nothing could be swept: %s", error)
+                    logger.warning("the periodic maintenance failed: %s", error)

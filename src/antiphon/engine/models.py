@@ -1,90 +1,126 @@
-"""Every model there is, by name: agents, the models of providers, and aliases for them.
+"""What a model is, where its answer goes, and which model a name means.
 
-An alias may stand for several models: they are tried in order until one answers. A model pushes the
-parts of its answer into a sink; an agent, which is a generator, is pulled from here.
+A model pushes the parts of its answer into a `PartSink`, and the run writes events to an
+`EventSink`. `Models` resolves names: agents, models of providers, and aliases. An alias may stand
+for several models, which are tried in order.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from antiphon.agents.agent import Agent, AgentRegistry
 from antiphon.agents.turn import Turn
-from antiphon.engine.interfaces import WriteText
+from antiphon.protocol.events import Event
+from antiphon.protocol.fast_text import TextFastPath
 from antiphon.protocol.items import Item
 from antiphon.protocol.parts import Part
 
+# An agent that never awaits would otherwise block the event loop until its answer is complete.
 PARTS_PER_YIELD = 64
-"""After how many parts a model that never waits lets others have their turn."""
+"""After how many parts of an agent other tasks get a turn."""
+
+WriteText = Callable[[list[str]], bool]
+"""Writes more deltas of one text; returns whether the sink is full.
+
+No delta is empty, and none contains half a surrogate pair or a character that JSON escapes.
+"""
+
+
+class EventSink(Protocol):
+    """Where the events of a run go: an HTTP stream, a WebSocket lane, the event log."""
+
+    @property
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether so much is waiting to be sent that the model has to wait."""
+        ...
+
+    @abstractmethod
+    def write(self, events: list[Event]) -> None:
+        """Take events without waiting."""
+        ...
+
+    def text_fast_path(self, fast_path: TextFastPath) -> WriteText | None:
+        """Return a function that writes deltas of one text without building events, if any."""
+        del fast_path
+        return None
+
+    @abstractmethod
+    async def drain(self) -> None:
+        """Return when more may be written."""
+        ...
 
 
 class PartSink(Protocol):
-    """Where the parts of an answer go."""
+    """Where the parts of an answer go: the run."""
 
     @property
     def streaming(self) -> bool:
-        """Whether somebody wants the parts as they come, and not only the end."""
+        """Whether parts are wanted as they come, and not only the complete response."""
         ...
 
     @property
     def has_output(self) -> bool:
-        """Whether anything of the answer has been told, so that it cannot be begun anew."""
+        """Whether the client may have seen output, so that no other model can answer any more."""
         ...
 
     @property
     def full(self) -> bool:
-        """Whether more than enough waits to be sent."""
+        """Whether so much is waiting to be sent that the model has to wait."""
         ...
 
     def mark_answering(self) -> None:
-        """Take note that the model answers, though nothing has come yet."""
+        """Note that the model has begun to answer, though it has no output yet."""
         ...
 
     def feed(self, batch: Sequence[Part]) -> bool:
-        """Take parts, at once; tell whether more is wanted. A failure comes alone."""
+        """Take parts without waiting; return whether more are wanted. A failure comes alone."""
         ...
 
     def text_fast_path(self) -> WriteText | None:
-        """Return what takes more of the text that was taken last, until parts are taken again."""
+        """Return a function that takes more of the last text, valid until parts are fed again."""
         ...
 
     async def drain(self) -> None:
-        """Return when more may be given."""
+        """Return when more may be fed."""
         ...
 
     def reset_for_fallback(self) -> None:
-        """Forget what was taken of which nothing was told: another model answers."""
+        """Drop what was fed and led to no output: another model answers."""
         ...
 
 
 class Model(ABC):
-    """Something that answers."""
+    """Something that answers turns."""
 
     name: str
     window: int | None = None
+    """How many tokens it can read, if known."""
     origin: str
-    """Who can read its sealed thinking: every model of the same origin, and no other."""
+    """Who can read its sealed reasoning: every model of the same origin, and no other."""
     entry: str = ""
+    """The entry of an agent."""
     warns_of_unused_fields: bool = False
-    """Whether it says itself which fields of a request are not read."""
+    """Whether it warns of unknown request fields itself, since some reach its provider."""
 
     @abstractmethod
     async def answer(self, turn: Turn, sink: PartSink) -> None:
         """Answer a turn; raises RequestError or UpstreamError."""
 
     def with_short_retries(self) -> "Model":
-        """Return the same model, as it is asked where another may answer in its place."""
+        """Return the same model with the retry policy of a model that has a fallback."""
         return self
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
-        """Return what stands for a turn's conversation; None if the model is to be asked."""
+        """Return a summary, or the items to keep; None if the model has no compactor."""
         del turn
         return None
 
     async def count(self, turn: Turn) -> int | None:
-        """Return how many tokens a turn gives to read; None if nobody can tell."""
+        """Return how many tokens a turn's input has; None if the model cannot count."""
         del turn
         return None
 
@@ -98,7 +134,8 @@ class AgentModel(Model):
         self.window, self.origin = agent.window, agent.origin
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
-        """Pull the agent's parts."""
+        """Feed the parts that the agent yields."""
+        # `aclosing` runs the agent's `finally` blocks now, and not at garbage collection.
         async with aclosing(self._agent.stream(turn)) as answer:
             count = 0
             async for part in answer:
@@ -111,24 +148,24 @@ class AgentModel(Model):
                     await asyncio.sleep(0)
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
-        """Leave it to the agent's compactor, if it has one."""
+        """Call the agent's compactor, if it has one."""
         return await self._agent.compact(turn)
 
     async def count(self, turn: Turn) -> int | None:
-        """Leave it to the agent's counter, if it has one."""
+        """Call the agent's counter, if it has one."""
         return await self._agent.count(turn)
 
 
 class ProviderModels(Protocol):
-    """The models of providers."""
+    """The models of all providers."""
 
     @property
     def names(self) -> list[str]:
-        """The models that are known by name, as `provider/model`."""
+        """The names `provider/model` that the configuration mentions."""
         ...
 
     def find(self, name: str) -> Model | None:
-        """Return the model of a name, if its provider is configured."""
+        """Return a model by name, if its provider is configured."""
         ...
 
 
@@ -147,20 +184,22 @@ class Models:
 
     @property
     def names(self) -> list[str]:
-        """Every name that is known; providers may have models beyond these."""
-        upstreams = self._provider_models.names if self._provider_models else []
-        return list(dict.fromkeys([*self._agents.models, *self._aliases, *upstreams]))
+        """Every known name; providers may have more models than these."""
+        of_providers = self._provider_models.names if self._provider_models else []
+        return list(dict.fromkeys([*self._agents.models, *self._aliases, *of_providers]))
 
     def find(self, name: str) -> list[Model]:
-        """Return the models that a name stands for, in the order they are to be tried."""
+        """Return the models that a name stands for, in the order in which they are tried."""
         found = self._resolve(name, frozenset())
+        # The last one has no fallback: it is worth waiting for.
         return [*(model.with_short_retries() for model in found[:-1]), *found[-1:]]
 
     def _resolve(self, name: str, seen: frozenset[str]) -> list[Model]:
+        # An alias may have the name of a model that it falls back from: `seen` ends the recursion.
         if name in self._aliases and name not in seen:
             found = [self._resolve(target, seen | {name}) for target in self._aliases[name]]
             return [model for models in found for model in models]
         if agent := self._agents.find(name):
             return [AgentModel(*agent)]
-        upstream = self._provider_models.find(name) if self._provider_models else None
-        return [upstream] if upstream else []
+        model = self._provider_models.find(name) if self._provider_models else None
+        return [model] if model else []

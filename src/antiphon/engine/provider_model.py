@@ -26,8 +26,7 @@ from antiphon.adapters.features import remove_unsupported
 from antiphon.adapters.json_via_tool import encode_prompt
 from antiphon.adapters.registry import make_adapter
 from antiphon.agents.turn import Turn
-from antiphon.engine.interfaces import WriteText
-from antiphon.engine.models import Model, PartSink
+from antiphon.engine.models import Model, PartSink, WriteText
 from antiphon.engine.validation import unused_field_warnings
 from antiphon.protocol import parts
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError, describe_for_log

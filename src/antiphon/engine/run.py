@@ -1,8 +1,7 @@
-"""One response being made: parts in from the model, events out to whoever listens.
+"""One response while it is produced: parts in from the model, events out to the sink.
 
-This is the one place that turns an exception into `response.failed`. A model that fails before its
-first part has not answered at all: if the error has a status of its own, it is raised, so that the
-caller can still give it as one.
+This is the one place that turns an exception into `response.failed`. An error with an HTTP status
+that comes before any output is raised instead, so that the server can still answer with the status.
 """
 
 import asyncio
@@ -10,9 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from antiphon.agents.turn import Turn
-from antiphon.engine.event_log import Fenced
-from antiphon.engine.interfaces import EventSink, WriteText
-from antiphon.engine.models import PartSink
+from antiphon.engine.models import EventSink, PartSink, WriteText
 from antiphon.engine.tool_choice import ToolChoiceFilter
 from antiphon.protocol import parts, token_estimate
 from antiphon.protocol.errors import (
@@ -34,15 +31,14 @@ logger = logging.getLogger("antiphon.engine")
 AnswerFunction = Callable[[Turn, PartSink], Awaitable[None]]
 """Answers a turn into a sink; see `models.py`."""
 
-
 PendingCommit = Coroutine[object, object, list[Event]]
-"""The keeping of an end; returns the events that may be told then, and may raise StoreError."""
+"""Stores an end; returns the events that may be sent then. Raises StoreError or FencedError."""
 
 PersistEnd = Callable[[list[Event], Response], PendingCommit | None]
-"""Keeps how a response ended; returns what is to be waited for before it is told, if anything."""
+"""Stores how a response ended; returns what to await before its events are sent, if anything."""
 
 SERVER_STOPPING = "drain"
-"""What a task is cancelled with when the server stops, and not its client."""
+"""The message of a task's cancellation when the server stops, and not its client."""
 
 SERVER_STOPPED_ERROR = ErrorPayload(
     message="The server stopped while this response was being made.",
@@ -61,8 +57,12 @@ NOT_STORED_ERROR = ErrorPayload(
 )
 
 
+class FencedError(Exception):
+    """Another worker has taken the response over, or it has ended: nothing may be appended."""
+
+
 class Run:
-    """One response being made; the sink of its model."""
+    """Produces one response; it is the sink of its model."""
 
     def __init__(
         self,
@@ -81,42 +81,40 @@ class Run:
         self._persist_end = persist_end
         self._discard = discard
         self.answering = False
-        """Whether the model has begun to answer, or the caller has been promised a stream."""
+        """Whether the model has begun to answer, or the client has its status 200 already."""
         self.has_output = False
-        """Whether anything of the answer has been told, be it one word."""
+        """Whether any output has been sent."""
         self.started = asyncio.Event()
-        """Set when the model has begun to answer, or has ended without."""
+        """Set when the model has begun to answer, or the run has ended without an answer."""
         self.full = False
-        """Whether the listener was too far behind when parts were last told."""
+        """Whether the sink was full after the last batch."""
         self._fast_path: TextFastPath | None = None
         self._write_text: WriteText | None = None
-        """What tells more of that text, if there is a way past the making of events."""
+        """Writes more deltas of that text, if the sink has a fast path."""
         self._model_ending: list[Event] = []
-        """The events of an end that the model itself brought about."""
+        """The last events, if a part of the model has ended the response."""
         self.error: RequestError | UpstreamError | None = None
-        """The error with a status of its own that ended the response, if one did: before the
-        answer or in the middle of it. A response says less."""
+        """The error that ended the response, if it has an HTTP status: the response has none."""
 
     @property
     def response_id(self) -> str:
-        """The id of the response, also before anything is made of it."""
+        """The id of the response, also before it has started."""
         return self._turn.response_id
 
     @property
     def response(self) -> Response:
-        """The response as far as it has been made."""
+        """The response so far."""
         return self._synth.response
 
     async def execute(self) -> Response:
-        """Make the response, to its end; raises a refusal that came before any answer."""
+        """Produce the response; raises an error with a status that comes before any answer."""
         try:
-            self._emit(
-                self._synth.mark_in_progress() if self._synth.started else self._synth.start()
-            )
+            synth = self._synth
+            self._emit(synth.mark_in_progress() if synth.started else synth.start())
             try:
                 await self._execute()
             except Exception as error:
-                if error is self.error or isinstance(error, Fenced):
+                if error is self.error or isinstance(error, FencedError):
                     raise
                 await self._fail_without_output(error)
                 drop_tracebacks(error)
@@ -131,12 +129,11 @@ class Run:
             if is_cancelled():
                 await self._persist_and_emit(self._end_cancelled(error))
                 raise
-            ending = (
-                self._end_internal_error()
-            )  # a cancellation of the model's own, which it let escape
+            # Not ours: the model has cancelled something of its own and let the error escape.
+            ending = self._end_internal_error()
             drop_tracebacks(error)
         except (RequestError, UpstreamError) as error:
-            if not self._model_ending:  # or else it comes after the end
+            if not self._model_ending:  # an error after the end changes nothing
                 self.error = error
             ending = self._end_failed(error.payload)
             drop_tracebacks(error)
@@ -149,69 +146,66 @@ class Run:
         await self._persist_and_emit(ending)
 
     async def _run_model(self) -> list[Event]:
-        """Have the model answer; return the events of its end."""
+        """Call the model; return the last events."""
         await self._answer_function(self._turn, self)
         self._estimate_missing_usage()
         return self._model_ending or self._synth.end()
 
-    # --- the sink ---
-
     @property
     def streaming(self) -> bool:
-        """Whether somebody listens."""
+        """Whether there is a sink that wants events as they come."""
         return self._sink is not None
 
     async def drain(self) -> None:
-        """Wait for the listener."""
+        """Wait until the sink takes more."""
         if self._sink:
             await self._sink.drain()
         self.full = False
 
     def mark_answering(self) -> None:
-        """Take note that the model answers."""
+        """Note that the model has begun to answer."""
         if not self.answering:
             self.answering = True
             self.started.set()
 
     def feed(self, batch: Sequence[Part]) -> bool:
-        """Feed parts to the synthesizer, and tell what comes of them; false after the end."""
+        """Turn parts into events and write them to the sink; return False after the end."""
         if batch and type(failure := batch[0]) is parts.Failure:
             self.error = failure.exception
-            word, model = describe_for_log(failure.status, failure.error), self._turn.model
-            logger.warning("%s: %.100r broke (%s)", self._turn.response_id, model, word)
+            reason, model = describe_for_log(failure.status, failure.error), self._turn.model
+            logger.warning("%s: %.100r broke (%s)", self._turn.response_id, model, reason)
+            # The failure ends the response, and nothing can be added to it then.
             self._estimate_missing_usage()
-        told = self._synth.feed_all(
-            self._tool_choice_filter.filter(batch) if self._tool_choice_filter else batch
-        )
-        if not told:
+        choice = self._tool_choice_filter
+        events = self._synth.feed_all(choice.filter(batch) if choice else batch)
+        if not events:
             return True
         self.has_output = self.has_output or any(map(is_output, batch))
         if not self.answering:
             self.mark_answering()
         if self._synth.ended:
-            self._model_ending = told
+            # Sent by `_persist_and_emit`: the end is stored before anybody sees it.
+            self._model_ending = events
             return False
-        if outlet := self._sink:
-            outlet.write(told)
-            self.full = outlet.full
+        if sink := self._sink:
+            sink.write(events)
+            self.full = sink.full
         return True
 
     def text_fast_path(self) -> WriteText | None:
-        """Return what tells more of the text that was told last: the hot path of a stream."""
-        flow = self._synth.text_fast_path() if self._sink else None
-        if flow is not self._fast_path:
-            self._fast_path = flow
-            self._write_text = self._sink.text_fast_path(flow) if self._sink and flow else None
+        """Return a function that writes more of the last text: the hot path of a stream."""
+        path = self._synth.text_fast_path() if self._sink else None
+        if path is not self._fast_path:
+            self._fast_path = path
+            self._write_text = self._sink.text_fast_path(path) if self._sink and path else None
         return self._write_text
 
     def reset_for_fallback(self) -> None:
-        """Have another model answer, as if none had begun to."""
+        """Start over with another model."""
         self._synth.reset_for_fallback()
 
-    # --- the end ---
-
     def _end_cancelled(self, error: asyncio.CancelledError) -> list[Event]:
-        """End as cancelled, or as failed if the server stops, unless it has ended already."""
+        """End as cancelled, or as failed if the server stops, unless the model has ended it."""
         self._turn.cancelled.set()
         if error.args == (SERVER_STOPPING,):
             return self._end_failed(SERVER_STOPPED_ERROR)
@@ -221,39 +215,39 @@ class Run:
         return self._model_ending or self._synth.end()
 
     def _end_internal_error(self) -> list[Event]:
-        """Fail for a reason that only the log may know."""
+        """End as failed; the cause is only logged, it may hold secrets."""
         model = self._turn.model
         logger.exception("model %s failed in %s", model, self._turn.response_id)
         message = f"The model '{model}' failed while answering."
-        return self._end_failed(
-            ErrorPayload(message=message, type="server_error", code="server_error")
-        )
+        error = ErrorPayload(message=message, type="server_error", code="server_error")
+        return self._end_failed(error)
 
     def _end_failed(self, error: ErrorPayload) -> list[Event]:
         self._estimate_missing_usage()
         return self._model_ending or self._synth.fail(error)
 
     async def _persist_and_emit(self, ending: list[Event]) -> None:
-        """Keep the end, then tell it. It is kept whoever else gives up waiting meanwhile."""
-        if self._persist_end and (keeping := self._persist_end(ending, self.response)):
+        """Store the end, then send it."""
+        if self._persist_end and (pending := self._persist_end(ending, self.response)):
             try:
-                kept = asyncio.create_task(keeping)
-                kept.add_done_callback(_log_unawaited_error)
-                ending = await asyncio.shield(kept)
+                # Shielded: a client that disconnects now must not lose a finished response.
+                commit = asyncio.create_task(pending)
+                commit.add_done_callback(_log_unawaited_error)
+                ending = await asyncio.shield(commit)
             except StoreError:
-                logger.exception("%s could not be kept", self._turn.response_id)
+                logger.exception("%s could not be stored", self._turn.response_id)
                 ending[-1:] = self._synth.replace_end_with_failure(NOT_STORED_ERROR)
         self._emit(ending)
 
     async def _fail_without_output(self, error: Exception) -> None:
-        """Say at least that the response failed, when its end could not be told."""
-        logger.error("the end of %s could not be told", self._turn.response_id, exc_info=error)
+        """End as failed with no output, after an error while the end was being sent."""
+        logger.error("the end of %s could not be sent", self._turn.response_id, exc_info=error)
         await self._persist_and_emit(self._synth.fail_without_output(INTERNAL_ERROR))
         if is_cancelled():
             raise asyncio.CancelledError from error
 
     async def _discard_response(self) -> None:
-        """Leave nothing of a response that was refused: nobody has heard of it."""
+        """Delete a response that failed before its client knew of it."""
         if self._discard:
             try:
                 await asyncio.shield(asyncio.ensure_future(self._discard()))
@@ -261,16 +255,16 @@ class Run:
                 logger.exception("%s could not be discarded", self._turn.response_id)
 
     def _estimate_missing_usage(self) -> None:
-        """Estimate the tokens that the model did not count, and say that they are estimates."""
+        """Estimate the usage that the model did not report, with a warning."""
         known, turn = self._synth.usage, self._turn
         if self._synth.ended or not (known.input_tokens is None or known.output_tokens is None):
             return
         if known.input_tokens is None:
-            read = token_estimate.estimate_prompt(turn.instructions, turn.tools, turn.items)
-            self._synth.feed(parts.Usage(input_tokens=read))
+            input_tokens = token_estimate.estimate_prompt(turn.instructions, turn.tools, turn.items)
+            self._synth.feed(parts.Usage(input_tokens=input_tokens))
         if known.output_tokens is None:
-            written = token_estimate.estimate_items(self.response.output)
-            self._synth.feed(parts.Usage(output_tokens=written))
+            output_tokens = token_estimate.estimate_items(self.response.output)
+            self._synth.feed(parts.Usage(output_tokens=output_tokens))
         message = "The model did not count its tokens; these are estimates."
         self._synth.feed(parts.Warn("usage_estimated", message, "usage"))
 
@@ -280,7 +274,7 @@ class Run:
 
 
 def is_output(part: Part) -> bool:
-    """Tell whether a part is some of the answer itself, and not only a sign that one comes."""
+    """Tell whether a part is output that a client sees, and not only metadata."""
     if isinstance(part, parts.Text):
         return bool(part.text or part.logprobs)
     if isinstance(part, parts.Refusal):
@@ -289,12 +283,12 @@ def is_output(part: Part) -> bool:
 
 
 def _log_unawaited_error(commit: asyncio.Future[list[Event]]) -> None:
-    """Take note of an error that nobody may be waiting for any more."""
+    """Retrieve an error that nobody may await any more; asyncio would complain about it."""
     if not commit.cancelled() and (error := commit.exception()):
-        logger.info("an end was not kept: %r", error)
+        logger.info("an end was not stored: %r", error)
 
 
 def is_cancelled() -> bool:
-    """Tell whether this task was asked to stop, and not only something it waited for."""
+    """Tell whether this task itself was cancelled, and not only something that it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,43 +1,158 @@
-"""What is closed when it leaves a model, and opened before a model reads it.
+"""Sealed content: `encrypted_content` that clients send back and only this server can read.
 
-A reasoning item's `encrypted_content` holds what the model itself gave (a provider's signature or
-seal), the raw thinking, and whose thinking it is: only a model of the same origin gets them back.
-To every other model the item is its summary, and what we did not seal reaches no model at all.
+A reasoning item's seal holds the provider's own encrypted content, the raw reasoning, and its
+origin: only a model of the same origin gets them back. Every other model reads the summary, and a
+seal that is not ours reaches no model. A compaction's seal holds a summary, or items, that every
+model may read; one that cannot be opened is an error, because without it the conversation has no
+beginning. Items are stored and listed sealed.
 
-A compaction holds a summary, or the items that stand for the conversation. Any model may read it;
-one that cannot be opened is refused, because without it the conversation has no beginning.
-
-What is stored and listed is always the closed item.
+Seals are authenticated, so clients can neither read nor change them. Keys rotate: the first one
+encrypts, every one decrypts. A key is 32 random bytes in base64, URL-safe or not.
 """
 
+import base64
+import binascii
+import logging
+import os
+import secrets
 from collections.abc import Sequence
-from typing import cast
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.engine.encryption import KeyRing
 from antiphon.protocol.content import InputText, ReasoningText, content_text
-from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    Compaction,
-    Item,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.protocol.items import Compaction, Item, Message, Reasoning
 from antiphon.protocol.struct import decode_as, to_builtins
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
+
+logger = logging.getLogger("antiphon.engine")
+
+SEAL_PREFIX = "ant1_"
+"""Distinguishes our seals from the encrypted content of providers."""
+
+KEY_BYTES = 32
+KEY_FILE = "seal.keys"
+TO_URL_SAFE = str.maketrans("+/", "-_")
 
 SUMMARY_INTRODUCTION = (
     "The conversation before this point was made shorter. This is what was said and done in it:"
 )
-
-
 SEALED_TYPES = frozenset({Reasoning, Compaction})
 
 
+class KeyRing:
+    """Encrypts and decrypts with a list of keys, newest first."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        check_keys(keys)
+        self._keys = [key.translate(TO_URL_SAFE) for key in keys]
+
+    @classmethod
+    def ephemeral(cls) -> "KeyRing":
+        """Use a new key that is not saved: seals become unreadable when the process ends."""
+        return cls([new_key()])
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> "KeyRing":
+        """Read a folder's `seal.keys`, one key a line, newest first; create it if it is missing.
+
+        Raises StoreError.
+        """
+        path = folder / KEY_FILE
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                _create_key_file(path)
+            if path.stat().st_mode & 0o077:
+                logger.warning("%s can be read by others. Try: chmod 600 %s", path, path)
+            keys = path.read_text("ascii").split()
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise StoreError(f"The seal's keys in {path} cannot be used: {reason}.") from None
+        try:
+            return cls(keys)
+        except ValueError as error:
+            raise StoreError(
+                f"The seal's keys in {path} cannot be used: {error} Restore the file from a copy; "
+                "without it, what was sealed stays sealed."
+            ) from None
+
+    def encrypt(self, content: object) -> str:
+        """Encrypt a JSON value."""
+        return SEAL_PREFIX + self._fernet.encrypt(msgspec.json.encode(content)).decode()
+
+    def decrypt(self, sealed: str) -> object | None:
+        """Return the JSON value; None for a seal that is not ours or was changed."""
+        from cryptography.fernet import InvalidToken
+
+        if not (sealed.startswith(SEAL_PREFIX) and sealed.isascii()):
+            return None
+        try:
+            opened = self._fernet.decrypt(sealed.removeprefix(SEAL_PREFIX).encode())
+        except InvalidToken:
+            return None
+        return msgspec.json.decode(opened)
+
+    @cached_property
+    def _fernet(self) -> "MultiFernet":
+        # Imported at first use: the import takes longer than the rest of the start-up.
+        from cryptography.fernet import Fernet, MultiFernet
+
+        return MultiFernet([Fernet(key) for key in self._keys])
+
+
+def new_key() -> str:
+    """Return a new random key."""
+    return base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Raise ValueError unless these are valid keys. No message contains a key."""
+    if not keys:
+        raise ValueError("There are no keys.")
+    for number, key in enumerate(keys, start=1):
+        if not _is_key(key):
+            raise ValueError(f"Key {number} is not {KEY_BYTES} bytes in base64.")
+
+
+def _is_key(key: str) -> bool:
+    try:
+        return len(base64.b64decode(key.translate(TO_URL_SAFE), b"-_", validate=True)) == KEY_BYTES
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _create_key_file(path: Path) -> None:
+    """Write a new key to a file, atomically."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(new_key() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # Unlike a rename, a link never replaces the file of a process that was faster.
+        path.hardlink_to(draft)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    if os.name == "posix":
+        # Whatever is sealed from now on must find its key after a power cut.
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+
 class SealedReasoning(Struct, frozen=True, tag="thought"):
-    """What the seal of a reasoning item holds."""
+    """The content of a reasoning item's seal."""
 
     tenant: str
     origin: str
@@ -46,7 +161,7 @@ class SealedReasoning(Struct, frozen=True, tag="thought"):
 
 
 class SealedSummary(Struct, frozen=True, tag="gist"):
-    """What the seal of a compaction holds: words or, if there are none, items as JSON."""
+    """The content of a compaction's seal: a summary or, if it is empty, items as JSON."""
 
     tenant: str
     summary: str
@@ -54,7 +169,7 @@ class SealedSummary(Struct, frozen=True, tag="gist"):
 
 
 class SealedProviderCompaction(Struct, frozen=True, tag="relayed"):
-    """What the seal of a compaction that a model made itself holds."""
+    """The content of the seal of a compaction that a provider made."""
 
     tenant: str
     origin: str
@@ -65,9 +180,9 @@ SealedContent = SealedReasoning | SealedSummary | SealedProviderCompaction
 
 
 class ItemSealer(Struct, frozen=True):
-    """What passes between one model and one tenant's clients.
+    """Seals and unseals the items of one model and one tenant.
 
-    `always` says that thinking is sealed even if the model gave no seal of its own.
+    With `seal_all_reasoning`, reasoning is sealed even if the provider did not encrypt any.
     """
 
     key_ring: KeyRing
@@ -75,19 +190,16 @@ class ItemSealer(Struct, frozen=True):
     tenant: str = ""
     seal_all_reasoning: bool = False
 
-    # --- on the way out ---
-
     def seal_item(self, item: Item) -> Item:
-        """Close what a model has made."""
+        """Seal an item that the model produced."""
         match item:
             case Reasoning() if item.encrypted_content or (
                 self.seal_all_reasoning and item.content
             ):
                 text = [content_text(part) for part in item.content or []]
-                thought = SealedReasoning(
-                    self.tenant, self.origin, item.encrypted_content or None, text
-                )
-                return replace(item, encrypted_content=self.key_ring.encrypt(thought))
+                content = item.encrypted_content or None
+                reasoning = SealedReasoning(self.tenant, self.origin, content, text)
+                return replace(item, encrypted_content=self.key_ring.encrypt(reasoning))
             case Compaction():
                 relayed = SealedProviderCompaction(self.tenant, self.origin, item.encrypted_content)
                 return replace(item, encrypted_content=self.key_ring.encrypt(relayed))
@@ -95,21 +207,20 @@ class ItemSealer(Struct, frozen=True):
                 return item
 
     def seal_compaction(self, summary: str | list[Item], id: str) -> Compaction:
-        """Close what stands for a conversation from now on."""
-        words, items = (summary, []) if isinstance(summary, str) else ("", summary)
-        kept = SealedSummary(
-            self.tenant, words, cast("list[dict[str, object]]", to_builtins(items))
+        """Return a compaction item with a summary, or with items that replace the conversation."""
+        text, items = (summary, []) if isinstance(summary, str) else ("", summary)
+        content = SealedSummary(
+            self.tenant, text, cast("list[dict[str, object]]", to_builtins(items))
         )
-        return Compaction(id=id, encrypted_content=self.key_ring.encrypt(kept))
-
-    # --- on the way in ---
+        return Compaction(id=id, encrypted_content=self.key_ring.encrypt(content))
 
     def unseal_items(self, items: Sequence[Item], param: str) -> list[Item]:
-        """Return what the model may read; raises RequestError.
+        """Return the items as the model may read them; raises RequestError.
 
-        `param` is what to blame for a compaction; `{}` in it stands for the item's index.
+        `param` names a compaction that cannot be opened; `{}` in it is replaced by its index.
         """
-        if SEALED_TYPES.isdisjoint(map(type, items)):  # so it is in most chains, however long
+        # Most conversations have no sealed item, and some have thousands of items.
+        if SEALED_TYPES.isdisjoint(map(type, items)):
             return list(items)
         opened: list[Item] = []
         for index, item in enumerate(items):
@@ -123,19 +234,19 @@ class ItemSealer(Struct, frozen=True):
         return opened
 
     def _unseal_reasoning(self, item: Reasoning, sealed: str) -> list[Item]:
-        thought = self._decrypt(sealed)
-        if isinstance(thought, SealedReasoning) and thought.origin == self.origin:
-            # What was sealed wins over what the client shows: a signature is for these very words.
-            raw = [ReasoningText(text=text) for text in thought.text] or item.content
-            return [replace(item, encrypted_content=thought.content or UNSET, content=raw)]
+        content = self._decrypt(sealed)
+        if isinstance(content, SealedReasoning) and content.origin == self.origin:
+            # The sealed text replaces what the client sent: the signature is for exactly that.
+            raw = [ReasoningText(text=text) for text in content.text] or item.content
+            return [replace(item, encrypted_content=content.content or UNSET, content=raw)]
         if item.summary or item.content:
             return [replace(item, encrypted_content=UNSET)]
         return []
 
     def _unseal_compaction(self, item: Compaction, param: str) -> list[Item]:
         match self._decrypt(item.encrypted_content):
-            case SealedSummary(summary=words, items=[]):
-                text = f"{SUMMARY_INTRODUCTION}\n\n{words}"
+            case SealedSummary(summary=summary, items=[]):
+                text = f"{SUMMARY_INTRODUCTION}\n\n{summary}"
                 return [Message(id=item.id, role="developer", content=[InputText(text=text)])]
             case SealedSummary(items=items):
                 return [cast("Item", decode_as(Item, raw)) for raw in items]
@@ -159,7 +270,8 @@ class ItemSealer(Struct, frozen=True):
     def _decrypt(self, sealed: str) -> SealedContent | None:
         value = self.key_ring.decrypt(sealed)
         try:
-            kept = msgspec.convert(value, SealedContent)
+            content = msgspec.convert(value, SealedContent)
         except msgspec.ValidationError:
             return None
-        return kept if kept.tenant == self.tenant else None
+        # A seal copied from another tenant's response is as good as none.
+        return content if content.tenant == self.tenant else None

@@ -1,8 +1,7 @@
-"""The tool choice as a hard constraint: what may not be called is never told.
+"""Enforces `tool_choice` and `parallel_tool_calls` on what a model produces.
 
-Models are asked to keep to it, and mostly do. A call that is not allowed, or one too many, stops
-here, with a warning in the response; so does the silence about a call that was demanded and never
-made.
+Models are told about both, and mostly comply. A call that is not allowed is removed, with a warning
+in the response. If a required call is missing, the response says so in a warning.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,11 +22,11 @@ from antiphon.protocol.tools import (
 )
 
 CHECKED_PARTS = frozenset({parts.Call, parts.Whole, parts.Finish})
-"""The parts that a guard looks at; all others pass."""
+"""The parts that the filter looks at; all others pass."""
 
 
 class ToolChoiceFilter:
-    """Lets the calls pass that one request allows."""
+    """Removes the calls that one request does not allow."""
 
     def __init__(self, request: Request) -> None:
         self._allowed_names = callable_names(request.tools, request.tool_choice)
@@ -39,16 +38,14 @@ class ToolChoiceFilter:
 
     @classmethod
     def for_request(cls, request: Request) -> "ToolChoiceFilter | None":
-        """Return the guard that a request needs, if it constrains anything."""
+        """Return the filter of a request, None if it restricts nothing."""
         if request.tool_choice == "auto" and request.parallel_tool_calls:
             return None
-        guard = cls(request)
-        return (
-            guard if guard._restricts_names or guard._single_call or guard._call_required else None
-        )
+        new = cls(request)
+        return new if new._restricts_names or new._single_call or new._call_required else None
 
     def filter(self, batch: Sequence[Part]) -> Iterable[Part]:
-        """Let parts pass, save the calls that may not."""
+        """Return the parts without the calls that are not allowed."""
         return batch if CHECKED_PARTS.isdisjoint(map(type, batch)) else self._filter_calls(batch)
 
     def _filter_calls(self, batch: Sequence[Part]) -> Iterator[Part]:
@@ -70,32 +67,29 @@ class ToolChoiceFilter:
                 yield checked
 
     def check_call(self, call: parts.Call) -> Part | None:
-        """Return a call that may pass, a warning in its place, or nothing."""
-        if not call.name:
+        """Return an allowed call; instead of any other, a warning or None."""
+        if not call.name:  # more arguments of a call that was checked before
             return None if call.key in self._rejected_keys else call
         self._call_required = False
         if self._restricts_names and call.name not in self._allowed_names:
             return self._reject_call(call, "tool_not_allowed", "which tool_choice does not allow")
-        if (
-            self._single_call
-            and self._accepted_call
-            and self._is_second_call(call, self._accepted_call)
-        ):
-            return self._reject_call(
-                call, "parallel_call", "beside another call, which was not wanted"
-            )
+        first = self._accepted_call
+        if self._single_call and first and self._is_second_call(call, first):
+            reason = "beside another call, which was not wanted"
+            return self._reject_call(call, "parallel_call", reason)
         self._rejected_keys.discard(call.key)
-        self._accepted_call = (call.key, call.call_id or (self._accepted_call or (0, ""))[1])
+        self._accepted_call = (call.key, call.call_id or (first or (0, ""))[1])
         return call
 
     def _check_custom_call(self, whole: parts.Whole, item: ExtensionItem) -> Part | None:
-        """Check the call of a custom tool, which comes whole."""
+        """Check the call of a custom tool, which arrives in one part."""
         name, call_id = str(item.get("name", "")), str(item.get("call_id", ""))
         call = parts.Call(f"{CUSTOM_TOOL} {call_id}", name, call_id=call_id)
         checked = self.check_call(call)
         return whole if checked is call else checked
 
     def _is_second_call(self, call: parts.Call, accepted: tuple[parts.Key, str]) -> bool:
+        # Providers may repeat the name of a call, and a new id on a known key is a new call.
         key, call_id = accepted
         return call.key != key or bool(call.call_id and call_id and call.call_id != call_id)
 
@@ -114,7 +108,7 @@ TOOL_NOT_CALLED = parts.Warn(
 
 
 def restricts_tools(request: Request) -> bool:
-    """Tell whether a request's choice leaves only some of the caller's tools, or none."""
+    """Tell whether the tool choice allows only some of the client's tools, or none."""
     match request.tool_choice:
         case "none" | AllowedTools() | FunctionToolChoice():
             return True
@@ -125,11 +119,10 @@ def restricts_tools(request: Request) -> bool:
 
 
 def requires_call(request: Request) -> bool:
-    """Tell whether a call must be heard: one that no provider makes, and runs, by itself.
-
-    JSON may have been had by a call that is not told as one.
-    """
+    """Tell whether the response must contain a call."""
+    # A JSON format may be implemented by a tool call that the response shows as text.
     if not must_call(request.tool_choice) or not isinstance(request.text.format, TextFormat):
         return False
-    meant = [tool for tool in request.tools if may_call(tool, request.tool_choice)]
-    return bool(meant) and all(tool_name(tool) is not None for tool in meant)
+    allowed = [tool for tool in request.tools if may_call(tool, request.tool_choice)]
+    # A tool without a name is hosted: the provider may run it without showing a call.
+    return bool(allowed) and all(tool_name(tool) is not None for tool in allowed)

@@ -1,4 +1,4 @@
-"""What must hold before a response is begun: whatever a request asks for and cannot have."""
+"""Checks of a request before its response begins, and warnings of what nothing uses."""
 
 from collections.abc import Iterable
 
@@ -29,11 +29,11 @@ EQUIVALENT_FIELDS = {
     "reasoning_effort": "reasoning.effort",
     "system": "instructions",
 }
-"""What the fields of other protocols are called in this one."""
+"""Fields of other protocols, and their names here."""
 
 
 def check_request(request: Request) -> None:
-    """Refuse a request that contradicts itself or asks for what cannot be; raises RequestError."""
+    """Raise RequestError for a request that is incomplete, contradictory or unsupported."""
     if not request.model or not (
         request.input or request.previous_response_id or request.conversation
     ):
@@ -42,6 +42,7 @@ def check_request(request: Request) -> None:
             param="input" if request.model else "model",
             code="missing_required_parameter",
         )
+    # OpenAI's stored prompt templates: ignoring one would drop the instructions in silence.
     if request.get("prompt") is not None:
         message = "Prompt templates are not kept here. Send the text itself in 'instructions'."
         raise RequestError(message, param="prompt", code="unsupported_parameter")
@@ -62,7 +63,7 @@ def check_request(request: Request) -> None:
 
 
 def check_tool_choice(request: Request) -> None:
-    """Refuse a tool choice that the offered tools cannot meet."""
+    """Raise RequestError for a tool choice that the offered tools cannot satisfy."""
     choice = request.tool_choice
     if choice == "auto":
         return
@@ -88,7 +89,7 @@ def check_tool_choice(request: Request) -> None:
 
 
 def unused_field_warnings(request: Request) -> list[parts.Warn]:
-    """Name the fields of a request that nothing here reads; extensions' own are theirs."""
+    """Return a warning for each unknown field of a request, except in extensions."""
     holders: list[tuple[str, ProtocolStruct | None]] = [
         ("", request),
         ("text", request.text),
@@ -100,44 +101,40 @@ def unused_field_warnings(request: Request) -> list[parts.Warn]:
         if isinstance(tool, FunctionTool):
             holders.append((f"tools[{index}]", tool))
     found: list[parts.Warn] = []
-    for place, value in holders:
+    for path, value in holders:
         if value is None or value.extra is UNSET:
             continue
         for name in list_unknown_fields(value):
-            hint = (
-                f" Did you mean '{EQUIVALENT_FIELDS[name]}'?"
-                if name in EQUIVALENT_FIELDS and not place
-                else ""
-            )
-            found.append(unused_field_warning(name, join_path(place, name), hint))
+            meant = EQUIVALENT_FIELDS.get(name) if not path else None
+            hint = f" Did you mean '{meant}'?" if meant else ""
+            found.append(unused_field_warning(name, join_path(path, name), hint))
     return found + unused_content_warnings(request.input)
 
 
 def unused_content_warnings(items: Iterable[Item]) -> list[parts.Warn]:
-    """Name the fields that nothing reads of what a message shows, each where it first stands.
-
-    What an assistant said may come back with anything that its provider added.
-    """
-    places: dict[str, str] = {}
+    """Return a warning for each unknown field of message content, where it occurs first."""
+    paths: dict[str, str] = {}
     for index, item in enumerate(items):
+        # An assistant message may come back with any field that its provider has added.
         if isinstance(item, Message) and item.role != "assistant":
             for number, part in enumerate(item.content):
                 if part.extra is UNSET or part.accepts_unknown_types:
                     continue
                 for name in list_unknown_fields(part):
+                    # The features of an adapter report a file that it cannot send.
                     if name != "file_id":
-                        places.setdefault(name, f"input[{index}].content[{number}].{name}")
-    return [unused_field_warning(name, place) for name, place in places.items()]
+                        paths.setdefault(name, f"input[{index}].content[{number}].{name}")
+    return [unused_field_warning(name, path) for name, path in paths.items()]
 
 
 def unused_field_warning(name: str, param: str, hint: str = "") -> parts.Warn:
-    """Say that nothing reads a field."""
+    """Return the warning for an unknown field."""
     message = f"The field '{name}' is not used by this server.{hint}"
     return parts.Warn("unused_parameter", message, param)
 
 
 def unanswered_call_warnings(call_ids: Iterable[str]) -> list[parts.Warn]:
-    """Name the calls that the model does not read as they were sent."""
+    """Return a warning for each call without output and each output without call."""
     message = "The call '{}' has no output, or the output no call; it was repaired for the model."
     return [
         parts.Warn("unanswered_call", message.format(call_id), "input")

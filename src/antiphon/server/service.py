@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from antiphon.engine.encryption import KeyRing, check_keys
 from antiphon.engine.engine import Engine
 from antiphon.engine.history import ContextCache
 from antiphon.engine.maintenance import Maintenance, Retention
 from antiphon.engine.models import Models
 from antiphon.engine.provider_model import Providers
 from antiphon.engine.run import SERVER_STOPPING
+from antiphon.engine.sealing import KeyRing, check_keys
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.server.provider_probe import ProviderModelList
 from antiphon.server.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
-from antiphon.engine.encryption import new_key
+from antiphon.engine.sealing import new_key
 from antiphon.protocol.items import Message
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings

@@ -28,7 +28,7 @@ from antiphon.client.agent.events import (
 )
 from antiphon.client.http import HttpApi
 from antiphon.client.stream import EventBuffer, EventSource, Stream
-from antiphon.engine.interfaces import EventSink
+from antiphon.engine.models import EventSink
 from antiphon.engine.persistence import new_id
 from antiphon.engine.provider_model import ProviderClient, ProviderModel
 from antiphon.engine.run import Run

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import ClassVar
 
-from antiphon.engine.interfaces import WriteText
+from antiphon.engine.models import WriteText
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
 from antiphon.server.asgi import Send, WriteChunk

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 
-from antiphon.engine.interfaces import EventSink
+from antiphon.engine.models import EventSink
 from antiphon.engine.run import Run
 from antiphon.protocol.events import TERMINAL_EVENTS, Event, ResponseFailed
 from antiphon.server.asgi import Send
