@@ -261,7 +261,7 @@ def test_a_name_that_the_terminal_cannot_show_ends_nothing(tmp_path: Path) -> No
 
 def test_a_bad_configuration_is_one_line_and_a_code(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[models]\na = "a"\n')
-    circle = "models.a: this goes round in a circle: a -> a. Name a model instead."
+    circle = "models.a: circular alias: a -> a. Name a model instead."
     said = f"antiphon: antiphon.toml: {circle}\n"
     assert models(cwd=tmp_path) == (2, "", said)
     absent = "antiphon: none.toml: there is no such file. Check --config.\n"
@@ -273,7 +273,7 @@ def test_a_bad_configuration_is_one_line_and_a_code(tmp_path: Path) -> None:
 
 def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").symlink_to("gone.toml")
-    said = "antiphon: antiphon.toml: this link leads nowhere. Mend it, or remove it.\n"
+    said = "antiphon: antiphon.toml: this link is broken. Fix or remove it.\n"
     assert models(cwd=tmp_path) == (2, "", said)
 
 
@@ -406,7 +406,7 @@ def test_what_cannot_be_written_is_not_taken_for_written(tmp_path: Path, form: l
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr.startswith("antiphon: what was said could not be written: ")
+    assert done.stderr.startswith("antiphon: cannot write the output: ")
     assert "No space left on device" in done.stderr
 
 

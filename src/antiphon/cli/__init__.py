@@ -1,1 +1,7 @@
-"""The command line: each command a thin file over one function."""
+"""The command line; each command is a thin module over one function.
+
+main      the commands and their options
+serve     antiphon serve
+models    antiphon models
+exit      ends the process without waiting for threads
+"""

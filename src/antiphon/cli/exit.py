@@ -1,4 +1,4 @@
-"""Leaving at once: threads that wait for others are not waited for."""
+"""Ends the process at once, without waiting for threads that are blocked on the network."""
 
 import logging
 import os
@@ -8,17 +8,17 @@ from typing import NoReturn
 
 
 def exit_now(code: int, output: bytes = b"") -> NoReturn:
-    """End the process, when all that was said has been written, and this."""
+    """Flush the logs and the output, write `output`, and end the process."""
     logging.shutdown()
     try:
-        with suppress(BrokenPipeError):  # nobody reads it any more
+        with suppress(BrokenPipeError):  # the reader has closed the pipe
             sys.stdout.flush()
             sys.stdout.buffer.write(output)
             sys.stdout.flush()
     except OSError as error:
         code = code or 1
         with suppress(OSError):
-            print(f"antiphon: what was said could not be written: {error}", file=sys.stderr)
+            print(f"antiphon: cannot write the output: {error}", file=sys.stderr)
     with suppress(OSError):
         sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""`antiphon`: the command line."""
+"""`antiphon`: the commands and their options."""
 
 import io
 import sys
@@ -18,7 +18,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     """One open protocol in front of every model and every agent."""
     if version:
@@ -30,7 +30,9 @@ def root(
 
 Target = Annotated[
     str | None,
-    typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI app."),
+    typer.Option(
+        "--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI application."
+    ),
 ]
 ConfigFile = Annotated[
     Path | None,
@@ -46,45 +48,45 @@ ConfigFile = Annotated[
 def serve(  # noqa: PLR0913 - one parameter per option
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")
     ] = 8000,
     agents: Target = None,
     config: ConfigFile = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder where responses are stored.", show_default="./responses"),
+        typer.Option(help="Folder in which responses are stored.", show_default="./responses"),
     ] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(envvar="ANTIPHON_API_KEY", help="What callers must send as bearer token."),
+        typer.Option(envvar="ANTIPHON_API_KEY", help="Bearer token that clients must send."),
     ] = None,
     seal_keys: Annotated[
         str | None,
         typer.Option(
             envvar="ANTIPHON_SEAL_KEYS",
-            help="What seals the content that clients carry; newest first, with commas.",
-            show_default="one in the data folder",
+            help="Keys that encrypt content kept by clients, newest first, separated by commas.",
+            show_default="a key in the data folder",
         ),
     ] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Serve beyond this machine without a key.")
+        bool, typer.Option("--no-auth", help="Serve other machines without an API key.")
     ] = False,
     drain_seconds: Annotated[
         float | None,
         typer.Option(
             min=0,
             max=86400,
-            help="How long running work may go on at the end.",
+            help="How long running responses may take to finish at shutdown.",
             show_default="25",
         ),
     ] = None,
 ) -> None:
     """Serve Open Responses over HTTP.
 
-    Models are `demo`, `echo` and the agents of --app: MODULE:ATTR names an agent,
-    a list of them, Settings, or an ASGI application; MODULE alone means every
-    agent in the module. So are those of every provider that --config or the
-    environment names, as PROVIDER/MODEL; `antiphon models` lists them.
+    Models are `demo`, `echo`, the agents of --app, and the models of every
+    provider in --config or the environment, as PROVIDER/MODEL. MODULE:ATTR names
+    an agent, a list of agents, Settings, or an ASGI application; MODULE alone
+    means all agents of the module. `antiphon models` lists all models.
     """
     from antiphon.cli.serve import ServeOptions, StartupError, serve
 
@@ -102,8 +104,8 @@ def serve(  # noqa: PLR0913 - one parameter per option
                 drain_seconds=drain_seconds,
             )
         )
-    except StartupError as refusal:
-        typer.echo(f"antiphon: {refusal}", err=True)
+    except StartupError as error:
+        typer.echo(f"antiphon: {error}", err=True)
         raise typer.Exit(2) from None
 
 
@@ -113,23 +115,23 @@ def models(
     config: ConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """List what can be asked for, and why something cannot.
+    """List available models, and why others are unavailable.
 
-    Every provider that has what it needs is asked for its models, for at most
-    five seconds.
+    Every configured provider is asked for its models, with a timeout of five
+    seconds.
     """
     from antiphon.cli.models import list_models
     from antiphon.cli.serve import StartupError
 
     try:
         list_models(agents, config, as_json=as_json)
-    except StartupError as refusal:
-        typer.echo(f"antiphon: {refusal}", err=True)
+    except StartupError as error:
+        typer.echo(f"antiphon: {error}", err=True)
         raise typer.Exit(2) from None
 
 
 def main() -> None:
-    """Run the command line; what a terminal cannot show is shown as a question mark."""
+    """Run the command line; characters that the terminal cannot encode become question marks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -1,4 +1,4 @@
-"""`antiphon models`: what can be asked for, and why something cannot."""
+"""`antiphon models`: the available models, and why others are unavailable."""
 
 import asyncio
 import logging
@@ -21,11 +21,11 @@ from antiphon.server.settings import Settings
 from antiphon.wire import json
 
 STATUS_COLOURS: Mapping[str, str] = {"ready": "green", "not ready": "red"}
-"""The other states are yellow."""
+"""Other statuses are yellow."""
 
 
 class AliasStatus(Struct, frozen=True, kw_only=True):
-    """Another name, the models it means, and whether one of them can be asked."""
+    """An alias, its models, and whether one of them is available."""
 
     name: str
     status: ProviderStatus
@@ -35,52 +35,53 @@ class AliasStatus(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsReport:
-    """Everything that can be asked for, or could."""
+    """The report that the command prints; its fields are those of the JSON output."""
 
     config: str | None
     agents: Sequence[str]
     aliases: Sequence[AliasStatus] = ()
     providers: Sequence[ProbeResult] = ()
     problems: Sequence[str] = ()
-    """What is wrong with adapters that installed packages bring."""
+    """Errors of adapters from installed packages."""
 
 
 def list_models(target: str | None, path: Path | None, *, as_json: bool) -> None:
-    """Print what there is, and leave; raises Refused for a configuration that cannot be read."""
-    logging.getLogger("antiphon.survey").addHandler(logging.NullHandler())  # the table says it
+    """Print the report and exit; raises StartupError."""
+    # The report shows what this logger would write.
+    logging.getLogger("antiphon.survey").addHandler(logging.NullHandler())
     loaded = load_target(target) if target else Settings()
     settings = loaded if isinstance(loaded, Settings) else settings_of(loaded)
-    read = read_configuration(settings, path)
-    source = find_config_file(path) if read else None
-    if read:
-        settings = settings.with_config(read)
-    known = ModelsReport(
+    config = read_configuration(settings, path)
+    source = find_config_file(path) if config else None
+    if config:
+        settings = settings.with_config(config)
+    report = ModelsReport(
         config=str(source) if source else None,
         agents=settings.agent_models,
         problems=find_plugin_problems(),
     )
-    asyncio.run(print_report(known, settings, read.reasons if read else {}, as_json=as_json))
+    asyncio.run(print_report(report, settings, config.reasons if config else {}, as_json=as_json))
 
 
 async def print_report(
     report: ModelsReport, settings: Settings, reasons: Mapping[str, str], *, as_json: bool
 ) -> NoReturn:
-    """Print what there is, and leave: whoever looks for credentials may do so for ever."""
-    found = add_probe_results(
-        report, settings, await probe_providers(settings.providers, settings.keys, reasons)
-    )
+    """Probe the providers, print the report and exit."""
+    results = await probe_providers(settings.providers, settings.keys, reasons)
+    report = add_probe_results(report, settings, results)
+    # `exit_now`, because a thread that fetches credentials may block for minutes.
     if as_json:
-        exit_now(0, json.encode(found) + b"\n")  # bytes: JSON is UTF-8, whatever a terminal shows
+        exit_now(0, json.encode(report) + b"\n")  # bytes: JSON is UTF-8 in any locale
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    table = "\n".join([*format_report(found, coloured=coloured), ""])
+    table = "\n".join([*format_report(report, coloured=coloured), ""])
     exit_now(0, table.encode(sys.stdout.encoding, "replace"))
 
 
 def add_probe_results(
     report: ModelsReport, settings: Settings, providers: Sequence[ProbeResult]
 ) -> ModelsReport:
-    """Add to what is known what the providers were found to be."""
-    names = {one.name: one for one in providers}
+    """Return the report with the providers' results and the status of each alias."""
+    names = {result.name: result for result in providers}
     aliases = [
         alias_status(name, list(to), names, report.agents) for name, to in settings.aliases.items()
     ]
@@ -90,48 +91,44 @@ def add_probe_results(
 def alias_status(
     name: str, targets: Sequence[str], providers: Mapping[str, ProbeResult], agents: Sequence[str]
 ) -> AliasStatus:
-    """Tell whether one of an alias's models can be asked."""
-    failing: list[str] = []
+    """Return whether at least one model of an alias is available."""
+    unavailable: list[str] = []
     for target in targets:
         provider = providers.get(target.partition("/")[0])
         if target not in agents and (provider is None or provider.status == "not ready"):
-            failing.append(target)
-    reason = f"not ready: {', '.join(failing)}" if failing else ""
-    status: ProviderStatus = "not ready" if len(failing) == len(targets) else "ready"
+            unavailable.append(target)
+    reason = f"not ready: {', '.join(unavailable)}" if unavailable else ""
+    status: ProviderStatus = "not ready" if len(unavailable) == len(targets) else "ready"
     return AliasStatus(name=name, status=status, targets=targets, reason=reason)
 
 
-# --- as a table -----------------------------------------------------------------------------------
-
-
 def format_report(report: ModelsReport, *, coloured: bool = False) -> Iterator[str]:
-    """Write an overview for people."""
-    states = [*report.aliases, *report.providers]
-    width = max(map(len, [*report.agents, *(one.name for one in states)]), default=0)
-    wide = max(map(len, ["ready", *(one.status for one in states)]))
+    """Return the lines of the report for people."""
+    rows = [*report.aliases, *report.providers]
+    name_width = max(map(len, [*report.agents, *(row.name for row in rows)]), default=0)
+    status_width = max(map(len, ["ready", *(row.status for row in rows)]))
 
-    def row(name: str, status: str, *words: str) -> str:
-        mark = typer.style(status, STATUS_COLOURS.get(status, "yellow")) if coloured else status
-        padded = mark + " " * (wide - len(status))
-        return "  ".join(["", f"{name:<{width}}", padded, *filter(None, words)]).rstrip()
+    def format_row(name: str, status: str, *columns: str) -> str:
+        label = typer.style(status, STATUS_COLOURS.get(status, "yellow")) if coloured else status
+        padded = label + " " * (status_width - len(status))  # colour codes have no width
+        return "  ".join(["", f"{name:<{name_width}}", padded, *filter(None, columns)]).rstrip()
 
     yield f"configuration: {report.config or 'the environment alone'}"
     if report.agents:
         yield "\nagents"
     for name in report.agents:
-        yield row(name, "ready")
+        yield format_row(name, "ready")
     if report.aliases:
         yield "\naliases"
-    for one in report.aliases:
-        several = " | ".join(one.targets)
-        note = f"({one.reason})" if one.reason and one.status == "ready" else ""
-        yield row(one.name, one.status, several, note)
+    for alias in report.aliases:
+        note = f"({alias.reason})" if alias.reason and alias.status == "ready" else ""
+        yield format_row(alias.name, alias.status, " | ".join(alias.targets), note)
     yield "\nproviders"
-    for one in report.providers:
-        count = f"{len(one.models)} model{'' if len(one.models) == 1 else 's'}"
-        words = f"{count} at {one.url}" if one.status == "ready" else one.reason
-        yield row(one.name, one.status, strip_control_characters(words))
-        for model in one.models:
+    for provider in report.providers:
+        count = f"{len(provider.models)} model{'' if len(provider.models) == 1 else 's'}"
+        detail = f"{count} at {provider.url}" if provider.status == "ready" else provider.reason
+        yield format_row(provider.name, provider.status, strip_control_characters(detail))
+        for model in provider.models:
             yield f"    {strip_control_characters(model)}"
     if report.problems:
         yield "\nadapters that cannot be used"
@@ -139,6 +136,6 @@ def format_report(report: ModelsReport, *, coloured: bool = False) -> Iterator[s
         yield f"  {strip_control_characters(problem)}"
 
 
-def strip_control_characters(words: str) -> str:
-    """Return what a provider said without anything that a terminal would obey."""
-    return "".join(sign if sign.isprintable() else "?" for sign in words)
+def strip_control_characters(text: str) -> str:
+    """Return a provider's text without control characters, which could drive the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)

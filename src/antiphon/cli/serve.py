@@ -18,11 +18,11 @@ from antiphon.engine.sealing import check_keys
 from antiphon.protocol.errors import StoreError
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp
-from antiphon.server.config.address import is_loopback
 from antiphon.server.config.load import ConfigError, GatewayConfig, load_config
 from antiphon.server.service import find_service
 from antiphon.server.settings import Settings
 from antiphon.server.uvicorn.server import GatewayServer, uvicorn_config
+from antiphon.transport.proxy import is_loopback
 
 logger = logging.getLogger("antiphon.serve")
 

@@ -32,9 +32,9 @@ from antiphon.server.asgi import (
     http_send,
     send_json,
 )
-from antiphon.server.config.address import is_loopback
 from antiphon.server.errors import ReportedError, report_error
 from antiphon.server.settings import Settings
+from antiphon.transport.proxy import is_loopback
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.openai import OpenAIDialect
 from antiphon.wire.openresponses import Dialect

@@ -1,121 +1,120 @@
-"""Everything about a server that can be chosen."""
+"""The settings of a server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, get_origin
 
-from msgspec import Meta
-
 from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
 from antiphon.server.config.load import GatewayConfig, load_config
-from antiphon.server.config.tables import TIMEOUT_KEYS, check_table, read_field
+from antiphon.server.config.tables import (
+    TIMEOUT_KEYS,
+    NonNegativeInt,
+    NonNegativeSeconds,
+    PositiveInt,
+    PositiveSeconds,
+    check_table,
+    read_field,
+)
 from antiphon.server.threads import ThreadStorage
-
-MAX_SETTING = 10**12
-"""More bytes than anything has, and more seconds than anything lasts: any clock can add them."""
-
-NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_SETTING)]
-PositiveCount = Annotated[int, Meta(ge=1, le=MAX_SETTING)]
-NonNegativeSeconds = Annotated[float, Meta(ge=0, le=MAX_SETTING)]
-PositiveSeconds = Annotated[float, Meta(gt=0, le=MAX_SETTING)]
-"""The numbers that can be chosen; a Count and a Period cannot be zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A server's choices; the defaults are safe ones."""
+    """The settings of a server; the defaults are safe."""
 
     agents: Sequence[Agent] = ()
-    """Python functions as models, beside `demo` and `echo`."""
+    """Python functions to serve as models, in addition to `demo` and `echo`."""
 
     demo: bool = True
-    """Whether `demo` and `echo` are served."""
+    """Whether to serve the built-in models `demo` and `echo`."""
 
     providers: Sequence[Provider] = ()
-    """The upstreams whose models are served, each as `provider/model`."""
+    """The providers whose models are served, each as `provider/model`."""
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """The providers' keys, by the provider's name."""
+    """The providers' API keys, by the provider's name."""
 
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """Other names for models; one that stands for several tries them in order."""
+    """Aliases of models; one with several models tries them in order."""
 
     api_key: str | None = field(default=None, repr=False)
-    """What callers must send as a bearer token; nobody is asked when it is None."""
+    """The bearer token that clients must send; None turns authentication off."""
 
-    body_limit: PositiveCount = 64 * 1024 * 1024
-    """Bytes that a request may have. The specification allows files of 32 MiB."""
+    body_limit: PositiveInt = 64 * 1024 * 1024
+    """Maximum size of a request in bytes. The specification allows files of 32 MiB."""
 
     commit_seconds: NonNegativeSeconds = 5.0
-    """How long a stream waits for the model's first sign before it answers 200."""
+    """How long a stream waits for the model to start before it sends 200. Until then, an error can
+    still be sent with its own status."""
 
     heartbeat_seconds: PositiveSeconds = 15.0
-    """After how much silence a stream says that it is alive."""
+    """Idle time after which a stream sends a keep-alive comment."""
 
     outlet_bytes: NonNegativeInt = 256 * 1024
-    """How much of a stream may wait for a slow reader before its model has to wait too."""
+    """How much of a stream is buffered for a slow client before its model must wait."""
 
     responses_dir: Path | str | None = "./responses"
-    """The folder where responses are stored; with None they live and die with the process."""
+    """The folder in which responses are stored; None keeps them in memory only."""
 
     seal_keys: Sequence[str] = field(default=(), repr=False)
-    """What closes the content that clients carry for us: 32 bytes each, in base64. The first
-    closes, all open. Without any, one is made and kept in the folder."""
+    """Keys that encrypt the content which clients send back (reasoning, compaction): 32 bytes each,
+    in base64. The first one encrypts, all of them decrypt. Without any, a key is generated and
+    stored in the folder."""
 
     threads: ThreadStorage | bool = True
-    """Where the threads of Hashbrown's clients are kept: with the responses, in a place of your
-    own, or (False) nowhere."""
+    """Where Hashbrown's threads are stored: with the responses (True), in a storage of your own, or
+    nowhere (False)."""
 
     memory_bytes: NonNegativeInt = 64 * 1024 * 1024
     memory_seconds: NonNegativeSeconds = 3600
-    """How much, and for how long, may be continued from memory alone."""
+    """Size and lifetime of the cache of recent responses, including those with `store: false`."""
 
     socket_memory_bytes: NonNegativeInt = 16 * 1024 * 1024
-    """How much of that a WebSocket connection has for itself."""
+    """Size of the same cache of one WebSocket connection."""
 
     response_seconds: NonNegativeSeconds = 30 * 24 * 3600
     event_seconds: NonNegativeSeconds = 3600
-    """How long stored responses, and the events of background ones, are kept after their end."""
+    """How long responses, and the events of background responses, are stored after their end."""
 
     sweep_seconds: PositiveSeconds = 60
-    """How often what is too old is removed."""
+    """How often expired data is removed."""
 
-    background_slots: PositiveCount = 100
-    """How many background responses are made at once; the others wait for their turn."""
+    background_slots: PositiveInt = 100
+    """How many background responses run at the same time; others are queued."""
 
     socket_seconds: PositiveSeconds = 3600
-    """How long a WebSocket may be open."""
+    """Maximum duration of a WebSocket connection."""
 
     allowed_hosts: Sequence[str] = ()
-    """The names, beside localhost, by which a server may be asked that needs no key and listens
-    to this machine only: those of a proxy before it, say."""
+    """Host names, in addition to localhost, that a local server without an API key accepts: for
+    example the name of a proxy in front of it."""
 
     allowed_origins: Sequence[str] = ()
-    """The web pages, as `https://host`, whose scripts may open a WebSocket."""
+    """Web origins, as `https://host`, whose scripts may open a WebSocket."""
 
     drain_seconds: NonNegativeSeconds = 25
-    """How long what is running may go on when the server is told to stop."""
+    """How long running responses may take to finish when the server stops."""
 
     connect_seconds: PositiveSeconds = 10
     first_byte_seconds: PositiveSeconds = 600
     idle_seconds: PositiveSeconds = 300
     answer_seconds: PositiveSeconds = 3600
-    """How long a provider may take to accept a request, to begin its answer, to go on, and to be
-    done with it."""
+    """Timeouts of a provider: to connect, until the first byte of the response, between two
+    reads, and in total."""
 
     retries: NonNegativeInt = 2
     retry_seconds: NonNegativeSeconds = 0.5
-    """How often a provider is asked again that has not begun to answer, and after how long."""
+    """How often a failed request to a provider is retried, and the first delay."""
 
     def __post_init__(self) -> None:
-        """Refuse a number that nothing can be done with; raises ShapeError, which names it."""
-        for choice in fields(self):
-            if get_origin(choice.type) is Annotated:
-                example = f"{choice.name} = {choice.default}"
-                read_field(choice.type, getattr(self, choice.name), choice.name, example)
+        """Check all numbers; raises InvalidValueError with the name of the setting."""
+        for setting in fields(self):
+            if get_origin(setting.type) is Annotated:
+                example = f"{setting.name} = {setting.default}"
+                read_field(setting.type, getattr(self, setting.name), setting.name, example)
         for index, provider in enumerate(self.providers):
             check_table(dict(provider.timeouts), TIMEOUT_KEYS, f"providers[{index}].timeouts")
 
@@ -123,7 +122,7 @@ class Settings:
     def from_config(
         cls, path: Path | str | None = None, *, agents: Sequence[Agent] = ()
     ) -> "Settings":
-        """Read `antiphon.toml` and the environment as `antiphon serve` does; raises ConfigError."""
+        """Return settings from `antiphon.toml` and the environment; raises ConfigError."""
         settings = cls(agents=agents)
         return settings.with_config(load_config(path, agents=settings.agent_models))
 
@@ -138,15 +137,15 @@ class Settings:
 
     @property
     def ready(self) -> list[str]:
-        """The providers that have the key they need."""
+        """The names of the providers that have the API key they need."""
         return [p.name for p in self.providers if not p.api_key_env or p.name in self.keys]
 
     @property
     def agent_models(self) -> list[str]:
-        """The models that the agents answer to."""
+        """The names of the agents' models."""
         return list(dict.fromkeys(name for agent in self.all_agents for name in agent.models))
 
     @property
     def all_agents(self) -> list[Agent]:
-        """The agents to serve; a user's own come last, and win over ours of the same name."""
+        """The agents to serve; the user's come last and override built-in ones of the same name."""
         return [*([demo, echo] if self.demo else []), *self.agents]

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import ipaddress
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
@@ -48,6 +49,7 @@ def find_proxy(scheme: str, host: str, port: int, peer_name: str) -> Proxy | Non
     return Proxy(parts.hostname, proxy_port, authorization)
 
 
+@lru_cache(maxsize=64)  # the server checks its own address at every request
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine."""
     if host == "localhost" or host.endswith(".localhost"):

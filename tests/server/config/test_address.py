@@ -49,8 +49,8 @@ def test_only_this_machine_is_this_machine(host: str, expected: bool) -> None:
         ("https://a.b/#x", "has a query or a fragment"),
         ("https://a.b/v1?", "has a query or a fragment"),
         ("https://a.b/v1#", "has a query or a fragment"),
-        ("https://me@a.b", "holds a user's name or password"),
-        ("https://:secret@a.b", "holds a user's name or password"),
+        ("https://me@a.b", "contains a user name or password"),
+        ("https://:secret@a.b", "contains a user name or password"),
     ],
 )
 def test_what_cannot_be_asked_is_told(url: str, problem: str | None) -> None:

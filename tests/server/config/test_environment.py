@@ -215,7 +215,7 @@ def test_what_a_providers_own_variables_say_is_enough(
         (
             {"OPENAI_API_KEY": "two\nlines"},
             "openai",
-            "OPENAI_API_KEY holds something that is not a key",
+            "OPENAI_API_KEY does not hold a valid key",
         ),
     ],
 )
@@ -234,5 +234,5 @@ def test_ollamas_host_needs_neither_scheme_nor_port() -> None:
     )
     assert config.warnings == [
         "ollama: the key in OLLAMA_API_KEY is sent to http://gpu:11434 unencrypted, "
-        "and others may read it. Use https."
+        "and can be read on the way. Use https."
     ]

@@ -254,7 +254,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     latin.write_bytes("# Bär".encode("latin-1"))
     reasons = {
         tmp_path / "none.toml": "there is no such file. Check --config.",
-        tmp_path: "it cannot be read: Is a directory.",
+        tmp_path: "cannot read the file: Is a directory.",
         latin: "this is not UTF-8. Save it as UTF-8.",
     }
     for path, reason in reasons.items():
@@ -288,7 +288,7 @@ def test_a_key_that_others_can_read_is_warned_of(
         load_config(source, {"LOCAL_KEY": "sk-hidden"})
         load_config(source, {})
     said = (
-        f"local: the key in LOCAL_KEY is sent to {url} unencrypted, and others may read it. "
+        f"local: the key in LOCAL_KEY is sent to {url} unencrypted, and can be read on the way. "
         "Use https."
     )
     assert caplog.messages == ([said] if warned else [])

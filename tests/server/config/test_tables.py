@@ -14,7 +14,7 @@ SMALL = OPENAI + "[providers.local.models.small]\n"
 NAMES = "openai, azure, anthropic, bedrock, google, ollama, writer, responses"
 EXAMPLE = 'base_url = "http://127.0.0.1:9100/v1"'
 NO_KEY = (
-    "a key does not belong into a file. Put it into an environment variable and name the variable "
+    "keys must not be stored in the file. Put it into an environment variable and name the variable "
     'here: api_key_env = "LOCAL_API_KEY".'
 )
 NO_VARIABLE = (
@@ -88,7 +88,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         OPENAI + 'base_url = "https://me:secret@a.b"',
-        "providers.local.base_url: holds a user's name or "
+        "providers.local.base_url: contains a user name or "
         "password. Put the key into an environment variable and name it in api_key_env.",
     ),
     (
@@ -155,17 +155,17 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         OPENAI + 'headers = { "x a" = "1" }',
-        'providers.local.headers."x a": no header can have this name. Use a-z and -.',
+        'providers.local.headers."x a": this is not a valid header name. Use a-z and -.',
     ),
     (
         OPENAI + 'headers = { x = "1\\n2" }',
-        "providers.local.headers.x: no header can hold this. Use printable ASCII characters.",
+        "providers.local.headers.x: this is not a valid header value. Use printable ASCII characters.",
     ),
     *(
         (
             OPENAI + f'headers = {{ {name} = "x" }}',
-            f"providers.local.headers.{name}: this header says how a request is carried, and is "
-            "written for each one. Leave it out.",
+            f"providers.local.headers.{name}: this header is set by the HTTP client for "
+            "each request. Leave it out.",
         )
         for name in ("Host", "connection", "content-length", "Transfer-Encoding")
     ),
@@ -212,7 +212,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         OPENAI + 'transform_request = "hook"',
-        "providers.local.transform_request: 'hook' is not written as \"module:function\".",
+        "providers.local.transform_request: 'hook' does not have the form \"module:function\".",
     ),
     (
         OPENAI + 'transform_request = "json:nothing"',
@@ -220,10 +220,13 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         '["providers"."a/b"]',
-        'providers."a/b": the name of a provider has no slash; a slash stands '
-        "between a provider and its model. Choose another name.",
+        'providers."a/b": the name of a provider must not contain a slash; a slash '
+        "separates a provider from its model. Choose another name.",
     ),
-    ('["providers".""]', 'providers."": the name of a provider is one word. Choose another name.'),
+    (
+        '["providers".""]',
+        'providers."": the name of a provider must be one word. Choose another name.',
+    ),
     (
         SMALL + "window = 0",
         "providers.local.models.small.window: expected an integer >= 1. Write window = 8192.",
@@ -270,42 +273,42 @@ MISTAKES: list[tuple[str, str]] = [
     (
         "[models.small]\nwindow = 1",
         "models.small: an alias is a name, or a list of names: "
-        '"local/small". What is known of a model stands in [providers.NAME.models.small].',
+        '"local/small". Capabilities of a model belong in [providers.NAME.models.small].',
     ),
     (
         '[models]\n"a/b" = "ollama/x"',
-        'models."a/b": the name of an alias has no slash; a slash '
-        "stands between a provider and its model. Choose another name.",
+        'models."a/b": the name of an alias must not contain a slash; a slash '
+        "separates a provider from its model. Choose another name.",
     ),
     (
         '[models]\na = "olama/x"',
-        "models.a: 'olama/x' points nowhere: there is no 'olama'. Did you mean 'ollama'?",
+        "models.a: 'olama/x' does not exist: there is no provider or alias 'olama'. Did you mean 'ollama'?",
     ),
     (
         '[models]\na = ["ollama/x", "b"]',
-        "models.a[1]: 'b' points nowhere: there is no 'b'. "
+        "models.a[1]: 'b' does not exist: there is no provider or alias 'b'. "
         "There are a, anthropic, azure, bedrock, google, ollama, openai, responses, writer.",
     ),
     (
         '[models]\na = "ollama"',
-        "models.a: 'ollama' names a provider and no model. Write ollama/NAME.",
+        "models.a: 'ollama' names a provider without a model. Write ollama/NAME.",
     ),
     (
         '[models]\na = "ollama/"',
-        "models.a: 'ollama/' names a provider and no model. Write ollama/NAME.",
+        "models.a: 'ollama/' names a provider without a model. Write ollama/NAME.",
     ),
     (
         '[models]\na = "ollama/../x"',
-        "models.a: no model can be called '../x'. Write ollama/NAME.",
+        "models.a: '../x' is not a valid model name. Write ollama/NAME.",
     ),
     (
         '[models]\na = ["ollama/x", "ollama/y\\\\.."]',
-        "models.a[1]: no model can be called 'y\\..'. Write ollama/NAME.",
+        "models.a[1]: 'y\\..' is not a valid model name. Write ollama/NAME.",
     ),
-    ('[models]\na = "a"', "models.a: this goes round in a circle: a -> a. Name a model instead."),
+    ('[models]\na = "a"', "models.a: circular alias: a -> a. Name a model instead."),
     (
         '[models]\na = "b"\nb = ["ollama/x", "c"]\nc = "b"',
-        "models.b: this goes round in a circle: b -> c -> b. Name a model instead.",
+        "models.b: circular alias: b -> c -> b. Name a model instead.",
     ),
     (
         '[models]\nollama = "ollama/x"',
@@ -335,7 +338,7 @@ def test_a_hook_that_cannot_be_imported_is_named(
         parse_config(OPENAI + 'transform_request = "not_there:f"', {}, source=tmp_path / "a.toml")
     assert str(caught.value) == (
         f"{tmp_path}/a.toml: providers.local.transform_request: 'not_there' cannot be imported: "
-        f"No module named 'not_there'. Modules are looked for in {tmp_path} too."
+        f"No module named 'not_there'. Modules are searched for in {tmp_path} too."
     )
 
 
@@ -357,7 +360,7 @@ def test_a_hook_whose_module_breaks_is_named(
         parse_config(OPENAI + 'transform_request = "broken_hook:f"', {}, source=tmp_path / "a.toml")
     assert str(caught.value) == (
         f"{tmp_path}/a.toml: providers.local.transform_request: 'broken_hook' cannot be imported: "
-        f"{reason}. Mend it."
+        f"{reason}. Fix it."
     )
 
 

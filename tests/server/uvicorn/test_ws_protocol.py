@@ -1,6 +1,7 @@
 """WebSockets to clients that do not read, do not answer, or are there when the server stops."""
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import uvicorn
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
@@ -168,6 +170,24 @@ def test_a_frame_that_is_too_large_closes_the_connection() -> None:
     with running(0, ws_max_size=1000) as house, connect(house.url, proxy=None) as client:
         client.send("x" * 1001)
         assert end_of(client) == 1009
+
+
+def test_an_unclean_close_releases_the_last_message_without_the_garbage_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with running(0) as house:
+            with connect(house.url, proxy=None) as client:
+                client.send("x" * 10_000)
+                client.ping().wait(WAIT)  # the server has read the message
+                client.send("y" * 10_000)
+                client.socket.shutdown(socket.SHUT_RDWR)
+            assert house.left.wait(WAIT)
+            wait_until(house.is_empty)
+            frames = [one for one in gc.get_objects() if isinstance(one, Frame)]
+            assert [frame for frame in frames if len(frame.data) == 10_000] == []
+    finally:
+        gc.enable()
 
 
 def test_frames_and_bodies_have_the_same_limit() -> None:

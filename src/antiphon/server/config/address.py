@@ -1,29 +1,18 @@
-"""What an address says about itself: whether it is one, and who can listen on the way."""
+"""Checks of URLs: validity and encryption."""
 
-import ipaddress
-from functools import lru_cache
 from urllib.parse import urlsplit
 
-
-@lru_cache(maxsize=64)  # a server asks it of itself at every request
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+from antiphon.transport.proxy import is_loopback
 
 
 def is_unencrypted(url: str) -> bool:
-    """Tell whether others could read what is sent there."""
+    """Return whether a URL is plain HTTP to another machine."""
     parts = urlsplit(url)
     return parts.scheme.lower() == "http" and not is_loopback(parts.hostname or "")
 
 
 def invalid_url_problem(url: str) -> str | None:
-    """Say why requests cannot be sent to an address; None if they can."""
+    """Return why a URL is invalid, or None."""
     try:
         parts = urlsplit(url)
         host = parts.port != 0 and parts.hostname
@@ -31,7 +20,7 @@ def invalid_url_problem(url: str) -> str | None:
         host = None
     else:
         if parts.username is not None or parts.password is not None:
-            return "holds a user's name or password"
+            return "contains a user name or password"
         if parts.scheme.lower() in ("http", "https") and ("?" in url or "#" in url):
             return "has a query or a fragment"
         if parts.scheme.lower() not in ("http", "https"):

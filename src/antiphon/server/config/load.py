@@ -1,8 +1,8 @@
-"""The configuration: `antiphon.toml` and the environment, read into values.
+"""Reads the configuration from `antiphon.toml` and the environment.
 
-What the file leaves out is taken from the environment, so most providers need no file at all. Keys
-come from the environment alone; the file names the variables that hold them. Where the file gives
-an address, no key is sent that it does not name.
+The environment supplies what the file leaves out, so most providers need no file. API keys come
+from the environment only; the file names the variables that hold them. No key is sent to a
+`base_url` of the file unless the provider's `api_key_env` is set.
 """
 
 import logging
@@ -41,37 +41,37 @@ from antiphon.transport.auth import profile_region
 logger = logging.getLogger("antiphon.config")
 
 CONFIG_FILE = Path("antiphon.toml")
-"""Where the configuration is looked for when nobody says where it is."""
+"""The default configuration file."""
 
 
 class ConfigError(AntiphonError):
-    """What is wrong with the configuration: the file, the key and the fix."""
+    """A mistake in the configuration: the file, the key and the fix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayConfig:
-    """The providers there are, and other names for their models."""
+    """Providers, their API keys, and aliases of models."""
 
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
     keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Each provider's key, for those that have one."""
+    """API keys by provider."""
 
     models: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Each alias, and the models it means, the first choice first."""
+    """The models of each alias, in the order in which they are tried."""
 
     reasons: dict[str, str] = field(default_factory=dict[str, str])
-    """Why a provider cannot be asked; also for those of ours that are not configured."""
+    """Why a provider is unavailable; includes built-in ones that are not configured."""
 
     warnings: list[str] = field(default_factory=list[str])
 
     @property
     def ready(self) -> list[str]:
-        """The providers that can be asked."""
+        """The names of the available providers."""
         return [name for name in self.providers if name not in self.reasons]
 
 
 def find_config_file(path: Path | str | None = None) -> Path | None:
-    """Return the file that is meant: the one given, or the one in this folder, if there is one."""
+    """Return the given file, or `./antiphon.toml` if it exists, or None."""
     if path is not None:
         return Path(path)
     return CONFIG_FILE if CONFIG_FILE.exists() or CONFIG_FILE.is_symlink() else None
@@ -89,14 +89,12 @@ def load_config(
         text = source.read_text(encoding="utf-8-sig") if source else ""
     except FileNotFoundError:
         if source and source.is_symlink():
-            raise ConfigError(
-                f"{source}: this link leads nowhere. Mend it, or remove it."
-            ) from None
+            raise ConfigError(f"{source}: this link is broken. Fix or remove it.") from None
         raise ConfigError(f"{source}: there is no such file. Check --config.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: this is not UTF-8. Save it as UTF-8.") from None
     except OSError as error:
-        raise ConfigError(f"{source}: it cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"{source}: cannot read the file: {error.strerror}.") from None
     config = parse_config(
         text, os.environ if environ is None else environ, source=source, agents=agents
     )
@@ -108,10 +106,10 @@ def load_config(
 def parse_config(
     text: str, environ: Environ, *, source: Path | None = None, agents: Collection[str] = ()
 ) -> GatewayConfig:
-    """Read a configuration; raises ConfigError. `agents` are models that an alias may mean too.
+    """Parse a configuration; raises ConfigError. `agents` are models that an alias may name.
 
-    Nothing but the text and the environment counts, save that hooks are imported; they may lie
-    beside the source.
+    The result depends on the text and the environment only, except that hooks are imported, also
+    from the folder of the source.
     """
     source = source or CONFIG_FILE
     try:
@@ -128,42 +126,46 @@ def _build_config(
 ) -> GatewayConfig:
     tables = cast("Table", root.get("providers", {}))
     aliases = cast("Table", root.get("models", {}))
-    said = {name: parse_provider_table(name, value, file.parent) for name, value in tables.items()}
+    in_file = {
+        name: parse_provider_table(name, value, file.parent) for name, value in tables.items()
+    }
     entries = {
         name: ProviderEntry.build(_config_source(name, fields, environ, in_file=True))
-        for name, fields in said.items()
+        for name, fields in in_file.items()
     }
     for name in BUILT_IN:
-        if name not in said:
+        if name not in in_file:
             source = _config_source(name, {"adapter": name}, environ, in_file=False)
             entries[name] = ProviderEntry.build(source)
     targets = {name: parse_alias(name, value) for name, value in aliases.items()}
     models = AliasResolver(targets, entries.keys(), agents).resolve()
-    wanted = {model.partition("/")[0] for names in models.values() for model in names}
-    meant = {
+    aliased = {model.partition("/")[0] for names in models.values() for model in names}
+    # A provider that an alias names is kept without its key: requests then fail with the name of
+    # the missing variable, instead of "no such model".
+    included = {
         name: entry
         for name, entry in entries.items()
-        if name in said or not entry.reason or (name in wanted and entry.has_location)
+        if name in in_file or not entry.reason or (name in aliased and entry.has_location)
     }
     return GatewayConfig(
-        providers={name: entry.provider for name, entry in meant.items()},
-        keys={name: entry.key for name, entry in meant.items() if entry.key},
+        providers={name: entry.provider for name, entry in included.items()},
+        keys={name: entry.key for name, entry in included.items() if entry.key},
         models=models,
         reasons={name: entry.reason for name, entry in entries.items() if entry.reason},
-        warnings=[entry.warning for entry in meant.values() if entry.warning],
+        warnings=[entry.warning for entry in included.values() if entry.warning],
     )
 
 
 @dataclass(frozen=True)
 class ProviderEntry:
-    """One provider, its key, and what is to be said about it."""
+    """One provider, its key, and why it is unavailable or unsafe."""
 
     provider: Provider
     key: str = field(repr=False)
     reason: str = ""
     warning: str = ""
     has_location: bool = True
-    """Whether anybody has said where the provider is."""
+    """Whether the provider's address is known."""
 
     @classmethod
     def build(cls, source: ConfigSource) -> "ProviderEntry":
@@ -176,19 +178,18 @@ class ProviderEntry:
         provider = cast("Callable[..., Provider]", Provider)(name=source.name, **fields)
         key = source.variable(provider.api_key_env or "")
         missing = [provider.api_key_env] if provider.api_key_env and not key else []
-        place = missing_field(kind, fields, source)
-        if place:
-            missing.insert(0, place[1])
+        location = missing_field(kind, fields, source)
+        if location:
+            missing.insert(0, location[1])
         reason = (
             invalid_url_reason(kind, from_environment)
             or invalid_key_reason(key, provider)
             or missing_variables_reason(missing)
         )
         if reason:
-            return cls(provider, "", reason, has_location=not place)
-        return cls(
-            provider, key, warning=unencrypted_key_warning(provider, key), has_location=not place
-        )
+            return cls(provider, "", reason, has_location=not location)
+        warning = unencrypted_key_warning(provider, key)
+        return cls(provider, key, warning=warning, has_location=not location)
 
 
 def _config_source(name: str, table: Table, environ: Environ, *, in_file: bool) -> ConfigSource:
@@ -229,31 +230,31 @@ def invalid_url_reason(kind: type[ConfigurableProvider], fields: Mapping[str, st
 
 
 def missing_variables_reason(variables: list[str]) -> str:
-    """Say which variables have to be set."""
+    """Return which variables must be set, or an empty string."""
     verb = "is" if len(variables) == 1 else "are"
     return f"{' and '.join(variables)} {verb} not set" if variables else ""
 
 
 def invalid_key_reason(key: str, provider: Provider) -> str:
-    """Say that a key can be none; it would break the header that it is sent in."""
+    """Return why a key is invalid: it would break the header in which it is sent."""
     if not key or (key.isascii() and key.isprintable() and " " not in key):
         return ""
-    return f"{provider.api_key_env} holds something that is not a key"
+    return f"{provider.api_key_env} does not hold a valid key"
 
 
 def unencrypted_key_warning(provider: Provider, key: str) -> str:
-    """Warn of a key that others can read on its way."""
+    """Return the warning for a key that is sent over plain HTTP, or an empty string."""
     url = provider.base_url or provider.endpoint
     if not (key and url and is_unencrypted(url)):
         return ""
     return (
         f"{provider.name}: the key in {provider.api_key_env} is sent to {url} unencrypted, "
-        "and others may read it. Use https."
+        "and can be read on the way. Use https."
     )
 
 
 class AliasResolver:
-    """Everything that a target may name."""
+    """Resolves aliases, which may name other aliases, to models."""
 
     def __init__(
         self,
@@ -266,7 +267,7 @@ class AliasResolver:
         self._agents = agents
 
     def resolve(self) -> dict[str, list[str]]:
-        """Return each alias with the models it means, in order; raises ShapeError."""
+        """Return the models of each alias, in order; raises InvalidValueError."""
         for alias in self._aliases:
             if alias in self._providers:
                 reason = "a provider has this name already"
@@ -279,17 +280,15 @@ class AliasResolver:
         path, targets = dotted_key("models", alias), self._aliases[alias]
         if alias in seen:
             circle = " -> ".join([*seen[seen.index(alias) :], alias])
-            raise InvalidValueError(
-                path, f"this goes round in a circle: {circle}. Name a model instead."
-            )
-        found: list[str] = []
+            raise InvalidValueError(path, f"circular alias: {circle}. Name a model instead.")
+        models: list[str] = []
         for index, target in enumerate(targets):
             if target in self._aliases:
-                found += self._resolve_alias(target, (*seen, alias))
+                models += self._resolve_alias(target, (*seen, alias))
             else:
-                place = f"{path}[{index}]" if len(targets) > 1 else path
-                found.append(self._check_target(target, place))
-        return list(dict.fromkeys(found))
+                target_path = f"{path}[{index}]" if len(targets) > 1 else path
+                models.append(self._check_target(target, target_path))
+        return list(dict.fromkeys(models))
 
     def _check_target(self, target: str, path: str) -> str:
         provider, _, model = target.partition("/")
@@ -297,12 +296,12 @@ class AliasResolver:
             return target
         if provider in self._providers and model:
             if not is_valid_model_name(model):
-                reason = f"no model can be called '{model}'"
+                reason = f"'{model}' is not a valid model name"
                 raise InvalidValueError(path, f"{reason}. Write {provider}/NAME.")
             return target
         if provider in self._providers:
-            reason = f"'{target}' names a provider and no model"
+            reason = f"'{target}' names a provider without a model"
             raise InvalidValueError(path, f"{reason}. Write {provider}/NAME.")
         known = {*self._aliases, *self._providers, *(agent.split("/")[0] for agent in self._agents)}
-        reason = f"'{target}' points nowhere: there is no '{provider}'"
+        reason = f"'{target}' does not exist: there is no provider or alias '{provider}'"
         raise InvalidValueError(path, f"{reason}. {suggest_name(provider, known)}")

@@ -1,6 +1,6 @@
-"""The tables of `antiphon.toml`: what may stand there, and what to do about what may not.
+"""The tables of `antiphon.toml`: their keys, types, bounds and examples.
 
-A mistake is a ShapeError: the key's dotted path, and a sentence that ends in the fix.
+A mistake raises InvalidValueError: the key's dotted path, and a sentence that ends in the fix.
 """
 
 import difflib
@@ -30,25 +30,34 @@ from antiphon.transport.connection import Timeouts
 
 Table = dict[str, object]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
-PositiveInt = Annotated[int, Meta(ge=1)]
+
+# All numbers of the file and of `Settings`. The bound keeps sums with a clock's time exact; no
+# memory has that many bytes, and no process lives that many seconds.
+MAX_NUMBER = 10**12
+NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+PositiveInt = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
+NonNegativeSeconds = Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=MAX_NUMBER)]
 TimeoutSeconds = Annotated[float, Meta(gt=0, le=86_400)]
+"""A provider's timeout; a longer one than a day is a mistake, mostly milliseconds."""
+
+EXAMPLE_ADAPTER = f'adapter = "{next(iter(BUILT_IN))}"'
 
 
 class TableKey(NamedTuple):
-    """A key that a table may have: what it holds, and an example of it."""
+    """A key of a table: its type, an example, and the adapters that read it."""
 
     type: object
     example: str
     adapters: tuple[str, ...] = tuple(BUILT_IN)
-    """Those of our adapters that read it."""
 
 
 ROOT_KEYS = {
-    "providers": TableKey(dict[str, object], '[providers.local] and adapter = "openai" below it'),
+    "providers": TableKey(dict[str, object], f"[providers.local] and {EXAMPLE_ADAPTER} below it"),
     "models": TableKey(dict[str, object], '[models] and fast = "local/small" below it'),
 }
 COMMON_KEYS = {
-    "adapter": TableKey(NonEmptyText, 'adapter = "openai"'),
+    "adapter": TableKey(NonEmptyText, EXAMPLE_ADAPTER),
     "base_url": TableKey(str, 'base_url = "http://127.0.0.1:9100/v1"'),
     "api_key_env": TableKey(str, 'api_key_env = "LOCAL_KEY"'),
     "headers": TableKey(dict[str, str], 'headers = { x-team = "a" }'),
@@ -70,7 +79,7 @@ MODEL_KEYS = {
     "lacks": TableKey(list[str], 'lacks = ["images", "json_schema"]'),
 }
 SECRET_KEYS = frozenset({"api_key", "apikey", "key", "token", "api_token", "secret", "password"})
-"""What people call a key that they write into a file."""
+"""Common names for an API key that a user writes into the file."""
 
 TOML_TYPE_NAMES = {
     "str": "a string",
@@ -91,7 +100,7 @@ QUOTED_TYPE = re.compile(r"`(\w+)`")
 
 @cache
 def provider_keys() -> Mapping[str, TableKey]:
-    """Return the keys that a provider's table may have: the common ones and the adapters' own."""
+    """Return the keys of a provider's table: the common ones and those of the adapters."""
     examples: dict[str, str] = {}
     readers: dict[str, list[str]] = {}
     for adapter in BUILT_IN:
@@ -107,20 +116,20 @@ def provider_keys() -> Mapping[str, TableKey]:
 
 def _key_type(key: str, type: object) -> object:
     if key in URL_KEYS:
-        return str  # an empty one is reported as an address that is none
+        return str  # an empty one is reported as an invalid URL
     return bool if type is bool else NonEmptyText
 
 
 def parse_provider_table(name: str, value: object, folder: Path) -> Table:
-    """Check a provider's table; return its fields as `Provider` has them."""
+    """Check a provider's table; return the fields of its `Provider`."""
     path = dotted_key("providers", name)
     check_name(name, path, "a provider")
-    table = _read_table(value, path, f'[{path}] and adapter = "openai" below it')
+    table = _read_table(value, path, f"[{path}] and {EXAMPLE_ADAPTER} below it")
     for key in SECRET_KEYS & table.keys():
         variable = re.sub(r"\W", "_", name).upper() + "_API_KEY"
         raise InvalidValueError(
             dotted_key(path, key),
-            "a key does not belong into a file. Put it into an environment variable and name the "
+            "keys must not be stored in the file. Put it into an environment variable and name the "
             f'variable here: api_key_env = "{variable}".',
         )
     known = provider_keys()
@@ -152,7 +161,7 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
 
 
 def parse_model_table(value: object, path: str) -> Capabilities:
-    """Check what is said about one model."""
+    """Check the table of one model."""
     fields = check_table(
         _read_table(value, path, f"[{path}] and window = 8192 below it"), MODEL_KEYS, path
     )
@@ -171,11 +180,11 @@ def parse_model_table(value: object, path: str) -> Capabilities:
 
 
 def parse_alias(name: str, value: object) -> list[str]:
-    """Check an alias; return its targets, in order."""
+    """Check an alias; return its targets in order."""
     path = dotted_key("models", name)
     check_name(name, path, "an alias")
     if isinstance(value, dict):
-        advice = f"What is known of a model stands in [providers.NAME.models.{_quote_key(name)}]"
+        advice = f"Capabilities of a model belong in [providers.NAME.models.{_quote_key(name)}]"
         raise InvalidValueError(
             path, f'an alias is a name, or a list of names: "local/small". {advice}.'
         )
@@ -187,7 +196,7 @@ def parse_alias(name: str, value: object) -> list[str]:
 
 
 def check_table(table: Table, known: Mapping[str, TableKey], path: str) -> Table:
-    """Return a table whose keys are all known, and hold what they should."""
+    """Return a table after checking its keys and the types of its values."""
     for key in table:
         if key not in known:
             raise InvalidValueError(
@@ -200,27 +209,27 @@ def check_table(table: Table, known: Mapping[str, TableKey], path: str) -> Table
 
 
 def check_name(name: str, path: str, kind: str) -> None:
-    """Refuse names that could not be told from a model's, or not be seen."""
+    """Raise InvalidValueError for a name that is ambiguous in `provider/model`, or invisible."""
     if "/" in name:
-        reason = "a slash stands between a provider and its model"
+        reason = "a slash separates a provider from its model"
         raise InvalidValueError(
-            path, f"the name of {kind} has no slash; {reason}. Choose another name."
+            path, f"the name of {kind} must not contain a slash; {reason}. Choose another name."
         )
     if not name or not name.isprintable() or " " in name:
-        raise InvalidValueError(path, f"the name of {kind} is one word. Choose another name.")
+        raise InvalidValueError(path, f"the name of {kind} must be one word. Choose another name.")
 
 
 def suggest_name(name: str, known: Collection[str]) -> str:
-    """Say which name was probably meant, or which there are."""
+    """Return a suggestion: the closest known name, or all of them."""
     if close := difflib.get_close_matches(name, known, 1):
         return f"Did you mean '{close[0]}'?"
     return f"There are {', '.join(sorted(known))}."
 
 
 def dotted_key(*names: str) -> str:
-    """Write a key as TOML does.
+    """Return a dotted key in TOML's notation.
 
-    >>> dotted("providers.local", "models", "qwen2.5")
+    >>> dotted_key("providers.local", "models", "qwen2.5")
     'providers.local.models."qwen2.5"'
     """
     head, *rest = names
@@ -228,20 +237,22 @@ def dotted_key(*names: str) -> str:
 
 
 def import_hook(target: str, path: str, folder: Path) -> Transform:
-    """Import a function that is named as `module:function`."""
+    """Import the function `module:function`; modules are searched for in `folder` too."""
     name, _, attribute = target.partition(":")
     if not all(map(str.isidentifier, [*name.split("."), attribute])):
-        raise InvalidValueError(path, f"'{target}' is not written as \"module:function\".")
+        raise InvalidValueError(path, f"'{target}' does not have the form \"module:function\".")
     if (place := str(folder.resolve())) not in sys.path:
         sys.path.insert(0, place)
     try:
         found: object = getattr(import_module(name), attribute, None)
     except ImportError as error:
         reason = f"'{name}' cannot be imported: {error}"
-        raise InvalidValueError(path, f"{reason}. Modules are looked for in {place} too.") from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code that runs
+        raise InvalidValueError(
+            path, f"{reason}. Modules are searched for in {place} too."
+        ) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise InvalidValueError(path, f"'{name}' cannot be imported: {what}. Mend it.") from None
+        raise InvalidValueError(path, f"'{name}' cannot be imported: {what}. Fix it.") from None
     if not callable(found):
         raise InvalidValueError(path, f"{name} has no function '{attribute}'.")
     return cast("Transform", found)
@@ -257,7 +268,7 @@ def _read_table(value: object, path: str, example: str) -> Table:
 
 
 def read_field(type: object, value: object, path: str, example: str) -> object:
-    """Return a value that is of its kind; raises a ShapeError that says what to write."""
+    """Return a value of a type; raises InvalidValueError with an example."""
     try:
         return read_value(type, value, path)
     except InvalidValueError as error:
@@ -268,17 +279,17 @@ def read_field(type: object, value: object, path: str, example: str) -> object:
 
 
 def _check_adapter(name: str, adapter: object, path: str) -> str:
-    """Return the adapter of a provider; one that is called like an adapter need not say it."""
+    """Return the adapter of a provider; the default is the adapter of the same name."""
     chosen = str(adapter or name)
     try:
         adapter_class(chosen)
     except AdapterError as error:
         reason, known = f"{error}.", adapter_names()
         if chosen in known:
-            pass  # it is there, and cannot be used
+            pass  # it is installed, but cannot be loaded
         elif not adapter:
             reason = "this key is missing. "
-            reason += f'Write adapter = "openai", or another of {", ".join(known)}.'
+            reason += f"Write {EXAMPLE_ADAPTER}, or another of {', '.join(known)}."
         elif close := difflib.get_close_matches(chosen, known, 1):
             reason = f"there is no adapter '{chosen}'. Did you mean '{close[0]}'?"
         raise InvalidValueError(dotted_key(path, "adapter"), reason) from None
@@ -300,18 +311,18 @@ def _check_headers(headers: Mapping[str, str], path: str) -> None:
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
             raise InvalidValueError(
-                dotted_key(path, name), "no header can have this name. Use a-z and -."
+                dotted_key(path, name), "this is not a valid header name. Use a-z and -."
             )
         if name.lower() in RESERVED_HEADERS:
-            reason = "this header says how a request is carried, and is written for each one"
+            reason = "this header is set by the HTTP client for each request"
             raise InvalidValueError(dotted_key(path, name), f"{reason}. Leave it out.")
         if not value.isascii() or not value.isprintable():
-            reason = "no header can hold this. Use printable ASCII characters"
+            reason = "this is not a valid header value. Use printable ASCII characters"
             raise InvalidValueError(dotted_key(path, name), f"{reason}.")
 
 
 def looks_like_secret(name: str) -> bool:
-    """Tell whether nobody can have thought of a name: long, without a pause, digits all over it."""
+    """Return whether a name looks random: long, without underscores, with digits throughout."""
     numbers = re.findall("[0-9]+", name)
     mixed = not (name.isupper() or name.islower())
     return len(name) >= 20 and "_" not in name and len(numbers) >= (1 if mixed else 3)
