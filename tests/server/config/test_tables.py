@@ -14,8 +14,8 @@ SMALL = OPENAI + "[providers.local.models.small]\n"
 NAMES = "openai, azure, anthropic, bedrock, google, ollama, writer, responses"
 EXAMPLE = 'base_url = "http://127.0.0.1:9100/v1"'
 NO_KEY = (
-    "keys must not be stored in the file. Put it into an environment variable and name the variable "
-    'here: api_key_env = "LOCAL_API_KEY".'
+    "keys must not be stored in the file. Put it into an environment variable and name the "
+    'variable here: api_key_env = "LOCAL_API_KEY".'
 )
 NO_VARIABLE = (
     "this is not the name of an environment variable. If it is the key itself, put it into a "
@@ -159,7 +159,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         OPENAI + 'headers = { x = "1\\n2" }',
-        "providers.local.headers.x: this is not a valid header value. Use printable ASCII characters.",
+        "providers.local.headers.x: this is not a valid header value. Use printable ASCII "
+        "characters.",
     ),
     *(
         (
@@ -282,7 +283,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         '[models]\na = "olama/x"',
-        "models.a: 'olama/x' does not exist: there is no provider or alias 'olama'. Did you mean 'ollama'?",
+        "models.a: 'olama/x' does not exist: there is no provider or alias 'olama'. Did "
+        "you mean 'ollama'?",
     ),
     (
         '[models]\na = ["ollama/x", "b"]',
