@@ -74,7 +74,7 @@ def decode_all(decoder: ChatDecoder, pieces: list[bytes]) -> list[Part]:
 def slow_decoder() -> ChatDecoder:
     """Make a decoder that reads everything in full."""
     decoder = ChatDecoder(CHAT)
-    decoder._fast_text.trials = 0  # pyright: ignore[reportPrivateUsage]
+    decoder._fast_text.attempts_left = 0  # pyright: ignore[reportPrivateUsage]
     return decoder
 
 
@@ -163,7 +163,7 @@ def test_a_stream_whose_chunks_differ_is_learnt_a_few_times_only():
     decoder = ChatDecoder(CHAT)
     for number in range(9):
         assert decoder.feed(event("a", obfuscation=str(number))) == [Text("a")]
-    assert decoder._fast_text.trials == 0  # pyright: ignore[reportPrivateUsage]
+    assert decoder._fast_text.attempts_left == 0  # pyright: ignore[reportPrivateUsage]
 
 
 def test_thinking_that_follows_words_begins_anew():

@@ -1,0 +1,6 @@
+"""Ollama's own chat API.
+
+- `adapter`: addresses, errors and fallbacks
+- `encode`: a prompt as a request
+- `decode`: lines of JSON as parts, with the types of these lines
+"""

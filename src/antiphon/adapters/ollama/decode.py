@@ -1,7 +1,7 @@
-"""What Ollama answers, heard: lines of JSON in, parts out.
+"""Decodes Ollama's answers, which are lines of JSON, into parts.
 
-A call comes whole and its index starts again in every line, so calls are counted here. The last
-line says `stop` even when calls were made, and leaves out the counts that are zero.
+Dialect notes: a call comes whole, and its index restarts in every line, so calls are counted here.
+The last line says `stop` even after calls, and omits counts that are zero.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,18 +31,18 @@ REASONS: Mapping[str, parts.Reason] = {
     "unload": "stop",
 }
 SEAL_MARK = '{"thinking":true}'
-"""What is sealed with thinking, so that we know it again as this server's own."""
+"""The seal of reasoning, which shows that it came from this server."""
 
 
 class OllamaFunction(Struct, gc=False):
-    """What is called, and with what."""
+    """The name and the arguments of a call."""
 
     name: str = ""
     arguments: object = None
 
 
 class OllamaToolCall(Struct, gc=False):
-    """A call, whole."""
+    """A complete call."""
 
     function: OllamaFunction
     id: str | None = None
@@ -72,7 +72,7 @@ read_line = JsonReader(OllamaLine)
 
 
 class OllamaDecoder(Decoder):
-    """Hears one answer of Ollama's."""
+    """Decodes one answer of Ollama."""
 
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter, ndjson.Decoder(MAX_EVENT_BYTES))
@@ -80,47 +80,48 @@ class OllamaDecoder(Decoder):
         self._in_reasoning = False
 
     def is_stream(self, content_type: str) -> bool:
-        """Take every body for lines: a whole answer is one line."""
+        """Treat every body as a stream: a whole answer is a stream of one line."""
         del content_type
         return True
 
     def decode_chunk(self, chunk: object) -> Iterable[Part]:
-        """Hear one line."""
+        """Decode one line."""
         line = read_line(cast("bytes", chunk))
         if line.error is not None:
             return (self.adapter.failure_part(parse_ollama_error({"error": line.error})),)
-        told: list[Part] = []
+        decoded: list[Part] = []
         if line.message is not None:
-            self._decode_message(line.message, line.logprobs, told)
+            self._decode_message(line.message, line.logprobs, decoded)
         if line.done:
-            told.append(parts.Usage(line.prompt_eval_count or 0, line.eval_count or 0))
-            told.append(
+            decoded.append(parts.Usage(line.prompt_eval_count or 0, line.eval_count or 0))
+            decoded.append(
                 finish_part(line.done_reason or "", REASONS, has_calls=self._call_count > 0)
             )
-        return told
+        return decoded
 
     def decode_body(self, body: bytes) -> Iterable[Part]:
-        """Hear a whole answer, which is the last line with everything in it."""
-        told = self.decode_chunk(body)
-        if not told:
-            raise ValueError("it is no answer")
-        return told
+        """Decode a whole answer, which is a single last line."""
+        decoded = self.decode_chunk(body)
+        if not decoded:
+            raise ValueError("it has neither a message nor an end")
+        return decoded
 
     def _decode_message(
-        self, said: OllamaMessage, tokens: list[TokenLogprob] | None, told: list[Part]
+        self, message: OllamaMessage, tokens: list[TokenLogprob] | None, decoded: list[Part]
     ) -> None:
-        if said.thinking:
+        if message.thinking:
             mark = None if self._in_reasoning else SEAL_MARK
-            told.append(parts.Reasoning(said.thinking, encrypted_content=mark))
+            decoded.append(parts.Reasoning(message.thinking, encrypted_content=mark))
             self._in_reasoning = True
-        if said.content:
+        if message.content:
             self._in_reasoning = False
-            told.append(parts.Text(said.content, logprobs=convert_logprobs(tokens)))
-        if said.tool_calls:
+            decoded.append(parts.Text(message.content, logprobs=convert_logprobs(tokens)))
+        if message.tool_calls:
             self._in_reasoning = False
-            told += [self._call_part(call) for call in said.tool_calls]
-        if not told:
-            told.append(parts.Text(""))  # for those who want a delta of every line
+            decoded += [self._call_part(call) for call in message.tool_calls]
+        if not decoded:
+            # An empty line becomes an empty text, so that every chunk has a delta.
+            decoded.append(parts.Text(""))
 
     def _call_part(self, call: OllamaToolCall) -> Part:
         self._call_count += 1
@@ -129,15 +130,15 @@ class OllamaDecoder(Decoder):
 
 
 def parse_ollama_error(value: object) -> ErrorInfo:
-    """Find the error in a body or a line.
+    """Return the error in a body or a line.
 
-    What a runner says arrives as JSON inside the string.
+    Ollama passes on the errors of its model runners, which are JSON inside the message.
     """
-    fault = parse_error(value)
-    if fault.message.startswith("{"):
+    error = parse_error(value)
+    if error.message.startswith("{"):
         with suppress(json.JSONError):
-            fault = parse_error(json.decode_lenient(fault.message.encode(errors="replace")))
-    words = fault.message.lower()
-    if "model" in words and "not found" in words:
-        return ErrorInfo(fault.message, "not_found", "model_not_found", "model")
-    return fault
+            error = parse_error(json.decode_lenient(error.message.encode(errors="replace")))
+    message = error.message.lower()
+    if "model" in message and "not found" in message:
+        return ErrorInfo(error.message, "not_found", "model_not_found", "model")
+    return error

@@ -1,68 +1,70 @@
-"""What a stream repeats with every chunk; only the words between are new.
+"""The text fast path: chunks that differ from an earlier one only in their text.
 
-Nearly every chunk of a chat is the one before it with other words. Once one has been read in full,
-those that are like it, byte for byte but for the words, need not be: what stands in the words'
-place and could not be anything but words, is words. Everything else is read as always.
+Nearly every chunk of a stream is the previous one with another text. After one chunk has been
+decoded as JSON, later ones need not be: if the bytes before and after the text are the same, and
+what is between them could only be a JSON string without escapes, it is the text. All other bytes
+are decoded as usual.
 """
 
 from collections.abc import Callable
 
 MAX_CHUNK_BYTES = 4096
-"""How long a chunk may be that is learnt."""
+"""Longer chunks are not learned."""
 
 MAX_ATTEMPTS = 3
-"""How often a stream is learnt whose chunks turn out not to be alike."""
+"""How often a stream may be learned anew if its chunks turn out to differ."""
 
 PROBE_TEXT = "Is this the place?"
 
 
 class ChatTextFastPath:
-    """What stands before and after the words in a stream's events."""
+    """The bytes before and after the text in the events of one stream."""
 
-    __slots__ = ("_after", "_before", "_between", "_end", "_start", "trials")
+    __slots__ = ("_end", "_prefix", "_separator", "_start", "_suffix", "attempts_left")
 
     def __init__(self) -> None:
-        self.trials = MAX_ATTEMPTS
-        """How often it may still be learnt."""
-        self._before = self._after = b""
-        self._between = "\n"
+        self.attempts_left = MAX_ATTEMPTS
+        self._prefix = self._suffix = b""
+        self._separator = "\n"
         self._start = self._end = 0
 
     @property
     def is_learned(self) -> bool:
-        """Whether something was learnt."""
-        return bool(self._before)
+        """Whether a chunk was learned."""
+        return bool(self._prefix)
 
     def learn(self, data: bytes, text: str, read: Callable[[bytes], object]) -> None:
-        """Learn from the JSON of a chunk with these words, as `read` finds them in any."""
-        self.trials -= 1
+        """Learn from the JSON of a chunk with this text; `read` returns the text of any chunk."""
+        self.attempts_left -= 1
         before, found, after = data.partition(b'"%b"' % text.encode(errors="replace"))
         if not found or len(data) > MAX_CHUNK_BYTES:
             return
         try:
+            # The text may also occur elsewhere in the chunk. A probe in its place shows whether
+            # this occurrence is the one that is read.
             is_place = read(b'%b"%b"%b' % (before, PROBE_TEXT.encode(), after)) == PROBE_TEXT
-            before, after = b'data: %b"' % before, b'"%b\n\n' % after
-            between = (after + before).decode()
-        except ValueError:  # a comma, say, stands between any two strings
+            prefix, suffix = b'data: %b"' % before, b'"%b\n\n' % after
+            separator = (suffix + prefix).decode()
+        except ValueError:  # for example if the text is a comma, found between two strings
             return
         if is_place:
-            self._before, self._after, self._between = before, after, between
-            self._start, self._end = len(before), -len(after)
+            self._prefix, self._suffix, self._separator = prefix, suffix, separator
+            self._start, self._end = len(prefix), -len(suffix)
 
     def extract_texts(self, data: bytes) -> list[str] | None:
-        """Return the words of whole events that are all alike, or nothing if one of them is not."""
-        if not (data.startswith(self._before) and data.endswith(self._after)):
+        """Return the texts of whole events that are all alike; None if any event differs."""
+        if not (data.startswith(self._prefix) and data.endswith(self._suffix)):
             return None
         try:
-            said = data[self._start : self._end].decode()
+            middle = data[self._start : self._end].decode()
         except UnicodeDecodeError:
             return None
-        if is_plain_text(said):
-            return [said]
-        each = said.split(self._between)
-        return each if all(map(is_plain_text, each)) else None
+        if is_plain_text(middle):
+            return [middle]
+        texts = middle.split(self._separator)
+        return texts if all(map(is_plain_text, texts)) else None
 
 
 def is_plain_text(text: str) -> bool:
-    """Tell whether something is words, as JSON writes them and without anything to unescape."""
+    """Return whether a text is the content of a JSON string without escapes."""
     return '"' not in text and "\\" not in text and text != "" and text.isprintable()

@@ -1,9 +1,8 @@
-"""What thinking has to go back with, to the server that it came from.
+"""Reasoning in chat answers, and what must be sent back with it to the same server.
 
-Dialect notes: thinking goes back in the field in which it came. OpenRouter tells it once more in
-`reasoning_details`, with what signs it; they are the message's, and in a stream one of them comes
-in bits. Gemini signs calls in their `extra_content`, and refuses a conversation in which such a
-signature is missing.
+Dialect notes: reasoning is sent back in the field it came in. OpenRouter repeats it in the
+message's `reasoning_details`, with signatures; a stream splits one detail over several chunks.
+Gemini signs calls in their `extra_content` and rejects a conversation without these signatures.
 """
 
 from typing import Literal
@@ -22,103 +21,104 @@ from antiphon.protocol.parts import Key, Reasoning
 from antiphon.protocol.surrogates import repair_value
 
 DETAIL_TEXT_FIELDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
-"""The details that come in bits, and where each has its words."""
+"""The types of details that are split over chunks, and the field with their text."""
 
 
 class ChatSeal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a reasoning item of a chat holds beside its words."""
+    """The content of a reasoning item's `encrypted_content`: what is sent back with its text."""
 
     field: str
-    """Where the words came, if there are any. It is always written, and first: so others know that
-    this is ours."""
+    """The field that the text came in; empty if there is no text. It is always encoded, and first:
+    the Responses adapter recognises a seal of this dialect by it."""
     details: list[JsonObject] = []
-    """The details of the thinking, as OpenRouter has them."""
+    """OpenRouter's `reasoning_details`."""
     extra: JsonObject = {}
     """The `extra_content` of a call."""
     call: str = ""
-    """The id of that call; where it came without one, it is the next."""
+    """The id of that call. If it is empty, the extras belong to the next call."""
 
 
 def seal_part(seal: ChatSeal, key: Key = 0) -> Reasoning:
-    """Tell a seal, in which an emoji may have come in halves."""
+    """Return the reasoning part for a seal, whose strings may contain split surrogate pairs."""
     return Reasoning(key=key, encrypted_content=to_json_text(repair_value(seal)))
 
 
 class ReasoningDetail:
-    """One detail of the thinking, put together as its bits come."""
+    """One reasoning detail, assembled from the fragments of a stream."""
 
-    __slots__ = ("_fields", "_words")
+    __slots__ = ("_fields", "_text")
 
-    def __init__(self, bit: JsonObject) -> None:
-        self._fields = bit
-        self._words: bytearray | None = None
-        """What it says in all its bits, if there are several."""
+    def __init__(self, fragment: JsonObject) -> None:
+        self._fields = fragment
+        self._text: bytearray | None = None
+        """The text of all fragments, if there are several."""
 
-    def is_continued_by(self, bit: JsonObject) -> bool:
-        """Tell whether a bit belongs to this detail; a signature comes last."""
-        same = all(self._fields.get(name) == bit.get(name) for name in ("type", "index"))
+    def is_continued_by(self, fragment: JsonObject) -> bool:
+        """Return whether a fragment continues this detail. A signature ends a detail."""
+        same = all(self._fields.get(name) == fragment.get(name) for name in ("type", "index"))
         counted = (
-            isinstance(bit.get("index"), int) and as_string(bit.get("type")) in DETAIL_TEXT_FIELDS
+            isinstance(fragment.get("index"), int)
+            and as_string(fragment.get("type")) in DETAIL_TEXT_FIELDS
         )
         return same and counted and not self._fields.get("signature")
 
-    def add(self, bit: JsonObject) -> None:
-        """Add a bit."""
-        if self._words is None:
-            self._words = bytearray(self._encode_text(self._fields))
-        self._words += self._encode_text(bit)
-        self._fields = drop_none(self._fields | drop_none(bit))
+    def add(self, fragment: JsonObject) -> None:
+        """Add a fragment."""
+        if self._text is None:
+            self._text = bytearray(self._encode_text(self._fields))
+        self._text += self._encode_text(fragment)
+        self._fields = drop_none(self._fields | drop_none(fragment))
 
     def build(self) -> JsonObject:
-        """Return the detail: one that came in one bit, as it came."""
-        if self._words is None:
+        """Return the detail; one that came in a single fragment is unchanged."""
+        if self._text is None:
             return self._fields
-        return self._fields | {self._text_field: self._words.decode(errors="surrogatepass")}
+        return self._fields | {self._text_field: self._text.decode(errors="surrogatepass")}
 
     @property
     def _text_field(self) -> str:
         return DETAIL_TEXT_FIELDS[as_string(self._fields["type"])]
 
-    def _encode_text(self, bit: JsonObject) -> bytes:
-        return as_string(bit.get(self._text_field)).encode(errors="surrogatepass")
+    def _encode_text(self, fragment: JsonObject) -> bytes:
+        return as_string(fragment.get(self._text_field)).encode(errors="surrogatepass")
 
 
 class ReasoningState:
-    """The thinking of one answer, while it is heard."""
+    """The reasoning of one answer while it is decoded."""
 
     __slots__ = ("details", "field", "last")
 
     def __init__(self) -> None:
-        self.last: Literal["", "thinking", "words"] = ""
-        """What was said last."""
+        self.last: Literal["", "reasoning", "text"] = ""
+        """What was decoded last."""
         self.field = ""
-        """Where the last of it came."""
+        """The field of the last reasoning text."""
         self.details: list[ReasoningDetail] = []
-        """The details that have not been told."""
+        """The details that were not emitted yet."""
 
     def add_text(self, text: str, field: str) -> Reasoning:
-        """Tell thinking, and with the first of it where it belongs."""
-        begun = self.last == "thinking"
-        self.last, self.field = "thinking", field
+        """Return the part for reasoning text. The first one carries the field in its seal."""
+        begun = self.last == "reasoning"
+        self.last, self.field = "reasoning", field
         seal = None if begun else to_json_text(ChatSeal(field=field))
         return Reasoning(text, encrypted_content=seal)
 
     def add_details(self, details: object) -> None:
-        """Hear details, or bits of them."""
-        for bit in filter(None, map(as_object, as_array(details))):
-            if self.details and self.details[-1].is_continued_by(bit):
-                self.details[-1].add(bit)
+        """Add details or fragments of them."""
+        for fragment in filter(None, map(as_object, as_array(details))):
+            if self.details and self.details[-1].is_continued_by(fragment):
+                self.details[-1].add(fragment)
             else:
-                self.details.append(ReasoningDetail(bit))
+                self.details.append(ReasoningDetail(fragment))
 
     @property
     def has_details_due(self) -> bool:
-        """Whether details are told before words: those that come amid them wait for what is next,
-        lest one message become two."""
-        return bool(self.details) and self.last != "words"
+        """Whether details must be emitted before the next text. Details in the middle of a text
+        wait for its end, because an item between two texts would split the message."""
+        return bool(self.details) and self.last != "text"
 
     def flush(self) -> list[Reasoning]:
-        """Tell the details that were heard, since something else begins."""
+        """Return the details received so far, because something else begins."""
         if not self.details:
             return []
         seal = ChatSeal(field=self.field, details=[detail.build() for detail in self.details])

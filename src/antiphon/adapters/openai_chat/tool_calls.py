@@ -1,10 +1,11 @@
-"""Which call a bit of a chat answer belongs to.
+"""Assembles the tool calls of an answer from fragments.
 
-OpenAI gives a call an index, and its id and name once, in the first bit. Others repeat both in
-every bit, send a fresh id with each, send the name after the id or the id after the name, give all
-calls the same index, or no index at all. What makes a call another one, then: a name together with
-an id that is not the call's own; without ids, another name, or a name and more arguments after
-arguments that are whole. An id that cannot be told, being another call's or too long, is none.
+OpenAI sends a call's index with every fragment, and its id and name only with the first. Other
+servers repeat both in every fragment, send a new id with each, send name and id in separate
+fragments, give all calls the same index, or send no index. So a fragment starts a new call if it
+has a name and an id that is not the call's own; without ids, if it has another name, or a name and
+more arguments after complete arguments. An id that another call has, or that is too long, is
+ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,40 +27,40 @@ from antiphon.protocol.surrogates import repair_surrogates
 
 
 class ToolCallState:
-    """A call that was heard of."""
+    """One call, as far as it has been received."""
 
     __slots__ = (
-        "begun",
+        "argument_pieces",
         "call_id",
-        "custom",
         "extra",
         "id",
+        "is_custom",
+        "is_emitted",
         "key",
         "name",
-        "said",
-        "taken",
-        "waiting",
+        "pending_id",
+        "used_ids",
     )
 
-    def __init__(self, key: int, id: str, taken: set[str], *, custom: bool) -> None:
+    def __init__(self, key: int, id: str, used_ids: set[str], *, is_custom: bool) -> None:
         self.key = key
         self.id = id
-        self.taken = taken
-        """The ids of the calls that were told."""
+        self.used_ids = used_ids
+        """The ids of all calls that were emitted."""
         self.call_id = ""
-        """The id with which it was told, and which its item has, if it is any."""
+        """The id with which the call was emitted; empty if it has no usable id."""
         self.name = ""
-        self.said: list[str] = []
-        self.custom = custom
+        self.argument_pieces: list[str] = []
+        self.is_custom = is_custom
         self.extra: JsonObject = {}
-        """What stands beside it and has to go back."""
-        self.begun = False
-        """Whether it has been told; a call waits for its id as long as it says nothing."""
-        self.waiting = ""
-        """An id that came alone: the next name's, or a server's whim."""
+        """The call's `extra_content`, which has to be sent back."""
+        self.is_emitted = False
+        """Whether it was emitted. A call without arguments waits for its id."""
+        self.pending_id = ""
+        """An id that came alone. It belongs to the next call if a name follows."""
 
     def starts_new_call(self, id: str, name: str, arguments: str) -> bool:
-        """Tell whether a bit at this call's index begins another call."""
+        """Return whether a fragment at this call's index starts another call."""
         if not name:
             return False
         if id and self.id:
@@ -67,106 +68,107 @@ class ToolCallState:
         if not self.name:
             return False
         after = bool(arguments.strip()) and self._has_whole_arguments()
-        return bool(self.waiting) or name != self.name or after
+        return bool(self.pending_id) or name != self.name or after
 
     def feed(self, id: str, name: str, arguments: str, extra: JsonObject) -> list[Part]:
-        """Add a bit, and tell it if it can be told."""
+        """Add a fragment; return the parts that can be emitted now."""
         if id and self.id and self.name and not arguments and id != self.id:
-            self.waiting = id
+            self.pending_id = id
         self.name = self.name or name
         self.id = self.id or id
         if arguments:
-            self.said.append(arguments)
+            self.argument_pieces.append(arguments)
         is_signed, self.extra = bool(self.extra), self.extra or extra
-        if self.begun:
-            told: list[Part] = [parts.Call(self.key, arguments=arguments)] if arguments else []
-            # Where a call has no id, what comes after it would be taken for the next one's.
-            return told if is_signed or not self.call_id else [*told, *self._extra_parts()]
-        if self.custom or not (self.name and (self.id or arguments)):
+        if self.is_emitted:
+            emitted: list[Part] = [parts.Call(self.key, arguments=arguments)] if arguments else []
+            # Without an id, extras that come late would be assigned to the next call.
+            return emitted if is_signed or not self.call_id else [*emitted, *self._extra_parts()]
+        if self.is_custom or not (self.name and (self.id or arguments)):
             return []
         return self.emit()
 
     def emit(self, status: ItemStatus = "completed") -> list[Part]:
-        """Tell the call as far as it was heard; only a custom one is told with its status."""
-        self.begun = True
+        """Emit the call as far as it was received. Only a custom call is emitted with a status."""
+        self.is_emitted = True
         id = repair_surrogates(self.id)
-        if len(id) <= MAX_CALL_ID_LENGTH and id not in self.taken:
+        if len(id) <= MAX_CALL_ID_LENGTH and id not in self.used_ids:
             self.call_id = id
-            self.taken.add(id)
-        said = "".join(self.said)
-        seal = self._extra_parts()
-        if not self.custom:
-            return [*seal, parts.Call(self.key, self.name, said, self.call_id)]
-        fields: JsonObject = {"call_id": self.call_id, "name": self.name, "input": said}
+            self.used_ids.add(id)
+        arguments = "".join(self.argument_pieces)
+        # The extras come first: they are a reasoning item, which precedes the call it led to.
+        extras = self._extra_parts()
+        if not self.is_custom:
+            return [*extras, parts.Call(self.key, self.name, arguments, self.call_id)]
+        fields: JsonObject = {"call_id": self.call_id, "name": self.name, "input": arguments}
         item = ExtensionItem(type=CUSTOM_TOOL_CALL, status=status, extra=fields)
-        return [*seal, parts.Whole(item)]
+        return [*extras, parts.Whole(item)]
 
     def _extra_parts(self) -> list[Part]:
-        """Tell what stands beside the call, as an item of its own."""
+        """Return the extras of the call, as a reasoning item of their own."""
         if not self.extra:
             return []
         seal = ChatSeal(field="", extra=self.extra, call=self.call_id)
         return [seal_part(seal, f"call {self.key}")]
 
     def _has_whole_arguments(self) -> bool:
-        if not (self.said and self.said[-1].rstrip().endswith("}")):
+        if not (self.argument_pieces and self.argument_pieces[-1].rstrip().endswith("}")):
             return False
         try:
-            return isinstance(msgspec.json.decode("".join(self.said)), dict)
+            return isinstance(msgspec.json.decode("".join(self.argument_pieces)), dict)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return False
 
 
 class ToolCalls:
-    """The calls of one answer."""
+    """All calls of one answer."""
 
     def __init__(self) -> None:
         self.by_position = False
-        """Whether a call's place in the list is its index, as in a whole answer."""
+        """Whether a call's position in the list is its index, as in a whole answer."""
         self._by_index: dict[int, ToolCallState] = {}
         self._all: list[ToolCallState] = []
         self._used_ids: set[str] = set()
 
     @property
     def has_calls(self) -> bool:
-        """Whether there was a call."""
-        return any(call.begun and call.name for call in self._all)
+        """Whether any call was emitted."""
+        return any(call.is_emitted and call.name for call in self._all)
 
     def feed(self, fragments: Sequence[ToolCallFragment]) -> Iterable[Part]:
-        """Return what some bits of calls tell."""
+        """Return the parts for some fragments."""
         for position, fragment in enumerate(fragments):
             yield from self._feed_fragment(position, fragment)
 
     def flush(self, *, truncated: bool) -> list[Part]:
-        """Return what could not be told before the end, be it arguments of no call.
+        """Return the calls that could not be emitted before the end.
 
-        What was cut is the last call, if it is any.
+        If the answer was truncated, the last call is incomplete.
         """
-        left = [call for call in self._all if not call.begun and (call.name or call.said)]
-        unsure = self._all[-1:] if truncated else []
-        told: list[Part] = []
-        for call in left:
-            told += call.emit("incomplete" if call in unsure else "completed")
-        return told
+        last = self._all[-1] if truncated and self._all else None
+        flushed: list[Part] = []
+        for call in self._all:
+            if not call.is_emitted and (call.name or call.argument_pieces):
+                flushed += call.emit("incomplete" if call is last else "completed")
+        return flushed
 
     def _feed_fragment(self, position: int, fragment: ToolCallFragment) -> list[Part]:
         index = fragment.index
         if index is None or self.by_position:
             index = position
         id, (name, arguments) = fragment.id or "", _name_and_arguments(fragment)
-        known = self._by_index.get(index)
-        if known is None or known.starts_new_call(id, name, arguments):
-            id = id or (known.waiting if known else "")
-            known = ToolCallState(
-                len(self._all), id, self._used_ids, custom=fragment.custom is not None
+        call = self._by_index.get(index)
+        if call is None or call.starts_new_call(id, name, arguments):
+            id = id or (call.pending_id if call else "")
+            call = ToolCallState(
+                len(self._all), id, self._used_ids, is_custom=fragment.custom is not None
             )
-            self._by_index[index] = known
-            self._all.append(known)
-        return known.feed(id, name, arguments, as_object(fragment.extra_content))
+            self._by_index[index] = call
+            self._all.append(call)
+        return call.feed(id, name, arguments, as_object(fragment.extra_content))
 
 
 def _name_and_arguments(fragment: ToolCallFragment) -> tuple[str, str]:
-    """Return a bit's name, and its arguments as a string."""
+    """Return the name in a fragment, and its arguments as a string."""
     if fragment.custom:
         return fragment.custom.name or "", fragment.custom.input or ""
     if fragment.function is None:

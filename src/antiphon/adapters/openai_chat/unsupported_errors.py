@@ -1,33 +1,34 @@
-"""What servers of this dialect say when they refuse what can be had in another way.
+"""Error messages of chat servers that name a feature which they do not have.
 
-Only words that real servers are known to say stand here, from their first letter on: further in, an
-error may quote the caller, from whom nothing is to be learnt. Words about a value, such as an
-effort that a model does not know or a schema that is not valid, are the caller's to hear.
+The gateway repeats such a request without the feature, or through the Responses API. Only messages
+of real servers are listed, and they are matched from their first character: further on, a message
+may quote the request, and nothing must be learned from that. Messages about a value, such as an
+unknown effort or an invalid schema, are not listed: they are for the client.
 """
 
 import re
 
 NAMED_CHOICE = "named_choice"
-"""That a tool which must be called can be called by its name."""
+"""The feature that `tool_choice` can name a function."""
 
 LEARNABLE_FEATURES = frozenset(
     {"reasoning", "json_object", "json_schema", "tools_with_format", "tool_choice", NAMED_CHOICE}
 )
-"""What a server may be found to lack."""
+"""The features that a server may turn out to lack."""
 
 REJECTED_STATUSES = frozenset({400, 422})
 MISSING_MODEL_STATUSES = frozenset({400, 404})
 
 RESPONSES_ONLY = re.compile(
-    # OpenAI, of models that think
+    # OpenAI, about models with reasoning
     r"Function tools with reasoning_effort are not supported for \S+ in /v1/chat/completions\. "
     r".*\buse /v1/responses\b"
-    # OpenAI, of its `pro` and `codex` models
+    # OpenAI, about its `pro` and `codex` models
     r"|This model is only supported in v1/responses\b"
-    # Azure, of the same
+    # Azure, about the same models
     r"|The chatCompletion operation does not work with the specified model\b"
 )
-"""How a model that is asked in chat says that it is to be asked in Responses."""
+"""Messages for models that are available only through the Responses API."""
 
 FORMAT = "(json_object|json_schema)"
 DESERIALIZE_ERROR = "Failed to deserialize the JSON body into the target type"
@@ -48,7 +49,7 @@ UNSUPPORTED_PATTERNS = [
         ("`reasoning_effort` is not supported with this model", "reasoning"),
         (f"This model does not support response format `{FORMAT}`", r"\1"),
         ("json mode cannot be combined with tool/function calling", "tools_with_format"),
-        # DeepSeek, which has the other format
+        # DeepSeek, which has only `json_object`
         ("This response_format type is unavailable now", "json_schema"),
         (
             f"{DESERIALIZE_ERROR}: response_format: response_format.type `{FORMAT}` is unavailable now",  # noqa: E501
@@ -60,16 +61,16 @@ UNSUPPORTED_PATTERNS = [
         ("Invalid tool_choice type: 'object'", NAMED_CHOICE),
     ]
 ]
-"""What servers say of what they lack, and the feature that it is."""
+"""Messages about missing features, and the feature of each."""
 
 
 def requires_responses(status: int, message: str) -> bool:
-    """Tell whether a model has to be asked in Responses."""
+    """Return whether an error says that the model needs the Responses API."""
     return status in MISSING_MODEL_STATUSES and RESPONSES_ONLY.match(message) is not None
 
 
 def unsupported_feature(status: int, message: str) -> str | None:
-    """Return the feature that a server says it lacks, if that is why it refuses."""
+    """Return the feature that the server lacks according to its error; None for other errors."""
     if status not in REJECTED_STATUSES:
         return None
     matches = ((words.match(message), feature) for words, feature in UNSUPPORTED_PATTERNS)

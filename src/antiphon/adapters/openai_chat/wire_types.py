@@ -1,15 +1,20 @@
-"""The shapes of a chat answer, as far as they matter to us.
+"""The types of chat chunks and whole answers.
 
-Everything may be missing, and most of it null: servers differ. What is not named here is ignored.
+Every field may be missing or null, because servers differ. Unknown fields are ignored.
 """
 
+from collections.abc import Callable, Mapping
+
+import msgspec
 from msgspec import Struct
 
+from antiphon.adapters.base import JsonReader
+from antiphon.adapters.json_access import as_array, as_object, to_json_text
 from antiphon.adapters.logprobs import TokenLogprob
 
 
 class ContentPiece(Struct, gc=False):
-    """A piece of content that is a list; Mistral's thinking holds pieces of its own."""
+    """One element of content that is a list. Mistral's thinking has pieces of its own."""
 
     type: str | None = None
     text: str | None = None
@@ -18,7 +23,7 @@ class ContentPiece(Struct, gc=False):
 
 
 class UrlCitation(Struct, gc=False):
-    """A span of the text, and the page it came from."""
+    """A span of the text and its source."""
 
     url: str = ""
     title: str | None = None
@@ -40,21 +45,21 @@ class Logprobs(Struct, gc=False):
 
 
 class Function(Struct, gc=False):
-    """A function call, or a bit of one; some servers send arguments that are not a string."""
+    """A function call or a fragment of one. Some servers send arguments as an object."""
 
     name: str | None = None
     arguments: str | dict[str, object] | None = None
 
 
 class Custom(Struct, gc=False):
-    """A call of a custom tool, or a bit of one."""
+    """A call of a custom tool, or a fragment of one."""
 
     name: str | None = None
     input: str | None = None
 
 
 class ToolCallFragment(Struct, gc=False):
-    """A call, or a bit of one."""
+    """A tool call, or a fragment of one."""
 
     index: int | None = None
     id: str | None = None
@@ -79,7 +84,7 @@ class MessageDelta(Struct, gc=False):
 
 
 class Choice(Struct, gc=False):
-    """One of the answers; only the first is ours."""
+    """One of the alternative answers. Only the first is used."""
 
     index: int | None = 0
     delta: MessageDelta | None = None
@@ -90,19 +95,19 @@ class Choice(Struct, gc=False):
 
 
 class InputDetails(Struct, gc=False):
-    """What the tokens read consist of."""
+    """Details of the prompt tokens."""
 
     cached_tokens: int | None = None
 
 
 class OutputDetails(Struct, gc=False):
-    """What the tokens written consist of."""
+    """Details of the completion tokens."""
 
     reasoning_tokens: int | None = None
 
 
 class Usage(Struct, gc=False):
-    """Token counts; Writer spells the details of the prompt without an s."""
+    """Token counts. Writer calls the details of the prompt `prompt_token_details`."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -113,17 +118,107 @@ class Usage(Struct, gc=False):
 
 
 class GroqExtras(Struct, gc=False):
-    """What Groq says beside the dialect: that it broke, and in streams its counts."""
+    """Groq's own field: an error, or the usage of a stream."""
 
     error: object = None
     usage: Usage | None = None
 
 
 class Chunk(Struct, gc=False):
-    """A chunk of a stream, a whole answer, or an error in the place of either."""
+    """A chunk of a stream, a whole answer, or an error instead of either."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: object = None
     object: str | None = None
     x_groq: GroqExtras | None = None
+
+
+FieldChange = Callable[[object], object]
+
+
+def normalize_chunk(chunk: object) -> object:
+    """Return a chunk or a whole answer with its side data converted to the expected types.
+
+    It is called only for what could not be decoded as it came. Invalid counts, log probabilities
+    and annotations are dropped; ids, indexes and arguments of calls are converted. The text is left
+    alone: an answer without readable text is an error.
+    """
+    return _apply_changes(chunk, CHUNK_CHANGES)
+
+
+def fits(kind: object, value: object) -> bool:
+    """Return whether a value can be converted to a type."""
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _apply_changes(value: object, changes: Mapping[str, FieldChange]) -> object:
+    """Return an object with some of its fields changed, if it has them."""
+    fields = as_object(value)
+    new = {name: change(fields[name]) for name, change in changes.items() if name in fields}
+    return fields | new if new else value
+
+
+def _change_each(changes: Mapping[str, FieldChange]) -> FieldChange:
+    return lambda value: [_apply_changes(entry, changes) for entry in as_array(value)] or value
+
+
+def _change_object(changes: Mapping[str, FieldChange]) -> FieldChange:
+    return lambda value: _apply_changes(value, changes)
+
+
+def _normalize_usage(value: object) -> object:
+    counts = as_object(value).items()
+    return {name: count for name, count in counts if fits(Usage, {name: count})} or None
+
+
+def _normalize_groq(value: object) -> object:
+    return _apply_changes(as_object(value), {"usage": _normalize_usage})
+
+
+def _normalize_logprobs(value: object) -> object:
+    return {
+        "content": [t for t in as_array(as_object(value).get("content")) if fits(TokenLogprob, t)]
+    }
+
+
+def _normalize_annotations(value: object) -> object:
+    return [note for note in as_array(value) if fits(AnnotationBody, note)]
+
+
+def _normalize_id(value: object) -> object:
+    return str(value) if isinstance(value, int) else value
+
+
+def _normalize_index(value: object) -> object:
+    return value if fits(int, value) else None
+
+
+def _normalize_arguments(value: object) -> object:
+    return to_json_text(value) if value else ""  # PHP encodes an empty object as a list
+
+
+FUNCTION_CHANGE = _change_object({"arguments": _normalize_arguments})
+MESSAGE_CHANGE = _change_object(
+    {
+        "tool_calls": _change_each(
+            {"id": _normalize_id, "index": _normalize_index, "function": FUNCTION_CHANGE}
+        ),
+        "function_call": FUNCTION_CHANGE,
+        "annotations": _normalize_annotations,
+    }
+)
+CHUNK_CHANGES: Mapping[str, FieldChange] = {
+    "choices": _change_each(
+        {"delta": MESSAGE_CHANGE, "message": MESSAGE_CHANGE, "logprobs": _normalize_logprobs}
+    ),
+    "usage": _normalize_usage,
+    "x_groq": _normalize_groq,
+}
+"""The fields of a chunk that are normalized, and how."""
+
+read_chunk = JsonReader(Chunk, normalize_chunk)
