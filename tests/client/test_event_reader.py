@@ -29,6 +29,16 @@ from antiphon.wire import sse
 from antiphon.wire.openai import OpenAIDialect
 from antiphon.wire.openresponses import Dialect
 from tests.adapters.scenes import responses as openai
+from tests.protocol.broken_streams import (
+    FAILED,
+    KNOWN_MISTAKES,
+    LEGAL,
+    NO_OUTPUT,
+    PARALLEL_CALLS,
+    RULE_BREAKS,
+    TRUNCATED,
+    to_raw,
+)
 from tests.protocol.builders import (
     completed_event,
     event_types,
@@ -44,16 +54,6 @@ from tests.protocol.builders import (
     to_json,
 )
 from tests.protocol.strategies import part_lists
-from tests.protocol.test_checker import (
-    FAILED,
-    KNOWN_MISTAKES,
-    LEGAL,
-    NO_OUTPUT,
-    PARALLEL_CALLS,
-    RULE_BREAKS,
-    TRUNCATED,
-    to_raw,
-)
 
 Json = dict[str, Any]
 LEGAL_STREAMS = [LEGAL, PARALLEL_CALLS, NO_OUTPUT, TRUNCATED, FAILED]

@@ -12,7 +12,7 @@ from antiphon.protocol.fold import fold
 from antiphon.protocol.struct import decode
 from tests.client.client_factory import REQUEST, ClientFactory, encode_sse
 from tests.http_client import WAIT
-from tests.protocol.test_checker import LEGAL
+from tests.protocol.broken_streams import LEGAL
 from tests.scripted_upstream import (
     ScriptedAnswer,
     json_answer,

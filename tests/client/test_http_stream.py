@@ -18,8 +18,8 @@ from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import RetryPolicy
 from tests.client.client_factory import REQUEST, ClientFactory, encode_sse
 from tests.http_client import WAIT
+from tests.protocol.broken_streams import KNOWN_MISTAKES, LEGAL, RULE_BREAKS
 from tests.protocol.builders import make_response, synthesize
-from tests.protocol.test_checker import KNOWN_MISTAKES, LEGAL, RULE_BREAKS
 from tests.scripted_upstream import (
     ScriptedAnswer,
     json_answer,

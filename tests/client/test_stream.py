@@ -9,7 +9,7 @@ from antiphon.protocol.errors import AntiphonError, UpstreamError
 from antiphon.protocol.events import Event
 from antiphon.protocol.fold import fold
 from antiphon.protocol.response import Response
-from tests.protocol.test_checker import LEGAL
+from tests.protocol.broken_streams import LEGAL
 
 pytestmark = pytest.mark.anyio
 

@@ -26,7 +26,7 @@ from tests.client.client_factory import encode_sse
 from tests.client.test_async_client import HELLO, NUMBERS
 from tests.client.test_http_stream import ENDLESS_STREAM
 from tests.http_client import WAIT, wait_until
-from tests.protocol.test_checker import RULE_BREAKS
+from tests.protocol.broken_streams import RULE_BREAKS
 from tests.scripted_upstream import (
     ScriptedAnswer,
     json_answer,

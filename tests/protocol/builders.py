@@ -1,4 +1,4 @@
-"""What the core's tests make their values with: ids that count, a clock that stands still."""
+"""Builders of protocol values: counted ids, a fixed clock, and the events of expected streams."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -8,11 +8,14 @@ import msgspec
 
 from antiphon.protocol.content import (
     Content,
+    LogProb,
     OutputText,
     ReasoningText,
     RefusalContent,
     SummaryText,
+    UrlCitation,
 )
+from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import (
     TERMINAL_EVENTS,
     ContentPartAdded,
@@ -51,6 +54,9 @@ from antiphon.protocol.synth_items import SynthOptions
 
 NOW = 1_700_000_000
 LATER = NOW + 5
+ERROR = ErrorPayload(message="It broke.", type="server_error", code="overloaded")
+CITATION = UrlCitation(url="https://a.example", start_index=0, end_index=2, title="A")
+LOGPROB = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
 
 
 def counting_ids() -> Callable[[str], str]:
@@ -111,8 +117,6 @@ def event_types(events: Iterable[Event]) -> list[str]:
     """Return only the names of some events."""
     return [event.type for event in events]
 
-
-# --- streams as they should be ----------------------------------------------------------------
 
 EventBuilder = Callable[..., Event]
 """An event that lacks only its number."""

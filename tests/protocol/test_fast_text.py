@@ -18,9 +18,8 @@ from antiphon.protocol.parts import (
     Usage,
 )
 from antiphon.protocol.synth import Synth
-from tests.protocol.builders import make_synth, synthesize
+from tests.protocol.builders import CITATION, make_synth, synthesize
 from tests.protocol.strategies import NONEMPTY_TEXTS, PARTS
-from tests.protocol.test_synth import CITATION
 
 STEPS = st.lists(PARTS | st.lists(NONEMPTY_TEXTS, min_size=1, max_size=3), max_size=12)
 

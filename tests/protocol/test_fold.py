@@ -33,6 +33,7 @@ from antiphon.protocol.parts import (
     Text,
 )
 from tests.protocol.builders import (
+    CITATION,
     final_response,
     make_call,
     make_message,
@@ -40,7 +41,6 @@ from tests.protocol.builders import (
     make_synth,
     synthesize,
 )
-from tests.protocol.test_synth import CITATION
 
 PLACE: dict[str, Any] = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
 

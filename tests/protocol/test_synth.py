@@ -7,10 +7,8 @@ from msgspec.structs import replace
 
 from antiphon.protocol import content, parts
 from antiphon.protocol.content import (
-    LogProb,
     OutputText,
     ReasoningText,
-    UrlCitation,
 )
 from antiphon.protocol.errors import ErrorPayload, LocalProtocolError
 from antiphon.protocol.events import (
@@ -43,6 +41,9 @@ from antiphon.protocol.response import ResponseError, ResponseWarning
 from antiphon.protocol.response import ResponseUsage as Counted
 from antiphon.protocol.struct import encode
 from tests.protocol.builders import (
+    CITATION,
+    ERROR,
+    LOGPROB,
     arguments_delta,
     call_end_events,
     completed_event,
@@ -66,11 +67,6 @@ from tests.protocol.builders import (
     to_json,
 )
 from tests.protocol.strategies import KEYS, NONEMPTY_TEXTS, PART_INDEXES
-
-ERROR = ErrorPayload(message="It broke.", type="server_error", code="overloaded")
-CITATION = UrlCitation(url="https://a.example", start_index=0, end_index=2, title="A")
-LOGPROB = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
-
 
 # --- text ---
 

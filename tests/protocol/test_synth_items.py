@@ -3,13 +3,11 @@ from msgspec.structs import replace
 
 from antiphon.protocol import content, parts
 from antiphon.protocol.content import (
-    LogProb,
     OutputText,
     ReasoningText,
     SummaryText,
-    UrlCitation,
 )
-from antiphon.protocol.errors import ErrorPayload, LocalProtocolError
+from antiphon.protocol.errors import LocalProtocolError
 from antiphon.protocol.events import ResponseCompleted
 from antiphon.protocol.fold import fold
 from antiphon.protocol.items import (
@@ -30,6 +28,8 @@ from antiphon.protocol.parts import (
 )
 from antiphon.protocol.response import ResponseWarning
 from tests.protocol.builders import (
+    CITATION,
+    LOGPROB,
     arguments_delta,
     call_end_events,
     completed_event,
@@ -49,11 +49,6 @@ from tests.protocol.builders import (
     synthesize,
     text_part_events,
 )
-
-ERROR = ErrorPayload(message="It broke.", type="server_error", code="overloaded")
-CITATION = UrlCitation(url="https://a.example", start_index=0, end_index=2, title="A")
-LOGPROB = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
-
 
 # --- halves of characters ---
 
