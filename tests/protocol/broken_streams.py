@@ -50,15 +50,15 @@ def to_raw(events: list[Event]) -> Stream:
 
 
 def alter(*changes: Change, events: list[Event] = LEGAL) -> Stream:
-    """Return a legal stream with some changes, numbered anew where events came or went."""
-    events = to_raw(events)
-    count = len(events)
+    """Return a legal stream with some changes, numbered anew where events were added or removed."""
+    altered = to_raw(events)
+    count = len(altered)
     for change in changes:
-        change(events)
-    if len(events) != count or any(change.__name__ == "move" for change in changes):
-        for number, event in enumerate(events):
+        change(altered)
+    if len(altered) != count or any(change.__name__ == "move" for change in changes):
+        for number, event in enumerate(altered):
             event["sequence_number"] = number
-    return events
+    return altered
 
 
 def find_event(events: Stream, type: str, nth: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""Any parts that an adapter or an agent could say, sensible or not."""
+"""Hypothesis strategies for parts: any that an adapter or agent could produce, sensible or not."""
 
 from hypothesis import strategies as st
 

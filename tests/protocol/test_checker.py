@@ -39,7 +39,7 @@ def test_a_legal_stream_breaks_no_rule(events: list[Event]):
     check_stream(events)
 
 
-def test_every_rule_is_tried():
+def test_every_rule_has_a_stream_that_breaks_it():
     assert {*RULE_BREAKS, "event-type"} == set(RULES)
 
 
@@ -48,8 +48,8 @@ def test_each_rule_can_be_broken_alone(rule: str):
     assert broken_rules(RULE_BREAKS[rule]) == [rule]
 
 
-def test_an_event_that_is_neither_known_nor_an_extensions_is_told():
-    # such an event cannot be read from JSON, only be made
+def test_an_unknown_event_without_a_slug_is_a_violation():
+    # It cannot be decoded from JSON, only be constructed.
     checker = StreamChecker()
     synth = make_synth()
     for event in [*synth.start(), *synth.feed(Extension("acme:tick", {}))]:
@@ -59,7 +59,7 @@ def test_an_event_that_is_neither_known_nor_an_extensions_is_told():
 
 
 @pytest.mark.parametrize("mistake", KNOWN_MISTAKES)
-def test_what_hurts_elsewhere_is_rejected_here(mistake: str):
+def test_a_known_mistake_of_other_servers_is_rejected(mistake: str):
     events, rules = KNOWN_MISTAKES[mistake]
     assert set(broken_rules(events)) == rules
     with pytest.raises(RemoteProtocolError):
@@ -76,11 +76,11 @@ def test_a_failure_may_be_announced_by_an_error():
     assert broken_rules(announced) == []
 
 
-def test_no_events_at_all_are_no_stream():
+def test_an_empty_stream_is_a_violation():
     assert [violation.rule for violation in find_violations([])] == ["response-order"]
 
 
-def test_a_violation_says_where_and_what():
+def test_a_violation_names_its_position_and_its_rule():
     assert str(RuleViolation("item-id", "'' is missing or taken.", 3)) == (
         "event 3: An item has an id, and no two items share one. '' is missing or taken. [item-id]"
     )

@@ -47,16 +47,13 @@ def make_reasoning(text: str) -> Reasoning:
     return Reasoning(content=[ReasoningText(text=text)])
 
 
-# --- putting a conversation together ---
-
-
-def test_what_was_said_before_comes_before_what_is_said_now():
+def test_history_comes_before_input():
     history: list[Item] = [user_message("Hi"), make_message("msg_1", "Hello"), make_call("x")]
-    said: list[Item] = [make_output("x"), user_message("Bye")]
-    assert assemble(history, said) == [*history, *said]
+    input: list[Item] = [make_output("x"), user_message("Bye")]
+    assert assemble(history, input) == [*history, *input]
 
 
-def test_no_history_and_no_input_are_no_context():
+def test_no_history_and_no_input_are_an_empty_context():
     assert assemble([], []) == []
 
 
@@ -72,7 +69,7 @@ def test_a_reference_is_replaced_by_an_item_that_is_stored_elsewhere():
 
 
 @pytest.mark.parametrize("find", [None, {}.get])
-def test_a_reference_to_nothing_is_refused(find: object):
+def test_a_reference_to_an_unknown_item_is_rejected(find: object):
     with pytest.raises(RequestError) as caught:
         assemble([], [user_message("Hi"), ItemReference(id="msg_7")], find)  # pyright: ignore[reportArgumentType]
     assert caught.value.payload == ErrorPayload(
@@ -99,7 +96,7 @@ def test_a_reference_to_a_call_pairs_with_its_output():
         ([], [make_output("x"), make_call("x")]),
     ],
 )
-def test_an_output_without_its_call_is_refused_by_name(history: list[Item], input: list[Item]):
+def test_an_output_without_its_call_is_rejected(history: list[Item], input: list[Item]):
     with pytest.raises(RequestError) as caught:
         assemble(history, input)
     place = input.index(make_output("x"))
@@ -126,7 +123,7 @@ def make_output_of(call_id: str, output: str) -> FunctionCallOutput:
 @pytest.mark.parametrize(
     "history", [[], [make_call("x")], [make_call("x"), make_output_of("x", "1")]]
 )
-def test_a_second_output_that_says_something_else_is_refused_by_name(history: list[Item]):
+def test_a_second_different_output_of_one_call_is_rejected(history: list[Item]):
     conversation: list[Item] = [
         make_call("x"),
         make_output_of("x", "1"),
@@ -145,7 +142,7 @@ def test_a_second_output_that_says_something_else_is_refused_by_name(history: li
 
 
 @pytest.mark.parametrize(
-    "said",
+    "input",
     [
         [make_call("x"), make_output_of("x", "1"), make_output_of("x", "1")],
         [make_call("x"), make_call("x"), make_output_of("x", "1"), make_output_of("x", "2")],
@@ -158,9 +155,9 @@ def test_a_second_output_that_says_something_else_is_refused_by_name(history: li
         ],
     ],
 )
-def test_an_output_may_be_repeated_and_an_id_used_again(said: list[Item]):
-    for length in range(len(said)):
-        assert assemble(said[:length], said[length:]) == said
+def test_an_output_may_be_repeated_and_a_call_id_reused(input: list[Item]):
+    for length in range(len(input)):
+        assert assemble(input[:length], input[length:]) == input
 
 
 def test_a_chain_that_holds_two_outputs_for_a_call_can_be_continued():
@@ -194,9 +191,7 @@ def make_custom_output(call_id: str, output: str = "done") -> ExtensionItem:
         ([make_call("x")], [make_custom_output("x")]),
     ],
 )
-def test_a_custom_tools_output_without_its_call_is_refused_as_a_functions(
-    history: list[Item], input: list[Item]
-):
+def test_a_custom_tool_output_without_its_call_is_rejected(history: list[Item], input: list[Item]):
     with pytest.raises(RequestError) as caught:
         assemble(history, input)
     assert caught.value.payload == ErrorPayload(
@@ -210,12 +205,9 @@ def test_a_custom_tools_output_without_its_call_is_refused_as_a_functions(
 
 def test_custom_tools_and_functions_may_be_answered_in_any_order():
     history: list[Item] = [make_call("x"), make_custom_call("y")]
-    said: list[Item] = [make_custom_output("y"), make_output("x")]
-    assert assemble(history, said) == [*history, *said]
-    assert find_unpaired_call_ids([*history, *said]) == set()
-
-
-# --- making it fit ---
+    input: list[Item] = [make_custom_output("y"), make_output("x")]
+    assert assemble(history, input) == [*history, *input]
+    assert find_unpaired_call_ids([*history, *input]) == set()
 
 
 def estimate(*items: Item) -> int:
@@ -228,17 +220,17 @@ LONG = "word " * 40
 
 @pytest.mark.parametrize("truncation", ["auto", "disabled"])
 @pytest.mark.parametrize("window", [None, 10_000])
-def test_what_fits_is_left_alone(truncation: str, window: int | None):
+def test_a_conversation_that_fits_is_unchanged(truncation: str, window: int | None):
     items: list[Item] = [user_message(LONG), user_message(LONG)]
     assert fit_to_window(items, window, truncation) == items  # pyright: ignore[reportArgumentType]
 
 
-def test_what_just_fits_is_left_alone():
+def test_a_conversation_that_just_fits_is_unchanged():
     items: list[Item] = [user_message(LONG), user_message(LONG)]
     assert fit_to_window(items, estimate(*items), "disabled") == items
 
 
-def test_what_does_not_fit_is_refused_unless_it_may_be_cut():
+def test_a_conversation_that_does_not_fit_is_rejected_unless_truncation_is_auto():
     items: list[Item] = [user_message(LONG), user_message(LONG)]
     with pytest.raises(RequestError) as caught:
         fit_to_window(items, 100, "disabled")
@@ -251,7 +243,7 @@ def test_what_does_not_fit_is_refused_unless_it_may_be_cut():
     )
 
 
-def test_the_oldest_is_cut_first():
+def test_the_oldest_items_are_cut_first():
     items: list[Item] = [user_message(f"{n} {LONG}") for n in range(4)]
     assert fit_to_window(items, estimate(*items[2:]), "auto") == items[2:]
 
@@ -269,7 +261,7 @@ def test_system_and_developer_messages_stay():
     ]
 
 
-def test_a_call_is_never_parted_from_its_output():
+def test_a_call_is_never_separated_from_its_output():
     items: list[Item] = [
         user_message(LONG),
         make_call("x"),
@@ -282,17 +274,17 @@ def test_a_call_is_never_parted_from_its_output():
     assert fit_to_window(items, estimate(*items[1:]) - 1, "auto") == items[5:]
 
 
-def test_what_was_said_between_a_call_and_its_output_stays_with_them():
+def test_items_between_a_call_and_its_output_stay_with_them():
     items: list[Item] = [make_call("x"), user_message(LONG), make_output("x"), user_message("Hi")]
     assert fit_to_window(items, estimate(*items[1:]), "auto") == items[3:]
 
 
-def test_a_call_that_was_never_answered_does_not_hold_the_rest_together():
+def test_a_call_without_an_output_does_not_prevent_cuts_after_it():
     items: list[Item] = [make_call("x"), user_message(LONG), user_message(LONG), user_message("Hi")]
     assert fit_to_window(items, estimate(*items[2:]), "auto") == items[2:]
 
 
-def test_reasoning_is_never_parted_from_what_it_led_to():
+def test_reasoning_is_never_separated_from_the_item_after_it():
     items: list[Item] = [
         make_reasoning(LONG),
         make_reasoning("so"),
@@ -307,7 +299,7 @@ def test_reasoning_before_a_call_stays_with_the_call_and_its_output():
     assert fit_to_window(items, estimate(*items[1:]), "auto") == items[3:]
 
 
-def test_the_last_stretch_is_never_cut():
+def test_the_last_span_is_never_cut():
     items: list[Item] = [user_message("Hi"), user_message(LONG)]
     with pytest.raises(RequestError) as caught:
         fit_to_window(items, 10, "auto")
@@ -316,15 +308,12 @@ def test_the_last_stretch_is_never_cut():
     )
 
 
-# --- calls that were never answered ---
-
-
 def repair_all(*items: Item) -> list[Item]:
     """Repair a whole conversation."""
     return repair_unpaired(items, find_unpaired_call_ids(items))
 
 
-def test_a_conversation_whose_calls_are_answered_is_left_as_it_is():
+def test_a_conversation_in_which_every_call_has_an_output_is_unchanged():
     items: list[Item] = [
         user_message("Hi"),
         make_call("x"),
@@ -336,7 +325,7 @@ def test_a_conversation_whose_calls_are_answered_is_left_as_it_is():
     assert repair_all(*items) == items
 
 
-def test_a_call_that_was_never_answered_gets_an_output_that_says_so():
+def test_a_call_without_an_output_gets_one_that_says_so():
     nothing = FunctionCallOutput(call_id="y", output=MISSING_OUTPUT_TEXT, status="incomplete")
     items: list[Item] = [make_call("x"), make_call("y"), make_output("x"), user_message("Well?")]
     assert find_unpaired_call_ids(items) == {"y"}
@@ -349,7 +338,7 @@ def test_a_call_that_was_never_answered_gets_an_output_that_says_so():
     ]
 
 
-def test_a_call_that_was_cut_short_is_left_out():
+def test_an_incomplete_call_without_an_output_is_dropped():
     cut = FunctionCall(call_id="x", name="f", arguments='{"a', status="incomplete")
     assert repair_all(user_message("Hi"), cut, user_message("Well?")) == [
         user_message("Hi"),
@@ -357,14 +346,14 @@ def test_a_call_that_was_cut_short_is_left_out():
     ]
 
 
-def test_an_output_whose_call_is_gone_is_left_out():
+def test_an_output_without_its_call_is_dropped_by_repair():
     assert repair_all(user_message("Hi"), make_output("x"), user_message("Well?")) == [
         user_message("Hi"),
         user_message("Well?"),
     ]
 
 
-def test_the_call_of_a_custom_tool_is_repaired_as_a_functions():
+def test_a_custom_tool_call_is_repaired_like_a_function_call():
     items: list[Item] = [
         make_call("x"),
         make_custom_call("y"),

@@ -20,7 +20,7 @@ from antiphon.protocol.struct import InvalidValueError, decode
 from tests.protocol.builders import to_json
 
 
-def test_an_error_blames_a_parameter_and_has_a_code():
+def test_an_error_object_has_a_param_and_a_code():
     error = ErrorPayload.invalid_param("model", "Model not found").with_code("invalid_model")
     assert to_json(error) == {
         "message": "Model not found",
@@ -30,7 +30,7 @@ def test_an_error_blames_a_parameter_and_has_a_code():
     }
 
 
-def test_a_code_may_be_any_word():
+def test_a_code_may_be_any_string():
     assert ErrorPayload(message="m", type="t").with_code("odd").code == "odd"
 
 
@@ -46,12 +46,12 @@ def test_a_code_may_be_any_word():
         ("permission_denied", 403),
     ],
 )
-def test_every_type_of_error_has_its_status(type: ErrorType, status: int):
+def test_every_error_type_has_an_http_status(type: ErrorType, status: int):
     assert RequestError("m", type=type).status == status
     assert RequestError("m", type=type, status=409).status == 409
 
 
-def test_the_types_and_codes_are_all_there():
+def test_the_types_and_codes_are_those_of_the_specification_and_ours():
     assert set(get_args(ErrorType)) == set(HTTP_STATUS)
     assert get_args(ErrorCode) == (
         "invalid_api_key",
@@ -83,7 +83,7 @@ def test_the_types_and_codes_are_all_there():
         (5, "Invalid body: expected an object, got a number.", None, "invalid_value"),
     ],
 )
-def test_a_wrong_shape_becomes_the_callers_error(
+def test_an_invalid_value_becomes_a_request_error(
     raw: object, message: str, param: str | None, code: str
 ):
     with pytest.raises(InvalidValueError) as caught:
@@ -96,7 +96,7 @@ def test_a_wrong_shape_becomes_the_callers_error(
     assert error.status == 400
 
 
-def test_an_upstreams_error_keeps_its_status_and_its_words():
+def test_an_upstream_error_keeps_its_status_and_message():
     error = UpstreamError(
         "slow down", status=429, type="too_many_requests", retryable=True, headers={"a": "b"}
     )
@@ -104,13 +104,13 @@ def test_an_upstreams_error_keeps_its_status_and_its_words():
     assert error.payload == ErrorPayload(message="slow down", type="too_many_requests")
 
 
-def test_an_upstreams_error_is_a_bad_gateway_unless_it_says_otherwise():
+def test_an_upstream_error_is_502_by_default():
     error = UpstreamError("gone")
     assert (error.status, error.retryable, error.headers) == (502, False, {})
     assert error.payload == ErrorPayload(message="gone", type="model_error")
 
 
-def test_every_error_is_ours_and_says_whose_fault_it_is():
+def test_every_exception_derives_from_antiphon_error():
     assert issubclass(ProtocolError, AntiphonError)
     assert LocalProtocolError.__bases__ == RemoteProtocolError.__bases__ == (ProtocolError,)
     for kind in (RequestError, UpstreamError, StoreError):

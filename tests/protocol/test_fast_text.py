@@ -1,4 +1,4 @@
-"""Words that are added to a text past the parts are as if they had been parts."""
+"""Texts of the fast path give the same stream as the same texts fed as parts."""
 
 import pytest
 from hypothesis import given
@@ -25,42 +25,42 @@ STEPS = st.lists(PARTS | st.lists(NONEMPTY_TEXTS, min_size=1, max_size=3), max_s
 
 
 def feed_texts(synth: Synth, texts: list[str]) -> list[Event]:
-    """Have words told past the parts if they can be, and else as parts."""
-    flow = synth.text_fast_path()
-    if flow is None:
+    """Feed texts through the fast path if there is one, and else as parts."""
+    path = synth.text_fast_path()
+    if path is None:
         return synth.feed_all(map(Text, texts))
-    first = flow.append(texts)
+    first = path.append(texts)
     return [
-        replace(flow.delta_template, sequence_number=number, delta=words)
-        for number, words in enumerate(texts, first)
+        replace(path.delta_template, sequence_number=number, delta=text)
+        for number, text in enumerate(texts, first)
     ]
 
 
 @given(STEPS)
-def test_a_stream_is_the_same_whichever_way_words_take(turns: list[Part | list[str]]):
-    plain, swift = make_synth(), make_synth()
-    told, told_swiftly = plain.start(), swift.start()
+def test_a_stream_is_the_same_with_and_without_the_fast_path(turns: list[Part | list[str]]):
+    plain, fast = make_synth(), make_synth()
+    events, fast_events = plain.start(), fast.start()
     for turn in turns:
         if plain.ended:
             break
         if isinstance(turn, list):
-            told += plain.feed_all(map(Text, turn))
-            told_swiftly += feed_texts(swift, turn)
+            events += plain.feed_all(map(Text, turn))
+            fast_events += feed_texts(fast, turn)
         else:
-            told += plain.feed(turn)
-            told_swiftly += swift.feed(turn)
+            events += plain.feed(turn)
+            fast_events += fast.feed(turn)
     if not plain.ended:
-        told += plain.end()
-        told_swiftly += swift.end()
-    assert told_swiftly == told
-    assert swift.response == plain.response
+        events += plain.end()
+        fast_events += fast.end()
+    assert fast_events == events
+    assert fast.response == plain.response
 
 
-def test_words_are_numbered_and_folded():
-    made = make_synth()
-    told = made.start() + made.feed(Text("a"))
-    told += feed_texts(made, ["b", "c"]) + feed_texts(made, ["d"]) + made.end()
-    assert told == synthesize(*map(Text, "abcd"))
+def test_texts_of_the_fast_path_are_numbered_and_folded():
+    synth = make_synth()
+    events = synth.start() + synth.feed(Text("a"))
+    events += feed_texts(synth, ["b", "c"]) + feed_texts(synth, ["d"]) + synth.end()
+    assert events == synthesize(*map(Text, "abcd"))
 
 
 @pytest.mark.parametrize(
@@ -74,58 +74,58 @@ def test_words_are_numbered_and_folded():
         Text("\ud83c"),
     ],
 )
-def test_nothing_is_added_to_a_text_that_was_not_the_last_to_grow(last: Part):
-    made = make_synth()
-    made.start()
-    made.feed(Text("a"))
-    made.feed(last)
-    assert made.text_fast_path() is None
+def test_there_is_no_fast_path_for_a_text_that_was_not_the_last_to_grow(last: Part):
+    synth = make_synth()
+    synth.start()
+    synth.feed(Text("a"))
+    synth.feed(last)
+    assert synth.text_fast_path() is None
 
 
-def test_what_says_no_words_is_no_other_text():
-    made = make_synth()
-    made.start()
-    made.feed_all((Text("a"), Usage(1, 2), Annotation(CITATION)))
-    assert made.text_fast_path() is not None
+def test_parts_without_text_leave_the_fast_path_available():
+    synth = make_synth()
+    synth.start()
+    synth.feed_all((Text("a"), Usage(1, 2), Annotation(CITATION)))
+    assert synth.text_fast_path() is not None
 
 
-def test_nothing_is_added_before_a_text_has_begun_or_after_the_end():
-    made = make_synth()
-    made.start()
-    assert made.text_fast_path() is None
-    made.feed(Text("a"))
-    made.feed(Finish("stop"))
-    made.end()
-    assert made.text_fast_path() is None
+def test_there_is_no_fast_path_before_the_first_text_or_after_the_end():
+    synth = make_synth()
+    synth.start()
+    assert synth.text_fast_path() is None
+    synth.feed(Text("a"))
+    synth.feed(Finish("stop"))
+    synth.end()
+    assert synth.text_fast_path() is None
 
 
-def test_a_flow_is_the_same_while_its_text_grows():
-    made = make_synth()
-    made.start()
-    made.feed(Text("a"))
-    flow = made.text_fast_path()
-    made.feed(Text('"'))
-    assert made.text_fast_path() is flow
+def test_a_text_has_one_fast_path_while_it_grows():
+    synth = make_synth()
+    synth.start()
+    synth.feed(Text("a"))
+    path = synth.text_fast_path()
+    synth.feed(Text('"'))
+    assert synth.text_fast_path() is path
 
 
 @pytest.mark.parametrize("part", [Text("b"), Refusal("No."), Usage(1, 2)])
-def test_a_flow_ends_with_the_next_part(part: Part):
-    made = make_synth()
-    made.start()
-    made.feed(Text("a"))
-    flow = made.text_fast_path()
-    assert flow
-    made.feed(part)
+def test_a_fast_path_is_invalid_after_the_next_part(part: Part):
+    synth = make_synth()
+    synth.start()
+    synth.feed(Text("a"))
+    path = synth.text_fast_path()
+    assert path
+    synth.feed(part)
     with pytest.raises(LocalProtocolError, match="after another event"):
-        flow.append(["c"])
+        path.append(["c"])
 
 
-def test_a_flow_ends_with_the_response():
-    made = make_synth()
-    made.start()
-    made.feed(Text("a"))
-    flow = made.text_fast_path()
-    assert flow
-    made.end()
+def test_a_fast_path_is_invalid_after_the_end():
+    synth = make_synth()
+    synth.start()
+    synth.feed(Text("a"))
+    path = synth.text_fast_path()
+    assert path
+    synth.end()
     with pytest.raises(LocalProtocolError, match="after another event"):
-        flow.append(["b"])
+        path.append(["b"])

@@ -50,17 +50,17 @@ def location(**changes: int) -> dict[str, Any]:
     return PLACE | changes
 
 
-def test_a_stream_folds_to_its_own_ending():
+def test_a_stream_folds_to_the_response_of_its_terminal_event():
     events = synthesize(Reasoning("Hmm"), Text("Hi"), Annotation(CITATION), Call(0, "f", "{}", "x"))
     assert fold(events) == final_response(events)
 
 
-def test_a_stream_without_its_ending_folds_to_the_same_output():
+def test_a_stream_without_its_terminal_event_folds_to_the_same_output():
     events = synthesize(Reasoning("Hmm"), Text("Hi"), Annotation(CITATION), Call(0, "f", "{}", "x"))
     assert fold(events[:-1]) == make_response(output=final_response(events).output)
 
 
-def test_a_prefix_folds_to_what_was_said_so_far():
+def test_a_prefix_folds_to_the_text_so_far():
     texts = [fold(events).output_text for events in prefixes(synthesize(Text("He"), Text("llo")))]
     assert texts == ["", "", "", "", "He", "Hello", "Hello", "Hello", "Hello", "Hello"]
 
@@ -70,7 +70,7 @@ def prefixes(events: list[Event]) -> list[list[Event]]:
     return [events[: end + 1] for end in range(len(events))]
 
 
-def test_arguments_grow_too():
+def test_arguments_are_joined_from_their_deltas():
     events = synthesize(Call(0, "f", '{"a"', "x"), Call(0, arguments=":1}"))
     assert [fold(some).output for some in prefixes(events)[2:5]] == [
         [make_call("fc_0", "f", "", "x", "in_progress")],
@@ -79,7 +79,7 @@ def test_arguments_grow_too():
     ]
 
 
-def test_what_is_done_wins_over_what_was_said_before():
+def test_a_done_event_overrides_the_deltas():
     opened = [
         ResponseCreated(sequence_number=0, response=make_response()),
         OutputItemAdded(sequence_number=1, output_index=0, item=make_message("msg_0")),
@@ -99,7 +99,7 @@ def test_what_is_done_wins_over_what_was_said_before():
     assert texts == ["draft", "text", "", "part", "item"]
 
 
-def test_done_arguments_win_over_what_was_said_before():
+def test_done_arguments_override_the_deltas():
     begun_call = make_call("fc_0", "f", "", "x", "in_progress")
     events: list[Event] = [
         ResponseCreated(sequence_number=0, response=make_response()),
@@ -112,7 +112,7 @@ def test_done_arguments_win_over_what_was_said_before():
     assert fold(events).output == [replace(begun_call, arguments="{}")]
 
 
-def test_a_part_may_begin_with_text_and_notes():
+def test_a_part_may_be_added_with_text_and_annotations():
     part = OutputText(text="Hel", annotations=[CITATION])
     events: list[Event] = [
         ResponseCreated(sequence_number=0, response=make_response()),
@@ -127,7 +127,7 @@ def test_a_part_may_begin_with_text_and_notes():
     assert fold(events).output == [replace(make_message("msg_0"), content=[noted])]
 
 
-def test_parts_are_placed_by_their_index_in_whatever_order_they_come():
+def test_parts_are_ordered_by_their_index():
     events: list[Event] = [
         ResponseCreated(sequence_number=0, response=make_response()),
         OutputItemAdded(sequence_number=1, output_index=0, item=make_message("msg_0")),
@@ -140,7 +140,7 @@ def test_parts_are_placed_by_their_index_in_whatever_order_they_come():
     assert fold(events).output == [replace(make_message("msg_0"), content=parts)]
 
 
-def test_an_item_that_is_only_done_is_taken():
+def test_an_item_that_was_never_added_is_kept_when_it_is_done():
     output = FunctionCallOutput(id="fco_0", call_id="x", output="42", status="completed")
     events: list[Event] = [
         ResponseCreated(sequence_number=0, response=make_response()),
@@ -149,7 +149,7 @@ def test_an_item_that_is_only_done_is_taken():
     assert fold(events) == make_response(output=[output])
 
 
-def test_events_that_say_nothing_of_the_response_are_passed_over():
+def test_events_that_do_not_change_the_response_are_ignored():
     events: list[Event] = [
         ResponseCreated(sequence_number=0, response=make_response()),
         ExtensionEvent(sequence_number=1, type="acme:tick"),
@@ -172,25 +172,22 @@ def test_events_that_say_nothing_of_the_response_are_passed_over():
         ),
     ],
 )
-def test_an_event_that_names_what_was_never_added_is_their_fault(stray: Event):
-    made = make_synth()
-    events = made.start() + made.feed(Text("Hi"))
+def test_an_event_of_a_part_that_was_never_added_is_a_remote_protocol_error(stray: Event):
+    synth = make_synth()
+    events = synth.start() + synth.feed(Text("Hi"))
     with pytest.raises(RemoteProtocolError, match=f"{stray.type} names a part that was never"):
         fold([*events, stray])
 
 
-def test_a_delta_for_an_item_that_is_done_is_their_fault():
+def test_a_delta_of_an_item_that_is_done_is_a_remote_protocol_error():
     late = OutputTextDelta(sequence_number=9, **PLACE, delta="Hi")
     with pytest.raises(RemoteProtocolError):
         fold([*synthesize(Text("Hi")), late])
 
 
-def test_no_events_are_no_response():
+def test_there_is_no_response_before_the_first_event():
     with pytest.raises(RemoteProtocolError, match="no event has carried a response yet"):
         fold([])
-
-
-# --- the work grows with the stream, and no faster ---
 
 
 class Piece(str):
@@ -235,12 +232,12 @@ def test_twenty_thousand_deltas_are_joined_once():
     assert fold(events).output_text == "ab" * 20_000
 
 
-def test_the_work_of_the_fold_is_linear():
+def test_the_fold_is_linear_in_the_number_of_deltas():
     one, two, three = (count_calls(lambda n=n: fold(long_stream(n))) for n in (1000, 2000, 3000))
     assert three - two == two - one
 
 
-def test_the_work_of_the_synthesizer_is_linear():
+def test_the_synthesizer_is_linear_in_the_number_of_parts():
     one, two, three = (
         count_calls(lambda n=n: synthesize(*[Text("ab")] * n)) for n in (1000, 2000, 3000)
     )

@@ -31,8 +31,8 @@ from tests.protocol.builders import to_json
 def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(
     arguments: object, written: str
 ):
-    made = FunctionCall.of("read_file", arguments, call_id="call_1", id="fc_1")
-    assert to_json(made) == {
+    item = FunctionCall.of("read_file", arguments, call_id="call_1", id="fc_1")
+    assert to_json(item) == {
         "type": "function_call",
         "id": "fc_1",
         "call_id": "call_1",
@@ -43,19 +43,19 @@ def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(
 
 
 def test_an_extension_item_carries_its_slug_and_its_data():
-    made = ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py")
-    assert to_json(made) == {
+    item = ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py")
+    assert to_json(item) == {
         "type": "vtcode:file_change",
         "id": "item_1",
         "status": "in_progress",
         "path": "a.py",
     }
-    assert decode_as(Item, to_json(made)) == made
+    assert decode_as(Item, to_json(item)) == item
 
 
 def test_an_extension_item_without_data_survives_too():
-    made = ExtensionItem.of("vtcode", "plan", id="item_1")
-    assert decode_as(Item, to_json(made)) == made
+    item = ExtensionItem.of("vtcode", "plan", id="item_1")
+    assert decode_as(Item, to_json(item)) == item
 
 
 @pytest.mark.parametrize(("slug", "name"), [("", "x"), ("vt-code", "x"), ("vtcode", "")])
@@ -64,8 +64,8 @@ def test_an_extension_item_needs_a_slug_and_a_name(slug: str, name: str):
         ExtensionItem.of(slug, name, id="item_1")
 
 
-def test_a_messages_text_is_its_words_joined():
-    said = Message(
+def test_the_text_of_a_message_joins_its_parts():
+    message = Message(
         role="assistant",
         content=[
             OutputText(text="Well, "),
@@ -73,11 +73,11 @@ def test_a_messages_text_is_its_words_joined():
             InputImage(image_url="u"),
         ],
     )
-    assert said.text == "Well, no."
+    assert message.text == "Well, no."
     assert user_message("Hi").text == "Hi"
 
 
-def test_an_outputs_text_is_its_words_joined():
+def test_the_text_of_an_output_joins_its_parts():
     assert FunctionCallOutput(call_id="c", output="42").text == "42"
     parts = FunctionCallOutput(call_id="c", output=[InputText(text="4"), InputText(text="2")])
     assert parts.text == "42"
@@ -94,7 +94,7 @@ def test_an_outputs_text_is_its_words_joined():
         ("assistant", "reasoning_text"),
     ],
 )
-def test_a_role_says_only_what_it_can(role: str, type: str):
+def test_a_message_holds_only_the_parts_of_its_role(role: str, type: str):
     raw = {"type": "message", "role": role, "content": [{"type": type}]}
     with pytest.raises(InvalidValueError) as caught:
         decode_as(Item, raw, "input[3]")
@@ -103,11 +103,11 @@ def test_a_role_says_only_what_it_can(role: str, type: str):
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_every_role_may_hold_an_extensions_part(role: str):
+def test_a_message_of_any_role_may_hold_an_extension_part(role: str):
     raw = {"type": "message", "role": role, "content": [{"type": "acme:chart", "data": 1}]}
     assert to_json(decode_as(Item, raw)) == raw
 
 
-def test_a_call_of_what_no_tool_can_be_named_is_still_a_call():
+def test_a_call_may_have_a_name_that_no_tool_can_have():
     raw = {"type": "function_call", "call_id": "c", "name": "functions.f", "arguments": "{}"}
     assert to_json(decode_as(Item, raw)) == raw

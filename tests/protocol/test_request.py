@@ -27,8 +27,6 @@ from antiphon.protocol.tools import (
     FunctionToolChoice,
 )
 
-# --- leniency ---
-
 
 def test_an_empty_request_has_the_defaults():
     assert decode(Request, {}) == Request(
@@ -62,22 +60,22 @@ def test_an_empty_request_has_the_defaults():
     )
 
 
-def test_a_string_of_input_is_the_users_message():
+def test_string_input_is_a_user_message():
     asked = decode(Request, {"model": "m", "input": "Hi"})
     assert asked == Request(model="m", input=[Message(role="user", content=[InputText(text="Hi")])])
 
 
-def test_items_without_a_type_get_the_one_their_shape_tells():
+def test_the_type_of_an_item_is_inferred_from_its_fields():
     asked = decode(Request, {"input": [{"role": "user", "content": "Hi"}, {"id": "msg_1"}]})
     assert asked.input == [user_message("Hi"), ItemReference(id="msg_1")]
 
 
-def test_an_item_whose_type_is_null_has_none():
+def test_a_null_type_counts_as_missing():
     asked = decode(Request, {"input": [{"type": None, "id": "msg_1"}]})
     assert asked.input == [ItemReference(id="msg_1")]
 
 
-def test_string_content_is_what_the_role_would_write():
+def test_string_content_becomes_the_part_of_the_role():
     asked = decode(
         Request,
         {
@@ -94,11 +92,11 @@ def test_string_content_is_what_the_role_would_write():
 
 
 @pytest.mark.parametrize("raw", [{"reasoning": None}, {}])
-def test_no_reasoning_means_that_the_client_did_not_say(raw: dict[str, object]):
+def test_null_reasoning_means_that_it_is_not_set(raw: dict[str, object]):
     assert decode(Request, raw).reasoning is None
 
 
-def test_empty_reasoning_is_reasoning_by_default():
+def test_empty_reasoning_is_reasoning_with_defaults():
     assert decode(Request, {"reasoning": {}}).reasoning == ReasoningConfig()
 
 
@@ -138,7 +136,7 @@ def test_a_format_may_leave_its_type_out(raw: object, format: object):
         ({"type": "acme:search"}, ExtensionToolChoice(type="acme:search")),
     ],
 )
-def test_a_tool_choice_is_a_word_or_an_object(raw: object, choice: object):
+def test_a_tool_choice_is_a_string_or_an_object(raw: object, choice: object):
     assert decode(Request, {"tool_choice": raw}).tool_choice == choice
 
 
@@ -147,7 +145,7 @@ def test_tools_are_functions_or_extensions():
     assert asked.tools == [FunctionTool(name="f"), ExtensionTool(type="acme:search")]
 
 
-def test_whole_numbers_are_numbers():
+def test_an_integer_is_accepted_for_a_number():
     asked = decode(Request, {"temperature": 1, "top_p": 0, "presence_penalty": -2})
     assert (asked.temperature, asked.top_p, asked.presence_penalty) == (1.0, 0.0, -2.0)
 
@@ -158,7 +156,7 @@ def test_a_request_can_be_made_of_one_message():
     )
 
 
-def test_the_other_requests_are_as_lenient():
+def test_compact_and_websocket_requests_are_as_lenient():
     assert decode(CompactRequest, {"model": "m", "input": "Hi"}) == CompactRequest(
         model="m", input=[user_message("Hi")]
     )
@@ -166,8 +164,6 @@ def test_the_other_requests_are_as_lenient():
         input=[user_message("Hi")]
     )
 
-
-# --- what is refused, and where ---
 
 FUNCTION = {"type": "function", "name": "f"}
 INVALID_FIELDS: dict[str, list[tuple[object, str]]] = {
@@ -276,7 +272,7 @@ INVALID_FIELDS: dict[str, list[tuple[object, str]]] = {
 }
 
 
-def test_every_field_of_a_request_is_tried():
+def test_every_field_of_a_request_has_invalid_values():
     assert set(INVALID_FIELDS) == set(Request.__struct_fields__) - {"extra"}
 
 
@@ -284,19 +280,19 @@ def test_every_field_of_a_request_is_tried():
     ("name", "value", "place"),
     [(name, value, place) for name, cases in INVALID_FIELDS.items() for value, place in cases],
 )
-def test_a_wrong_value_is_refused_with_its_path(name: str, value: object, place: str):
+def test_an_invalid_value_is_rejected_with_its_path(name: str, value: object, place: str):
     with pytest.raises(InvalidValueError) as caught:
         decode(Request, {name: value})
     assert caught.value.path == name + place
 
 
 @pytest.mark.parametrize("raw", [None, [], "Hi", 5])
-def test_a_body_that_is_no_object_is_refused(raw: object):
+def test_a_body_that_is_no_object_is_rejected(raw: object):
     with pytest.raises(InvalidValueError, match=r"^expected an object"):
         decode(Request, raw)
 
 
-def test_input_may_be_long_but_not_endless():
+def test_input_has_a_maximum_length():
     assert len(decode(Request, {"input": "x" * MAX_TEXT_LENGTH}).input) == 1
     with pytest.raises(
         InvalidValueError, match=f"input: expected at most {MAX_TEXT_LENGTH} characters"
@@ -325,7 +321,7 @@ def test_the_limits_themselves_are_allowed(name: str, values: list[object]):
     assert [getattr(decode(Request, {name: value}), name) for value in values] == values
 
 
-def test_an_output_keeps_its_words_and_its_parts():
+def test_an_output_may_be_a_string_or_parts():
     parts = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": "2"}]
     raw = [
         {"type": "function_call_output", "call_id": "c", "output": "42"},

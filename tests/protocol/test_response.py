@@ -61,13 +61,13 @@ DEFAULTS = {
 }
 
 
-def test_a_new_response_says_what_applies():
+def test_a_new_response_has_the_defaults_that_apply():
     new = Response.new(Request(model="m", input=[user_message("Hi")]), id="resp_1", created_at=NOW)
     assert to_json(new) == DEFAULTS
     check_response(to_json(new))
 
 
-def test_a_new_response_echoes_everything_that_was_asked():
+def test_a_new_response_echoes_the_request():
     asked: dict[str, object] = {
         "model": "m",
         "previous_response_id": "resp_0",
@@ -107,24 +107,24 @@ def test_a_new_response_echoes_everything_that_was_asked():
     check_response(new)
 
 
-def test_a_background_response_begins_in_the_queue():
+def test_a_background_response_starts_as_queued():
     new = Response.new(Request(model="m", background=True), id="resp_1", created_at=NOW)
     assert to_json(new) == DEFAULTS | {"status": "queued", "background": True}
 
 
-def test_a_zero_is_not_a_default():
+def test_zero_is_not_replaced_by_a_default():
     asked = Request(model="m", temperature=0.0, top_p=0.0)
     new = Response.new(asked, id="resp_1", created_at=NOW)
     assert (new.temperature, new.top_p) == (0.0, 0.0)
 
 
-def test_the_schema_stays_in_the_response_for_the_door_to_show_or_not():
+def test_the_response_keeps_the_schema_of_its_format():
     format = JsonSchemaFormat(schema={"type": "object"})
     asked = Request(model="m", text=TextConfig(format=format), reasoning=ReasoningConfig())
     assert Response.new(asked, id="r", created_at=NOW).text.format == format
 
 
-def test_the_json_types_survive_storage():
+def test_json_types_survive_a_round_trip():
     asked = Request(
         model="m",
         tools=[FunctionTool(name="f", strict=True)],
@@ -139,7 +139,7 @@ def test_the_json_types_survive_storage():
     assert to_json(again) == to_json(new)
 
 
-def test_usage_adds_up():
+def test_the_total_of_usage_is_the_sum():
     assert to_json(ResponseUsage.of(1000, 200, cached=500)) == {
         "input_tokens": 1000,
         "output_tokens": 200,
@@ -150,7 +150,7 @@ def test_usage_adds_up():
     assert ResponseUsage.of(1, 2, reasoning=2).output_tokens_details.reasoning_tokens == 2
 
 
-def test_output_text_joins_the_words_and_nothing_else():
+def test_output_text_joins_the_text_of_all_messages():
     response = make_response(
         output=[
             Reasoning(summary=[OutputText(text="thought")]),
@@ -168,13 +168,17 @@ def test_output_text_joins_the_words_and_nothing_else():
 @pytest.mark.parametrize(
     "status", ["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
 )
-def test_every_status_survives(status: str):
+def test_every_status_survives_a_round_trip(status: str):
     raw = cast("dict[str, object]", to_json(make_response(status=status)))
     assert raw["status"] == status
     assert to_json(decode(Response, raw)) == raw
 
 
-def test_a_compacted_conversation_is_the_specifications():
-    said = Message(id="msg_1", status="completed", role="user", content=user_message("Hi").content)
-    resource = CompactResource(id="c", output=[said], created_at=NOW, usage=ResponseUsage.of(3, 4))
+def test_a_compacted_conversation_matches_the_specification():
+    message = Message(
+        id="msg_1", status="completed", role="user", content=user_message("Hi").content
+    )
+    resource = CompactResource(
+        id="c", output=[message], created_at=NOW, usage=ResponseUsage.of(3, 4)
+    )
     check_compact_resource(to_json(resource))

@@ -32,8 +32,6 @@ from antiphon.protocol.struct import (
 from antiphon.protocol.tools import Tool
 from tests.protocol.builders import make_message, make_response, to_json
 
-# --- nothing is lost ---
-
 ITEMS: dict[str, dict[str, object]] = {
     "a message": {
         "type": "message",
@@ -214,7 +212,7 @@ def test_a_whole_response_survives_with_the_fields_we_do_not_know():
     assert to_json(decode(Response, raw)) == raw
 
 
-def test_an_unknown_field_can_be_asked_for():
+def test_an_unknown_field_can_be_read():
     item = decode_as(ExtensionItem, {"type": "acme:search", "query": "q"})
     assert isinstance(item, ExtensionItem)
     assert (item.get("query"), item.get("other"), item.get("other", 3)) == ("q", None, 3)
@@ -226,13 +224,11 @@ def test_a_field_we_know_is_never_overwritten_by_an_unknown_one():
     assert to_json(odd) == {"type": "acme:tick", "sequence_number": 1, "n": 3}
 
 
-def test_a_value_that_is_already_typed_is_taken_as_it_is():
-    said = make_message("m", "Hi")
-    assert decode_as(Item, said) is said
-    assert decode(Request, {"input": [said]}).input == [said]
+def test_a_value_that_is_already_decoded_is_unchanged():
+    message = make_message("m", "Hi")
+    assert decode_as(Item, message) is message
+    assert decode(Request, {"input": [message]}).input == [message]
 
-
-# --- null ---
 
 OPTIONAL: list[tuple[type[ProtocolStruct], dict[str, object], list[str]]] = [
     (Request, {}, [name for name in Request.__struct_fields__ if name != "extra"]),
@@ -259,7 +255,7 @@ OPTIONAL: list[tuple[type[ProtocolStruct], dict[str, object], list[str]]] = [
     [(kind, raw, name) for kind, raw, names in OPTIONAL for name in names],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
-def test_null_for_an_optional_field_means_that_it_was_left_out(
+def test_null_means_that_an_optional_field_is_absent(
     kind: type[ProtocolStruct], raw: dict[str, object], name: str
 ):
     assert decode(kind, raw | {name: None}) == decode(kind, raw)
@@ -279,9 +275,6 @@ def test_null_for_an_optional_field_means_that_it_was_left_out(
 )
 def test_null_is_never_written_for_an_optional_field(raw: dict[str, object], name: str):
     assert to_json(decode_as(Item, raw | {name: None})) == raw
-
-
-# --- what is wrong, and where ---
 
 
 @pytest.mark.parametrize(
@@ -328,14 +321,14 @@ def test_null_is_never_written_for_an_optional_field(raw: dict[str, object], nam
         ),
     ],
 )
-def test_a_wrong_shape_is_told_with_its_path(raw: object, path: str, reason: str | None):
+def test_an_invalid_value_is_reported_with_its_path(raw: object, path: str, reason: str | None):
     with pytest.raises(InvalidValueError) as caught:
         decode_as(Item, raw)
     assert caught.value.path == path
     assert reason is None or caught.value.reason == reason
 
 
-def test_a_path_leads_through_arrays():
+def test_a_path_contains_array_indexes():
     asked = {
         "input": [
             {"role": "user", "content": [{"type": "input_text", "text": ""}, {"type": "nonsense"}]}
@@ -345,7 +338,7 @@ def test_a_path_leads_through_arrays():
         decode(Request, asked)
 
 
-def test_an_unknown_type_is_told_with_those_that_are_known():
+def test_an_unknown_type_is_reported_with_the_known_ones():
     with pytest.raises(InvalidValueError) as caught:
         decode_as(Item, {"type": "nonsense"}, "input[2]")
     assert str(caught.value) == (
@@ -355,20 +348,17 @@ def test_an_unknown_type_is_told_with_those_that_are_known():
     )
 
 
-def test_a_missing_type_is_told_with_those_that_are_known():
+def test_a_missing_type_is_reported_with_the_known_ones():
     with pytest.raises(InvalidValueError) as caught:
         decode_as(Tool, {"name": "f"}, "tools[0]")
     assert str(caught.value) == "tools[0].type: this field is required: one of 'function'"
 
 
-# --- encoding ---
-
-
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_the_fast_way_to_write_is_the_slow_way(text: str):
-    said = make_message("m", text, '"~extra":', "~extra")
-    assert encode(said) == msgspec.json.encode(to_builtins(said))
+def test_fast_and_slow_encoding_agree(text: str):
+    message = make_message("m", text, '"~extra":', "~extra")
+    assert encode(message) == msgspec.json.encode(to_builtins(message))
 
 
 def test_unknown_fields_are_written_beside_the_known_ones():
@@ -376,20 +366,17 @@ def test_unknown_fields_are_written_beside_the_known_ones():
     assert encode([part]) == b'[{"type":"acme:chart","data":[1],"~extra":2}]'
 
 
-def test_a_field_named_like_our_own_is_no_trouble_inside_a_schema():
+def test_a_field_named_like_the_extra_marker_survives():
     tool = {"type": "function", "name": "f", "parameters": {"~extra": 1}}
     written = cast("dict[str, object]", to_json(decode_as(Tool, tool)))
     assert written["parameters"] == {"~extra": 1}
 
 
-def test_extensions_can_be_given_another_type():
-    said = decode_as(Item, ITEMS["a message"])
-    renamed = cast("dict[str, list[object]]", to_builtins(said, lambda name: name.split(":")[1]))
+def test_the_types_of_extensions_can_be_renamed():
+    message = decode_as(Item, ITEMS["a message"])
+    renamed = cast("dict[str, list[object]]", to_builtins(message, lambda name: name.split(":")[1]))
     assert renamed["content"][2] == {"type": "chart", "data": [1]}
     assert renamed["type"] == "message"
-
-
-# --- extensions ---
 
 
 @pytest.mark.parametrize(
@@ -416,7 +403,7 @@ def test_an_extension_type_is_a_slug_and_a_name(name: str, valid: bool):
 
 
 @pytest.mark.parametrize("union", [Item, Content, Tool, Event])
-def test_every_union_takes_extensions_and_refuses_what_is_none(union: object):
+def test_every_union_accepts_extensions_and_rejects_other_unknown_types(union: object):
     raw = {"type": "acme:thing", "sequence_number": 0, "odd": [1]}
     assert to_json(decode_as(union, raw)) == raw
     with pytest.raises(InvalidValueError, match="unknown type 'thing'"):

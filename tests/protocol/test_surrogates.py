@@ -34,19 +34,19 @@ def join_pieces(texts: list[str]) -> str:
 
 @settings(deadline=None)
 @given(EMOJI, st.lists(st.integers(0, 30)))
-def test_any_text_cut_anywhere_is_joined_again(text: str, cuts: list[int]):
+def test_any_text_split_anywhere_is_joined(text: str, cuts: list[int]):
     assert join_pieces(pieces(split_surrogates(text), cuts)) == text
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.characters(), max_size=4)))
-def test_whatever_comes_can_be_written(texts: list[str]):
+def test_any_joined_text_can_be_encoded(texts: list[str]):
     assert join_pieces(texts) == join_pieces(texts).encode().decode()
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("a\ud83c\udfb5"), max_size=4)))
-def test_where_a_text_is_cut_makes_no_difference(texts: list[str]):
+def test_the_position_of_a_split_makes_no_difference(texts: list[str]):
     assert join_pieces(texts) == repair_surrogates("".join(texts))
 
 
@@ -62,11 +62,11 @@ def test_where_a_text_is_cut_makes_no_difference(texts: list[str]):
         (["\ufeff\ud83c"], "\ufeff\ufffd"),
     ],
 )
-def test_a_lone_half_becomes_a_replacement_character(texts: list[str], whole: str):
+def test_a_lone_surrogate_becomes_a_replacement_character(texts: list[str], whole: str):
     assert join_pieces(texts) == whole
 
 
-def test_a_half_is_held_and_the_rest_is_not():
+def test_only_a_trailing_high_surrogate_is_held_back():
     joiner = SurrogateJoiner()
     assert (joiner.feed("ab\ud83c"), joiner.pending) == ("ab", "\ud83c")
     assert (joiner.feed("\udfb5c"), joiner.pending) == ("🎵c", "")
@@ -77,12 +77,12 @@ HALF = "a\ud83c"
 WHOLE = "a\ufffd"
 
 
-def test_what_can_be_written_is_left_as_it_is():
+def test_a_value_that_can_be_encoded_is_unchanged():
     note = UrlCitation(url="u", title="🎵", start_index=0, end_index=1)
     assert repair_value(note) is note
 
 
-def test_halves_are_mended_wherever_a_value_holds_them():
+def test_lone_surrogates_are_replaced_anywhere_in_a_value():
     token = LogProb(token=HALF, logprob=-0.5, bytes=[97], top_logprobs=[])
     item = ExtensionItem(type="acme:call", extra={HALF: [{"deep": (HALF, 1, None)}], "tokens": 3})
     assert repair_value([token, item]) == [
@@ -92,6 +92,6 @@ def test_halves_are_mended_wherever_a_value_holds_them():
     assert repair_value({"pair": "\ud83c\udfb5"}) == {"pair": "🎵"}
 
 
-def test_what_cannot_be_written_even_so_is_refused():
+def test_a_value_that_cannot_be_encoded_raises():
     with pytest.raises(TypeError):
         repair_value([HALF, object()])

@@ -68,10 +68,8 @@ from tests.protocol.builders import (
 )
 from tests.protocol.strategies import KEYS, NONEMPTY_TEXTS, PART_INDEXES
 
-# --- text ---
 
-
-def test_text_becomes_the_nine_steps_of_the_specification():
+def test_text_becomes_the_nine_events_of_the_specification():
     place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
     empty = Message(id="msg_0", status="in_progress", role="assistant", content=[])
     whole = Message(
@@ -92,28 +90,28 @@ def test_text_becomes_the_nine_steps_of_the_specification():
 
 
 def test_each_part_causes_its_events_at_once():
-    made = make_synth()
-    assert event_types(made.start()) == ["response.created", "response.in_progress"]
-    assert event_types(made.feed(Text("a"))) == [
+    synth = make_synth()
+    assert event_types(synth.start()) == ["response.created", "response.in_progress"]
+    assert event_types(synth.feed(Text("a"))) == [
         "response.output_item.added",
         "response.content_part.added",
         "response.output_text.delta",
     ]
-    assert event_types(made.feed(Text("b"))) == ["response.output_text.delta"]
-    assert event_types(made.feed(Usage(1, 2))) == []
+    assert event_types(synth.feed(Text("b"))) == ["response.output_text.delta"]
+    assert event_types(synth.feed(Usage(1, 2))) == []
 
 
-def test_empty_text_says_nothing():
+def test_empty_text_causes_no_event():
     assert synthesize(Text(""), Text("a"), Text("")) == synthesize(Text("a"))
 
 
-def test_empty_text_is_kept_where_frames_want_it():
+def test_empty_deltas_are_kept_with_keep_empty():
     assert synthesize(Text(""), keep_empty=True) == number_events(
         start_events(), message_events("msg_0", 0, ""), completed_event(make_message("msg_0", ""))
     )
 
 
-def test_a_model_that_says_nothing_gives_an_empty_message():
+def test_a_model_without_output_gives_an_empty_message():
     assert synthesize() == number_events(
         start_events(), message_events("msg_0", 0), completed_event(make_message("msg_0", ""))
     )
@@ -128,7 +126,7 @@ def test_another_key_is_another_message():
     )
 
 
-def test_another_part_is_another_piece_of_the_message():
+def test_another_part_number_is_another_content_part():
     assert synthesize(Text("a", part=0), Text("b", part=1)) == number_events(
         start_events(),
         item_added(0, make_message("msg_0", status="in_progress")),
@@ -155,7 +153,7 @@ def test_a_change_of_phase_starts_a_new_message():
     )
 
 
-def test_text_without_a_phase_stays_in_the_message_it_came_to():
+def test_text_without_a_phase_stays_in_the_open_message():
     item = make_message("msg_0", "ab", phase="commentary")
     assert final_response(
         synthesize(Text("a", phase="commentary"), Text("b"))
@@ -175,7 +173,7 @@ def test_a_refusal_follows_the_text_in_the_same_message():
     )
 
 
-def test_annotations_are_counted_and_kept_in_the_text():
+def test_annotations_are_numbered_and_kept_in_the_text():
     other = content.ExtensionAnnotation(type="acme:page", extra={"page": 3})
     noted = OutputText(text="Hi", annotations=[CITATION, other])
     place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
@@ -194,7 +192,7 @@ def test_annotations_are_counted_and_kept_in_the_text():
     )
 
 
-def test_logprobs_go_with_their_delta_and_add_up():
+def test_logprobs_are_sent_with_their_delta_and_collected():
     more = replace(LOGPROB, token="!")
     weighed = OutputText(text="Hi!", logprobs=[LOGPROB, more])
     place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
@@ -218,17 +216,14 @@ def test_logprobs_go_with_their_delta_and_add_up():
         st.builds(Text, NONEMPTY_TEXTS, KEYS, PART_INDEXES) | st.builds(Call, KEYS, st.just("f"))
     )
 )
-def test_no_word_is_lost_or_moved(said: list[Text | Call]):
-    words = "".join(part.text for part in said if isinstance(part, Text))
-    last = synthesize(*said)[-1]
+def test_no_text_is_lost_or_moved(source: list[Text | Call]):
+    words = "".join(part.text for part in source if isinstance(part, Text))
+    last = synthesize(*source)[-1]
     assert isinstance(last, ResponseCompleted)
     assert last.response.output_text == words
 
 
-# --- extensions, usage, warnings ---
-
-
-def test_an_extension_event_keeps_its_place_and_its_fields():
+def test_an_extension_event_keeps_its_position_and_its_fields():
     tick = partial(ExtensionEvent, type="acme:tick", extra={"n": 1})
     assert synthesize(parts.Extension("acme:tick", {"n": 1}), Text("Hi")) == number_events(
         start_events(),
@@ -238,18 +233,18 @@ def test_an_extension_event_keeps_its_place_and_its_fields():
     )
 
 
-def test_an_extension_event_gets_our_number_whatever_its_source_says():
-    made = make_synth()
-    made.start()
-    [event] = made.feed(parts.Extension("acme:tick", {"sequence_number": 99, "n": 1}))
+def test_an_extension_event_gets_our_sequence_number():
+    synth = make_synth()
+    synth.start()
+    [event] = synth.feed(parts.Extension("acme:tick", {"sequence_number": 99, "n": 1}))
     assert to_json(event) == {"type": "acme:tick", "sequence_number": 2, "n": 1}
 
 
-def test_an_extension_event_without_a_slug_is_our_bug():
-    made = make_synth()
-    made.start()
+def test_an_extension_event_without_a_slug_is_a_local_protocol_error():
+    synth = make_synth()
+    synth.start()
     with pytest.raises(LocalProtocolError, match="'tick' is not of the form slug:name"):
-        made.feed(parts.Extension("tick", {}))
+        synth.feed(parts.Extension("tick", {}))
 
 
 def test_usage_is_merged_field_by_field_and_the_later_wins():
@@ -260,20 +255,20 @@ def test_usage_is_merged_field_by_field_and_the_later_wins():
     assert final_response(last) == make_final_response(make_message("msg_0", "Hi"), usage=counted)
 
 
-def test_less_than_nothing_is_no_count():
+def test_a_negative_count_is_ignored():
     last = synthesize(Usage(10, 3), Text("Hi"), Usage(-1, -(2**63), cached_tokens=-5))
     assert final_response(last) == make_final_response(
         make_message("msg_0", "Hi"), usage=Counted.of(10, 3)
     )
 
 
-def test_nothing_is_left_of_a_model_that_another_stands_in_for():
+def test_a_fallback_starts_without_the_usage_and_warnings_of_the_first_model():
     maker = make_synth()
     maker.feed(parts.Warn("a", "A."))
     events = maker.start()
     for part in (Usage(9, 9, 9, 9), parts.Warn("b", "B."), Call(arguments="{"), Finish("length")):
         events += maker.feed(part)
-    assert len(events) == len(number_events(start_events()))  # nothing of it was told
+    assert len(events) == len(number_events(start_events()))  # and nothing else
     maker.reset_for_fallback()
     maker.feed(Call(name="f", arguments="{}", call_id="c"))
     known = ResponseWarning(code="a", message="A.")
@@ -291,24 +286,21 @@ def test_usage_after_the_finish_is_kept():
     )
 
 
-def test_warnings_are_kept_in_the_last_response_after_those_it_began_with():
+def test_warnings_follow_the_initial_ones_in_the_final_response():
     known = ResponseWarning(code="a", message="A.")
     events = synthesize(
         parts.Warn("b", "B.", "tools[0]"), Text("Hi"), response=make_response(warnings=[known])
     )
-    told = ResponseWarning(code="b", message="B.", param="tools[0]")
+    added = ResponseWarning(code="b", message="B.", param="tools[0]")
     assert events == number_events(
         start_events(warnings=[known]),
         message_events("msg_0", 0, "Hi"),
-        completed_event(make_message("msg_0", "Hi"), warnings=[known, told]),
+        completed_event(make_message("msg_0", "Hi"), warnings=[known, added]),
     )
 
 
-# --- endings ---
-
-
 @pytest.mark.parametrize(
-    ("reason", "told", "status"),
+    ("reason", "details", "status"),
     [
         ("length", "max_output_tokens", "incomplete"),
         ("content_filter", "content_filter", "incomplete"),
@@ -316,7 +308,7 @@ def test_warnings_are_kept_in_the_last_response_after_those_it_began_with():
     ],
 )
 def test_an_early_finish_leaves_the_last_item_incomplete(
-    reason: parts.Reason, told: str, status: str
+    reason: parts.Reason, details: str, status: str
 ):
     thought = Reasoning(id="rs_0", content=[ReasoningText(text="Hmm")])
     cut = make_message("msg_0", "Hi", status="incomplete")
@@ -326,11 +318,11 @@ def test_an_early_finish_leaves_the_last_item_incomplete(
         reasoning_part_events("rs_0", 0, 0, "Hmm"),
         item_done(0, thought),
         message_events("msg_0", 1, "Hi", status="incomplete"),
-        incomplete_event(told, thought, cut, status=status),
+        incomplete_event(details, thought, cut, status=status),
     )
 
 
-def test_a_call_cut_by_the_budget_is_incomplete_and_its_neighbour_is_not():
+def test_only_the_call_that_was_cut_off_is_incomplete():
     whole = make_call("fc_0", "f", "{}", "x")
     cut = make_call("fc_1", "g", '{"a"', "y", "incomplete")
     events = synthesize(Call(0, "f", "{}", "x"), Call(1, "g", '{"a"', "y"), Finish("length"))
@@ -357,7 +349,7 @@ def test_an_ordinary_finish_is_completed(reason: parts.Reason):
     assert synthesize(Text("Hi"), Finish(reason)) == synthesize(Text("Hi"))
 
 
-def test_a_failure_in_the_middle_of_a_text_keeps_what_was_made():
+def test_a_failure_in_the_middle_of_a_text_keeps_the_text_so_far():
     cut = make_message("msg_0", "Hi", status="incomplete")
     error = ResponseError(code="overloaded", message="It broke.", type="server_error")
     response = make_final_response(cut, status="failed", error=error, usage=Counted.of(3, 0))
@@ -368,54 +360,51 @@ def test_a_failure_in_the_middle_of_a_text_keeps_what_was_made():
     )
 
 
-def test_a_failure_without_a_code_is_told_by_its_type():
-    made = make_synth()
-    made.start()
-    made.fail(ErrorPayload(message="It broke.", type="model_error"))
-    assert made.response.error == ResponseError(
+def test_a_failure_without_a_code_uses_its_type():
+    synth = make_synth()
+    synth.start()
+    synth.fail(ErrorPayload(message="It broke.", type="model_error"))
+    assert synth.response.error == ResponseError(
         code="model_error", message="It broke.", type="model_error"
     )
 
 
 def test_nothing_can_be_fed_after_the_end():
-    made = make_synth()
-    made.start()
-    made.end()
+    synth = make_synth()
+    synth.start()
+    synth.end()
     with pytest.raises(LocalProtocolError, match="Text after the end of the response"):
-        made.feed(Text("Hi"))
+        synth.feed(Text("Hi"))
 
 
-def test_only_the_first_ending_counts():
-    made = make_synth()
-    made.start()
-    made.fail(ERROR)
-    assert made.end() == made.fail(ERROR) == []
-    assert made.response.status == "failed"
+def test_only_the_first_end_counts():
+    synth = make_synth()
+    synth.start()
+    synth.fail(ERROR)
+    assert synth.end() == synth.fail(ERROR) == []
+    assert synth.response.status == "failed"
 
 
-# --- the rest ---
-
-
-def test_a_queued_response_waits_until_it_is_begun():
-    made = make_synth(make_response(status="queued"))
-    assert made.start() == [
+def test_a_queued_response_waits_until_it_is_marked_in_progress():
+    synth = make_synth(make_response(status="queued"))
+    assert synth.start() == [
         ResponseCreated(sequence_number=0, response=make_response(status="queued")),
         ResponseQueued(sequence_number=1, response=make_response(status="queued")),
     ]
-    assert made.mark_in_progress() == [
+    assert synth.mark_in_progress() == [
         ResponseInProgress(sequence_number=2, response=make_response())
     ]
 
 
-def test_a_queued_response_can_be_cancelled_before_it_begins():
-    made = make_synth(make_response(status="queued"))
-    made.start()
-    made.feed(Finish("cancelled"))
-    assert event_types(made.end()) == ["response.incomplete"]
-    assert made.response.status == "cancelled"
+def test_a_queued_response_can_be_cancelled():
+    synth = make_synth(make_response(status="queued"))
+    synth.start()
+    synth.feed(Finish("cancelled"))
+    assert event_types(synth.end()) == ["response.incomplete"]
+    assert synth.response.status == "cancelled"
 
 
-def test_deltas_are_padded_when_asked_for_and_refusals_cannot_be():
+def test_deltas_are_obfuscated_but_those_of_refusals():
     events = synthesize(
         parts.Reasoning("Hmm", summary="So."),
         Text("Hi"),
@@ -433,17 +422,17 @@ def test_deltas_are_padded_when_asked_for_and_refusals_cannot_be():
     }
 
 
-def test_optional_fields_are_left_out_of_the_bytes():
+def test_absent_optional_fields_are_not_encoded():
     data = b"".join(encode(event) for event in synthesize(Text("Hi"), parts.Reasoning("Hmm")))
     for name in ("logprobs", "obfuscation", "phase", "encrypted_content", "verbosity"):
         assert f'"{name}"'.encode() not in data
 
 
-HALF, MENDED = "a\ud83c", "a\ufffd"
+HALF, REPLACED = "a\ud83c", "a\ufffd"
 
 
 @pytest.mark.parametrize("single_message", [False, True])
-def test_half_a_character_anywhere_can_be_written(single_message: bool):
+def test_a_lone_surrogate_in_any_part_can_be_encoded(single_message: bool):
     chance = replace(LOGPROB, token=HALF, top_logprobs=[])
     note = replace(CITATION, title=HALF)
     written = OutputText(text=HALF, annotations=[note], logprobs=[chance])
@@ -460,10 +449,12 @@ def test_half_a_character_anywhere_can_be_written(single_message: bool):
         Failure(ErrorPayload(message=HALF, type=HALF, code=HALF)),
         single_message=single_message,
     )
-    told = b"".join(map(encode, events))
-    assert told.decode().count(MENDED) > 12
+    encoded = b"".join(map(encode, events))
+    assert encoded.decode().count(REPLACED) > 12
     assert fold(events) == final_response(events)
-    assert final_response(events).error == ResponseError(code=MENDED, message=MENDED, type=MENDED)
+    assert final_response(events).error == ResponseError(
+        code=REPLACED, message=REPLACED, type=REPLACED
+    )
     assert final_response(events).warnings == [
-        ResponseWarning(code=MENDED, message=MENDED, param=MENDED)
+        ResponseWarning(code=REPLACED, message=REPLACED, param=REPLACED)
     ]

@@ -50,8 +50,6 @@ from tests.protocol.builders import (
     text_part_events,
 )
 
-# --- halves of characters ---
-
 
 def test_a_surrogate_pair_split_over_two_deltas_is_joined():
     assert synthesize(Text("a\ud83c"), Text("\udfb5b")) == number_events(
@@ -61,7 +59,7 @@ def test_a_surrogate_pair_split_over_two_deltas_is_joined():
     )
 
 
-def test_a_delta_of_half_a_character_alone_waits():
+def test_a_delta_of_half_a_surrogate_pair_is_held_back():
     assert synthesize(Text("\ud83c"), Text("\udfb5")) == number_events(
         start_events(),
         message_events("msg_0", 0, "🎵"),
@@ -69,7 +67,7 @@ def test_a_delta_of_half_a_character_alone_waits():
     )
 
 
-def test_half_a_character_that_is_never_completed_becomes_a_replacement_character():
+def test_half_a_surrogate_pair_becomes_a_replacement_character_at_the_end():
     assert synthesize(Text("a\ud83c")) == number_events(
         start_events(),
         message_events("msg_0", 0, "a", "\ufffd"),
@@ -77,7 +75,7 @@ def test_half_a_character_that_is_never_completed_becomes_a_replacement_characte
     )
 
 
-def test_half_a_character_never_meets_a_half_from_another_part():
+def test_surrogates_of_different_parts_are_not_joined():
     assert synthesize(Text("\ud83c", part=0), Text("\udfb5", part=1)) == number_events(
         start_events(),
         item_added(0, make_message("msg_0", status="in_progress")),
@@ -88,7 +86,7 @@ def test_half_a_character_never_meets_a_half_from_another_part():
     )
 
 
-def test_half_a_character_in_arguments_is_joined_too():
+def test_a_surrogate_pair_in_arguments_is_joined():
     whole = make_call("fc_0", "f", '{"a":"🎵"}', "c")
     assert synthesize(
         Call(0, "f", '{"a":"\ud83c', "c"), Call(0, arguments='\udfb5"}')
@@ -102,17 +100,14 @@ def test_half_a_character_in_arguments_is_joined_too():
     )
 
 
-def test_the_logprobs_of_half_a_character_are_not_lost():
+def test_the_logprobs_of_half_a_surrogate_pair_are_kept():
     last = synthesize(Text("\ud83c", logprobs=[LOGPROB]), Text("\udfb5", logprobs=[LOGPROB]))[-1]
     weighed = OutputText(text="🎵", logprobs=[LOGPROB, LOGPROB])
     assert isinstance(last, ResponseCompleted)
     assert last.response.output == [replace(make_message("msg_0"), content=[weighed])]
 
 
-# --- reasoning ---
-
-
-def test_reasoning_has_raw_text_a_summary_and_a_seal():
+def test_reasoning_has_raw_text_a_summary_and_encrypted_content():
     whole = Reasoning(
         id="rs_0",
         content=[ReasoningText(text="Hmm, so")],
@@ -137,7 +132,7 @@ def test_reasoning_has_raw_text_a_summary_and_a_seal():
     )
 
 
-def test_a_seal_alone_is_a_reasoning_item_without_words():
+def test_encrypted_content_alone_is_a_reasoning_item():
     whole = Reasoning(id="rs_0", encrypted_content="sealed")
     assert synthesize(parts.Reasoning(encrypted_content="sealed")) == number_events(
         start_events(),
@@ -180,9 +175,6 @@ def test_reasoning_text_and_a_call_in_one_turn_are_three_items_in_order():
 
 def test_empty_reasoning_is_no_item():
     assert synthesize(parts.Reasoning(""), Text("a")) == synthesize(Text("a"))
-
-
-# --- calls ---
 
 
 def test_interleaved_calls_keep_their_own_arguments_and_close_in_order():
@@ -238,7 +230,7 @@ def test_a_new_call_id_on_a_known_key_is_a_new_call():
     )
 
 
-def test_the_same_call_id_and_name_said_again_is_the_same_call():
+def test_a_repeated_call_id_and_name_is_the_same_call():
     events = synthesize(Call(0, "f", "{", "x"), Call(0, "f", "}", "x"))
     assert final_response(events) == make_final_response(make_call("fc_0", "f", "{}", "x"))
 
@@ -267,7 +259,7 @@ def test_a_call_waits_for_its_name():
     assert events == synthesize(Call(0, "f", '{"a":1}', "x"))
 
 
-def test_a_tail_of_a_call_that_is_over_is_not_taken_for_the_next_call():
+def test_late_arguments_of_a_closed_call_are_not_given_to_the_next():
     late = synthesize(
         Call(0, "f", "{}", "x"), Text("Hi"), Call(0, arguments="!"), Call(0, "g", "{}", "y")
     )
@@ -277,7 +269,7 @@ def test_a_tail_of_a_call_that_is_over_is_not_taken_for_the_next_call():
     assert [warning.code for warning in response.warnings or []] == ["nameless_call"]
 
 
-def test_arguments_of_a_call_that_never_gets_a_name_are_left_out_with_a_warning():
+def test_arguments_without_a_name_are_dropped_with_a_warning():
     warning = ResponseWarning(
         code="nameless_call",
         message="Arguments arrived that belong to no call; they were left out.",
@@ -290,7 +282,7 @@ def test_arguments_of_a_call_that_never_gets_a_name_are_left_out_with_a_warning(
 
 
 @pytest.mark.parametrize("repeated", ["x", "x" * 65])
-def test_a_call_id_that_is_taken_or_too_long_is_made_new(repeated: str):
+def test_a_call_id_that_is_taken_or_too_long_is_replaced(repeated: str):
     events = synthesize(Call(0, "f", "{}", "x"), Call(1, "f", "{}", repeated))
     assert final_response(events) == make_final_response(
         make_call("fc_0", "f", "{}", "x"), make_call("fc_1", "f", "{}", "call_0")
@@ -309,7 +301,7 @@ def test_text_after_whole_calls_closes_them():
     )
 
 
-def test_text_between_the_halves_of_a_call_waits_to_be_closed():
+def test_text_between_two_pieces_of_a_call_is_done_after_the_call():
     asked = make_call("fc_0", "f", '{"a":1}', "x")
     events = synthesize(Call(0, "f", '{"a"', "x"), Text("Hi"), Call(0, arguments=":1}"), Text("!"))
     opened, closed = (
@@ -352,17 +344,15 @@ def test_a_complete_call_waits_for_the_one_before_it():
 
 
 def test_a_complete_call_is_closed_at_once():
-    made = make_synth()
-    made.start()
-    assert event_types(made.feed(Call(0, "f", "{}", "x", complete=True))) == [
+    synth = make_synth()
+    synth.start()
+    assert event_types(synth.feed(Call(0, "f", "{}", "x", complete=True))) == [
         "response.output_item.added",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
         "response.output_item.done",
     ]
 
-
-# --- whole items ---
 
 WHOLE_ITEMS: dict[str, tuple[Item, Item]] = {
     "a message": (
@@ -427,7 +417,7 @@ WHOLE_ITEMS: dict[str, tuple[Item, Item]] = {
 
 
 @pytest.mark.parametrize("name", WHOLE_ITEMS)
-def test_a_whole_item_arrives_as_it_is_but_for_its_id(name: str):
+def test_a_whole_item_keeps_everything_but_its_id(name: str):
     theirs, ours = WHOLE_ITEMS[name]
     last = synthesize(Whole(theirs))[-1]
     assert last == ResponseCompleted(
@@ -437,7 +427,7 @@ def test_a_whole_item_arrives_as_it_is_but_for_its_id(name: str):
 
 @pytest.mark.parametrize("name", WHOLE_ITEMS)
 @pytest.mark.parametrize("reason", ["length", "cancelled"])
-def test_a_whole_item_stays_whole_when_the_response_does_not(name: str, reason: parts.Reason):
+def test_a_whole_item_stays_completed_in_an_incomplete_response(name: str, reason: parts.Reason):
     theirs, ours = WHOLE_ITEMS[name]
     output = final_response(synthesize(Whole(theirs), Finish(reason))).output
     assert output == [ours]
@@ -453,7 +443,7 @@ UNFINISHED: list[Item] = [
 
 @pytest.mark.parametrize("item", UNFINISHED, ids=lambda item: item.type)
 @pytest.mark.parametrize(("reason", "status"), [("stop", "completed"), ("length", "incomplete")])
-def test_an_unfinished_item_is_incomplete_only_in_a_response_that_is(
+def test_an_unfinished_whole_item_takes_the_status_of_the_end(
     item: Message | FunctionCall, reason: parts.Reason, status: str
 ):
     output = final_response(synthesize(Whole(item), Finish(reason))).output
@@ -461,7 +451,7 @@ def test_an_unfinished_item_is_incomplete_only_in_a_response_that_is(
     assert shown == replace(item, id=shown.id, status=status)
 
 
-def test_a_whole_item_closes_what_came_before_it():
+def test_a_whole_item_closes_the_items_before_it():
     output = FunctionCallOutput(id="fco_0", call_id="x", output="42", status="completed")
     assert synthesize(
         Text("Hi"), Whole(FunctionCallOutput(call_id="x", output="42"))
@@ -475,13 +465,13 @@ def test_a_whole_item_closes_what_came_before_it():
 
 
 def test_an_item_reference_is_no_output():
-    made = make_synth()
-    made.start()
+    synth = make_synth()
+    synth.start()
     with pytest.raises(LocalProtocolError, match="an item reference is input only"):
-        made.feed(Whole(ItemReference(id="msg_0")))
+        synth.feed(Whole(ItemReference(id="msg_0")))
 
 
-def test_half_a_character_in_a_name_is_made_whole():
+def test_a_lone_surrogate_in_a_name_is_replaced():
     whole = make_call("fc_0", "f\ufffd", "{}", "x\ufffd")
     assert final_response(synthesize(Call(0, "f\ud83d", "{}", "x\ud83d"))) == make_final_response(
         whole

@@ -1,4 +1,4 @@
-"""A stream that was cut can be ended by somebody who has only its events."""
+"""An interrupted stream can be ended by a synthesizer that has only its events."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,9 +39,9 @@ def end_cancelled(synth: Synth) -> list[Event]:
     return synth.end()
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 @given(part_lists(), st.data(), st.sampled_from([end_failed, end_cancelled]))
-def test_any_stream_cut_anywhere_can_be_ended(parts: list[Part], data: st.DataObject, end) -> None:
+def test_any_interrupted_stream_can_be_ended(parts: list[Part], data: st.DataObject, end) -> None:
     events = synthesize(*parts)
     cut = data.draw(st.integers(2, len(events) - 1), "cut")
     prefix = [decode_event(to_json(event)) for event in events[:cut]]
@@ -52,9 +52,9 @@ def test_any_stream_cut_anywhere_can_be_ended(parts: list[Part], data: st.DataOb
     assert fold(whole) == final_response(whole) == again.response
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(part_lists(), st.data())
-def test_what_had_been_made_before_the_cut_is_kept(parts: list[Part], data: st.DataObject) -> None:
+def test_output_before_the_interruption_is_kept(parts: list[Part], data: st.DataObject) -> None:
     events = synthesize(*parts)
     cut = data.draw(st.integers(2, len(events) - 1), "cut")
     prefix = events[:cut]
@@ -67,7 +67,7 @@ def test_what_had_been_made_before_the_cut_is_kept(parts: list[Part], data: st.D
     assert fold(prefix).output_text == again.response.output_text
 
 
-def test_a_response_that_never_left_the_queue_can_be_ended() -> None:
+def test_a_queued_response_can_be_ended_after_a_resume() -> None:
     queued = make_response(status="queued", background=True)
     for end in (end_failed, end_cancelled):
         prefix = make_synth(queued).start()
@@ -78,18 +78,18 @@ def test_a_response_that_never_left_the_queue_can_be_ended() -> None:
         assert [event.sequence_number for event in whole] == [0, 1, 2]
 
 
-def test_an_end_that_nobody_heard_can_be_taken_back() -> None:
-    made = make_synth()
-    events = [*made.start(), *made.feed(Text("Hello")), *made.end()]
-    events[-1:] = made.replace_end_with_failure(SERVER_STOPPED)
+def test_an_end_that_was_not_sent_can_be_replaced_by_a_failure() -> None:
+    synth = make_synth()
+    events = [*synth.start(), *synth.feed(Text("Hello")), *synth.end()]
+    events[-1:] = synth.replace_end_with_failure(SERVER_STOPPED)
     assert find_violations(events) == []
-    assert fold(events) == final_response(events) == made.response
-    assert made.response.status == "failed"
-    assert made.response.output_text == "Hello"
+    assert fold(events) == final_response(events) == synth.response
+    assert synth.response.status == "failed"
+    assert synth.response.output_text == "Hello"
 
 
-def test_an_end_that_is_taken_back_says_its_warnings_once() -> None:
-    made = make_synth()
-    events = [*made.start(), *made.feed(Call(0, arguments="{}")), *made.end()]
-    events[-1:] = made.replace_end_with_failure(SERVER_STOPPED)
-    assert [warning.code for warning in made.response.warnings or []] == ["nameless_call"]
+def test_a_replaced_end_warns_once() -> None:
+    synth = make_synth()
+    events = [*synth.start(), *synth.feed(Call(0, arguments="{}")), *synth.end()]
+    events[-1:] = synth.replace_end_with_failure(SERVER_STOPPED)
+    assert [warning.code for warning in synth.response.warnings or []] == ["nameless_call"]

@@ -35,7 +35,7 @@ from antiphon.protocol.tools import FunctionTool
         ("🎵", 1),
     ],
 )
-def test_four_letters_are_a_token_and_so_is_any_other_character(text: str, count: int):
+def test_four_ascii_characters_or_one_other_are_a_token(text: str, count: int):
     assert token_estimate.estimate_text(text) == count
 
 
@@ -62,7 +62,7 @@ def user_content(*content: Content) -> Message:
     ],
     ids=lambda value: value.type if isinstance(value, Message) else None,
 )
-def test_every_item_has_a_size(item: Item, count: int):
+def test_every_item_has_an_estimate(item: Item, count: int):
     assert token_estimate.estimate_item(item) == count
 
 

@@ -36,7 +36,7 @@ SEARCH = ExtensionToolChoice(type="acme:search")
         (AllowedTools(tools=[SEARCH]), [], False),
     ],
 )
-def test_a_choice_says_what_may_and_what_must_be_called(
+def test_a_tool_choice_decides_what_may_and_must_be_called(
     choice: ToolChoice, allowed: list[FunctionTool], forced: bool
 ):
     assert callable_tools(OFFERED, choice) == allowed

@@ -1,4 +1,4 @@
-"""An independent reader of what we write: the specification, as others have understood it.
+"""Independent checks of what we emit, by models and schemas that others derived from the spec.
 
 Every value is read twice: by the models of PyPI's `openresponses-types`, in strict mode; and, where
 the specification's own OpenAPI file lies beside the repository, by `jsonschema`. Those models let a

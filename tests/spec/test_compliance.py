@@ -1,7 +1,7 @@
-"""The official compliance suite's HTTP cases, as our own tests at the specification's door.
+"""The HTTP cases of the official compliance suite, run against `/v1`.
 
-The suite never looks at what an answer says, only at its shape; so do we, but harder: every answer
-is read by the oracle, every stream is also judged by the rulebook, and every case is streamed too.
+The suite checks the shape of an answer only, and so do we, but more strictly: every answer passes
+the schema checks, every stream also the rules, and every case runs with and without streaming.
 """
 
 import base64
@@ -142,7 +142,7 @@ def check(case: str, answer: Json) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_case_answered_whole(server: str, case: str) -> None:
+def test_a_case_without_streaming(server: str, case: str) -> None:
     check(case, read_response(post(server, CASES[case] | {"stream": False})))
 
 
@@ -164,7 +164,7 @@ def test_all_cases_at_once(server: str) -> None:
             check(case, read_response(answer))
 
 
-def test_a_streamed_call_opens_fills_and_closes(server: str) -> None:
+def test_a_streamed_call_is_added_filled_and_done(server: str) -> None:
     events = read_events(post(server, CASES["tool-calling-streaming"]))
     deltas = sum(event["type"] == "response.function_call_arguments.delta" for event in events)
     assert deltas > 0
@@ -198,7 +198,7 @@ EXTRA_CASES: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("body", EXTRA_CASES.values(), ids=EXTRA_CASES)
-def test_what_the_suite_does_not_ask_for(server: str, body: Json) -> None:
+def test_a_case_beyond_the_suite(server: str, body: Json) -> None:
     body = {"input": "Hello!"} | body
     answer = read_response(post(server, body))
     last = read_events(post(server, body | {"stream": True}))[-1]["response"]
@@ -233,7 +233,7 @@ def test_response_output_phase_schema() -> None:
         assert phases == [("commentary", "Let me look."), ("final_answer", "Four.")]
 
 
-def test_a_broken_stream_is_still_the_specifications(server: str) -> None:
+def test_a_failed_stream_matches_the_specification(server: str) -> None:
     *_, error, failed = read_events(post(server, {"input": "FAIL", "stream": True}))
     assert (error["type"], failed["type"]) == ("error", "response.failed")
     check_response(failed["response"])

@@ -1,7 +1,6 @@
-"""The official compliance suite's WebSocket cases, as our own tests at the specification's door.
+"""The WebSocket cases of the official compliance suite, run against `/v1`.
 
-As in `test_compliance.py` every message is read by the oracle and every turn judged, which is more
-than the suite does.
+Every message passes the schema checks and every turn the rules, which the suite does not do.
 """
 
 from collections.abc import Iterator
@@ -98,16 +97,16 @@ def test_websocket_failed_continuation_evicts_cache(talk: WsClient) -> None:
 
 
 def test_websocket_compact_new_chain(server: str, talk: WsClient) -> None:
-    said = [
+    history = [
         user_message("The lighthouse has 183 steps."),
         {"type": "message", "role": "assistant", "content": "That is a long way up."},
     ]
     with http_client(server) as http:
-        answer = http.post("/v1/responses/compact", json={"model": "demo", "input": said})
+        answer = http.post("/v1/responses/compact", json={"model": "demo", "input": history})
     assert answer.status_code == 200, answer.text
     check_compact_resource(answer.json())
-    begun = [*answer.json()["output"], user_message("How many steps has it?")]
-    first = read_until_completed(talk, input=begun, store=False, tools=[])
+    compacted = [*answer.json()["output"], user_message("How many steps has it?")]
+    first = read_until_completed(talk, input=compacted, store=False, tools=[])
     read_until_completed(
         talk, input="And down again?", store=False, previous_response_id=first["id"]
     )

@@ -39,7 +39,7 @@ from tests.spec.schema_checks import check_event, check_item, check_response
 pytestmark = pytest.mark.compliance
 
 
-def test_a_response_object_is_made_and_completed():
+def test_a_response_object_is_created_and_completed():
     new = Response.new(Request(model="gpt-oss-20b"), id="resp_1", created_at=NOW)
     check_response(to_json(new))
     assert (new.object, new.model, new.status) == ("response", "gpt-oss-20b", "in_progress")
@@ -62,7 +62,7 @@ def test_a_response_object_is_made_and_completed():
     check_response(written)
 
 
-def test_an_item_goes_through_its_states():
+def test_an_item_passes_through_its_states():
     [added] = [event for event in synthesize(Text("Hello")) if isinstance(event, OutputItemAdded)]
     assert added.item == Message(id="msg_0", status="in_progress", role="assistant", content=[])
     assert "completed" in ITEM_STATUS_TRANSITIONS["in_progress"]
@@ -93,7 +93,7 @@ def test_events_come_in_the_order_of_the_specification():
         check_event(to_json(event))
 
 
-def test_a_request_object_is_written_as_the_specification_asks():
+def test_a_request_object_is_encoded_as_specified():
     asked = Request.from_message("gpt-oss-20b", "Hello", temperature=0.7, stream=True)
     written = to_json(asked)
     assert isinstance(written, dict)
@@ -107,7 +107,7 @@ def test_a_request_object_is_written_as_the_specification_asks():
     ]
 
 
-def test_an_incomplete_response_says_why():
+def test_an_incomplete_response_has_a_reason():
     response = final_response(synthesize(Text("Hel"), Finish("length")))
     assert response.status == "incomplete"
     assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
@@ -140,7 +140,7 @@ def test_extensions_are_named_by_slug():
         ExtensionItem.of("vtcode", "", id="item_1")
 
 
-def test_an_error_object_is_written_as_the_specification_asks():
+def test_an_error_object_is_encoded_as_specified():
     error = ErrorPayload.invalid_param("model", "Model not found").with_code("invalid_model")
     assert to_json(error) == {
         "type": "invalid_request",
