@@ -444,7 +444,7 @@ async def test_a_server_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyP
 
     async with serve_websocket(meet, close_timeout=0.1) as url, Session(url) as session:
         async with asyncio.timeout(2):
-            with pytest.raises(UpstreamError, match="answers no ping") as gone:
+            with pytest.raises(UpstreamError, match="does not answer pings") as gone:
                 await session.stream(model="m").final()
         assert status_and_code(gone.value) == (502, "websocket_closed")
 
@@ -460,7 +460,7 @@ async def test_silence_has_its_limits() -> None:
         with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds") as late:
             await session.stream(model="m").final()
         assert status_and_code(late.value) == (504, "timeout")
-        with pytest.raises(UpstreamError, match="did not end the turn before"):
+        with pytest.raises(UpstreamError, match="did not end the previous turn"):
             await session.stream(model="m").final()
         assert not session.closed
 

@@ -201,7 +201,7 @@ async def test_a_reader_that_has_raised_has_left() -> None:
         for _ in range(2):
             with pytest.raises(RemoteProtocolError):
                 await source.next_batch()
-        with pytest.raises(UpstreamError, match="did not end the turn before"):
+        with pytest.raises(UpstreamError, match="did not end the previous turn"):
             await session.lane("").open_source({"model": "m"})
 
 

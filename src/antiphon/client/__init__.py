@@ -1,13 +1,15 @@
-"""Any Open Responses server, called from Python: requests, streams, sockets, and an agent loop.
+"""Call any Open Responses server from Python: requests, streams, WebSockets, and an agent loop.
 
-client, sync, blocking           what a caller holds; `portal` leads from blocking code to a loop
-fields, ask, peer                a request: its fields, what is asked, and whom
-source, listener                 an answer over HTTP: bytes to frames to events
-reading, lenient                 one frame as an event, whoever wrote it
-openings, letter                 what a stream forgot, mended; or the first rule that it breaks
-socket, dial, messages, inbox    the same over a WebSocket, lane by lane
-stream, channel                  a response as its reader hears it, and where events wait
-pages, conversations             long lists, and the conversations that a server keeps
-errors                           what a server says went wrong
-tools, agent                     functions that a model may call, and the loop that calls them
+async_client           `AsyncClient`, and every request that it can make
+sync_client            `Client`: the same without async/await, on a thread with an event loop
+params                 the parameters of a request, encoded as body, headers and path
+http                   requests with key, retries and connections; event streams that reconnect
+websocket              sessions and lanes: many responses over one WebSocket
+websocket_connection   opens a WebSocket; the library's errors become ours
+stream                 `Stream`: a response as its events; the buffer before a slow reader
+event_reader           the bytes of any server's stream, as events of the protocol
+conversations          conversations that the server stores; paginated lists of items
+errors                 exceptions for error bodies, error events and lost connections
+agent                  the agent loop
+tools                  functions that a model may call
 """

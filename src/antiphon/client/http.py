@@ -13,6 +13,7 @@ from functools import partial
 from urllib.parse import SplitResult, urlencode, urlsplit
 from weakref import WeakSet
 
+from antiphon.adapters.base import MAX_EVENT_BYTES
 from antiphon.adapters.errors import redirect_error, redirect_target
 from antiphon.client.errors import (
     http_status_error,
@@ -37,9 +38,6 @@ DEFAULT_BASE_URL = "http://127.0.0.1:8000/v1"
 
 ERROR_BODY_TIMEOUT = 5.0
 """Seconds to wait for the body of an error once its status has arrived."""
-
-MAX_EVENT_BYTES = 32 * 1024 * 1024
-"""Size limit of one event; images and encrypted reasoning are long."""
 
 MAX_BUFFERED_BYTES = 256 * 1024
 """Bytes of decoded but unread events at which the connection is paused."""

@@ -1,10 +1,21 @@
-"""Messages on a socket: how a response is asked for, and whose each answer is."""
+"""WebSocket sessions: many responses over one connection.
+
+    async with client.connect() as session:
+        first = await session.stream(model="demo", input="I am Ada.", store=False).final()
+        async for text in session.stream(input="Who am I?", previous_response_id=first.id).text:
+            print(text, end="")
+
+The turns of one lane run one after another, in the order they were requested; lanes run in
+parallel. A response on a WebSocket cannot be stopped: if its reader leaves early, the rest of the
+turn is dropped as it arrives. All lanes share the connection: when the reader of one is a megabyte
+behind, the connection is not read, and the others wait too.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 from weakref import finalize
 
 import msgspec
@@ -14,6 +25,7 @@ from antiphon.client.errors import SERVER, websocket_closed_error, websocket_mes
 from antiphon.client.event_reader import EventReader
 from antiphon.client.params import ResponseParams, build_body, encode_body
 from antiphon.client.stream import Stream
+from antiphon.client.websocket_connection import WebSocketConnection, open_websocket
 from antiphon.protocol.errors import (
     AntiphonError,
     RemoteProtocolError,
@@ -30,21 +42,30 @@ from antiphon.wire.websocket import IMPLIED_FIELDS, check_foreground, check_lane
 CREATE_TYPE = "response.create"
 ERROR_TYPE = "error"
 TERMINAL_TYPES = frozenset(name for name, kind in EVENT_CLASSES.items() if kind in TERMINAL_EVENTS)
-"""The types of messages that a response ends with."""
+"""Types of the messages that end a response."""
 
 RESERVED_FIELDS = IMPLIED_FIELDS | {"type", "stream_id"}
-"""The fields of a message that are not the caller's."""
+"""Fields of a message that the caller cannot set."""
+
+MAX_UNREAD_BYTES = 1024 * 1024
+"""Unread bytes of one turn at which the connection is not read any further."""
+
+MAX_BATCH_MESSAGES = 256
+"""Messages per batch, so that a long backlog does not block the event loop."""
+
+PING_INTERVAL = 20.0
+"""Seconds between two pings, and the time limit of their answers."""
 
 
 class TurnParams(ResponseParams, total=False):
-    """The fields of a request for a response on a socket."""
+    """Parameters of a request for a response on a WebSocket."""
 
     generate: bool
-    """False only has the server read; the response can be continued."""
+    """If false, the server only processes the input; the response can be continued."""
 
 
 class MessageLabel(msgspec.Struct):
-    """What must be known of a message to pass it on."""
+    """The fields of a message that are needed to dispatch it."""
 
     type: str = ""
     stream_id: str | None = None
@@ -54,15 +75,16 @@ _decode_label_strictly = msgspec.json.Decoder(MessageLabel).decode
 
 
 def encode_create(body: Mapping[str, object], lane: str) -> bytes:
-    """Write the message that asks for a response; raises RequestError for what cannot be asked."""
+    """Encode the message that requests a response; raises RequestError for invalid fields."""
     check_foreground(body)
-    named = {"stream_id": lane} if lane else {}
-    return encode_body({"type": CREATE_TYPE} | omit(body, RESERVED_FIELDS) | named)
+    stream_id = {"stream_id": lane} if lane else {}
+    return encode_body({"type": CREATE_TYPE} | omit(body, RESERVED_FIELDS) | stream_id)
 
 
 def decode_label(message: bytes) -> MessageLabel:
-    """Read what must be known of a message, whatever it is."""
+    """Decode the label of any message."""
     try:
+        # Decodes two fields and skips the rest: most messages are parsed only once, later.
         return _decode_label_strictly(message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         fields = as_object(parse_json(message))
@@ -70,25 +92,19 @@ def decode_label(message: bytes) -> MessageLabel:
 
 
 def decode_response_id(message: bytes) -> object:
-    """Return the id of the response that a message tells of, if it does."""
+    """Return the id of the response in a message, if there is one."""
     return as_object(as_object(parse_json(message)).get("response")).get("id")
 
 
-MAX_UNREAD_BYTES = 1024 * 1024
-"""How many bytes may wait for a reader before the socket is not read any further."""
-MAX_BATCH_MESSAGES = 256
-"""How many messages are handed over at once, so that others get their turn."""
-
-
 class TurnBuffer:
-    """What has come of one turn. It ends with its last message; its reader may leave before."""
+    """The unread messages of one turn; its reader may abandon it before it ends."""
 
     def __init__(self, lane: str, on_drain: Callable[[], None]) -> None:
         self.lane = lane
         self.first_message: bytes | None = None
-        """The message that it began with, if it has begun."""
+        """The first message, if one has arrived."""
         self.abandoned = False
-        """Whether its reader has left."""
+        """Whether the reader has left."""
         self._on_drain = on_drain
         self._unread: list[bytes] = []
         self._size = 0
@@ -97,15 +113,13 @@ class TurnBuffer:
         self._released = asyncio.Event()
         self._ended = asyncio.Event()
 
-    # --- for the socket ---
-
     @property
     def full(self) -> bool:
-        """Whether its reader is so far behind that nothing more should come."""
+        """Whether the connection should wait for the reader."""
         return self._size > MAX_UNREAD_BYTES and not self._ended.is_set()
 
     def put(self, message: bytes) -> None:
-        """Keep a message for the reader, or drop it if there is none."""
+        """Add a message; drop it if the reader has left."""
         self.first_message = self.first_message or message
         if not self.abandoned:
             self._unread.append(message)
@@ -113,39 +127,38 @@ class TurnBuffer:
             self._arrived.set()
 
     def end(self, failure: UpstreamError | None = None) -> None:
-        """Take note that nothing more will come, and why that is wrong if it is."""
+        """End the turn, with an error if it failed."""
         self._failure = failure
         for event in (self._arrived, self._released, self._ended):
             event.set()
 
     async def wait_ended(self, seconds: float) -> None:
-        """Return when it is over; raises UpstreamError if that takes long without a reader."""
+        """Wait until the turn ends; raises UpstreamError if it takes too long."""
+        # While it has a reader, the reader's own timeout applies.
         await self._released.wait()
         try:
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
         except TimeoutError:
-            reason = f"did not end the turn before within {seconds:g} seconds."
+            reason = f"did not end the previous turn within {seconds:g} seconds."
             raise timeout_error(SERVER, reason) from None
 
-    # --- for the reader ---
-
     async def next_messages(self, seconds: float) -> list[bytes]:
-        """Return what has come, waiting for it; nothing at the end. Raises UpstreamError."""
+        """Wait for messages and return them; none at the end. Raises UpstreamError."""
         if self._unread:
-            await asyncio.sleep(0)  # a reader that is behind lets others go first
+            await asyncio.sleep(0)  # let other tasks run before a reader with a backlog
         elif not self._released.is_set():
             await self._wait_for_message(seconds)
-        taken = self._unread[:MAX_BATCH_MESSAGES]
-        if not taken and self._failure is not None:
+        messages = self._unread[:MAX_BATCH_MESSAGES]
+        if not messages and self._failure is not None:
             raise self._failure
         del self._unread[:MAX_BATCH_MESSAGES]
-        self._size -= sum(map(len, taken))
+        self._size -= sum(map(len, messages))
         self._on_drain()
-        return taken
+        return messages
 
     def abandon(self) -> None:
-        """Read no further: what is still to come is dropped."""
+        """Stop reading; drop the rest of the turn as it arrives."""
         self.abandoned = True
         self._unread.clear()
         self._size = 0
@@ -163,29 +176,29 @@ class TurnBuffer:
 
 
 class WebSocketEventSource:
-    """The reader of a turn: the source of one stream."""
+    """The events of one turn."""
 
     def __init__(self, turn: TurnBuffer, timeouts: Timeouts, *, strict: bool) -> None:
         self._turn = turn
         self._timeouts = timeouts
         self._reader = EventReader(strict=strict)
         self._error: RemoteProtocolError | None = None
-        # A stream that is dropped and never closed must not hold up its lane.
+        # A stream that is garbage-collected without close() must not block its lane.
         finalize(self, _abandon_threadsafe, turn, asyncio.get_running_loop()).atexit = False
 
     @property
     def response(self) -> Response | None:
-        """The response as far as it was read."""
+        """The response as far as it is known."""
         return self._reader.response
 
     async def next_batch(self) -> list[Event]:
-        """Return the events of all that has come; nothing at the end."""
+        """Return the events that have arrived; none at the end."""
         events: list[Event] = []
         try:
-            while not events and (taken := await self._next_messages()):
-                events = self._decode_events(taken)
+            while not events and (messages := await self._next_messages()):
+                events = self._decode_events(messages)
         except AntiphonError:
-            self._turn.abandon()  # whoever holds on to the error does not hold up the lane
+            self._turn.abandon()  # the error ends the stream, so nobody else would
             raise
         return events
 
@@ -193,22 +206,23 @@ class WebSocketEventSource:
         if self._error is not None:
             raise self._error
         turn, limits = self._turn, self._timeouts
-        taken = await turn.next_messages(limits.idle if turn.first_message else limits.first_byte)
-        if not taken and not turn.abandoned:
+        timeout = limits.idle if turn.first_message else limits.first_byte
+        messages = await turn.next_messages(timeout)
+        if not messages and not turn.abandoned:
             self._reader.close()
-        return taken
+        return messages
 
     def _decode_events(self, messages: list[bytes]) -> list[Event]:
         events: list[Event] = []
         try:
             for message in messages:
                 events += self._reader.feed_frame(message)
-        except RemoteProtocolError as error:  # raised when what came before it has been read
+        except RemoteProtocolError as error:  # raised after the events before it are read
             self._error = error
         return events
 
     async def close(self) -> None:
-        """Leave the turn; what is left of it is dropped as it comes."""
+        """Stop reading; the rest of the turn is dropped as it arrives."""
         self._turn.abandon()
 
 
@@ -217,15 +231,8 @@ def _abandon_threadsafe(turn: TurnBuffer, loop: asyncio.AbstractEventLoop) -> No
         loop.call_soon_threadsafe(turn.abandon)
 
 
-if TYPE_CHECKING:
-    from antiphon.client.websocket_connection import WebSocketConnection
-
-PING_INTERVAL = 20.0
-"""How often the server is asked whether it is there, and how soon it has to say so."""
-
-
 class Lane:
-    """A named sequence of turns on a session; the name of the default lane is empty."""
+    """A named sequence of turns in a session; the name of the default lane is empty."""
 
     def __init__(self, session: "Session", name: str) -> None:
         self.name = name
@@ -235,22 +242,22 @@ class Lane:
     def __repr__(self) -> str:
         return f"<Lane {self.name!r} of {self._session!r}>"
 
-    def stream(self, **fields: Unpack[TurnParams]) -> Stream:
-        """Ask for a response when the turns before it are over; raises RequestError."""
-        if "extra_headers" in fields:
-            message = "A turn on a WebSocket has no headers of its own. Give them to the client."
+    def stream(self, **params: Unpack[TurnParams]) -> Stream:
+        """Create a response after the lane's earlier turns; raises RequestError."""
+        if "extra_headers" in params:
+            message = "A turn on a WebSocket has no headers. Pass them to the client."
             raise RequestError(message, param="extra_headers", code="unsupported_parameter")
-        return Stream(partial(self.open_source, build_body(fields, TurnParams)))
+        return Stream(partial(self.open_source, build_body(params, TurnParams)))
 
     async def open_source(self, body: Mapping[str, object]) -> WebSocketEventSource:
-        """Ask for a response, and return where its events come from."""
+        """Request a response; return the source of its events."""
         message = encode_create(body, self.name)
         async with self._lock:
             return await self._session.start_turn(self.name, message)
 
 
 class Session:
-    """One WebSocket, and the lanes on it."""
+    """One WebSocket and its lanes."""
 
     def __init__(
         self,
@@ -266,16 +273,17 @@ class Session:
         self._timeouts = timeout or Timeouts()
         self._lanes: dict[str, Lane] = {}
         self._turns: dict[str, TurnBuffer] = {}
-        """What is being answered, by its lane, in the order it was asked for."""
+        """Unfinished turns by lane, in the order they were requested."""
         self._failed_response_ids: dict[str, object] = {}
-        """The response that an error ended on a lane, by its id: its own end may follow."""
+        """Ids of responses that ended with an error, by lane: a terminal event may follow."""
         self._server_names_lanes = False
-        """Whether the server has ever named a lane."""
+        """Whether the server has ever sent a `stream_id`."""
         self._connection: WebSocketConnection | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._activity = 0
+        """Counts signs of life, so that a slow answer to a ping does not close the connection."""
         self._connection_error: UpstreamError | None = None
         self._closed_error: UpstreamError | None = None
 
@@ -285,27 +293,23 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether it has come to its end, by whomever."""
+        """Whether either side has closed it."""
         return self._closed_error is not None
 
-    # --- open and closed ---
-
     async def open(self) -> None:
-        """Connect, unless that has happened; raises UpstreamError."""
-        from antiphon.client.websocket_connection import open_websocket
-
+        """Connect, unless connected; raises UpstreamError."""
         if self._closed_error is not None:
             raise self._closed_error
         if self._connection is not None:
             return
-        line = await open_websocket(self._url, self._headers, self._timeouts.connect)
-        if self._closed_error is not None:
-            line.abort()
+        connection = await open_websocket(self._url, self._headers, self._timeouts.connect)
+        if self._closed_error is not None:  # closed while it was connecting
+            connection.abort()
             raise self._closed_error
-        self._connection = line
+        self._connection = connection
         self._tasks = [
-            asyncio.create_task(self._receive_all(line)),
-            asyncio.create_task(self._monitor_connection(line)),
+            asyncio.create_task(self._receive_all(connection)),
+            asyncio.create_task(self._monitor_connection(connection)),
         ]
 
     async def __aenter__(self) -> "Session":
@@ -316,7 +320,7 @@ class Session:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection; whoever still waits is told so."""
+        """Close the connection; unfinished turns raise UpstreamError."""
         self._end_all_turns(websocket_closed_error("this side closed it."))
         try:
             if self._connection is not None:
@@ -326,21 +330,19 @@ class Session:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # --- turns ---
-
     def lane(self, name: str) -> Lane:
-        """Return a lane by its name; raises RequestError for what is no name."""
+        """Return a lane by its name; raises RequestError for an invalid name."""
         name = name and check_lane(name)
         return self._lanes.setdefault(name, Lane(self, name))
 
-    def stream(self, *, lane: str | None = None, **fields: Unpack[TurnParams]) -> Stream:
-        """Ask for a response, on the default lane if none is named."""
-        return self.lane(lane or "").stream(**fields)
+    def stream(self, *, lane: str | None = None, **params: Unpack[TurnParams]) -> Stream:
+        """Create a response, on the default lane unless one is named."""
+        return self.lane(lane or "").stream(**params)
 
     async def start_turn(self, lane: str, message: bytes) -> WebSocketEventSource:
-        """Send what a lane asks for when its last turn is over; raises UpstreamError."""
-        if before := self._turns.get(lane):
-            await before.wait_ended(self._timeouts.idle)
+        """Send a request when the lane's last turn has ended; raises UpstreamError."""
+        if previous := self._turns.get(lane):
+            await previous.wait_ended(self._timeouts.idle)
         if self._closed_error is not None:
             raise self._closed_error
         if self._connection is None:
@@ -349,13 +351,11 @@ class Session:
         try:
             await self._connection.send(message)
         except BaseException:
-            turn.abandon()  # it may have been sent all the same
+            turn.abandon()  # it may have been sent: the answer is then dropped
             raise
         return WebSocketEventSource(turn, self._timeouts, strict=self._strict)
 
-    # --- what comes ---
-
-    async def _receive_all(self, connection: "WebSocketConnection") -> None:
+    async def _receive_all(self, connection: WebSocketConnection) -> None:
         try:
             while True:
                 message = await connection.receive()
@@ -364,13 +364,13 @@ class Session:
                 while turn is not None and turn.full:
                     self._may_read.clear()
                     await self._may_read.wait()
-        except UpstreamError as end:
-            self._end_all_turns(self._connection_error or end)
+        except UpstreamError as error:
+            self._end_all_turns(self._connection_error or error)
         finally:
-            self._end_all_turns(websocket_closed_error("it is not read any more."))
+            self._end_all_turns(websocket_closed_error("it is no longer read."))
 
     def _dispatch(self, message: bytes) -> TurnBuffer | None:
-        """Give a message to its turn; what belongs to none is dropped."""
+        """Add a message to its turn; drop it if there is none."""
         label = decode_label(message)
         lane = label.stream_id or ""
         turn = self._find_turn(lane)
@@ -383,7 +383,8 @@ class Session:
                 )
                 self._end_turn(turn, failure)
             elif not lane:
-                self._connection_error = failure  # about the connection, which may close now
+                # About the connection: if it closes next, this is the reason.
+                self._connection_error = failure
         elif turn is not None and label.type not in TERMINAL_TYPES:
             turn.put(message)
         elif turn is not None and not self._is_late(lane, message):
@@ -392,10 +393,8 @@ class Session:
         return turn
 
     def _find_turn(self, lane: str) -> TurnBuffer | None:
-        """Find the turn that a message is about.
-
-        A server that knows no lanes names none, and answers in the order it was asked.
-        """
+        """Return the turn that a message belongs to."""
+        # A server without lanes never sends a stream_id, and answers in the order of requests.
         self._server_names_lanes = self._server_names_lanes or lane != ""
         turn = self._turns.get(lane)
         if turn is None and not self._server_names_lanes:
@@ -403,34 +402,35 @@ class Session:
         return turn
 
     def _is_late(self, lane: str, message: bytes) -> bool:
-        """Tell whether the end of a response comes after the error that ended its turn."""
-        broken = self._failed_response_ids.pop(lane, None)
-        return broken is not None and broken == decode_response_id(message)
+        """Return whether a terminal event belongs to a response that an error has ended."""
+        failed_id = self._failed_response_ids.pop(lane, None)
+        return failed_id is not None and failed_id == decode_response_id(message)
 
     def _end_turn(self, turn: TurnBuffer, failure: UpstreamError | None = None) -> None:
         del self._turns[turn.lane]
         turn.end(failure)
 
     def _resume_reading(self) -> None:
-        """Read on, if a slow reader was waited for."""
+        """Continue to read after a reader has caught up."""
         if not self._may_read.is_set():
-            self._activity += 1  # as good as a word: it was we who did not listen
+            self._activity += 1  # the pause was ours: it must not count as a missed ping
             self._may_read.set()
 
-    async def _monitor_connection(self, connection: "WebSocketConnection") -> None:
-        """Notice a server that is not there any more."""
+    async def _monitor_connection(self, connection: WebSocketConnection) -> None:
+        """Send pings; end the session if the server stops answering."""
         with suppress(UpstreamError):
             while True:
                 await asyncio.sleep(PING_INTERVAL)
                 before = self._activity
-                there = await connection.responds_to_ping(PING_INTERVAL)
-                if not there and self._activity == before and self._may_read.is_set():
-                    self._end_all_turns(websocket_closed_error("the server answers no ping."))
+                answered = await connection.responds_to_ping(PING_INTERVAL)
+                if not answered and self._activity == before and self._may_read.is_set():
+                    reason = "the server does not answer pings."
+                    self._end_all_turns(websocket_closed_error(reason))
                     connection.abort()
                     return
 
     def _end_all_turns(self, error: UpstreamError) -> None:
-        """End every turn, unless that has happened."""
+        """End every turn with an error; the first error is kept."""
         self._closed_error = self._closed_error or error
         for turn in self._turns.values():
             turn.end(self._closed_error)

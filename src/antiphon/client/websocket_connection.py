@@ -1,7 +1,6 @@
-"""A WebSocket opened, and the one place where its library's errors become ours.
+"""Open and use a WebSocket; the errors of the library are converted to ours here.
 
-TLS is always verified, and no redirect leads to another server: it would be shown our credentials.
-Import this where it is used, because the library takes its time.
+TLS is always verified. Redirects to another server are not followed: it would get the credentials.
 """
 
 import asyncio
@@ -33,35 +32,36 @@ from antiphon.transport.response import connect_error, timeout_error, unreachabl
 
 CLOSE_TIMEOUT = 2.0
 MAX_QUEUED_FRAMES = 64
-"""How many frames the library keeps that nobody has taken yet."""
+"""Unread frames that the library buffers."""
 MESSAGE_TOO_BIG = 1009
 
 logger = logging.getLogger("antiphon.websocket")
-logger.setLevel(logging.INFO)  # below that the library writes headers, and a key may be in them
+# At DEBUG the library logs headers, and with them the key.
+logger.setLevel(logging.INFO)
 
 
 class WebSocketConnection:
-    """An open WebSocket: messages out, messages in, as bytes."""
+    """An open WebSocket that sends and receives messages as bytes."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
 
     async def send(self, message: bytes) -> None:
-        """Send a message of text; raises UpstreamError."""
+        """Send a text message; raises UpstreamError."""
         try:
             await self._socket.send(message, text=True)
         except ConnectionClosed as end:
             raise connection_closed_error(end) from None
 
     async def receive(self) -> bytes:
-        """Return the next message; raises UpstreamError when there will be none."""
+        """Return the next message; raises UpstreamError when the connection is closed."""
         try:
             return await self._socket.recv(decode=False)
         except ConnectionClosed as end:
             raise connection_closed_error(end) from None
 
     async def responds_to_ping(self, seconds: float) -> bool:
-        """Tell whether the other side answers a ping in time; raises UpstreamError."""
+        """Return whether the server answers a ping in time; raises UpstreamError."""
         try:
             async with asyncio.timeout(seconds):
                 await (await self._socket.ping())
@@ -72,26 +72,27 @@ class WebSocketConnection:
         return True
 
     async def close(self) -> None:
-        """Say goodbye, and do not wait to hear it: that would take another round trip."""
+        """Send a close frame and close the connection."""
+        # The server's close frame is not waited for: that would take another round trip.
         closing = asyncio.ensure_future(self._socket.close())
         try:
-            await asyncio.sleep(0)  # it is said now
+            await asyncio.sleep(0)  # the close frame is sent now
             self._socket.transport.close()
             await closing
         finally:
             self.abort()
 
     def abort(self) -> None:
-        """Close the connection without a word."""
+        """Close the connection without a close frame."""
         self._socket.transport.abort()
 
 
 class SameServerConnect(connect):
-    """Connects to the server that it was told, or not at all."""
+    """Follows redirects only within the same server."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
-        """Follow a redirect only if it stays with the same server."""
-        with suppress(InvalidURI):  # many servers say https for wss
+        """Return the redirect's target if scheme and host stay the same."""
+        with suppress(InvalidURI):  # many servers redirect to https instead of wss
             target = super().process_redirect(exc)
             if isinstance(target, str) and urlsplit(target)[:2] == urlsplit(self.uri)[:2]:
                 return target
@@ -101,17 +102,17 @@ class SameServerConnect(connect):
 async def open_websocket(
     url: str, headers: Mapping[str, str], seconds: float
 ) -> WebSocketConnection:
-    """Open a WebSocket; raises UpstreamError, and RequestError for headers that none may have."""
+    """Open a WebSocket; raises UpstreamError, and RequestError for invalid headers."""
     check_headers(headers)
     try:
         return WebSocketConnection(await build_connect(url, headers, seconds))
     except InvalidStatus as error:
-        answer = error.response
-        told = {name.lower(): value for name, value in answer.headers.raw_items()}
-        said = redact_credentials(bytes(answer.body or b"").decode(errors="replace"), headers)
-        place = redirect_target(answer.status_code, told, url, url.rpartition("/")[0])
-        place = place and redact_credentials(place, headers)
-        raise websocket_refused_error(answer.status_code, told, said.encode(), place) from None
+        response, status = error.response, error.response.status_code
+        received = {name.lower(): value for name, value in response.headers.raw_items()}
+        body = redact_credentials(bytes(response.body or b"").decode(errors="replace"), headers)
+        location = redirect_target(status, received, url, url.rpartition("/")[0])
+        location = location and redact_credentials(location, headers)
+        raise websocket_refused_error(status, received, body.encode(), location) from None
     except TimeoutError:
         raise timeout_error(SERVER, f"opened no WebSocket within {seconds:g} seconds.") from None
     except OSError as error:
@@ -124,7 +125,7 @@ async def open_websocket(
 
 
 def build_connect(url: str, headers: Mapping[str, str], seconds: float) -> connect:
-    """Describe the connection; whoever awaits it gets it."""
+    """Return an awaitable that connects."""
     return SameServerConnect(
         url,
         additional_headers=headers,
@@ -132,7 +133,7 @@ def build_connect(url: str, headers: Mapping[str, str], seconds: float) -> conne
         compression=None,
         proxy=None if is_loopback(urlsplit(url).hostname or "") else True,
         open_timeout=seconds,
-        ping_interval=None,  # the session's affair, which knows when it does not listen
+        ping_interval=None,  # Session sends pings: it knows when it does not read the answers
         close_timeout=CLOSE_TIMEOUT,
         max_size=MAX_EVENT_BYTES,
         max_queue=MAX_QUEUED_FRAMES,
@@ -141,15 +142,17 @@ def build_connect(url: str, headers: Mapping[str, str], seconds: float) -> conne
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Refuse headers that would become others; their values are told to nobody."""
+    """Raise RequestError for headers that could inject others; never quote their values."""
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name.lower()) or not HEADER_VALUE.fullmatch(value):
-            message = f"The header {name[:64]!r} holds a line break or the like."
+            message = (
+                f"The header {name[:64]!r} contains an invalid character, such as a line break."
+            )
             raise RequestError(message, param="headers")
 
 
 def connection_closed_error(error: ConnectionClosed) -> UpstreamError:
-    """Make the error for a WebSocket that is no more."""
+    """Build the error for a closed connection."""
     if error.sent and error.sent.code == MESSAGE_TOO_BIG:
         return websocket_closed_error(f"it sent more than {MAX_EVENT_BYTES} bytes in one message.")
     if error.rcvd is None:

@@ -1,10 +1,12 @@
-"""The agent loop: rounds of asking and calling, told as they happen.
+"""The agent loop: rounds of requests and tool calls, reported as events.
 
-run, brief, options        one run: begun and stopped, what it is to do, how it is steered
-loop, rounds               ask, call, ask again; what was said, and what the server has of it
-routes, chat, recovery     the ways to ask, and what to do when one fails
-window                     how much the model may be given to read
-events, teller, calling    what is told: by whom, and of the calls; `pacing` says how fast
-smooth, chunks, atoms      text let out at an even pace, and where it may be cut
-conversation, floor        what was said before, and whose turn it is to speak
+run              `stream_agent`, `run_agent`, their options, and the abort signal
+loop             one run: request a response, call its tools, send the results, repeat
+transports       WebSocket, HTTP or chat completions; what to do when a round fails
+context_window   the history of a run, and what is dropped when the context window is full
+conversation     conversations that runs continue, one run at a time
+events           the events of a run
+event_mapper     protocol events to agent events, tool calls and metrics included
+smoothing        text in even chunks, at an even pace
+graphemes        text split without breaking characters or code fences
 """
