@@ -19,7 +19,7 @@ from antiphon.protocol.response import (
     ResponseUsage,
 )
 from antiphon.protocol.struct import ProtocolStruct, encode, to_builtins
-from tests.client.test_event_reader import VALUES
+from tests.protocol.foreign.test_reader import VALUES
 from tests.protocol.strategies import ITEMS
 
 KINDS: list[type[ProtocolStruct]] = [
