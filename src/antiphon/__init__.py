@@ -1,20 +1,20 @@
 """Antiphon: one open protocol in front of every model and every agent.
 
-The map, from the lowest layer to the highest; each imports only what stands above it here:
+The packages, from the lowest layer to the highest; each imports only those listed before it:
 
-    core      the protocol: values, parts -> events (synth), events -> response (fold), rules
-    wire      bytes <-> values: JSON, Server-Sent Events, NDJSON, frames, and our doors' dialects
-    transport requests to providers: an HTTP client, credentials, retries
-    adapters  one provider's dialect each: a request in, its chunks heard as parts
-    agents    Python functions as models, and the built-in `demo` and `echo`
-    bridges   other event models into ours
-    store     where responses rest, and how their events travel: in memory, in SQLite
-    engine    one response, from its request to its last event
-    client    any Open Responses server, called from Python; with an agent loop
-    server    the ASGI application
-    cli       the command line
+    protocol   the protocol: values, parts -> events (synth), events -> response (fold), rules
+    wire       bytes <-> values: JSON, Server-Sent Events, NDJSON, frames, the doors' dialects
+    transport  requests to providers: HTTP client, credentials, retries
+    adapters   one package per provider: encodes requests, decodes responses into parts
+    agents     Python functions as models, and the built-in `demo` and `echo`
+    store      storage of responses and delivery of their events: in memory, in SQLite
+    bridges    other event models, translated into parts
+    engine     one response, from its request to its terminal event
+    client     calls any Open Responses server from Python; the agent loop
+    server     the ASGI application
+    cli        the command line
 
-The names below are imported when they are first used, so `import antiphon` costs next to nothing.
+The names below are imported when they are first used, so that `import antiphon` is fast.
 """
 
 from importlib import import_module
@@ -103,6 +103,7 @@ _MODULES = {
 }
 
 
+# Called for names that the module does not have yet (PEP 562).
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'antiphon' has no attribute '{name}'")

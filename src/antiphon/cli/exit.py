@@ -21,4 +21,5 @@ def exit_now(code: int, output: bytes = b"") -> NoReturn:
             print(f"antiphon: cannot write the output: {error}", file=sys.stderr)
     with suppress(OSError):
         sys.stderr.flush()
+    # Unlike `sys.exit`, this does not wait for threads.
     os._exit(code)

@@ -88,6 +88,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
     an agent, a list of agents, Settings, or an ASGI application; MODULE alone
     means all agents of the module. `antiphon models` lists all models.
     """
+    # Commands import what they need, so that `antiphon --help` does not load the server.
     from antiphon.cli.serve import ServeOptions, StartupError, serve
 
     try:

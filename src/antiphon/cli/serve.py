@@ -87,6 +87,7 @@ def serve(options: ServeOptions) -> None:
 
 def read_configuration(settings: Settings, path: Path | None) -> GatewayConfig | None:
     """Read the configuration; return None if the settings have providers and no file is given."""
+    # Settings with providers are complete: a file that happens to lie here must not change them.
     if path is None and (settings.providers or settings.aliases):
         return None
     try:
@@ -147,10 +148,12 @@ def load_target(target: str) -> Settings | AsgiApp:
         raise StartupError(
             f"'{name}' is not a module name. Write it as in an import: package.module."
         )
+    # The script's folder is on the path, not the user's.
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
+        # The module itself is missing, or one of its packages; otherwise one that it imports.
         if f"{name}.".startswith(f"{error.name}."):
             raise StartupError(f"no module '{error.name}'. Is {name}.py in this folder?") from None
         raise StartupError(f"{name} needs '{error.name}', which is not installed.") from None
@@ -169,6 +172,7 @@ def load_target(target: str) -> Settings | AsgiApp:
             return value
         case list() | tuple() if all(isinstance(a, Agent) for a in cast("list[object]", value)):
             return Settings(agents=list(cast("list[Agent]", value)))
+        # An ASGI application takes three arguments: scope, receive, send.
         case FunctionType() if len(inspect.signature(value).parameters) != 3:
             raise StartupError(
                 f"{target} is a plain function. Make it an agent with @agent('name')."
@@ -187,6 +191,7 @@ try:    curl -N {url}/v1/responses -H 'Content-Type: application/json' \\
 
 def open_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket; raises StartupError."""
+    # Opened before uvicorn starts, which would only log the error and exit with code 1.
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family, backlog=2048)
@@ -202,6 +207,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    # Of uvicorn only warnings: our own access log has a line per request.
     for name, level in (("antiphon", logging.INFO), ("uvicorn", logging.WARNING)):
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(level)

@@ -55,6 +55,7 @@ def header(scope: Scope, name: bytes) -> str | None:
     """Return the first value of a request header, or None."""
     headers: dict[bytes, bytes] | None = scope.get(HEADERS_KEY)
     if headers is None:
+        # Reversed, so that the first of several lines with the same name wins.
         headers = scope[HEADERS_KEY] = dict(reversed(list(scope["headers"])))
     value = headers.get(name)
     return None if value is None else value.decode("latin-1")
@@ -62,6 +63,8 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """Return a JSON body; raises RequestError for other types and for a body over the limit."""
+    # Also a protection against other web pages: without a preflight, which is not answered here, a
+    # browser sends forms and plain text only.
     kind = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RequestError(
@@ -69,12 +72,14 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             code="unsupported_media_type",
             status=415,
         )
+    # A small compressed body could inflate to gigabytes.
     if (coding := header(scope, b"content-encoding") or "identity") != "identity":
         raise RequestError(
             f"The body must not be compressed ('{coding[:80]}'). Send it uncompressed.",
             code="unsupported_media_type",
             status=415,
         )
+    # Reject before reading. A chunked body has no length, so its bytes are counted as well.
     length = header(scope, b"content-length")
     if length and length.isdigit() and int(length) > limit:
         raise body_too_large_error(limit)
@@ -121,6 +126,7 @@ def http_send(scope: Scope, send: Send) -> Send:
     """Return a `send` that accepts HTTP messages, also in response to a WebSocket handshake."""
     if scope["type"] == "http":
         return send
+    # Without this extension of ASGI a handshake can only be closed, which servers send as a 403.
     can_send_http = "websocket.http.response" in (scope.get("extensions") or {})
 
     async def translate(message: Message) -> None:

@@ -43,6 +43,7 @@ def report_error(error: Exception, dialect: Dialect, request_id: str) -> Reporte
             logger.error("%s: the store failed", request_id, exc_info=error)
             return ReportedError(STORE_UNAVAILABLE, 503, {"retry-after": "1"})
         case _:
+            # The exception's own message may contain prompts, keys or paths: only the log has it.
             logger.error("%s failed", request_id, exc_info=error)
             message = f"Internal error. The server's log has it under the id {request_id}."
             payload = ErrorPayload(message=message, type="server_error", code="internal_error")
@@ -74,6 +75,8 @@ def encode_error_response(
     error: RequestError, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> bytes:
     """Encode an error as an HTTP response that closes its connection; `headers` come first."""
+    # Below ASGI: no middleware has given the request an id, and its door is not known yet, so the
+    # error has the specification's format.
     request_id = f"req_{secrets.token_hex(16)}"
     logger.info("%s rejected with %d: %s", request_id, error.status, error)
     body = struct.encode({"error": error.payload})

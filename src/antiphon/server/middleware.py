@@ -42,6 +42,7 @@ from antiphon.wire.openresponses import Dialect
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""
 
+# A client's id goes into the log and a header: no spaces, quotes or control characters.
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 RESPONSE_KEY = "antiphon.answer"
 SWITCHING_PROTOCOLS = 101
@@ -161,6 +162,7 @@ class ResponseSender:
             )
         else:
             self._size += len(message.get("body") or message.get("text") or b"")
+        # The ASGI specification has servers raise OSError after a disconnect.
         try:
             await self._send(message)
         except OSError as error:
@@ -184,6 +186,7 @@ class ResponseSender:
         milliseconds = (time.perf_counter() - self._started_at) * 1000
         size = self._size + (self.direct_writer.size if self.direct_writer else 0)
         line = "%s %s %d %.1fms %dB %s"
+        # Quoted, so that a path with a line break cannot forge a line of the log.
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
         access_log.info(line, method, path, self.status, milliseconds, size, self.request_id)
 
@@ -208,6 +211,7 @@ def parse_host(host: str) -> str:
 @lru_cache(maxsize=64)
 def is_public_name(host: str) -> bool:
     """Return whether a host may be somebody's domain: neither an IP address nor a single label."""
+    # DNS rebinding needs a public domain; names like `localhost` or `gpu-box` cannot be registered.
     if "." not in host or host.endswith(".localhost"):
         return False
     try:

@@ -63,6 +63,7 @@ class ProviderModelList:
         """Return the names as `provider/model`; at most `LIST_TTL_SECONDS` old."""
         if not self._providers:
             return []
+        # Created here, because a lock belongs to the event loop that uses it first.
         self._lock = self._lock or asyncio.Lock()
         # Concurrent requests wait for one probe instead of starting their own.
         async with self._lock:
@@ -85,6 +86,7 @@ async def probe_providers(
         results = await asyncio.gather(*probes)
     finally:
         client.close()
+    # Providers that are not configured are listed too, with the variable that would enable them.
     others = unavailable.keys() - {provider.name for provider in providers}
     return results + [
         ProbeResult(name=name, adapter=name, status="not ready", reason=unavailable[name])
@@ -143,6 +145,7 @@ async def _list_models(
         return "not ready", f"no credentials within {PROBE_SECONDS:g} seconds", []
     async with asyncio.timeout_at(deadline):
         response = await client.fetch(replace(request, headers=headers))
+    # Some compatible servers implement only the endpoints that create responses.
     if response.status in NO_MODEL_LIST_STATUSES:
         return (
             "reached",

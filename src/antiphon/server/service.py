@@ -63,6 +63,7 @@ class Service:
 
     async def engine(self) -> Engine:
         """Return the engine, and start it if needed. Raises StoreError."""
+        # Checked again under the lock: of several first requests, one starts the engine.
         if self._engine is None:
             async with self._lock:
                 if self._engine is None:
@@ -74,11 +75,13 @@ class Service:
         try:
             return await self._create_engine()
         except StoreError:
+            # The next request tries again, in this process or in another one.
             self._unlock_folder()
             raise
 
     async def _create_engine(self) -> Engine:
         settings = self.settings
+        # In threads, because both read and write files.
         key_ring = await asyncio.to_thread(self._open_key_ring)
         store = await asyncio.to_thread(self._open_store)
         engine = Engine(
@@ -113,6 +116,7 @@ class Service:
     def _open_store(self) -> Store:
         if self.settings.responses_dir is None:
             return MemoryStore()
+        # Imported here: a server without a folder does not load SQLite.
         from antiphon.store.sqlite.store import SqliteStore
 
         return SqliteStore(self.settings.responses_dir)
@@ -126,8 +130,9 @@ class Service:
     def start_task(self, coroutine: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Run a coroutine in a task that is interrupted when the server stops."""
         if self.draining:
-            coroutine.close()
+            coroutine.close()  # or Python warns that it was never awaited
             raise server_stopping_error()
+        # Kept in a set, because the event loop holds only weak references to tasks.
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -143,6 +148,7 @@ class Service:
         try:
             return await coroutine
         except asyncio.CancelledError as error:
+            # `drain` cancelled it, not the server: the task goes on, and sends the 503.
             if error.args == (SERVER_STOPPING,):
                 task.uncancel()
                 raise server_stopping_error() from None

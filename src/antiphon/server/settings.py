@@ -50,6 +50,7 @@ class Settings:
     """How long a stream waits for the model to start before it sends 200. Until then, an error can
     still be sent with its own status."""
 
+    # Proxies and load balancers close connections that are idle for 30 to 60 seconds.
     heartbeat_seconds: PositiveSeconds = 15.0
     """Idle time after which a stream sends a keep-alive comment."""
 
@@ -95,9 +96,11 @@ class Settings:
     allowed_origins: Sequence[str] = ()
     """Web origins, as `https://host`, whose scripts may open a WebSocket."""
 
+    # Less than the 30 seconds after which Kubernetes kills a stopping container.
     drain_seconds: NonNegativeSeconds = 25
     """How long running responses may take to finish when the server stops."""
 
+    # Reasoning models may think for minutes before they send anything.
     connect_seconds: PositiveSeconds = 10
     first_byte_seconds: PositiveSeconds = 600
     idle_seconds: PositiveSeconds = 300

@@ -19,6 +19,7 @@ def invalid_url_problem(url: str) -> str | None:
     except ValueError:
         host = None
     else:
+        # Checked first: the message for any other problem repeats the URL.
         if parts.username is not None or parts.password is not None:
             return "contains a user name or password"
         if parts.scheme.lower() in ("http", "https") and ("?" in url or "#" in url):

@@ -86,6 +86,7 @@ def load_config(
     """Read the file and the environment; raises ConfigError. Warnings go to the log."""
     source = find_config_file(path)
     try:
+        # "-sig", because Windows editors put a byte order mark first.
         text = source.read_text(encoding="utf-8-sig") if source else ""
     except FileNotFoundError:
         if source and source.is_symlink():
@@ -173,6 +174,8 @@ class ProviderEntry:
         kind = adapter_class(str(source.table["adapter"]))
         from_environment = kind.environment_fields(source)
         fields: Table = {**from_environment, **source.table}
+        # A table that says which key is sent where is complete: the adapter's own variable might
+        # hold the key of another account.
         if not CREDENTIAL_KEYS & source.table.keys():
             fields["api_key_env"] = kind.api_key_variable(fields, source)
         provider = cast("Callable[..., Provider]", Provider)(name=source.name, **fields)

@@ -125,6 +125,7 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
     path = dotted_key("providers", name)
     check_name(name, path, "a provider")
     table = _read_table(value, path, f"[{path}] and {EXAMPLE_ADAPTER} below it")
+    # Checked before anything else, so that no other message repeats the secret.
     for key in SECRET_KEYS & table.keys():
         variable = re.sub(r"\W", "_", name).upper() + "_API_KEY"
         raise InvalidValueError(
@@ -137,6 +138,7 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
     fields["adapter"] = adapter = _check_adapter(name, fields.get("adapter"), path)
     for key in fields:
         readers = known[key].adapters
+        # Adapters of other packages may read any key.
         if adapter in BUILT_IN and adapter not in readers:
             reason = f"the adapter '{adapter}' does not read this, only {' and '.join(readers)}"
             raise InvalidValueError(dotted_key(path, key), f"{reason}. Leave it out.")
@@ -272,6 +274,7 @@ def read_field(type: object, value: object, path: str, example: str) -> object:
     try:
         return read_value(type, value, path)
     except InvalidValueError as error:
+        # msgspec names Python's types; the file has TOML's.
         reason = QUOTED_TYPE.sub(
             lambda found: TOML_TYPE_NAMES.get(found[1], found[0]), error.reason
         )
@@ -329,6 +332,7 @@ def looks_like_secret(name: str) -> bool:
 
 
 def _check_key_variable(fields: Table, path: str) -> None:
+    # Users often paste the key itself. The message must not repeat it.
     name = str(fields.get("api_key_env", "NONE"))
     if not VARIABLE_NAME.fullmatch(name) or looks_like_secret(name) or KEYS.search(name):
         raise InvalidValueError(

@@ -187,6 +187,7 @@ class ConversationEndpoints(Endpoints):
 
 def _has_no_body(scope: Scope) -> bool:
     """Return whether a request has no body."""
+    # Some clients send `Content-Length: 0`, others no header at all.
     length = header(scope, b"content-length")
     signs = (length, header(scope, b"content-type"), header(scope, b"transfer-encoding"))
     return length == "0" or not any(signs)

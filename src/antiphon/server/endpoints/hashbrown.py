@@ -229,6 +229,7 @@ class HashbrownRun:
         The call is completed even if the client disconnects meanwhile.
         """
         try:
+            # Shielded: half-saved threads would lose messages that the client has shown already.
             return await asyncio.shield(asyncio.ensure_future(operation()))
         except ThreadError as error:
             self._stream.write_frame_of(failure_type, error=str(error))
@@ -247,6 +248,7 @@ class HashbrownRun:
         """Return an error with the provider's type, or with the parameter names of the client."""
         if not is_request_error:
             return use_provider_error_type(payload)
+        # Hashbrown's error types have no `not_found`.
         kind = "invalid_request" if payload.type == "not_found" else payload.type
         param = payload.param
         if self._request and param:

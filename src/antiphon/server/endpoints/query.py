@@ -8,6 +8,7 @@ from antiphon.protocol.errors import RequestError
 from antiphon.server.asgi import Scope
 from antiphon.store.base import Order, PageCursor
 
+# Our ids are a prefix and random characters. Anything else is not looked up at all.
 RESOURCE_ID = re.compile(r"[a-z]{2,8}_[A-Za-z0-9]{32,64}")
 MAX_INT64 = 2**63 - 1
 """The largest sequence number that SQLite can hold."""
@@ -18,6 +19,7 @@ class Query:
 
     def __init__(self, scope: Scope) -> None:
         text = cast("bytes", scope.get("query_string", b"")).decode("latin-1")
+        # Clients write arrays in both ways.
         self._values: dict[str, list[str]] = {}
         for name, value in parse_qsl(text, keep_blank_values=True):
             self._values.setdefault(name.removesuffix("[]"), []).append(value)

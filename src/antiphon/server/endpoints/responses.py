@@ -98,6 +98,7 @@ class ResponseEndpoint(Endpoints):
     async def _respond_json(self, engine: Engine, exchange: ResponseExchange) -> None:
         run = await engine.create_run(exchange.request, key=exchange.idempotency_key)
         response = await run_until_disconnect(self._service, run.execute(), exchange.receive)
+        # A failed response says less than the error, which has a status and headers of its own.
         if run.error:
             raise run.error
         await exchange.send_response(response)

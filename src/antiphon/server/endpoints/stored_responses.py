@@ -116,4 +116,5 @@ def encode_list(page: ItemPage, dialect: Dialect) -> bytes:
             "has_more": page.has_more,
         }
     )
+    # The items are encoded by the dialect, the rest is not: `rest[1:]` is without its brace.
     return b'{"object":"list","data":[' + data + b"]," + rest[1:]

@@ -56,10 +56,10 @@ class WebSocketEndpoint(Endpoints):
         if self._service.draining:
             raise server_stopping_error()
         await send({"type": "websocket.accept"})
-        await WebSocketConnection(self._service, self._dialect, scope).serve(receive, send)
+        await WebSocketSession(self._service, self._dialect, scope).serve(receive, send)
 
 
-class WebSocketConnection:
+class WebSocketSession:
     """One connection: its lanes of turns, its outgoing messages and its cached context."""
 
     def __init__(self, service: Service, dialect: type[Dialect], scope: Scope) -> None:
@@ -79,6 +79,7 @@ class WebSocketConnection:
 
     async def serve(self, receive: Receive, send: Send) -> None:
         """Serve until the client disconnects, the connection expires or the server stops."""
+        # Whichever ends first ends the connection: the client is gone, or the time is over.
         sending = asyncio.create_task(self._outgoing.run(send))
         listening = asyncio.create_task(self._listen(receive))
         closing = asyncio.create_task(self._close_when_due(sending))
@@ -186,6 +187,8 @@ class WebSocketConnection:
         self._response_lanes[response.id] = lane
         while len(self._response_lanes) > MAX_TRACKED_RESPONSES:
             del self._response_lanes[next(iter(self._response_lanes))]
+        # The next turn of the lane starts when the client has received this one: a client that does
+        # not read cannot queue up finished responses.
         await self._outgoing.flush()
 
     def _evict_parent(self, message: ClientMessage) -> None:
@@ -210,6 +213,7 @@ class WebSocketConnection:
             self._expired = True
             await self._end_turns()
         await self._lanes.wait_idle()
+        # Sent last, outside any turn, so that clients can tell it from a failed turn.
         if self._expired:
             self._send_error(connection_limit_error(self._settings.socket_seconds), "")
         self._outgoing.close(GOING_AWAY, reason)

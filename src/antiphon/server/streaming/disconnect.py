@@ -46,6 +46,7 @@ class StreamTask(Generic[T]):
     def __init__(self, task: asyncio.Task[T], receive: Receive, stream: EventStream) -> None:
         self._task = task
         self._watcher = asyncio.create_task(cancel_on_disconnect(receive, task))
+        # However the task ends, the sender must not wait for more.
         self._task.add_done_callback(lambda _: stream.close())
 
     async def __aenter__(self) -> "StreamTask[T]":
@@ -87,7 +88,7 @@ class StreamTask(Generic[T]):
             run.answering = run.answering or run.error is None
         if run.error and not run.answering:
             await asyncio.wait([self._task])  # it only has to delete the stored response
-        return run.answering or not self._failed_early()
+        return run.answering or not self._has_no_stream()
 
-    def _failed_early(self) -> bool:
+    def _has_no_stream(self) -> bool:
         return self._task.cancelled() or isinstance(self._task.exception(), AntiphonError)

@@ -123,6 +123,8 @@ class EventStream:
         stop = self._start_heartbeat(heartbeat)
         try:
             while True:
+                # Direct writes are allowed only while this task waits with an empty buffer: they
+                # would overtake chunks that are buffered or being sent.
                 self._can_write_direct = not self._chunks
                 await self._wake.wait()
                 self._wake.clear()
@@ -143,6 +145,7 @@ class EventStream:
         self.full = False
         self._idle = False
         self._room.set()
+        # The event was cleared before the buffer was taken: without this, `send` would wait again.
         if self.closed:
             self._wake.set()
         return chunk
@@ -153,6 +156,7 @@ class EventStream:
         return lambda: self._timer.cancel()
 
     def _heartbeat(self, seconds: float) -> None:
+        # A slow client has data to read: it needs no sign of life.
         if self._idle and not self._chunks:
             self._buffer(HEARTBEAT)
             self._wake.set()

@@ -36,6 +36,7 @@ class LaneScheduler:
 
         `size` is the number of bytes that the job holds while it waits. Jobs must not raise.
         """
+        # The names are never forgotten: a client could otherwise create lanes without limit.
         if name not in self._lanes and len(self._lanes) > MAX_NAMED_LANES:
             raise RequestError(
                 f"This connection already uses {MAX_NAMED_LANES} named lanes, which is the limit. "

@@ -66,6 +66,7 @@ class OutgoingQueue:
             while self._messages:
                 message = self._messages.popleft()
                 await send({"type": "websocket.send", "text": message.decode()})
+                # Counted after the send, which returns when the transport has room again.
                 self._size -= len(message)
                 self._sent += 1
                 self._progress.set()
@@ -102,6 +103,7 @@ class TurnSink(EventSink):
 
     def write(self, events: list[Event]) -> None:
         """Send events; the first batch, which announces the response, with the second."""
+        # `response.created` and `response.in_progress` come in the first batch.
         self._pending += events
         if self._announced:
             self._flush()
@@ -109,6 +111,7 @@ class TurnSink(EventSink):
 
     def commit(self, run: Run) -> None:
         """Send the held events of a response whose model takes long to start."""
+        # From now on a failure is a `response.failed` event, as the client has seen the response.
         if run.error is None:
             run.answering = True
             self._flush()

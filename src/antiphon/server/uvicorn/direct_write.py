@@ -34,11 +34,14 @@ class ChunkWriter:
 
     def write(self, chunk: bytes) -> bool:
         """Write a chunk of a body whose head was sent; return False if `send` must be used."""
+        # A paused transport must make the model wait, which only `send` does; without chunked
+        # encoding (HTTP/1.0) uvicorn frames the body differently.
         cycle = self._cycle
         if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
             return False
         size = len(chunk)
         self.size += size
+        # Never past a buffered chunk, or the order would change.
         if self._chunks:
             self._buffer(chunk, size)
         elif (now := self._loop.time()) - self._last_write_at > COALESCE_SECONDS:

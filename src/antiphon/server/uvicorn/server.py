@@ -70,6 +70,7 @@ class GatewayServer(uvicorn.Server):
         stopping = asyncio.create_task(self._drain_and_shutdown(sockets))
         while not (self.force_exit or stopping.done()):
             await asyncio.sleep(0.05)
+        # Not a normal exit: Python would wait for threads that are blocked on the network.
         if self.force_exit and self._exit_process:
             await asyncio.wait([stopping, *self.server_state.tasks], timeout=FORCED_STOP_SECONDS)
             self._exit_process(128 + signal.SIGINT)
@@ -84,6 +85,7 @@ class GatewayServer(uvicorn.Server):
 
 def tune_garbage_collector() -> None:
     """Exclude everything loaded so far from collection, and collect less often."""
+    # Modules and routes live as long as the process; scanning them costs milliseconds per run.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
