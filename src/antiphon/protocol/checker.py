@@ -151,6 +151,7 @@ class StreamChecker:
             self._report("sequence-increases", f"{number} follows {self._last_number}.")
         elif number != self._last_number + 1:
             self._report("sequence-gapless", f"{number} follows {self._last_number}.")
+        # The maximum, so that one number that goes back is one violation and not many.
         self._last_number = max(number, self._last_number)
         if self._last_lifecycle_type and not RESPONSE_TRANSITIONS[self._last_lifecycle_type]:
             self._report("nothing-after-end", f"{event.type} follows {self._last_lifecycle_type}.")
@@ -180,6 +181,7 @@ class StreamChecker:
         for index, state in enumerate(self._items):
             if state.done is None:
                 self._report("item-done", f"Item {index} ({state.item.type}) is still open.")
+        # Compared as whole values, so one field that differs from the stream is a violation.
         if response.output != [state.done or state.item for state in self._items]:
             final, streamed = len(response.output), len(self._items)
             self._report("output-matches", f"It has {final} items where the stream had {streamed}.")
@@ -192,6 +194,7 @@ class StreamChecker:
             self._report("no-incomplete-in-completed", f"Item {place} is incomplete.")
         if (response.error is not None) != (response.status == "failed"):
             self._report("error-told", f"Status {response.status}, error {response.error}.")
+        # A cancelled response may have a reason or not.
         reasons = {"incomplete": {True}, "cancelled": {True, False}}
         if (response.incomplete_details is not None) not in reasons.get(response.status, {False}):
             self._report("reason-told", f"Status {response.status}.")
@@ -238,6 +241,7 @@ class StreamChecker:
         if _item_status(item) not in FINAL:
             self._report("item-status", f"Item {index} is done as {_item_status(item)}.")
 
+    # An extension item has no events of its own, so there is nothing to compare.
     def _check_item_content(self, state: CheckedItem, item: Item) -> None:
         match item:
             case Message():

@@ -10,6 +10,8 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from antiphon.protocol.struct import ProtocolStruct
 
+# The limits of the OpenAPI file, in characters.
+# The file limits input only; they apply to output here too, because clients send it back.
 MAX_TEXT_LENGTH = 10_485_760
 MAX_IMAGE_LENGTH = 20_971_520
 MAX_FILE_LENGTH = 33_554_432
@@ -29,6 +31,7 @@ class InputImage(ProtocolStruct):
 
     type: Literal["input_image"] = "input_image"
     image_url: Annotated[str, Meta(max_length=MAX_IMAGE_LENGTH)] | None = None
+    # The specification has the first three; `original` is OpenAI's.
     detail: Literal["low", "high", "auto", "original"] = "auto"
 
 
@@ -53,6 +56,7 @@ class UrlCitation(ProtocolStruct):
 
     type: Literal["url_citation"] = "url_citation"
     url: str
+    # Not negative: Python would count such an index from the end of the text.
     start_index: Annotated[int, Meta(ge=0)]
     end_index: Annotated[int, Meta(ge=0)]
     title: str
@@ -122,6 +126,7 @@ class ReasoningText(ProtocolStruct):
     text: LongText
 
 
+# Any union of parts accepts these, so a part that only one provider knows survives a round trip.
 class ExtensionContent(ProtocolStruct):
     """A part of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
 

@@ -28,6 +28,7 @@ OUTPUT_TYPES = frozenset({FunctionCallOutput, ExtensionItem})
 CALL_AND_OUTPUT_TYPES = OUTPUT_TYPES | {FunctionCall}
 """The classes whose instances may be outputs, and those that may be calls or outputs."""
 
+# Read by the model, so that it does not wait for the output or invent one.
 MISSING_OUTPUT_TEXT = "No output was given for this call."
 
 FindItem = Callable[[str], Item | None]
@@ -72,6 +73,7 @@ def check_outputs_match_calls(history: Sequence[Item], input: Sequence[Item]) ->
     waiting: Counter[CallKey] = Counter()
     given: dict[CallKey, object] = {}
     for index, item in enumerate([*history, *input], -len(history)):
+        # A counter and not a set: a call_id may be used again by a later call.
         if pair := call_key(item):
             waiting[pair] += 1
         elif pair := output_key(item):
@@ -79,6 +81,7 @@ def check_outputs_match_calls(history: Sequence[Item], input: Sequence[Item]) ->
             if waiting[pair]:
                 waiting[pair] -= 1
                 given[pair] = output
+            # Only new input is rejected. History that was accepted once must stay usable.
             elif index >= 0 and (pair not in waiting or given[pair] != output):
                 raise _unmatched_output_error(pair, index, known=pair in waiting)
 
@@ -156,6 +159,7 @@ def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncat
                     total -= token_estimate.estimate_item(item)
         if total <= window:
             return kept + [item for span in spans for item in span]
+    # With `auto` the last span alone is too long, so truncation is no advice any more.
     advice = "Shorten it" if truncation == "auto" else "Shorten it, or set truncation to 'auto'"
     raise RequestError(
         f"The input is about {total} tokens; this model reads at most {window}. {advice}.",

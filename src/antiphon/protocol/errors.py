@@ -50,6 +50,7 @@ class ErrorPayload(ProtocolStruct):
     type: str
     param: str | None = None
     code: str | None = None
+    # For WebSocket errors: an HTTP response has real headers.
     headers: dict[str, str] | UnsetType = UNSET
 
     @classmethod
@@ -114,6 +115,7 @@ class RequestError(AntiphonError):
     @classmethod
     def from_invalid_value(cls, error: InvalidValueError) -> "RequestError":
         """Return the error of a field with an invalid value."""
+        # The decoder has one sentence for a missing field; clients distinguish it by the code.
         missing = error.reason.startswith("this field is required")
         code = "missing_required_parameter" if missing else "invalid_value"
         place = f"'{error.path}'" if error.path else "body"
@@ -127,6 +129,7 @@ class UpstreamError(AntiphonError):
         self,
         message: str,
         *,
+        # 502: the gateway is fine, the server behind it is not.
         status: int = 502,
         type: str = "model_error",
         code: str | None = None,

@@ -117,6 +117,7 @@ class OutputTextDelta(ContentEvent):
 
     type: Literal["response.output_text.delta"] = "response.output_text.delta"
     delta: str
+    # Optional fields are omitted, never null: the OpenAPI file does not allow null here.
     logprobs: list[LogProb] | UnsetType = UNSET
     obfuscation: str | UnsetType = UNSET
 
@@ -219,6 +220,7 @@ class ErrorEvent(SequencedEvent):
     error: ErrorPayload
 
 
+# No sequence number: it is about a message for which there is no stream.
 class WebSocketError(ProtocolStruct):
     """The answer to a WebSocket message that caused no response."""
 
@@ -228,6 +230,7 @@ class WebSocketError(ProtocolStruct):
     stream_id: str | UnsetType = UNSET
 
 
+# The last member of the union: it takes every type that is written `slug:name`.
 class ExtensionEvent(SequencedEvent):
     """An event that is not in the specification, `slug:name`; `extra` holds its fields."""
 
@@ -272,6 +275,7 @@ Event = (
     | ExtensionEvent
 )
 
+# A cancelled response ends with `response.incomplete`; the specification has no event for it.
 TERMINAL_EVENTS = (ResponseCompleted, ResponseFailed, ResponseIncomplete)
 
 

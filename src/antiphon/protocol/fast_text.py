@@ -104,6 +104,7 @@ class TextFastPath:
         No text may be empty or contain half of a surrogate pair.
         """
         emitter = self._emitter
+        # A caller that kept the path too long would put its text at the wrong place in the stream.
         if emitter.text_fast_path is not self:
             raise LocalProtocolError("the text fast path was used after another event")
         number = emitter.next_number

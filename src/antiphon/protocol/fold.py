@@ -142,6 +142,7 @@ class Fold:
         """The response as far as it is known."""
         if self._response is None:
             raise RemoteProtocolError("no event has carried a response yet")
+        # Without item events, the output of the last lifecycle event is all there is.
         if not self._drafts:
             return self._response
         output = [self._drafts[index].build() for index in sorted(self._drafts)]
@@ -176,6 +177,7 @@ class Fold:
     def _finish_item(self, event: OutputItemDone) -> None:
         draft = self._drafts.setdefault(event.output_index, ItemDraft(event.item))
         draft.item, draft.done = event.item, True
+        # Free the pieces: the finished item holds the text itself.
         draft.pieces, draft.content, draft.summary = [], {}, {}
 
     def _set_part(

@@ -30,6 +30,8 @@ MAX_CALL_ID_LENGTH = 64
 CallId = Annotated[str, Meta(min_length=1, max_length=MAX_CALL_ID_LENGTH)]
 FunctionName = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
 
+# The specification allows `output_text` and `refusal` for an assistant; the other two are accepted
+# because they can only mean text.
 _ASSISTANT_CONTENT_TYPES = frozenset({"output_text", "refusal", "text", "input_text"})
 _PROMPT_CONTENT_TYPES = frozenset(
     {"input_text", "input_image", "input_file", "input_video", "text"}
@@ -150,6 +152,7 @@ class ExtensionItem(ProtocolStruct):
     accepts_unknown_types: ClassVar[bool] = True
     type: str
     id: str | UnsetType = UNSET
+    # Any string, because a hosted tool has its own statuses, such as `searching`.
     status: str | UnsetType = UNSET
 
     @classmethod
@@ -185,6 +188,7 @@ def user_message(text: str) -> Message:
     return Message(role="user", content=[InputText(text=text)])
 
 
+# Functions and custom tools may use the same call_id in one conversation, hence the type.
 CallKey = tuple[str, str]
 """What a call and its output share: the type of the call, and the call_id."""
 

@@ -18,6 +18,8 @@ from antiphon.protocol.items import Item, Phase
 Key = int | str
 
 
+# gc=False for the parts of the hot path: they are never part of a reference cycle, so the garbage
+# collector need not look at them.
 class Text(Struct, frozen=True, gc=False):
     """A piece of text of the answer."""
 

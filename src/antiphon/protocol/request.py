@@ -28,6 +28,7 @@ Metadata = Annotated[
 # continue with `previous_response_id`.
 InputItems = Annotated[list[Item], Meta(max_length=5000)]
 
+# The values of `include` that decide what a provider is asked for.
 INCLUDE_ENCRYPTED_REASONING = "reasoning.encrypted_content"
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 
@@ -114,6 +115,7 @@ class Request(ProtocolStruct):
     stream: bool = False
     stream_options: StreamOptions = field(default_factory=StreamOptions)
     background: bool = False
+    # 2**53: larger integers are not exact in the JSON of JavaScript clients.
     max_output_tokens: Annotated[int, Meta(ge=16, le=2**53)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1, le=2**53)] | None = None
     reasoning: ReasoningConfig | None = None
@@ -132,8 +134,10 @@ class Request(ProtocolStruct):
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Turn string input into items, and add the type of items that omit it."""
+        # OpenAI accepts the id alone.
         if isinstance(raw.get("conversation"), str):
             raw = raw | {"conversation": {"id": raw["conversation"]}}
+        # Chat clients send one stop sequence as a string.
         if isinstance(raw.get("stop"), str):
             raw = raw | {"stop": [raw["stop"]]}
         raw = raw | {"input": normalize_input(raw.get("input"), join_path(path, "input"))}

@@ -84,6 +84,7 @@ class Response(ProtocolStruct):
 
     id: str
     object: Literal["response"] = "response"
+    # Unix time in seconds.
     created_at: int
     completed_at: int | None = None
     status: ResponseStatus = "in_progress"
@@ -109,6 +110,7 @@ class Response(ProtocolStruct):
     max_tool_calls: int | None = None
     store: bool = True
     background: bool = False
+    # Any string, as in the specification: it is the tier that was used, not the one requested.
     service_tier: str = "default"
     metadata: Metadata = field(default_factory=dict[str, str])
     safety_identifier: str | None = None
@@ -123,6 +125,7 @@ class Response(ProtocolStruct):
         return cls(
             id=id,
             created_at=created_at,
+            # A background response is announced as queued; the worker then marks it in progress.
             status="queued" if request.background else "in_progress",
             model=request.model or "",
             previous_response_id=request.previous_response_id,
@@ -132,6 +135,7 @@ class Response(ProtocolStruct):
             truncation=request.truncation,
             parallel_tool_calls=request.parallel_tool_calls,
             text=request.text,
+            # The specification requires a number here, so the usual defaults stand for "not set".
             top_p=1.0 if request.top_p is None else request.top_p,
             presence_penalty=request.presence_penalty or 0.0,
             frequency_penalty=request.frequency_penalty or 0.0,
@@ -146,6 +150,7 @@ class Response(ProtocolStruct):
             metadata=request.metadata,
             safety_identifier=request.safety_identifier,
             prompt_cache_key=request.prompt_cache_key,
+            # Not in the specification: omitted unless the client used it.
             user=UNSET if request.user is None else request.user,
             conversation=request.conversation or UNSET,
         )

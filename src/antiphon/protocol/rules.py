@@ -22,6 +22,7 @@ ITEM_FINAL_STATUSES = ITEM_STATUS_TRANSITIONS.keys() - ITEM_START_STATUSES
 
 RESPONSE_TRANSITIONS: dict[str, frozenset[str]] = {
     "": frozenset({"response.created"}),
+    # A response may fail or be cancelled before any work began.
     "response.created": frozenset(
         {"response.queued", "response.in_progress", "response.failed", "response.incomplete"}
     ),
@@ -43,6 +44,7 @@ RESPONSE_STATUSES_BY_EVENT: dict[str, frozenset[str]] = {
     "response.in_progress": frozenset({"in_progress"}),
     "response.completed": frozenset({"completed"}),
     "response.failed": frozenset({"failed"}),
+    # The specification has no cancelled event.
     "response.incomplete": frozenset({"incomplete", "cancelled"}),
 }
 """The statuses that a response may have in each of its lifecycle events."""

@@ -38,6 +38,7 @@ def repair_surrogates(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
+        # UTF-16 joins two surrogates that follow each other; `replace` handles the lone ones.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
@@ -47,6 +48,7 @@ def repair_value(value: T) -> T:
 
     Raises what the encoder raises for a value that cannot be encoded for another reason.
     """
+    # Nearly every value is valid, and encoding it once is cheaper than walking it in Python.
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:

@@ -173,6 +173,7 @@ class Synth:
             self._emitter.emit(ResponseIncomplete, response=response)
         else:
             self._items.close_all("completed")
+            # A model that produced nothing has answered with an empty text.
             if not (self._items.item_count or self._allow_no_output):
                 self._items.add_empty_message()
             self._emitter.emit(
@@ -203,6 +204,7 @@ class Synth:
     def replace_end_with_failure(self, error: ErrorPayload) -> list[Event]:
         """Fail after all; the terminal event that was emitted must not have been sent."""
         self.ended = False
+        # The terminal event that is replaced was never sent, so its number is free.
         self._emitter.next_number -= 1
         return self.fail(error)
 

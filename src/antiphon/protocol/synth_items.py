@@ -280,6 +280,7 @@ class ItemSynth:
             self.add_reasoning(
                 parts.Reasoning(key=key, part=index, summary=content.content_text(piece))
             )
+        # The final item takes its encrypted content from this value.
         item.value = reasoning
         self._finish_item(item)
 
@@ -319,6 +320,7 @@ class ItemSynth:
 
     def _open_call(self, part: parts.Call) -> OpenItem:
         self._finish_growing()
+        # Remember the key: arguments that arrive after the call is closed must not wait for a name.
         self._named_keys.add(part.key)
         call_id = repair_surrogates(part.call_id)
         # The specification limits the length of a call_id, and outputs are matched by it.
@@ -391,6 +393,7 @@ class ItemSynth:
         """Take over the items that an earlier synthesizer left open."""
         self._unclosed, self.item_count = unclosed, count
         for item in unclosed:
+            # The fold has been fed the earlier events; deltas go on in its lists.
             if item.open_text:
                 self._bind_pieces(item, item.open_text)
 
@@ -433,6 +436,7 @@ class ItemSynth:
             self._current_item = None
         if item.kind == "call":
             del self._open_calls[item.key]
+        # The rule `done-in-order`: an item waits until all items before it are done.
         while self._unclosed and self._unclosed[0].finished:
             self._close_item(self._unclosed.pop(0), "completed")
 
@@ -497,6 +501,7 @@ def _join_calls(first: parts.Call, then: parts.Call) -> parts.Call:
 
 
 def _is_json_object(text: str) -> bool:
+    # Cheap test first: this runs for every open call whenever another item begins.
     if not text.rstrip().endswith("}"):
         return False
     try:

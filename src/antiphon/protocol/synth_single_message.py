@@ -42,6 +42,7 @@ class SingleMessageSynth(ItemSynth):
 
     def add_text(self, part: parts.Text) -> None:
         """Add text to the message; an empty delta never ends a refusal."""
+        # Hashbrown gets empty deltas too; one of them must not close an open refusal.
         if not (part.text or part.logprobs) and self._is_refusing:
             return
         source_text = (part.key, part.part)
@@ -96,6 +97,7 @@ class SingleMessageSynth(ItemSynth):
         message = self._message
         if kind != "message" or message is None:
             return super()._ensure_item(kind, key, phase)
+        # Text ends reasoning and whole calls, as it does where each has a message of its own.
         if self._current_item is not message:
             self._finish_growing()
         self._current_item = self._last_grown = message
@@ -106,6 +108,7 @@ class SingleMessageSynth(ItemSynth):
             id = self._new_id(ID_PREFIXES["message"])
             empty = Message(id=id, status="in_progress", role="assistant", content=[])
             first = super()._open_item("message", 0, item if isinstance(item, Message) else empty)
+            # Kept out of the queue, so that no other item waits for it.
             self._message = self._unclosed.pop()
             if isinstance(item, Message):
                 return first

@@ -116,6 +116,7 @@ CALL_ARGUMENTS = TextKind(
     FunctionCallArgumentsDone,
 )
 
+# Everything below is derived: the fold and the checker build their dispatch tables from it.
 _ALL = (OUTPUT_TEXT, REFUSAL, REASONING_TEXT, SUMMARY_TEXT, CALL_ARGUMENTS)
 
 TEXT_KINDS = {kind.content_type: kind for kind in _ALL if kind.content_type}

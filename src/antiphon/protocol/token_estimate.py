@@ -23,7 +23,9 @@ from antiphon.protocol.items import (
 from antiphon.protocol.struct import encode
 from antiphon.protocol.tools import Tool
 
+# Role and separators of one item.
 TOKENS_PER_ITEM = 4
+# OpenAI's count for an image of 1024 × 1024 pixels at high detail; the real size is not known here.
 TOKENS_PER_IMAGE = 765
 TOKENS_PER_VIDEO = 5_000
 
@@ -32,6 +34,7 @@ def estimate_text(text: str) -> int:
     """Estimate the tokens of a text."""
     if text.isascii():
         return (len(text) + 3) // 4
+    # Encoding is done in C; counting in Python would be slow for a long conversation.
     ascii = len(text.encode("ascii", "ignore"))
     return (ascii + 3) // 4 + len(text) - ascii
 

@@ -78,6 +78,7 @@ class AllowedTools(ProtocolStruct):
     """The subset of the offered tools that may be called: a hard constraint."""
 
     type: Literal["allowed_tools"] = "allowed_tools"
+    # The limits of the OpenAPI file.
     tools: Annotated[list[SpecificToolChoice], Meta(min_length=1, max_length=128)]
     mode: ToolChoiceMode = "auto"
 
@@ -111,6 +112,7 @@ def may_call(tool: Tool, choice: ToolChoice) -> bool:
 
 def choice_names_tool(tool: Tool, choice: SpecificToolChoice) -> bool:
     """Return whether a choice of one tool means this one."""
+    # Functions and custom tools are chosen by name, hosted tools by type.
     if (
         isinstance(tool, FunctionTool)
         or isinstance(choice, FunctionToolChoice)
