@@ -1,4 +1,4 @@
-"""Python functions of every kind, as models."""
+"""Python functions of every kind as models."""
 
 import asyncio
 import threading
@@ -72,7 +72,7 @@ async def test_a_plain_generator_answers_from_a_thread() -> None:
     assert await run_agent(function) == SAID
 
 
-async def test_a_function_that_blocks_does_not_hold_up_the_others() -> None:
+async def test_a_blocking_function_does_not_block_others() -> None:
     released = threading.Event()
 
     def blocking() -> str:
@@ -87,7 +87,7 @@ async def test_a_function_that_blocks_does_not_hold_up_the_others() -> None:
     assert (slow, fast) == ([parts.Text("at last")], [parts.Text("at once")])
 
 
-async def test_a_plain_generator_that_blocks_does_not_hold_up_the_others() -> None:
+async def test_a_blocking_generator_does_not_block_others() -> None:
     released = threading.Event()
 
     def blocking() -> Iterator[str]:
@@ -104,14 +104,14 @@ async def test_a_plain_generator_that_blocks_does_not_hold_up_the_others() -> No
     assert fast == [parts.Text("at once")]
 
 
-async def test_a_plain_function_may_return_what_is_still_to_be_awaited() -> None:
+async def test_a_plain_function_may_return_an_awaitable() -> None:
     async def later() -> str:
         return "later"
 
     assert await run_agent(lambda turn: later()) == [parts.Text("later")]
 
 
-async def test_a_plain_function_may_return_what_is_still_to_be_iterated() -> None:
+async def test_a_plain_function_may_return_an_async_generator() -> None:
     async def words(turn: Turn) -> AsyncIterator[str]:
         yield "You said: "
         yield turn.text
@@ -119,7 +119,7 @@ async def test_a_plain_function_may_return_what_is_still_to_be_iterated() -> Non
     assert await run_agent(lambda turn: words(turn)) == SAID
 
 
-async def test_an_object_that_can_be_called_is_a_function_too() -> None:
+async def test_a_callable_object_may_be_an_agent() -> None:
     class Greeter:
         """Says what it was told."""
 
@@ -130,7 +130,7 @@ async def test_an_object_that_can_be_called_is_a_function_too() -> None:
     assert await run_agent(Greeter()) == SAID
 
 
-async def test_a_function_with_some_arguments_given_is_a_function_too() -> None:
+async def test_a_partial_function_may_be_an_agent() -> None:
     async def function(greeting: str, turn: Turn) -> AsyncIterator[str]:
         yield greeting
         yield turn.text
@@ -138,7 +138,7 @@ async def test_a_function_with_some_arguments_given_is_a_function_too() -> None:
     assert await run_agent(partial(function, "You said: ")) == SAID
 
 
-async def test_a_function_that_needs_no_turn_is_given_none() -> None:
+async def test_a_function_without_parameters_gets_no_turn() -> None:
     async def generator() -> AsyncIterator[str]:
         yield "alone"
 
@@ -155,7 +155,7 @@ async def test_a_function_that_needs_no_turn_is_given_none() -> None:
         assert await run_agent(function) == [parts.Text("alone")]
 
 
-async def test_parts_pass_as_they_are_items_become_wholes_and_nothing_is_left_out() -> None:
+async def test_parts_pass_items_become_wholes_and_none_is_skipped() -> None:
     async def function() -> AsyncIterator[object]:
         yield "text"
         yield parts.Usage(1, 2)
@@ -171,7 +171,7 @@ async def test_parts_pass_as_they_are_items_become_wholes_and_nothing_is_left_ou
     ]
 
 
-async def test_a_function_that_returns_nothing_says_nothing() -> None:
+async def test_a_function_that_returns_none_yields_no_part() -> None:
     async def coroutine() -> None: ...
 
     def plain() -> None: ...
@@ -180,7 +180,7 @@ async def test_a_function_that_returns_nothing_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [1, b"bytes", {"type": "message"}, object, ["a"]])
-def test_any_other_value_is_refused_by_the_name_of_its_type(value: object) -> None:
+def test_a_value_of_any_other_type_is_an_error_that_names_the_type(value: object) -> None:
     with pytest.raises(TypeError) as caught:
         to_part(value)
     kind = type(value).__name__
@@ -188,7 +188,7 @@ def test_any_other_value_is_refused_by_the_name_of_its_type(value: object) -> No
 
 
 @pytest.mark.parametrize("result", [1, b"bytes", {"role": "assistant"}])
-async def test_a_result_of_any_other_type_is_refused_whole(result: object) -> None:
+async def test_a_result_of_any_other_type_is_an_error(result: object) -> None:
     with pytest.raises(TypeError, match=f"not {type(result).__name__}$"):
         await run_agent(lambda: result)
 
@@ -199,7 +199,7 @@ async def test_a_function_that_runs_out_of_its_own_iterator_fails() -> None:
         await asyncio.wait_for(run_agent(lambda: next(empty)), 20)
 
 
-async def test_what_a_function_raises_is_raised() -> None:
+async def test_an_exception_of_the_function_is_raised() -> None:
     def function() -> str:
         raise KeyError("lost")
 
@@ -279,7 +279,7 @@ async def test_a_plain_generator_is_closed_when_the_step_it_was_cancelled_in_is_
     assert await asyncio.to_thread(closed.wait, 20)
 
 
-async def test_a_thread_can_see_that_nobody_waits_any_more() -> None:
+async def test_a_thread_sees_the_cancellation() -> None:
     asked = make_turn()
     seen = threading.Event()
 
@@ -298,10 +298,7 @@ async def test_a_thread_can_see_that_nobody_waits_any_more() -> None:
     assert seen.is_set()
 
 
-# --- names and entries ------------------------------------------------------------------------
-
-
-def test_the_decorator_makes_an_agent_of_a_function_and_keeps_its_words() -> None:
+def test_the_decorator_makes_an_agent_and_keeps_the_docstring() -> None:
     @agent("my-agent", window=1000)
     async def my_agent(turn: Turn) -> str:
         """Says what it was told."""
@@ -314,7 +311,7 @@ def test_the_decorator_makes_an_agent_of_a_function_and_keeps_its_words() -> Non
     assert repr(my_agent) == "<Agent my-agent: my-agent>"
 
 
-def test_an_agent_can_still_be_called_as_the_function_it_was() -> None:
+def test_an_agent_can_be_called_like_its_function() -> None:
     @agent("adder")
     def add(first: int, second: int) -> int:
         return first + second
@@ -383,21 +380,21 @@ def test_a_name_is_split_at_its_first_slash(model: str, found: tuple[Agent, str]
     "model",
     ["", "/", "/loud", "alpha/", "alpha/none", "alpha/loud/", "alpha/deep", "beta/loud", "ALPHA"],
 )
-def test_any_other_name_means_nothing(model: str) -> None:
+def test_an_unknown_name_is_not_found(model: str) -> None:
     assert AGENTS.find(model) is None
 
 
-def test_every_entry_is_listed_in_the_order_in_which_it_was_made() -> None:
+def test_entries_are_listed_in_the_order_of_their_definition() -> None:
     assert AGENTS.models == ["alpha", "alpha/loud", "alpha/deep/er", "beta"]
     assert list(AGENTS) == [ALPHA, BETA]
 
 
-def test_the_last_of_two_agents_with_one_name_is_the_one() -> None:
+def test_the_last_of_two_agents_with_one_name_wins() -> None:
     newer = make_agent("alpha")
     agents = AgentRegistry([ALPHA, BETA, newer])
     assert agents.find("alpha") == (newer, "__entry__")
     assert agents.models == ["alpha", "beta"]
 
 
-def test_no_agents_have_no_models() -> None:
+def test_an_empty_registry_has_no_models() -> None:
     assert (AgentRegistry().models, AgentRegistry().find("demo")) == ([], None)

@@ -1,14 +1,15 @@
-"""The two models that need no key: every line of their script."""
+"""The demo and echo models."""
 
+import asyncio
 import base64
 import json
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from antiphon.agents import demo as demo_module
 from antiphon.agents.demo import demo, echo, write_example
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
@@ -79,9 +80,6 @@ def calls(output: Sequence[Item]) -> list[tuple[str, Any]]:
     return [(item.name, json.loads(item.arguments)) for item in found]
 
 
-# --- text -------------------------------------------------------------------------------------
-
-
 async def test_anything_is_answered_word_by_word() -> None:
     response, events = await run_demo("Good morning!")
     words = ["Hello", " from", " Antiphon's", " demo", " model.", " You", " said:"]
@@ -101,7 +99,7 @@ async def test_the_same_question_has_the_same_answer() -> None:
     assert first.output_text == second.output_text
 
 
-async def test_images_files_and_the_length_of_a_conversation_are_noticed() -> None:
+async def test_the_answer_counts_images_files_and_messages() -> None:
     image = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
     file = {"type": "input_file", "file_url": "https://example.com/a.pdf"}
     said = {"type": "input_text", "text": "Look!"}
@@ -125,16 +123,24 @@ async def test_a_story_has_at_least_sixty_words() -> None:
     assert len(response.output_text.split()) >= 60
 
 
-async def test_slow_is_at_least_thirty_words_and_one_every_tenth_of_a_second() -> None:
-    begun = time.monotonic()
+async def test_slow_sends_at_least_thirty_words_with_delays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delays: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record_delay(seconds: float) -> None:
+        delays.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(demo_module.asyncio, "sleep", record_delay)
     response, events = await run_demo("SLOW")
-    took = time.monotonic() - begun
     words = response.output_text.split()
     assert len(words) == len(deltas(events)) >= 30
-    assert took >= 0.095 * len(words)
+    assert [delay for delay in delays if delay] == [0.1] * len(words)
 
 
-async def test_refuse_gives_a_refusal() -> None:
+async def test_refuse_produces_a_refusal() -> None:
     response = await response_of("REFUSE")
     [message] = response.output
     assert message == Message(
@@ -160,7 +166,7 @@ async def test_fail_fails_in_mid_answer_whatever_the_answer_is(fields: dict[str,
     assert len(response.output) == 1
 
 
-async def test_fail_leaves_the_words_that_were_said() -> None:
+async def test_fail_keeps_the_words_before_the_failure() -> None:
     response = await response_of("FAIL")
     [message] = response.output
     assert message == Message(
@@ -170,8 +176,6 @@ async def test_fail_leaves_the_words_that_were_said() -> None:
         content=[OutputText(text="Hello from Antiphon's demo")],
     )
 
-
-# --- reasoning --------------------------------------------------------------------------------
 
 THOUGHT = "The user said 2 words. I have a script, so I will follow it."
 
@@ -192,7 +196,7 @@ THOUGHT = "The user said 2 words. I have a script, so I will follow it."
         ),
     ],
 )
-async def test_reasoning_comes_first_when_it_is_asked_for(
+async def test_reasoning_comes_first_on_request(
     reasoning: object, content: list[Any], summary: list[Any]
 ) -> None:
     response = await response_of("Good morning!", reasoning=reasoning)
@@ -203,12 +207,12 @@ async def test_reasoning_comes_first_when_it_is_asked_for(
 
 
 @pytest.mark.parametrize("reasoning", [None, {}, {"effort": "none"}, {"effort": None}])
-async def test_there_is_no_reasoning_when_it_is_not_asked_for(reasoning: object) -> None:
+async def test_there_is_no_reasoning_by_default(reasoning: object) -> None:
     response = await response_of("Good morning!", reasoning=reasoning)
     assert [item.type for item in response.output] == ["message"]
 
 
-async def test_reasoning_is_sealed_when_that_is_asked_for() -> None:
+async def test_reasoning_is_sealed_on_request() -> None:
     include = ["reasoning.encrypted_content"]
     response = await response_of("Good morning!", reasoning={"effort": "low"}, include=include)
     thought = response.output[0]
@@ -216,7 +220,7 @@ async def test_reasoning_is_sealed_when_that_is_asked_for() -> None:
     assert str(thought.encrypted_content).startswith(SEAL_PREFIX)
 
 
-async def test_its_own_seal_is_inside_the_engines() -> None:
+async def test_the_seal_of_the_engine_contains_that_of_the_model() -> None:
     seal = KeyRing.ephemeral()
     body = {"reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content"]}
     request = decode_request({"model": "demo", "input": "Good morning!", **body})
@@ -224,9 +228,6 @@ async def test_its_own_seal_is_inside_the_engines() -> None:
     [thought, _] = ItemSealer(seal, "demo").unseal_items(response.output, "input")
     assert isinstance(thought, Reasoning)
     assert base64.b64decode(str(thought.encrypted_content)).decode() == THOUGHT
-
-
-# --- tools ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ async def test_a_tool_is_called_by_a_word_of_its_name_or_by_use_tool(text: str, 
 
 
 @pytest.mark.parametrize("text", ["Hello!", "Let me get the list for you", "weatherman", ""])
-async def test_no_tool_is_called_when_nothing_names_one(text: str) -> None:
+async def test_no_tool_is_called_unless_the_input_names_one(text: str) -> None:
     response = await response_of(text, tools=TOOLS)
     assert [item.type for item in response.output] == ["message"]
 
@@ -319,7 +320,7 @@ async def test_a_call_without_a_schema_has_an_empty_object_for_arguments() -> No
     assert calls(response.output) == [("ping", {})]
 
 
-async def test_hosted_tools_are_left_out_and_warned_about() -> None:
+async def test_hosted_tools_are_left_out_with_a_warning() -> None:
     tools = [{"type": "web_search"}, BARE, {"type": "acme:lookup"}]
     response = await response_of("ping", tools=tools)
     assert calls(response.output) == [("ping", {})]
@@ -342,7 +343,7 @@ async def test_hosted_tools_are_left_out_and_warned_about() -> None:
         {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]},
     ],
 )
-async def test_a_hosted_tool_that_must_be_called_is_refused(choice: object) -> None:
+async def test_a_required_hosted_tool_is_rejected(choice: object) -> None:
     with pytest.raises(RequestError) as caught:
         await response_of("Search!", tools=[{"type": "web_search"}], tool_choice=choice)
     payload = caught.value.payload
@@ -357,8 +358,6 @@ async def test_a_tool_with_a_schema_that_cannot_be_satisfied_is_rejected(reasoni
         await response_of("USE_TOOL odd", tools=[BARE, tool], reasoning=reasoning)
     assert caught.value.payload.param == "tools[1].parameters"
 
-
-# --- formats ----------------------------------------------------------------------------------
 
 PERSON = {
     "type": "object",
@@ -380,13 +379,13 @@ PERSON = {
 }
 
 
-async def test_json_is_given_that_satisfies_a_schema() -> None:
+async def test_the_answer_satisfies_the_schema_of_the_format() -> None:
     format = {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}
     response = await response_of("Who is Ada?", text={"format": format})
     Draft202012Validator(PERSON).validate(json.loads(response.output_text))
 
 
-async def test_any_json_object_is_given_when_any_will_do() -> None:
+async def test_json_object_format_gives_an_object() -> None:
     response = await response_of('Say "hi"\n!', text={"format": {"type": "json_object"}})
     assert json.loads(response.output_text) == {"answer": 'Say "hi"\n!'}
 
@@ -467,10 +466,7 @@ def test_an_example_without_a_topic_is_the_name_of_its_property() -> None:
     assert write_example(schema, "", "p") == '{"city":"city"}'
 
 
-# --- tokens -----------------------------------------------------------------------------------
-
-
-async def test_max_output_tokens_cuts_the_answer() -> None:
+async def test_max_output_tokens_truncates_the_answer() -> None:
     response, events = await run_demo("Tell me a story", max_output_tokens=16)
     assert len(deltas(events)) == 16
     [message] = response.output
@@ -490,7 +486,7 @@ async def test_an_answer_that_just_fits_is_complete() -> None:
     assert response.usage == ResponseUsage.of(9, 16)
 
 
-async def test_max_output_tokens_cuts_calls_too() -> None:
+async def test_max_output_tokens_truncates_calls() -> None:
     response = await response_of("USE_TOOLS " + "long " * 40, tools=[WEATHER, TIME, BARE])
     [whole, *_] = response.output
     assert isinstance(whole, FunctionCall)
@@ -519,14 +515,14 @@ async def test_reasoning_counts_and_may_use_up_the_limit() -> None:
     assert response.usage == ResponseUsage.of(2, 16, reasoning=16)
 
 
-async def test_tokens_are_words_in_and_out() -> None:
+async def test_tokens_are_words_in_input_and_output() -> None:
     response = await response_of("Good morning!", instructions="Be very kind.")
     assert response.usage == ResponseUsage.of(5, 9)
     thoughtful = await response_of("Good morning!", reasoning={"effort": "low"})
     assert thoughtful.usage == ResponseUsage.of(2, 9 + 14, reasoning=14)
 
 
-async def test_everything_that_was_said_is_counted_as_read() -> None:
+async def test_the_whole_conversation_counts_as_input() -> None:
     items = [
         {"role": "user", "content": "one two"},
         {"role": "assistant", "content": "three"},
@@ -545,7 +541,7 @@ def certain_logprob(word: str, top: bool) -> LogProb:
 
 
 @pytest.mark.parametrize("top", [0, 3])
-async def test_log_probabilities_come_when_they_are_included(top: int) -> None:
+async def test_log_probabilities_are_sent_on_request(top: int) -> None:
     include = ["message.output_text.logprobs"]
     response, events = await run_demo("Héllo", include=include, top_logprobs=top)
     expected = [certain_logprob(word, bool(top)) for word in deltas(events)]
@@ -560,23 +556,20 @@ async def test_log_probabilities_come_when_they_are_included(top: int) -> None:
     )
 
 
-async def test_log_probabilities_do_not_come_uninvited() -> None:
+async def test_log_probabilities_are_not_sent_by_default() -> None:
     _, events = await run_demo("Hi!", top_logprobs=3)
     assert not any(event.logprobs for event in events if isinstance(event, OutputTextDelta))
-
-
-# --- echo -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "text", ["one", " two  words\n\tor three ", "日本語 ok", "line\nbreak\n", ""]
 )
-async def test_echo_says_what_it_was_told_to_the_letter(text: str) -> None:
+async def test_echo_repeats_the_user_message_exactly(text: str) -> None:
     response = await response_of(text, model="echo")
     assert response.output_text == text
 
 
-async def test_echo_counts_and_obeys_the_limit() -> None:
+async def test_echo_reports_usage_and_obeys_the_limit() -> None:
     response = await response_of("word " * 20, model="echo", max_output_tokens=16)
     assert response.output_text == ("word " * 16).strip()
     assert response.status == "incomplete"

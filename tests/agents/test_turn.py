@@ -1,4 +1,4 @@
-"""What an agent is given."""
+"""What an agent receives."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def make_turn(*input: Item, history: tuple[Item, ...] = (), **options: Any) -> T
 
 
 @pytest.mark.anyio
-async def test_an_agent_is_given_all_that_the_client_said() -> None:
+async def test_an_agent_receives_the_whole_request() -> None:
     seen: list[Turn] = []
 
     @agent("spy")
@@ -120,19 +120,19 @@ async def test_an_agent_is_given_all_that_the_client_said() -> None:
     assert given.request.temperature == 0.5
 
 
-def test_the_conversation_is_what_came_before_and_what_comes_now() -> None:
+def test_the_items_are_the_history_and_the_input() -> None:
     given = make_turn(user_message("now"), history=(user_message("before"),))
     assert given.items == [user_message("before"), user_message("now")]
     assert given.text == "now"
 
 
-def test_the_text_is_what_the_user_said_last_even_if_others_spoke_since() -> None:
+def test_the_text_is_that_of_the_last_user_message() -> None:
     answer = Message(role="assistant", content=[OutputText(text="It is.")])
     assert make_turn(user_message("Is it?"), answer, CALL, OUTPUT).text == "Is it?"
     assert make_turn(OUTPUT, history=(user_message("Is it?"), CALL)).text == "Is it?"
 
 
-def test_the_text_of_a_turn_in_which_no_user_spoke_is_empty() -> None:
+def test_the_text_is_empty_without_a_user_message() -> None:
     assert (
         make_turn(Message(id="msg_0", role="system", content=[InputText(text="Be kind.")])).text
         == ""
@@ -140,7 +140,7 @@ def test_the_text_of_a_turn_in_which_no_user_spoke_is_empty() -> None:
     assert make_turn().text == ""
 
 
-def test_the_tool_outputs_are_those_since_the_user_last_spoke() -> None:
+def test_the_tool_outputs_are_those_since_the_last_user_message() -> None:
     other = FunctionCallOutput(call_id="c2", output="late")
     assert make_turn(user_message("a"), CALL, OUTPUT, CALL, other).tool_outputs == [OUTPUT, other]
     assert make_turn(user_message("a"), CALL, OUTPUT, user_message("b")).tool_outputs == []

@@ -29,7 +29,7 @@ WHOLE = Response(
 )
 
 
-def test_the_example_of_vt_code_gives_three_events():
+def test_the_example_of_vt_code_produces_three_events():
     emitter = CollectingEmitter()
     emitter.response_created(BEGUN)
     emitter.output_text_delta("msg_1", 0, 0, "Hello")
@@ -45,7 +45,7 @@ def test_the_example_of_vt_code_gives_three_events():
     ]
 
 
-def test_every_call_makes_its_event_with_the_next_number():
+def test_every_call_emits_its_event_with_the_next_number():
     emitter = CollectingEmitter()
     emitter.response_created(BEGUN)
     emitter.response_in_progress(BEGUN)
@@ -67,7 +67,7 @@ def test_every_call_makes_its_event_with_the_next_number():
     ]
 
 
-def test_a_legal_stream_can_be_made_by_hand():
+def test_a_valid_stream_can_be_built_by_hand():
     emitter = CollectingEmitter()
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
 
@@ -87,14 +87,14 @@ def test_a_legal_stream_can_be_made_by_hand():
     assert find_violations(emitter.events) == []
 
 
-def test_the_judge_sees_what_was_forgotten():
+def test_the_checker_reports_a_missing_event():
     emitter = CollectingEmitter()
     emitter.response_created(BEGUN)
     emitter.output_text_delta("msg_1", 0, 0, "Hello")
     assert find_violations(emitter.events)
 
 
-def test_an_emitter_says_where_its_events_go():
+def test_a_subclass_decides_where_events_go():
     class Counter(Emitter):
         """Counts what it is given."""
 

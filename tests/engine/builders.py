@@ -1,4 +1,4 @@
-"""Stores that tests can trouble, and the engines of one function that keep things in them."""
+"""A store that can fail, and engines whose only model is one function."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""An outlet that keeps what it is told."""
+"""An event sink that records its events."""
 
 from antiphon.engine.models import EventSink
 from antiphon.protocol.events import Event

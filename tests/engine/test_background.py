@@ -1,4 +1,4 @@
-"""Responses that are made whether or not anyone listens."""
+"""Background responses: jobs, readers, cancellation."""
 
 import asyncio
 import random
@@ -76,7 +76,7 @@ async def check_log(store: Store, id: str) -> Response:
     return response
 
 
-async def test_a_background_response_is_kept_at_once_and_made_afterwards() -> None:
+async def test_a_background_response_is_stored_at_once_and_run_afterwards() -> None:
     engine = make_engine(say_three_words)
     response = await engine.submit(make_request(background=True))
     assert (response.status, response.background) == ("queued", True)
@@ -92,7 +92,7 @@ async def test_a_background_response_is_kept_at_once_and_made_afterwards() -> No
     ]
 
 
-async def test_while_it_is_made_it_says_so() -> None:
+async def test_a_running_background_response_is_in_progress() -> None:
     model = Endless()
     engine = make_engine(model)
     response = await engine.submit(make_request(background=True))
@@ -103,7 +103,7 @@ async def test_while_it_is_made_it_says_so() -> None:
     await engine.cancel(response.id)
 
 
-async def test_only_so_many_are_made_at_once_and_the_others_wait_their_turn() -> None:
+async def test_background_responses_wait_for_a_free_slot() -> None:
     running = most = 0
 
     async def model() -> AsyncIterator[str]:
@@ -122,9 +122,7 @@ async def test_only_so_many_are_made_at_once_and_the_others_wait_their_turn() ->
     await wait_until_idle(engine)
 
 
-async def test_any_reader_hears_everything_after_its_number_while_it_is_said_and_afterwards() -> (
-    None
-):
+async def test_a_reader_gets_every_event_after_its_number_during_the_run_and_later() -> None:
     engine = make_engine(say_three_words)
     id = (await engine.submit(make_request(background=True))).id
     live = [asyncio.create_task(follow_from(engine.store, id, n)) for n in range(-1, 14)]
@@ -149,7 +147,7 @@ async def test_a_failing_model_fails_its_response() -> None:
     assert "secret" not in response.error.message
 
 
-async def test_a_refusal_with_a_status_fails_a_background_response() -> None:
+async def test_an_error_with_a_status_fails_a_background_response() -> None:
     async def model() -> None:
         raise RequestError("Not that.", code="nope")
 
@@ -160,10 +158,9 @@ async def test_a_refusal_with_a_status_fails_a_background_response() -> None:
     assert response.error == ResponseError(code="nope", message="Not that.", type="invalid_request")
 
 
-# --- a failing store --------------------------------------------------------------------------
-
-
-async def test_a_response_outlasts_a_failing_store(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_background_response_survives_failures_of_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(background, "RETRY_SECONDS", (0.001, 0.002))
     store = FailingStore()
 
@@ -180,10 +177,7 @@ async def test_a_response_outlasts_a_failing_store(monkeypatch: pytest.MonkeyPat
     assert response.output_text == "".join(f"{number} " for number in range(20))
 
 
-# --- cancelling -------------------------------------------------------------------------------
-
-
-async def test_cancelling_stops_the_model_and_keeps_what_was_made() -> None:
+async def test_cancelling_stops_the_model_and_keeps_its_output() -> None:
     model = Endless()
     engine = make_engine(model)
     id = (await engine.submit(make_request(background=True))).id
@@ -203,7 +197,7 @@ async def test_cancelling_stops_the_model_and_keeps_what_was_made() -> None:
     assert event_types(await read_log(engine.store, id))[-1] == "response.incomplete"
 
 
-async def test_what_waits_for_its_turn_can_be_cancelled() -> None:
+async def test_a_waiting_response_can_be_cancelled() -> None:
     model = Endless()
     engine = make_engine(model, background_slots=1)
     first = (await engine.submit(make_request(background=True))).id
@@ -219,7 +213,7 @@ async def test_what_waits_for_its_turn_can_be_cancelled() -> None:
     await wait_until_idle(engine)
 
 
-async def test_cancelling_at_once_is_told_like_any_other_end() -> None:
+async def test_a_response_cancelled_at_once_has_a_complete_log() -> None:
     engine = make_engine(say_three_words)
     id = (await engine.submit(make_request(background=True))).id
     await engine.cancel(id)
@@ -231,7 +225,7 @@ async def test_cancelling_at_once_is_told_like_any_other_end() -> None:
     ]
 
 
-async def test_cancelling_often_and_at_once_gives_the_same_answer() -> None:
+async def test_concurrent_cancellations_return_the_same_response() -> None:
     model = Endless()
     engine = make_engine(model)
     id = (await engine.submit(make_request(background=True))).id
@@ -241,7 +235,7 @@ async def test_cancelling_often_and_at_once_gives_the_same_answer() -> None:
     assert await engine.cancel(id) == answers[0]
 
 
-async def test_cancelling_leaves_what_has_ended_as_it_is() -> None:
+async def test_cancelling_does_not_change_a_response_that_has_ended() -> None:
     engine = make_engine(say_three_words)
     id = (await engine.submit(make_request(background=True))).id
     response = await check_log(engine.store, id)
@@ -249,7 +243,7 @@ async def test_cancelling_leaves_what_has_ended_as_it_is() -> None:
     assert (await check_log(engine.store, id)).status == "completed"
 
 
-async def test_what_is_not_here_cannot_be_cancelled() -> None:
+async def test_an_unknown_response_cannot_be_cancelled() -> None:
     assert await make_engine(say_three_words).cancel("resp_x") is None
 
 
@@ -261,7 +255,7 @@ async def test_a_foreground_response_cannot_be_cancelled() -> None:
     assert caught.value.payload.code == "not_a_background_response"
 
 
-async def test_a_response_that_is_deleted_stops_and_leaves_nothing() -> None:
+async def test_deleting_a_response_stops_it_and_removes_everything() -> None:
     model = Endless()
     engine = make_engine(model)
     id = (await engine.submit(make_request(background=True))).id
@@ -274,7 +268,7 @@ async def test_a_response_that_is_deleted_stops_and_leaves_nothing() -> None:
     assert len(engine.history.cache) == 0
 
 
-async def test_nobody_stops_what_belongs_to_another() -> None:
+async def test_a_tenant_cannot_stop_the_response_of_another() -> None:
     model = Endless()
     engine = make_engine(model)
     id = (await engine.submit(make_request(background=True))).id
@@ -285,7 +279,7 @@ async def test_nobody_stops_what_belongs_to_another() -> None:
     await engine.cancel(id)
 
 
-async def test_too_many_that_wait_are_refused_with_the_advice_to_come_back(
+async def test_too_many_waiting_responses_are_rejected_with_a_retry_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(background, "MAX_WAITING", 2)
@@ -300,10 +294,7 @@ async def test_too_many_that_wait_are_refused_with_the_advice_to_come_back(
     await engine.background.stop_all()
 
 
-# --- the end of the server --------------------------------------------------------------------
-
-
-async def test_what_runs_when_the_server_stops_has_failed_and_what_waits_still_waits() -> None:
+async def test_at_shutdown_running_responses_fail_and_waiting_ones_stay_queued() -> None:
     model = Endless()
     engine = make_engine(model, background_slots=1)
     running = (await engine.submit(make_request(background=True))).id
@@ -318,9 +309,6 @@ async def test_what_runs_when_the_server_stops_has_failed_and_what_waits_still_w
     stored = await engine.find(waiting)
     assert stored
     assert stored.response.status == "queued"
-
-
-# --- races ------------------------------------------------------------------------------------
 
 
 async def race(engine: Engine, seed: int) -> str:
@@ -360,11 +348,11 @@ async def run_together(store: Store, count: int, together: int) -> set[str]:
     return statuses
 
 
-async def test_whoever_comes_first_there_is_one_end_and_it_stays() -> None:
+async def test_a_race_of_end_and_cancellation_has_one_final_result() -> None:
     assert await run_together(MemoryStore(), 2000, 100) == {"completed", "cancelled"}
 
 
-async def test_whoever_comes_first_there_is_one_end_and_it_stays_on_disk(tmp_path: Path) -> None:
+async def test_a_race_of_end_and_cancellation_has_one_final_result_on_disk(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     assert await run_together(store, 200, 20) == {"completed", "cancelled"}
     await store.close()

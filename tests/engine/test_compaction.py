@@ -1,4 +1,4 @@
-"""A conversation made small, by its model or by its agent's own compactor."""
+"""Compaction by the model, or by an agent's compactor."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -86,10 +86,7 @@ def summary_items(text: str, id: str = "cmp_0") -> list[Item]:
     return [Message(id=id, role="developer", content=content)]
 
 
-# --- by the model -----------------------------------------------------------------------------
-
-
-async def test_the_users_words_stay_and_the_rest_becomes_a_sealed_summary() -> None:
+async def test_user_messages_stay_and_the_rest_becomes_a_sealed_summary() -> None:
     writer = Writer()
     engine = make_engine(writer)
     resource = await run_compact(
@@ -120,7 +117,7 @@ async def test_the_users_words_stay_and_the_rest_becomes_a_sealed_summary() -> N
     assert unseal(engine, sealed) == summary_items("They met.")
 
 
-async def test_the_model_is_asked_in_its_own_conversation() -> None:
+async def test_the_model_is_asked_inside_the_conversation() -> None:
     writer = Writer()
     await run_compact(
         make_engine(writer),
@@ -138,7 +135,7 @@ async def test_the_model_is_asked_in_its_own_conversation() -> None:
     ]
 
 
-async def test_calls_are_told_in_words_and_thinking_is_not_told() -> None:
+async def test_calls_become_messages_and_reasoning_is_left_out() -> None:
     writer = Writer()
     image = {"type": "input_image", "image_url": "https://a.example/b.png"}
     resource = await run_compact(
@@ -177,7 +174,7 @@ async def test_calls_are_told_in_words_and_thinking_is_not_told() -> None:
     assert [item.type for item in resource.output] == ["message", "compaction"]
 
 
-async def test_a_chain_can_be_compacted() -> None:
+async def test_a_previous_response_can_be_compacted() -> None:
     writer = Writer()
     engine = make_engine(writer)
     run = await engine.create_run(decode_request({"model": "writer", "input": "Hello!"}))
@@ -191,7 +188,7 @@ async def test_a_chain_can_be_compacted() -> None:
     assert told == ["Hello!", "They met.", "And then?", SUMMARY_PROMPT]
 
 
-async def test_a_compaction_inside_is_part_of_what_is_summarised() -> None:
+async def test_an_earlier_compaction_is_part_of_the_summary() -> None:
     writer = Writer()
     engine = make_engine(writer)
     first = await run_compact(engine, model="writer", input="Hello!")
@@ -219,7 +216,7 @@ async def test_the_output_is_accepted_as_input() -> None:
     ]
 
 
-async def test_the_latest_words_of_the_user_are_kept_and_all_instructions() -> None:
+async def test_the_latest_user_messages_and_all_instructions_are_kept() -> None:
     long = "x" * KEPT_TOKENS  # a quarter of what is kept, in tokens
     said = [
         message("system", "Be kind."),
@@ -233,7 +230,7 @@ async def test_the_latest_words_of_the_user_are_kept_and_all_instructions() -> N
     assert kept == ["Be kind.", f"1{long}", f"2{long}", f"3{long}", "Be brief.", "Last."]
 
 
-async def test_what_is_too_long_to_read_is_cut_and_not_refused() -> None:
+async def test_a_conversation_that_exceeds_the_window_is_truncated() -> None:
     writer = Writer(window=60)
     said = [message("user", f"{number} " + "word " * 20) for number in range(5)]
     await run_compact(make_engine(writer), model="writer", input=said)
@@ -244,7 +241,7 @@ async def test_what_is_too_long_to_read_is_cut_and_not_refused() -> None:
     ]
 
 
-async def test_tokens_that_nobody_counted_are_estimated() -> None:
+async def test_usage_that_was_not_reported_is_estimated() -> None:
     resource = await run_compact(
         make_engine(Writer(parts.Text("They met."))), model="writer", input="Hi"
     )
@@ -252,7 +249,7 @@ async def test_tokens_that_nobody_counted_are_estimated() -> None:
     assert resource.warnings == [ESTIMATED]
 
 
-async def test_a_summary_that_was_cut_short_is_used_and_said_to_be() -> None:
+async def test_a_truncated_summary_is_used_with_a_warning() -> None:
     engine = make_engine(
         Writer(parts.Text("They m"), parts.Finish("length", "max_tokens"), parts.Usage(1, 1))
     )
@@ -265,7 +262,7 @@ async def test_a_summary_that_was_cut_short_is_used_and_said_to_be() -> None:
     ]
 
 
-async def test_fields_that_are_not_used_are_named() -> None:
+async def test_unused_fields_give_warnings() -> None:
     resource = await run_compact(make_engine(Writer()), model="writer", input="Hi", temperature=2)
     assert resource.warnings == [
         ResponseWarning(
@@ -275,8 +272,6 @@ async def test_fields_that_are_not_used_are_named() -> None:
         )
     ]
 
-
-# --- in vain ----------------------------------------------------------------------------------
 
 FAILURE = parts.Failure(ErrorPayload(type="model_error", code="overloaded", message="Not now."))
 
@@ -295,7 +290,7 @@ FAILURE = parts.Failure(ErrorPayload(type="model_error", code="overloaded", mess
         ),
     ],
 )
-async def test_a_model_that_writes_no_summary_has_failed(
+async def test_a_model_without_a_summary_is_an_error(
     said: Sequence[Part], message: str, code: str
 ) -> None:
     assert await compact_error(
@@ -307,7 +302,7 @@ async def test_a_model_that_writes_no_summary_has_failed(
     )
 
 
-async def test_a_models_failure_is_ours() -> None:
+async def test_a_failure_of_the_model_is_an_error() -> None:
     engine = make_engine(Writer(parts.Text("They"), FAILURE))
     assert await compact_error(engine, model="writer", input="Hi") == FAILURE.error
 
@@ -334,7 +329,7 @@ async def test_an_error_with_a_status_keeps_it(first: list[str]) -> None:
     assert caught.value is error
 
 
-async def test_a_crash_shows_nothing_of_itself() -> None:
+async def test_an_exception_of_the_model_is_not_shown() -> None:
     engine = failing_engine(RuntimeError("a secret"), "They")
     assert await compact_error(engine, model="writer", input="Hi") == ErrorPayload(
         type="server_error",
@@ -370,14 +365,14 @@ OUTPUT = FunctionCallOutput(call_id="c9", output="1")
         ),
     ],
 )
-async def test_what_a_response_would_refuse_is_refused(
+async def test_a_request_that_is_invalid_for_a_response_is_rejected(
     body: dict[str, object], param: str, code: str
 ) -> None:
     payload = await compact_error(make_engine(Writer()), **body)
     assert (payload.param, payload.code) == (param, code)
 
 
-async def test_whoever_stops_waiting_stops_the_model() -> None:
+async def test_cancelling_the_request_cancels_the_model() -> None:
     stopped = asyncio.Event()
 
     async def write(turn: Turn) -> AsyncIterator[str]:
@@ -396,15 +391,12 @@ async def test_whoever_stops_waiting_stops_the_model() -> None:
     assert stopped.is_set()
 
 
-async def test_a_tenants_compaction_is_its_own() -> None:
+async def test_a_compaction_belongs_to_its_tenant() -> None:
     engine = make_engine(Writer())
     resource = await run_compact(engine, Caller("us"), model="writer", input="Hi")
     assert unseal(engine, resource.output[-1], "us") == summary_items("They met.")
     with pytest.raises(RequestError):
         unseal(engine, resource.output[-1], "them")
-
-
-# --- by a compactor ---------------------------------------------------------------------------
 
 
 def with_compactor(function: Function) -> Engine:
@@ -418,7 +410,7 @@ def with_compactor(function: Function) -> Engine:
     return make_engine(writer)
 
 
-async def test_an_agent_may_bring_its_own_compactor() -> None:
+async def test_an_agent_may_have_its_own_compactor() -> None:
     async def shorten(items: Sequence[Item], turn: Turn) -> str:
         return f"{len(items)} items for {turn.model}"
 
@@ -429,7 +421,7 @@ async def test_an_agent_may_bring_its_own_compactor() -> None:
     assert resource.warnings == [ESTIMATED]
 
 
-async def test_a_compactor_may_be_a_plain_function_and_give_items() -> None:
+async def test_a_compactor_may_be_a_plain_function_and_return_items() -> None:
     def last(items: Sequence[Item], turn: Turn) -> list[Item]:
         del turn
         return list(items[-1:])
@@ -443,7 +435,7 @@ async def test_a_compactor_may_be_a_plain_function_and_give_items() -> None:
 
 
 @pytest.mark.parametrize("made", [None, 3, [], ["They met."], [user_message("Hi"), None]])
-async def test_a_compactor_that_gives_something_else_has_failed(made: object) -> None:
+async def test_a_compactor_that_returns_anything_else_is_an_error(made: object) -> None:
     async def strange(items: Sequence[Item], turn: Turn) -> object:
         del items, turn
         return made
@@ -453,7 +445,7 @@ async def test_a_compactor_that_gives_something_else_has_failed(made: object) ->
 
 
 @pytest.mark.parametrize("model", ["demo", "echo"])
-async def test_the_built_in_models_summarise_by_a_script(model: str) -> None:
+async def test_the_built_in_models_have_a_compactor(model: str) -> None:
     engine = Engine(Models([demo, echo]), key_ring=KeyRing.ephemeral())
     said = [
         message("user", "Our ship is called the Aurora and it sails on Friday morning at nine"),

@@ -1,4 +1,4 @@
-"""What must hold before a response is begun, and what a response says of its request."""
+"""Validation of requests, warnings, and what a response echoes."""
 
 import re
 from collections.abc import AsyncIterator
@@ -118,7 +118,7 @@ async def test_an_unknown_previous_response_is_an_error_with_or_without_input() 
         ),
     ],
 )
-async def test_what_would_change_the_answer_and_cannot_be_done_is_refused_by_name(
+async def test_unsupported_parameters_are_rejected_by_name(
     body: dict[str, object], param: str, code: str
 ) -> None:
     payload = await request_error(model="demo", input="Hi!", **body)
@@ -139,12 +139,10 @@ async def test_an_unknown_conversation_is_not_found(conversation: object) -> Non
     "body",
     [{"background": False}, {"background": None}, {"conversation": None}, {"prompt": None}],
 )
-async def test_what_is_not_asked_for_is_not_refused(body: dict[str, object]) -> None:
+async def test_unset_parameters_are_accepted(body: dict[str, object]) -> None:
     response = await run_request(**body)
     assert (response.status, response.warnings) == ("completed", UNSET)
 
-
-# --- tool choice ------------------------------------------------------------------------------
 
 OTHER = {"type": "function", "name": "pong"}
 
@@ -194,7 +192,7 @@ OTHER = {"type": "function", "name": "pong"}
         ),
     ],
 )
-async def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
+async def test_a_tool_choice_that_the_tools_cannot_satisfy_is_rejected(
     tools: list[object], choice: object, message: str
 ) -> None:
     assert await request_error(
@@ -213,7 +211,7 @@ async def test_a_tool_choice_that_the_tools_cannot_meet_is_refused(
         ({"type": "mcp", "server_label": "x"}, {"type": "mcp", "server_label": "x", "name": "f"}),
     ],
 )
-def test_a_hosted_tool_may_be_chosen_by_another_of_its_names(tool: dict, choice: dict) -> None:
+def test_a_hosted_tool_may_be_chosen_by_an_alias(tool: dict, choice: dict) -> None:
     check_request(
         decode_request({"model": "m", "input": "Hi!", "tools": [tool], "tool_choice": choice})
     )
@@ -224,17 +222,14 @@ async def test_any_other_tool_choice_needs_no_tools(choice: object) -> None:
     assert (await run_request(tools=[], tool_choice=choice)).status == "completed"
 
 
-# --- what the context allows ------------------------------------------------------------------
-
-
-async def test_an_output_without_its_call_is_refused_by_its_call_id() -> None:
+async def test_an_output_without_a_call_is_rejected() -> None:
     output = {"type": "function_call_output", "call_id": "call_7", "output": "x"}
     payload = await request_error(model="demo", input=[output])
     assert (payload.param, payload.code) == ("input[0].call_id", "function_call_not_found")
     assert "'call_7'" in payload.message
 
 
-async def test_a_reference_to_an_item_that_is_not_kept_is_refused() -> None:
+async def test_a_reference_to_an_unknown_item_is_rejected() -> None:
     payload = await request_error(
         model="demo", input=[{"type": "item_reference", "id": "msg_none"}]
     )
@@ -244,22 +239,17 @@ async def test_a_reference_to_an_item_that_is_not_kept_is_refused() -> None:
 LONG = [{"role": "user", "content": f"message {number} " * 4} for number in range(9)]
 
 
-async def test_a_conversation_longer_than_the_models_window_is_cut_if_it_may_be() -> None:
+async def test_a_conversation_that_exceeds_the_window_is_truncated_on_request() -> None:
     response = await run_request(model="small", input=LONG, truncation="auto")
     assert response.output_text == " | ".join(one["content"] for one in LONG[6:])
 
 
-async def test_a_conversation_longer_than_the_models_window_is_refused_if_it_may_not_be_cut() -> (
-    None
-):
+async def test_a_conversation_that_exceeds_the_window_is_rejected_without_truncation() -> None:
     payload = await request_error(model="small", input=LONG)
     assert (payload.param, payload.code) == ("input", "context_length_exceeded")
 
 
-# --- warnings ---------------------------------------------------------------------------------
-
-
-async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
+async def test_unused_fields_give_a_warning_with_a_hint() -> None:
     response = await run_request(
         max_tokens=16,
         messages=[],
@@ -287,7 +277,7 @@ async def test_fields_that_nothing_reads_are_warned_about_with_a_hint() -> None:
     ]
 
 
-async def test_fields_inside_others_that_nothing_reads_are_warned_about() -> None:
+async def test_unused_nested_fields_give_a_warning() -> None:
     response = await run_request(
         tools=[
             {"type": "acme:search", "depth": 3},
@@ -313,7 +303,7 @@ async def test_fields_inside_others_that_nothing_reads_are_warned_about() -> Non
     assert (other.code, other.param) == ("unsupported_tool", "tools[0]")
 
 
-async def test_fields_of_content_that_nothing_reads_are_warned_about_once() -> None:
+async def test_an_unused_field_of_content_gives_one_warning() -> None:
     cached = {"cache_control": {"type": "ephemeral"}}
     shown = {"type": "input_image", "file_id": "file_1", "acme:x": 1}
     said = {"type": "output_text", "text": "Hi.", "parsed": 1, "annotations": []}
@@ -328,11 +318,8 @@ async def test_fields_of_content_that_nothing_reads_are_warned_about_once() -> N
     assert (found.code, found.param) == ("unused_parameter", "input[1].content[1].cache_control")
 
 
-async def test_a_request_without_oddities_has_no_warnings() -> None:
+async def test_a_request_with_known_fields_has_no_warnings() -> None:
     assert (await run_request(temperature=0.5, user="me")).warnings is UNSET
-
-
-# --- the response -----------------------------------------------------------------------------
 
 
 async def test_a_response_echoes_its_request() -> None:
@@ -375,11 +362,11 @@ async def deltas(**body: object) -> list[OutputTextDelta]:
 
 
 @pytest.mark.parametrize("options", [None, {}, {"include_obfuscation": False}])
-async def test_nothing_is_obfuscated_unless_it_is_asked_for(options: object) -> None:
+async def test_obfuscation_is_off_by_default(options: object) -> None:
     assert {delta.obfuscation for delta in await deltas(stream_options=options)} == {UNSET}
 
 
-async def test_obfuscation_hides_how_long_a_delta_is() -> None:
+async def test_obfuscation_hides_the_length_of_a_delta() -> None:
     said = await deltas(stream_options={"include_obfuscation": True})
     assert len({len(delta.delta) for delta in said}) > 3
     numbered = [delta for delta in said if delta.sequence_number < 10]

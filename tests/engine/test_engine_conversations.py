@@ -1,4 +1,4 @@
-"""A response reads its conversation as it is when the conversation becomes its own."""
+"""Concurrent changes of a conversation."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -37,7 +37,7 @@ class OvertakingStore(MemoryStore):
 
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("before", [[], [ensure_id(user_message("Before."))]])
-async def test_a_response_that_ends_in_between_makes_the_conversation_busy(
+async def test_a_response_that_ends_meanwhile_makes_the_conversation_busy(
     background: bool, before: list[Any]
 ) -> None:
     store = OvertakingStore(lambda store: store.add_items("conv_1", [NEW_ITEM]))
@@ -55,7 +55,7 @@ async def test_a_response_that_ends_in_between_makes_the_conversation_busy(
     await engine.background.stop_all()
 
 
-async def test_a_conversation_deleted_in_between_begins_nothing() -> None:
+async def test_a_conversation_deleted_meanwhile_starts_no_response() -> None:
     store = OvertakingStore(lambda store: store.delete_conversation("conv_1"))
     await store.save_conversation(CONVERSATION)
     engine = Engine(Models([demo]), store=store)
@@ -66,7 +66,7 @@ async def test_a_conversation_deleted_in_between_begins_nothing() -> None:
         await engine.create_run(REQUEST)
 
 
-async def test_what_is_said_in_a_conversation_is_not_kept_at_hand() -> None:
+async def test_responses_in_a_conversation_are_not_cached() -> None:
     engine = Engine(Models([demo]))
     await engine.store.save_conversation(CONVERSATION)
     await (await engine.create_run(REQUEST)).execute()

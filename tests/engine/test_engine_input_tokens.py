@@ -1,4 +1,4 @@
-"""How many tokens a request would give its model to read."""
+"""Token counts of requests."""
 
 from collections.abc import AsyncIterator
 
@@ -41,12 +41,12 @@ async def count_used(**body: object) -> int:
 
 
 @pytest.mark.parametrize("model", ["demo", "echo"])
-async def test_a_models_own_count_is_given(model: str) -> None:
+async def test_the_count_of_the_model_is_returned(model: str) -> None:
     body = {"model": model, "input": "one two three", "instructions": "Be kind.", "tools": [TOOL]}
     assert await count(**body) == InputTokens(input_tokens=await count_used(**body))
 
 
-async def test_a_count_is_what_the_response_will_say() -> None:
+async def test_the_count_equals_the_usage_of_the_response() -> None:
     first = await (
         await ENGINE.create_run(decode_request({"model": "demo", "input": "Hello!"}))
     ).execute()
@@ -68,7 +68,7 @@ async def test_an_estimate_is_marked_as_one() -> None:
     )
 
 
-async def test_what_is_too_long_is_counted_unless_it_would_be_cut() -> None:
+async def test_input_that_exceeds_the_window_is_counted_unless_it_would_be_truncated() -> None:
     said = [{"role": "user", "content": "word " * 12} for _ in range(3)]
     whole = await count(model="uncounted", input=said)
     assert whole.input_tokens == 3 * 19
@@ -76,7 +76,7 @@ async def test_what_is_too_long_is_counted_unless_it_would_be_cut() -> None:
     assert cut.input_tokens == 19
 
 
-async def test_an_agent_may_count_in_its_own_way() -> None:
+async def test_an_agent_may_have_its_own_counter() -> None:
     @agent("counting")
     async def counting(turn: Turn) -> AsyncIterator[str]:
         yield turn.text
@@ -106,7 +106,7 @@ async def test_an_agent_may_count_in_its_own_way() -> None:
         ({"input": "Hi", "conversation": "conv_9"}, "conversation", "conversation_not_found"),
     ],
 )
-async def test_what_a_response_would_refuse_is_refused(
+async def test_a_request_that_is_invalid_for_a_response_is_rejected(
     body: dict[str, object], param: str, code: str
 ) -> None:
     with pytest.raises(RequestError) as caught:

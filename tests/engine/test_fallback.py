@@ -1,4 +1,4 @@
-"""Which refusals end the trying."""
+"""Which errors end the fallback."""
 
 import pytest
 
@@ -33,7 +33,7 @@ from antiphon.protocol.errors import UpstreamError
         (500, "model_error", None, False),
     ],
 )
-def test_a_refusal_is_final_if_no_other_model_would_like_the_request_better(
+def test_an_error_is_final_if_every_model_would_reject_the_request(
     status: int, type: str, code: str | None, final: bool
 ) -> None:
     assert is_request_fault(UpstreamError("No.", status=status, type=type, code=code)) is final

@@ -1,4 +1,4 @@
-"""Contexts in memory, bounded by bytes and age."""
+"""The context cache, and histories loaded from the store."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def make_cache_of(room: int = 100, seconds: float = 60, clock: Clock | None = No
     return ContextCache(room * SIZE, seconds, clock or Clock())
 
 
-def test_a_context_grows_by_what_was_said_and_knows_its_size() -> None:
+def test_a_context_grows_by_items_and_knows_its_size() -> None:
     first = Context().extend([HELLO], "a")
     assert first == Context((HELLO,), ("a",), SIZE)
     assert first.extend([HELLO, HELLO], "b", "c") == Context(
@@ -52,7 +52,7 @@ def test_a_context_grows_by_what_was_said_and_knows_its_size() -> None:
     assert first == Context((HELLO,), ("a",), SIZE)
 
 
-def test_what_was_added_is_found_by_its_tenant_only() -> None:
+def test_a_context_is_found_by_its_own_tenant_only() -> None:
     memory = make_cache_of()
     memory.add("a", make_context("a"), tenant="t")
     assert memory.find("a", tenant="t") == make_context("a")
@@ -60,7 +60,7 @@ def test_what_was_added_is_found_by_its_tenant_only() -> None:
     assert memory.find("b", tenant="t") is None
 
 
-def test_the_least_used_goes_first_when_there_is_no_more_room() -> None:
+def test_the_least_recently_used_context_is_removed_first() -> None:
     memory = make_cache_of(room=3)
     for id in "abc":
         memory.add(id, make_context(id))
@@ -69,7 +69,7 @@ def test_the_least_used_goes_first_when_there_is_no_more_room() -> None:
     assert [id for id in "abcd" if memory.find(id)] == ["a", "c", "d"]
 
 
-def test_what_contexts_share_counts_in_each_of_them() -> None:
+def test_items_that_contexts_share_count_in_each() -> None:
     memory = make_cache_of(room=5)
     memory.add("a", make_context("a"))
     memory.add("b", make_context("a", "b"))
@@ -77,7 +77,7 @@ def test_what_contexts_share_counts_in_each_of_them() -> None:
     assert [id for id in "abc" if memory.find(id)] == ["b", "c"]
 
 
-def test_a_context_larger_than_the_room_is_not_kept() -> None:
+def test_a_context_larger_than_the_cache_is_not_added() -> None:
     memory = make_cache_of(room=1)
     memory.add("b", make_context("a", "b"))
     assert len(memory) == 0
@@ -85,14 +85,14 @@ def test_a_context_larger_than_the_room_is_not_kept() -> None:
     assert memory.find("a")
 
 
-def test_a_context_larger_than_the_room_leaves_the_others_where_they_are() -> None:
+def test_a_context_larger_than_the_cache_removes_no_others() -> None:
     memory = make_cache_of(room=2)
     memory.add("a", make_context("a"))
     memory.add("d", make_context("b", "c", "d"))
     assert [id for id in "abcd" if memory.find(id)] == ["a"]
 
 
-def test_adding_again_replaces_and_frees_the_room() -> None:
+def test_adding_a_context_again_replaces_it() -> None:
     memory = make_cache_of(room=2)
     for _ in range(10):
         memory.add("a", make_context("a"))
@@ -100,7 +100,7 @@ def test_adding_again_replaces_and_frees_the_room() -> None:
     assert len(memory) == 2
 
 
-def test_nothing_outlives_its_time_however_often_it_is_used() -> None:
+def test_use_does_not_extend_the_age_of_a_context() -> None:
     clock = Clock()
     memory = make_cache_of(seconds=60, clock=clock)
     memory.add("a", make_context("a"))
@@ -111,7 +111,7 @@ def test_nothing_outlives_its_time_however_often_it_is_used() -> None:
     assert len(memory) == 0
 
 
-def test_a_sweep_forgets_what_is_too_old_and_nothing_else() -> None:
+def test_only_expired_contexts_are_removed() -> None:
     clock = Clock()
     memory = make_cache_of(seconds=60, clock=clock)
     memory.add("a", make_context("a"))
@@ -123,7 +123,7 @@ def test_a_sweep_forgets_what_is_too_old_and_nothing_else() -> None:
     assert memory.find("b")
 
 
-def test_forgetting_a_response_forgets_everything_that_came_after_it() -> None:
+def test_invalidating_a_response_removes_every_context_that_contains_it() -> None:
     memory = make_cache_of()
     memory.add("a", make_context("a"))
     memory.add("b", make_context("a", "b"))
@@ -134,7 +134,7 @@ def test_forgetting_a_response_forgets_everything_that_came_after_it() -> None:
     assert memory.find("b", tenant="t")
 
 
-def test_what_was_forgotten_does_not_come_back_with_what_was_being_made() -> None:
+def test_a_deleted_response_does_not_come_back_with_a_response_that_was_running() -> None:
     memory = make_cache_of()
     memory.invalidate("a")
     memory.add("b", make_context("a", "b"))
@@ -144,7 +144,7 @@ def test_what_was_forgotten_does_not_come_back_with_what_was_being_made() -> Non
     assert memory.find("b", tenant="t")
 
 
-def test_only_so_many_are_known_to_be_forgotten() -> None:
+def test_the_number_of_remembered_deletions_is_limited() -> None:
     memory = make_cache_of()
     for number in range(MAX_DELETED + 1):
         memory.invalidate(str(number))
@@ -153,7 +153,7 @@ def test_only_so_many_are_known_to_be_forgotten() -> None:
     assert [id for id in "01" if memory.find(id)] == ["0"]
 
 
-def test_evicting_forgets_one_context_and_none_that_came_after_it() -> None:
+def test_evicting_removes_one_context_only() -> None:
     memory = make_cache_of()
     memory.add("a", make_context("a"))
     memory.add("b", make_context("a", "b"))
@@ -209,7 +209,7 @@ def not_found_payload(id: str) -> ErrorPayload:
     )
 
 
-async def test_a_stored_chain_is_input_and_output_of_each_turn_in_order() -> None:
+async def test_a_stored_history_is_the_input_and_output_of_each_turn_in_order() -> None:
     store = MemoryStore()
     turns = [
         await store_response(store, "a"),
@@ -221,7 +221,7 @@ async def test_a_stored_chain_is_input_and_output_of_each_turn_in_order() -> Non
     assert context.responses == ("a", "b", "c")
 
 
-async def test_a_chain_read_once_is_hot() -> None:
+async def test_a_loaded_history_is_cached() -> None:
     store, recent = MemoryStore(), make_cache()
     await store_response(store, "a")
     context = await load(HistoryLoader(store, recent), "a")
@@ -242,11 +242,11 @@ async def test_forks_do_not_see_each_other() -> None:
 
 
 @pytest.mark.parametrize("store", [None, MemoryStore()])
-async def test_what_is_not_here_is_not_found(store: MemoryStore | None) -> None:
+async def test_an_unknown_response_is_not_found(store: MemoryStore | None) -> None:
     assert await load_error(HistoryLoader(store, make_cache()), "a") == not_found_payload("a")
 
 
-async def test_what_belongs_to_another_is_not_found() -> None:
+async def test_the_response_of_another_tenant_is_not_found() -> None:
     store = MemoryStore()
     await store_response(store, "a")
     chain = HistoryLoader(store, make_cache())
@@ -255,7 +255,7 @@ async def test_what_belongs_to_another_is_not_found() -> None:
     assert await load_error(chain, "a", tenant="t") == not_found_payload("a")
 
 
-async def test_a_response_that_is_still_being_made_cannot_be_continued_yet() -> None:
+async def test_a_running_response_cannot_be_continued() -> None:
     store = MemoryStore()
     await store.begin(new_response("a"), [user_message("m")])
     assert await load_error(HistoryLoader(store, make_cache()), "a") == ErrorPayload(
@@ -266,7 +266,7 @@ async def test_a_response_that_is_still_being_made_cannot_be_continued_yet() -> 
     )
 
 
-async def test_a_chain_whose_middle_was_deleted_is_not_found() -> None:
+async def test_a_history_with_a_deleted_response_is_not_found() -> None:
     store = MemoryStore()
     for id, after in (("a", None), ("b", "a"), ("c", "b")):
         await store_response(store, id, after)
@@ -276,7 +276,7 @@ async def test_a_chain_whose_middle_was_deleted_is_not_found() -> None:
     assert (await load(chain, "a")).responses == ("a",)
 
 
-async def test_a_stored_child_of_an_unstored_parent_needs_the_memory() -> None:
+async def test_a_stored_child_of_an_unstored_parent_needs_the_cache() -> None:
     store, recent = MemoryStore(), make_cache()
     parent = Context().extend([user_message("in_p"), assistant_message("out_p")], "p")
     recent.add("p", parent)
@@ -287,14 +287,14 @@ async def test_a_stored_child_of_an_unstored_parent_needs_the_memory() -> None:
     assert await load_error(chain, "c") == not_found_payload("c")
 
 
-async def test_a_connections_own_memory_comes_first() -> None:
+async def test_the_cache_of_the_connection_comes_first() -> None:
     local = make_cache()
     mine = Context().extend([user_message("m")], "a")
     local.add("a", mine)
     assert await load(HistoryLoader(None, make_cache()), "a", local=local, stored=False) is mine
 
 
-async def test_on_a_connection_what_others_left_in_memory_is_not_seen() -> None:
+async def test_a_connection_does_not_see_the_shared_cache() -> None:
     recent = make_cache()
     recent.add("a", Context().extend([user_message("m")], "a"))
     chain = HistoryLoader(MemoryStore(), recent)
@@ -304,7 +304,7 @@ async def test_on_a_connection_what_others_left_in_memory_is_not_seen() -> None:
         )
 
 
-async def test_on_a_connection_only_a_stored_response_continues_what_is_stored_elsewhere() -> None:
+async def test_on_a_connection_only_a_stored_response_continues_a_stored_response() -> None:
     store = MemoryStore()
     turn = await store_response(store, "a")
     chain = HistoryLoader(store, make_cache())

@@ -1,4 +1,4 @@
-"""What a crash left is ended or taken up again, and what is too old is removed."""
+"""Recovery after a crash, and removal of expired data."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ async def leave_interrupted(store: Store, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", range(11))
-async def test_what_was_being_made_has_failed_and_what_was_made_is_kept(
+async def test_a_running_response_ends_as_failed_and_keeps_its_output(
     store: Store, count: int
 ) -> None:
     await leave_interrupted(store, count)
@@ -92,7 +92,7 @@ async def test_what_was_being_made_has_failed_and_what_was_made_is_kept(
     await upkeep.stop()
 
 
-async def test_a_foreground_response_that_was_being_made_has_failed(store: Store) -> None:
+async def test_a_running_foreground_response_ends_as_failed(store: Store) -> None:
     await store.begin(make_response(), [user_message("m")])
     _, upkeep = await start_maintenance(store)
     response = await wait_for_end(store, "resp_0")
@@ -102,7 +102,7 @@ async def test_a_foreground_response_that_was_being_made_has_failed(store: Store
 
 
 @pytest.mark.parametrize("announced", [False, True])
-async def test_what_was_queued_is_made(store: Store, announced: bool) -> None:
+async def test_a_queued_response_is_run(store: Store, announced: bool) -> None:
     queued = make_response(status="queued", background=True)
     await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
     if announced:
@@ -132,7 +132,7 @@ async def test_what_was_queued_is_made(store: Store, announced: bool) -> None:
         b"[" * 100_000,
     ],
 )
-async def test_what_was_queued_and_cannot_be_made_any_more_has_failed(
+async def test_a_queued_response_that_cannot_be_run_any_more_ends_as_failed(
     store: Store, request_kept: bytes
 ) -> None:
     queued = make_response(status="queued", background=True)
@@ -148,7 +148,9 @@ LARGE = Message(role="assistant", content=[OutputText(text="a")] * 60_000)
 """A message that came as less than 200,000 brackets and commas, and is kept as more."""
 
 
-async def test_a_queued_request_that_is_larger_than_the_door_lets_in_is_made(store: Store) -> None:
+async def test_a_queued_request_that_exceeds_the_limits_of_http_requests_is_run(
+    store: Store,
+) -> None:
     queued = make_response(status="queued", background=True)
     request = encode(replace(make_request(background=True), input=[LARGE, user_message("m")]))
     with pytest.raises(json.JSONError):
@@ -159,7 +161,7 @@ async def test_a_queued_request_that_is_larger_than_the_door_lets_in_is_made(sto
     await upkeep.stop()
 
 
-async def test_a_large_request_that_nobody_makes_any_more_can_be_cancelled(store: Store) -> None:
+async def test_an_orphaned_response_to_a_large_request_can_be_cancelled(store: Store) -> None:
     queued = make_response(status="queued", background=True)
     request = encode(replace(make_request(background=True), input=[LARGE]))
     await store.begin(queued, [LARGE], request=request)
@@ -179,7 +181,7 @@ BAD_LOGS = {
 
 
 @pytest.mark.parametrize("bad", BAD_LOGS.values(), ids=BAD_LOGS)
-async def test_a_response_whose_events_cannot_be_read_has_failed_and_the_others_are_ended_too(
+async def test_a_response_with_unreadable_events_ends_as_failed_like_the_others(
     store: Store, bad: list[bytes]
 ) -> None:
     for number in range(3):
@@ -195,7 +197,7 @@ async def test_a_response_whose_events_cannot_be_read_has_failed_and_the_others_
     await upkeep.stop()
 
 
-async def test_a_response_whose_events_cannot_be_read_can_be_cancelled(store: Store) -> None:
+async def test_a_response_with_unreadable_events_can_be_cancelled(store: Store) -> None:
     await store.begin(make_response(background=True), [user_message("m")])
     assert await store.append("resp_0", 0, -1, [b"{"])
     cancelled = await make_engine(model, store).cancel("resp_0")
@@ -204,7 +206,7 @@ async def test_a_response_whose_events_cannot_be_read_can_be_cancelled(store: St
     await store.close()
 
 
-async def test_a_queued_response_that_breaks_while_it_is_taken_up_has_failed(store: Store) -> None:
+async def test_a_queued_response_that_cannot_be_resumed_ends_as_failed(store: Store) -> None:
     class Broken(Models):
         """Breaks where it should find a model."""
 
@@ -221,7 +223,7 @@ async def test_a_queued_response_that_breaks_while_it_is_taken_up_has_failed(sto
     await upkeep.stop()
 
 
-async def test_nothing_happens_twice(store: Store) -> None:
+async def test_recovery_is_idempotent(store: Store) -> None:
     await leave_interrupted(store, 5)
     await (await start_maintenance(store))[1]._engine.background.stop_all()
     first = await wait_for_end(store, "resp_0")
@@ -230,7 +232,7 @@ async def test_nothing_happens_twice(store: Store) -> None:
     await upkeep.stop()
 
 
-async def test_what_ended_too_long_ago_goes_and_the_rest_stays(store: Store) -> None:
+async def test_a_sweep_removes_expired_responses_only(store: Store) -> None:
     for number in range(20):
         response = make_response(id=f"resp_{number}")
         await store.begin(response, [user_message(f"msg_{number}")])
@@ -244,7 +246,7 @@ async def test_what_ended_too_long_ago_goes_and_the_rest_stays(store: Store) -> 
     await upkeep.stop()
 
 
-async def test_a_sweep_also_clears_the_memory() -> None:
+async def test_a_sweep_removes_expired_contexts_from_the_cache() -> None:
     engine = make_engine(model)
     engine.history.cache.add("a", Context().extend([user_message("m")], "a"))
     engine.history.cache._max_age_seconds = -1
@@ -252,7 +254,7 @@ async def test_a_sweep_also_clears_the_memory() -> None:
     assert len(engine.history.cache) == 0
 
 
-async def test_a_failing_store_does_not_stop_the_sweeping() -> None:
+async def test_the_sweep_goes_on_after_a_failure_of_the_store() -> None:
     class Failing(MemoryStore):
         """Fails to sweep a few times."""
 
@@ -275,7 +277,7 @@ async def test_a_failing_store_does_not_stop_the_sweeping() -> None:
     await upkeep.stop()
 
 
-async def test_a_response_whose_end_could_not_be_kept_is_ended_when_the_store_is_well() -> None:
+async def test_a_response_whose_end_was_not_stored_is_ended_when_the_store_works_again() -> None:
     store = FailingStore()
     engine, upkeep = await start_maintenance(store)
     run = await engine.create_run(make_request())
@@ -291,9 +293,7 @@ async def test_a_response_whose_end_could_not_be_kept_is_ended_when_the_store_is
     await upkeep.stop()
 
 
-async def test_a_response_that_cannot_be_found_holds_up_neither_the_others_nor_the_sweeping() -> (
-    None
-):
+async def test_an_unreadable_response_holds_up_neither_other_orphans_nor_the_sweep() -> None:
     class Holed(MemoryStore):
         """Cannot read one of its responses."""
 

@@ -1,4 +1,4 @@
-"""Providers that are asked: what is sent, how often, and what is said when they cannot be."""
+"""Requests to providers: timeouts, hooks, credentials, redirects."""
 
 import logging
 from pathlib import Path
@@ -28,11 +28,8 @@ BEST = {"best": ["anthropic/a", "openai/b"]}
 PAIR = ["anthropic", "openai"]
 
 
-# --- time -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_provider_that_does_not_begin_in_time_is_not_asked_again(stream: bool) -> None:
+def test_a_provider_that_exceeds_the_first_byte_timeout_is_not_retried(stream: bool) -> None:
     with serve_providers(["openai"], retry_seconds=0.01, first_byte_seconds=0.2) as served:
         served.upstreams["openai"].play(ScriptedAnswer(delay=5.0))
         answer = post_response(served.address, model="openai/m", stream=stream)
@@ -43,7 +40,7 @@ def test_a_provider_that_does_not_begin_in_time_is_not_asked_again(stream: bool)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_another_is_asked_instead_of_one_that_does_not_begin_in_time(stream: bool) -> None:
+def test_the_next_model_answers_after_a_first_byte_timeout(stream: bool) -> None:
     with serve_providers(PAIR, aliases=BEST, retry_seconds=0.01, first_byte_seconds=0.2) as served:
         served.upstreams["anthropic"].play(ScriptedAnswer(delay=5.0))
         served.upstreams["openai"].play(stream_answer(TEXT) if stream else whole_answer(TEXT))
@@ -52,9 +49,6 @@ def test_another_is_asked_instead_of_one_that_does_not_begin_in_time(stream: boo
     response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert response["output"][0]["content"][0]["text"] == SAID
     assert asked == 1
-
-
-# --- what the user's own function makes of a request ----------------------------------------------
 
 
 def changing(url: str, hook: Transform) -> Provider:
@@ -86,7 +80,7 @@ BROKEN: list[tuple[Transform, str]] = [
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("hook", "what"), BROKEN)
-def test_a_transform_that_is_broken_is_our_error_and_nothing_is_sent(
+def test_a_broken_transform_hook_is_a_server_error_and_nothing_is_sent(
     hook: Transform, what: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -108,7 +102,7 @@ def test_a_transform_that_is_broken_is_our_error_and_nothing_is_sent(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_another_is_asked_instead_of_one_whose_transform_is_broken(stream: bool) -> None:
+def test_the_next_model_answers_after_a_broken_transform_hook(stream: bool) -> None:
     with (
         scripted_upstream() as first,
         scripted_upstream(stream_answer(TEXT) if stream else whole_answer(TEXT)) as second,
@@ -132,7 +126,7 @@ def refuses(body: dict[str, Any]) -> None:
     raise RequestError("Not this model.", param="model")
 
 
-def test_a_transform_may_refuse_a_request() -> None:
+def test_a_transform_hook_may_reject_a_request() -> None:
     with (
         scripted_upstream() as theirs,
         run_server(Settings(providers=[changing(theirs.url, refuses)])) as address,
@@ -141,10 +135,7 @@ def test_a_transform_may_refuse_a_request() -> None:
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Not this model.")
 
 
-# --- who asks -------------------------------------------------------------------------------------
-
-
-def test_credentials_that_are_not_there_name_the_provider_and_the_log_says_why(
+def test_missing_credentials_name_the_provider_and_the_log_has_the_cause(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = "printf 'No luck,\\n sk-abcdefghijkl' >&2; exit 1"
@@ -169,7 +160,7 @@ def test_credentials_that_are_not_there_name_the_provider_and_the_log_says_why(
     )
 
 
-def test_a_key_that_is_none_is_not_said_to_be_missing() -> None:
+def test_a_variable_that_holds_no_valid_key_is_named() -> None:
     file = '[providers.mine]\nadapter = "openai"\napi_key_env = "UPKEY"\n'
     settings = Settings().with_config(parse_config(file, {"UPKEY": "sk a b"}))
     with run_server(settings) as address:
@@ -179,8 +170,6 @@ def test_a_key_that_is_none_is_not_said_to_be_missing() -> None:
         "mine: UPKEY is not set, or holds no key. Set it to this provider's key, and start again."
     )
 
-
-# --- where it is ----------------------------------------------------------------------------------
 
 MOVED = [
     ("https://there.example/v2/chat/completions", "https://there.example/v2"),
@@ -196,10 +185,9 @@ MOVED = [
 ]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("status", "stream"), [(301, False), (308, True)])
 @pytest.mark.parametrize(("location", "place"), MOVED)
-@pytest.mark.parametrize("status", [301, 308])
-def test_a_provider_that_has_moved_is_not_followed_and_its_place_is_told(
+def test_a_redirect_is_not_followed_and_its_target_is_named(
     status: int, location: str, place: str, stream: bool
 ) -> None:
     with serve_providers(["openai"]) as served:
@@ -216,7 +204,7 @@ def test_a_provider_that_has_moved_is_not_followed_and_its_place_is_told(
 
 
 @pytest.mark.parametrize("location", [None, "http://[", "mailto:a@b.example"])
-def test_a_redirect_to_nowhere_is_told_as_it_is(location: str | None) -> None:
+def test_a_redirect_without_a_target_is_an_error_of_the_provider(location: str | None) -> None:
     with serve_providers(["openai"]) as served:
         headers = {"location": location} if location else {}
         served.upstreams["openai"].play(ScriptedAnswer(b"", 301, headers))

@@ -1,4 +1,4 @@
-"""One response being made, whatever its model does."""
+"""A run, whatever its model does."""
 
 import asyncio
 import logging
@@ -92,7 +92,7 @@ async def test_the_parts_of_a_model_become_a_response() -> None:
     assert events[0].type == "response.created"
 
 
-async def test_tokens_that_a_model_did_not_count_are_estimated_and_said_to_be() -> None:
+async def test_missing_usage_is_estimated_with_a_warning() -> None:
     async def model() -> str:
         return "Four tokens, or so"
 
@@ -102,7 +102,7 @@ async def test_tokens_that_a_model_did_not_count_are_estimated_and_said_to_be() 
     )
 
 
-async def test_what_a_model_did_count_is_kept_beside_the_estimate() -> None:
+async def test_reported_usage_is_kept_beside_the_estimate() -> None:
     async def model() -> list[object]:
         return ["Hello", parts.Usage(output_tokens=100)]
 
@@ -110,12 +110,12 @@ async def test_what_a_model_did_count_is_kept_beside_the_estimate() -> None:
     assert response == ended_response(make_message("Hello"), usage=ResponseUsage.of(6, 100))
 
 
-async def test_a_silent_model_has_answered_with_no_words() -> None:
+async def test_a_model_without_output_gives_an_empty_message() -> None:
     response, _ = await run_model(lambda: None)
     assert response == ended_response(make_message(""), usage=ResponseUsage.of(6, 0))
 
 
-async def test_nothing_is_made_after_a_model_has_said_that_it_failed() -> None:
+async def test_parts_after_a_failure_are_ignored() -> None:
     async def model() -> AsyncIterator[object]:
         yield "Hel"
         yield parts.Failure(ErrorPayload(message="No more.", type="model_error", code="gone"))
@@ -124,9 +124,6 @@ async def test_nothing_is_made_after_a_model_has_said_that_it_failed() -> None:
     response, _ = await run_model(model)
     assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
     assert response.output == [make_message("Hel", "incomplete")]
-
-
-# --- models that raise ------------------------------------------------------------------------
 
 
 def raising_model(error: BaseException, *said: str) -> Function:
@@ -153,7 +150,7 @@ def raising_model(error: BaseException, *said: str) -> Function:
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("said", [(), ("Hel", "lo")])
-async def test_whatever_a_model_raises_becomes_a_failed_response_and_a_line_in_the_log(
+async def test_any_exception_of_a_model_becomes_a_failed_response_and_a_log_entry(
     error: BaseException, said: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "antiphon.engine"):
@@ -167,7 +164,7 @@ async def test_whatever_a_model_raises_becomes_a_failed_response_and_a_line_in_t
     assert record.exc_info
 
 
-async def test_a_value_that_is_no_part_fails_the_response() -> None:
+async def test_a_value_that_is_not_a_part_fails_the_response() -> None:
     async def model() -> AsyncIterator[object]:
         yield "Hello"
         yield 42
@@ -177,7 +174,7 @@ async def test_a_value_that_is_no_part_fails_the_response() -> None:
     assert response.output == [make_message("Hello", "incomplete")]
 
 
-async def test_a_model_that_leaves_the_process_does_not() -> None:
+async def test_a_model_that_raises_system_exit_does_not_stop_the_process() -> None:
     def model() -> None:
         sys.exit(1)
 
@@ -216,7 +213,7 @@ async def test_an_error_with_a_status_fails_the_response_after_the_first_part(
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
-async def test_an_error_with_a_status_fails_a_response_that_was_promised_a_stream(
+async def test_an_error_with_a_status_fails_a_response_whose_stream_has_started(
     error: RequestError | UpstreamError,
 ) -> None:
     outlet = RecordingSink()
@@ -227,7 +224,7 @@ async def test_an_error_with_a_status_fails_a_response_that_was_promised_a_strea
     assert fold(outlet.events) == response
 
 
-async def test_a_warning_or_a_count_is_not_yet_an_answer() -> None:
+async def test_warnings_and_usage_are_not_output() -> None:
     async def model() -> AsyncIterator[object]:
         yield parts.Warn("odd", "Something is odd.")
         yield parts.Usage(1)
@@ -237,10 +234,7 @@ async def test_a_warning_or_a_count_is_not_yet_an_answer() -> None:
         await (await open_run(model)).execute()
 
 
-# --- cancellation -----------------------------------------------------------------------------
-
-
-async def test_a_cancelled_response_keeps_what_was_made_and_estimates_what_it_took() -> None:
+async def test_a_cancelled_response_keeps_its_output_and_estimates_its_usage() -> None:
     seen: list[str] = []
     turns: list[Turn] = []
     outlet = RecordingSink()
@@ -273,7 +267,7 @@ async def test_a_cancelled_response_keeps_what_was_made_and_estimates_what_it_to
     assert turns[0].cancelled.is_set()
 
 
-async def test_a_response_can_be_cancelled_before_its_model_has_said_anything() -> None:
+async def test_a_response_can_be_cancelled_before_any_output() -> None:
     async def model() -> None:
         await asyncio.sleep(60)
 
@@ -304,10 +298,7 @@ async def test_a_response_that_has_failed_stays_failed_when_it_is_cancelled() ->
     assert run.response.status == "failed"
 
 
-# --- sharing ----------------------------------------------------------------------------------
-
-
-async def test_a_model_that_never_waits_lets_the_others_have_their_turn() -> None:
+async def test_a_model_that_never_awaits_does_not_block_others() -> None:
     answered = asyncio.Event()
 
     async def greedy() -> AsyncIterator[str]:
@@ -326,7 +317,7 @@ async def test_a_model_that_never_waits_lets_the_others_have_their_turn() -> Non
     assert (first.status, second.status) == ("completed", "completed")
 
 
-async def test_a_model_waits_while_its_outlet_is_full() -> None:
+async def test_a_model_waits_while_its_sink_is_full() -> None:
     class Narrow(RecordingSink):
         """Has room for a few events, until it is told that there is room for all."""
 
@@ -360,9 +351,6 @@ async def test_a_model_waits_while_its_outlet_is_full() -> None:
     assert len(said) == 1000
 
 
-# --- ends that cannot be told -----------------------------------------------------------------
-
-
 class RaisingSink(RecordingSink):
     """An outlet that has no words for one text, wherever it stands."""
 
@@ -377,7 +365,9 @@ LOST = ResponseError(code="server_error", message=run.INTERNAL_ERROR.message, ty
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("secret")])
-async def test_an_end_that_cannot_be_told_is_a_bare_failure(error: Exception | None) -> None:
+async def test_an_end_that_cannot_be_sent_becomes_a_failure_without_output(
+    error: Exception | None,
+) -> None:
     async def model() -> AsyncIterator[str]:
         yield "Hello, "
         yield "unspeakable"
@@ -392,7 +382,7 @@ async def test_an_end_that_cannot_be_told_is_a_bare_failure(error: Exception | N
     )
 
 
-async def test_who_is_cancelled_stays_so_when_the_end_cannot_be_told() -> None:
+async def test_a_cancelled_run_stays_cancelled_when_its_end_cannot_be_sent() -> None:
     async def model() -> AsyncIterator[str]:
         yield "Hello"
         await asyncio.sleep(10)

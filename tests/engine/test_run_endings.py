@@ -1,4 +1,4 @@
-"""How a run ends: kept before it is told, told whatever happens, and told once."""
+"""The end of a run: stored before it is sent, and sent exactly once."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ async def hello() -> AsyncIterator[str]:
     yield "Hello"
 
 
-async def test_a_response_is_there_while_it_is_made_and_when_its_end_is_told() -> None:
+async def test_a_response_is_stored_while_it_runs_and_before_its_end_is_sent() -> None:
     store = MemoryStore()
     kept: list[str] = []
 
@@ -62,7 +62,7 @@ async def test_a_response_is_there_while_it_is_made_and_when_its_end_is_told() -
     assert kept[-1] == "completed"
 
 
-async def test_an_end_that_cannot_be_kept_is_told_as_a_failure(
+async def test_an_end_that_cannot_be_stored_is_sent_as_a_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FailingStore()
@@ -98,7 +98,7 @@ def failing_model(cleanup: BaseException | None) -> Function:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("x"), RequestError("x")], ids=type)
-async def test_a_failure_is_told_even_if_the_model_breaks_afterwards(error: Exception) -> None:
+async def test_a_failure_is_sent_even_if_the_model_raises_afterwards(error: Exception) -> None:
     engine, run, outlet = await open_run(failing_model(error), MemoryStore())
     await run.execute()
     response = await run_and_check(engine, run, outlet)
@@ -106,7 +106,7 @@ async def test_a_failure_is_told_even_if_the_model_breaks_afterwards(error: Exce
 
 
 @pytest.mark.parametrize("why", [None, SERVER_STOPPING])
-async def test_a_failure_is_told_even_if_the_model_is_stopped_afterwards(why: str | None) -> None:
+async def test_a_failure_is_sent_even_if_the_model_is_cancelled_afterwards(why: str | None) -> None:
     engine, run, outlet = await open_run(failing_model(None), MemoryStore())
     task = asyncio.create_task(run.execute())
     await run.started.wait()
@@ -118,7 +118,7 @@ async def test_a_failure_is_told_even_if_the_model_is_stopped_afterwards(why: st
     assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
 
 
-async def test_a_response_that_the_server_interrupts_has_failed_and_is_kept() -> None:
+async def test_a_response_that_the_shutdown_interrupts_is_stored_as_failed() -> None:
     async def model() -> AsyncIterator[str]:
         yield "Hello"
         await asyncio.sleep(60)
@@ -137,7 +137,9 @@ async def test_a_response_that_the_server_interrupts_has_failed_and_is_kept() ->
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_a_refusal_before_any_answer_leaves_nothing_and_frees_its_key(stored: bool) -> None:
+async def test_an_error_before_any_answer_discards_the_response_and_releases_its_key(
+    stored: bool,
+) -> None:
     async def model() -> None:
         raise UpstreamError("Slow down.", status=429)
 
@@ -150,7 +152,7 @@ async def test_a_refusal_before_any_answer_leaves_nothing_and_frees_its_key(stor
         assert engine.history.cache.find(run.response.id) is None
 
 
-async def test_a_response_that_was_deleted_while_it_was_made_is_nowhere() -> None:
+async def test_a_response_deleted_during_its_run_leaves_nothing() -> None:
     store = MemoryStore()
     engine, run, _ = await open_run(hello, store)
     [id] = store._records
@@ -160,7 +162,7 @@ async def test_a_response_that_was_deleted_while_it_was_made_is_nowhere() -> Non
     assert engine.history.cache.find(id) is None
 
 
-async def test_what_continues_a_response_that_is_deleted_meanwhile_ends_the_chain() -> None:
+async def test_a_response_whose_parent_was_deleted_cannot_be_continued() -> None:
     engine = make_engine(hello)
     parent = await (await engine.create_run(make_request())).execute()
     run = await engine.create_run(make_request(previous_response_id=parent.id))

@@ -1,4 +1,4 @@
-"""What only its maker may read: closed on the way out, opened on the way in."""
+"""Sealed reasoning and compactions."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -56,8 +56,6 @@ def unseal(item: Item, by: ItemSealer) -> list[Item]:
     return by.unseal_items([item], "input[{}].encrypted_content")
 
 
-# --- thinking ---------------------------------------------------------------------------------
-
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 SECRETS = st.text("abcdefgh", min_size=24, max_size=32)
 THOUGHTS = st.builds(
@@ -70,7 +68,7 @@ THOUGHTS = st.builds(
 
 
 @given(THOUGHTS, st.booleans())
-def test_sealed_thinking_comes_back_to_its_origin(thought: Reasoning, forgotten: bool) -> None:
+def test_sealed_reasoning_comes_back_to_its_origin(thought: Reasoning, forgotten: bool) -> None:
     sealed = make_sealer().seal_item(thought)
     assert isinstance(sealed, Reasoning)
     assert sealed.encrypted_content != thought.encrypted_content
@@ -79,7 +77,7 @@ def test_sealed_thinking_comes_back_to_its_origin(thought: Reasoning, forgotten:
 
 
 @given(THOUGHTS, st.sampled_from(["origin", "tenant", "key"]))
-def test_sealed_thinking_never_reaches_another(thought: Reasoning, other: str) -> None:
+def test_sealed_reasoning_never_reaches_another_origin(thought: Reasoning, other: str) -> None:
     sealed = make_sealer().seal_item(thought)
     assert isinstance(sealed, Reasoning)
     returned = replace(sealed, content=UNSET)
@@ -96,25 +94,25 @@ def test_sealed_thinking_never_reaches_another(thought: Reasoning, other: str) -
 
 
 @pytest.mark.parametrize("blob", ["", "gAAAAA", "EqQBCgIYAhIM", "ant1_", "ant1_gAAAAABm"])
-def test_what_we_did_not_seal_is_dropped(blob: str) -> None:
+def test_foreign_encrypted_content_is_dropped(blob: str) -> None:
     foreign = replace(HIDDEN, encrypted_content=blob)
     assert unseal(foreign, make_sealer()) == [replace(HIDDEN, encrypted_content=UNSET)]
     assert unseal(replace(foreign, summary=[]), make_sealer()) == []
 
 
-def test_a_compaction_is_not_taken_for_thinking() -> None:
+def test_the_seal_of_a_compaction_is_not_accepted_for_reasoning() -> None:
     gist = make_sealer().seal_compaction("We met.", "cmp_1")
     stolen = replace(HIDDEN, encrypted_content=gist.encrypted_content)
     assert unseal(stolen, make_sealer()) == [replace(HIDDEN, encrypted_content=UNSET)]
 
 
-def test_thinking_in_the_open_stays_as_it_is() -> None:
+def test_reasoning_without_encrypted_content_is_not_changed() -> None:
     thoughts = [replace(SIGNED, encrypted_content=UNSET), Reasoning(id="rs_2")]
     assert [make_sealer().seal_item(thought) for thought in thoughts] == thoughts
     assert make_sealer().unseal_items(thoughts, "input") == thoughts
 
 
-def test_thinking_without_a_seal_of_its_own_is_sealed_when_that_is_asked_for() -> None:
+def test_raw_reasoning_is_sealed_on_request() -> None:
     plain = replace(SIGNED, encrypted_content=UNSET)
     sealed = make_sealer(seal_all_reasoning=True).seal_item(plain)
     assert isinstance(sealed, Reasoning)
@@ -125,9 +123,6 @@ def test_thinking_without_a_seal_of_its_own_is_sealed_when_that_is_asked_for() -
     )
 
 
-# --- compactions ------------------------------------------------------------------------------
-
-
 def test_a_summary_is_read_as_a_message() -> None:
     sealed = make_sealer("them").seal_compaction("We met.", "cmp_1")
     text = f"{SUMMARY_INTRODUCTION}\n\nWe met."
@@ -136,7 +131,7 @@ def test_a_summary_is_read_as_a_message() -> None:
     ]
 
 
-def test_items_are_read_as_they_were() -> None:
+def test_compacted_items_are_read_unchanged() -> None:
     items: list[Item] = [
         user_message("Hi"),
         FunctionCall(call_id="c1", name="f", arguments="{}"),
@@ -146,7 +141,7 @@ def test_items_are_read_as_they_were() -> None:
     assert unseal(sealed, make_sealer()) == items
 
 
-def test_a_models_own_compaction_comes_back_to_its_origin() -> None:
+def test_the_compaction_of_a_provider_comes_back_to_its_origin() -> None:
     own = Compaction(id="cmp_1", encrypted_content="theirs")
     sealed = make_sealer().seal_item(own)
     assert "theirs" not in str(sealed)
@@ -171,7 +166,7 @@ OURS = make_sealer().seal_compaction("We met.", "cmp_1").encrypted_content
         SEAL.encrypt(["We met."]),
     ],
 )
-def test_a_compaction_that_is_not_ours_is_refused(blob: str) -> None:
+def test_a_foreign_compaction_is_rejected(blob: str) -> None:
     items: Sequence[Item] = [user_message("Hi"), Compaction(encrypted_content=blob)]
     with pytest.raises(RequestError) as caught:
         make_sealer().unseal_items(items, "input[{}].encrypted_content")
@@ -183,8 +178,6 @@ def test_a_compaction_that_is_not_ours_is_refused(blob: str) -> None:
         "came, or send the items that it stands for.",
     )
 
-
-# --- in the engine ----------------------------------------------------------------------------
 
 SECRET = "the raw thinking of a model"
 
@@ -220,7 +213,7 @@ class SealingEngine:
         return response
 
 
-async def test_thinking_is_sealed_before_anybody_sees_it() -> None:
+async def test_reasoning_is_sealed_before_it_is_sent() -> None:
     house = SealingEngine(SEAL)
     response = await house.ask("one", "Hi", store=False)
     thought = response.output[0]
@@ -231,7 +224,7 @@ async def test_thinking_is_sealed_before_anybody_sees_it() -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_a_chain_gives_a_model_its_own_thinking_and_no_other(stored: bool) -> None:
+async def test_a_model_reads_its_own_reasoning_only(stored: bool) -> None:
     house = SealingEngine()
     first = await house.ask("one", "Hi", store=stored)
     chained = {"previous_response_id": first.id, "store": stored}
@@ -245,7 +238,7 @@ async def test_a_chain_gives_a_model_its_own_thinking_and_no_other(stored: bool)
     assert foreign.summary == own.summary
 
 
-async def test_a_stateless_client_carries_thinking_that_it_cannot_read() -> None:
+async def test_a_stateless_client_sends_back_reasoning_that_it_cannot_read() -> None:
     house = SealingEngine()
     first = await house.ask("one", "Hi", store=False)
     thought, message = (to_json(item) for item in first.output)
@@ -263,7 +256,7 @@ async def test_a_stateless_client_carries_thinking_that_it_cannot_read() -> None
     assert "raw thinking" not in told
 
 
-async def test_what_is_stored_stays_sealed() -> None:
+async def test_stored_items_stay_sealed() -> None:
     house = SealingEngine(SEAL)
     sealed = ItemSealer(SEAL, "").seal_compaction("We met.", "cmp_1")
     response = await house.ask("one", [to_json(sealed), {"role": "user", "content": "Hi"}])
@@ -276,7 +269,7 @@ async def test_what_is_stored_stays_sealed() -> None:
     assert "We met." in encode(house.other.turns[-1].history[0]).decode()
 
 
-async def test_a_chain_whose_key_is_lost_says_what_to_blame() -> None:
+async def test_a_conversation_whose_key_is_lost_names_the_param() -> None:
     house = SealingEngine(KeyRing.ephemeral())
     sealed = ItemSealer(house.engine.key_ring, "").seal_compaction("We met.", "cmp_1")
     response = await house.ask("one", [to_json(sealed)])
@@ -286,7 +279,7 @@ async def test_a_chain_whose_key_is_lost_says_what_to_blame() -> None:
     assert caught.value.payload.param == "previous_response_id"
 
 
-async def test_one_tenant_cannot_open_what_another_carries() -> None:
+async def test_a_tenant_cannot_open_the_seal_of_another() -> None:
     house = SealingEngine()
     sealed = ItemSealer(house.engine.key_ring, "", "them").seal_compaction("We met.", "cmp_1")
     request = decode_request({"model": "one", "input": [to_json(sealed)]})
@@ -296,7 +289,7 @@ async def test_one_tenant_cannot_open_what_another_carries() -> None:
     assert caught.value.payload.param == "input[0].encrypted_content"
 
 
-async def test_a_sealed_conversation_counts_as_what_it_holds() -> None:
+async def test_a_sealed_conversation_is_counted_unsealed() -> None:
     house = SealingEngine()
     house.one.window = 60
     sealed = ItemSealer(house.engine.key_ring, "").seal_compaction("We met. " * 20, "cmp_1")

@@ -1,4 +1,4 @@
-"""The tool choice, held against what a model says."""
+"""The filter for tool_choice and parallel_tool_calls."""
 
 import pytest
 
@@ -56,17 +56,14 @@ def filter_at_once(*given: Part, **options: object) -> list[Part]:
         {"tool_choice": "required", "text": SCHEMA},
     ],
 )
-def test_a_request_that_constrains_nothing_has_no_guard(options: dict[str, object]) -> None:
+def test_a_request_without_restrictions_has_no_filter(options: dict[str, object]) -> None:
     assert make_filter(**options) is None
-
-
-# --- custom tools ---
 
 
 @pytest.mark.parametrize(
     "choice", ["none", F, {"type": "allowed_tools", "tools": [F]}, C | {"name": "d"}]
 )
-def test_a_custom_tool_that_may_not_be_called_is_not(choice: object) -> None:
+def test_a_call_of_a_custom_tool_that_is_not_allowed_is_removed(choice: object) -> None:
     end = parts.Finish("tool_calls")
     assert filter_one_by_one(TEXT, calls("c"), end, tool_choice=choice) == [
         TEXT,
@@ -76,17 +73,17 @@ def test_a_custom_tool_that_may_not_be_called_is_not(choice: object) -> None:
 
 
 @pytest.mark.parametrize("choice", [C, {"type": "allowed_tools", "tools": [F, C]}, "required"])
-def test_a_custom_tool_that_may_be_called_is(choice: object) -> None:
+def test_a_call_of_an_allowed_custom_tool_passes(choice: object) -> None:
     heard = [TEXT, calls("c"), calls("c", "b"), STOP]
     assert filter_one_by_one(*heard, tool_choice=choice) == heard
 
 
-def test_a_function_is_not_called_where_a_custom_tool_is_demanded() -> None:
+def test_a_function_call_is_removed_where_a_custom_tool_is_required() -> None:
     called = parts.Call(0, "f", "{}", "a")
     assert filter_one_by_one(called, STOP, tool_choice=C) == ["tool_not_allowed", STOP]
 
 
-def test_of_calls_that_may_not_be_parallel_the_first_is_made_whatever_its_kind() -> None:
+def test_without_parallel_calls_only_the_first_call_passes() -> None:
     function, custom = parts.Call(0, "f", "{}", "a"), calls("c", "b")
     options = {"parallel_tool_calls": False}
     assert filter_one_by_one(function, custom, **options) == [function, "parallel_call"]
@@ -94,22 +91,21 @@ def test_of_calls_that_may_not_be_parallel_the_first_is_made_whatever_its_kind()
     assert filter_one_by_one(custom, calls("c", "d"), **options) == [custom, "parallel_call"]
 
 
-# --- calls that are demanded ---
-
-
 @pytest.mark.parametrize(
     "choice", ["required", F, C, {"type": "allowed_tools", "tools": [F], "mode": "required"}]
 )
-def test_a_demanded_call_that_is_not_made_is_warned_of_before_the_end(choice: object) -> None:
+def test_a_missing_required_call_gives_a_warning_before_the_end(choice: object) -> None:
     assert filter_one_by_one(TEXT, STOP, tool_choice=choice) == [TEXT, "tool_not_called", STOP]
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "cancelled"])
-def test_an_answer_that_was_cut_short_may_have_come_to_its_call(reason: parts.Reason) -> None:
+def test_a_truncated_answer_without_the_required_call_gives_no_warning(
+    reason: parts.Reason,
+) -> None:
     end = parts.Finish(reason)
     assert filter_one_by_one(TEXT, end, tool_choice="required") == [TEXT, end]
 
 
 @pytest.mark.parametrize("called", [parts.Call(0, "f", "{}", "a"), calls("c"), SEARCHED])
-def test_a_demanded_call_that_is_made_is_enough(called: Part) -> None:
+def test_a_required_call_gives_no_warning(called: Part) -> None:
     assert filter_one_by_one(TEXT, called, STOP, tool_choice="required") == [TEXT, called, STOP]

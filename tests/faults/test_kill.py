@@ -1,4 +1,4 @@
-"""A server that is killed at any moment has lost nothing that it had said."""
+"""A server that is killed at any moment loses nothing that it has acknowledged."""
 
 import asyncio
 import os
@@ -89,7 +89,7 @@ async def ignore_disconnect(reading: Any) -> None:
         return
 
 
-async def test_nothing_acknowledged_is_lost_and_nothing_read_is_contradicted(
+async def test_after_a_kill_acknowledged_responses_exist_and_logs_match_what_was_read(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "mine.py").write_text(AGENTS)

@@ -12,8 +12,8 @@ returns them, or a plain generator. Plain functions run in a thread, so that the
     async def loud(turn: Turn):
         yield turn.text.upper()
 
-`my-agent` is then a model, and so is `my-agent/loud`. An agent may also say how its conversations
-are made small, and how many tokens a turn is:
+`my-agent` is then a model, and so is `my-agent/loud`. An agent may also compact conversations and
+count tokens itself:
 
     @my_agent.compactor
     async def compact(items: Sequence[Item], turn: Turn) -> str: ...
@@ -37,7 +37,7 @@ Function = Callable[..., object]
 F = TypeVar("F", bound=Function)
 
 DEFAULT_ENTRY = "__entry__"
-"""The entry that a model's name without one means; it may also be written out."""
+"""The entry of a model name that has none; it may also be written out."""
 
 
 class Agent:
@@ -49,7 +49,7 @@ class Agent:
         self.name = name
         self.window = window
         self.origin = name
-        """Who can read its sealed thinking: every model of the same origin, and no other."""
+        """Who can read its sealed reasoning: every model of the same origin, and no other."""
         self.entries: dict[str, Function] = {DEFAULT_ENTRY: function}
         self._compactor: Function | None = None
         self._counter: Function | None = None
@@ -59,12 +59,12 @@ class Agent:
         return f"<Agent {self.name}: {', '.join(self.models)}>"
 
     def __call__(self, *args: object) -> object:
-        """Call the function itself, as a test may want to."""
+        """Call the function itself, for example in a test."""
         return self.entries[DEFAULT_ENTRY](*args)
 
     @property
     def models(self) -> list[str]:
-        """The model names this agent answers to."""
+        """The names of this agent's models."""
         others = [f"{self.name}/{entry}" for entry in self.entries if entry != DEFAULT_ENTRY]
         return [self.name, *others]
 
@@ -78,34 +78,34 @@ class Agent:
         return add
 
     def compactor(self, function: F) -> F:
-        """Let a function make conversations small: of items and a turn, a text or fewer items."""
+        """Register a function that compacts: from items and a turn to a summary or fewer items."""
         self._compactor = function
         return function
 
     def counter(self, function: F) -> F:
-        """Let a function count the tokens that a turn gives to read."""
+        """Register a function that counts the input tokens of a turn."""
         self._counter = function
         return function
 
     def stream(self, turn: Turn) -> AsyncGenerator[Part]:
-        """Answer a turn, as parts."""
+        """Yield the parts of the answer to a turn."""
         return _stream_parts(self.entries[turn.entry or DEFAULT_ENTRY], turn)
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
-        """Return what stands for a turn's conversation; None if no compactor can tell."""
+        """Return a summary, or the items to keep; None if there is no compactor."""
         if self._compactor is None:
             return None
-        made = await _call_function(self._compactor, (turn.items, turn))
-        if isinstance(made, str):
-            return made
-        several = cast("list[object]", made) if isinstance(made, list) else []
-        items = [item for item in several if isinstance(item, Item)]
-        if not items or len(items) < len(several):
+        result = await _call_function(self._compactor, (turn.items, turn))
+        if isinstance(result, str):
+            return result
+        values = cast("list[object]", result) if isinstance(result, list) else []
+        items = [item for item in values if isinstance(item, Item)]
+        if not items or len(items) < len(values):
             raise TypeError("a compactor returns a text or a list of items")
         return items
 
     async def count(self, turn: Turn) -> int | None:
-        """Return how many tokens a turn gives to read; None if no counter can tell."""
+        """Return how many tokens a turn's input has; None if there is no counter."""
         return (
             None
             if self._counter is None
@@ -114,7 +114,7 @@ class Agent:
 
 
 def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent]:
-    """Make a function a model; `window` is how many tokens it can read."""
+    """Turn a function into a model; `window` is how many tokens it can read."""
     return lambda function: Agent(name, function, window=window)
 
 
@@ -128,19 +128,20 @@ async def _stream_parts(function: Function, turn: Turn) -> AsyncGenerator[Part]:
                 if (part := to_part(value)) is not None:
                     yield part
     elif isinstance(result, Iterator):
+        # Each step in a thread. `turn` marks the end: no agent yields its own turn.
         iterator = cast("Iterator[object]", result)
         while (value := await asyncio.to_thread(next, iterator, turn)) is not turn:
             if (part := to_part(value)) is not None:
                 yield part
     else:
-        several = cast("list[object]", result if isinstance(result, list | tuple) else [result])
-        for value in several:
+        values = cast("list[object]", result if isinstance(result, list | tuple) else [result])
+        for value in values:
             if (part := to_part(value)) is not None:
                 yield part
 
 
 async def _call_function(function: Function, arguments: tuple[object, ...]) -> object:
-    """Call a function: at once if it promises not to block, or else in a thread."""
+    """Call a function: directly if it is async, or else in a thread, so that it may block."""
     if inspect.isasyncgenfunction(function) or inspect.iscoroutinefunction(function):
         result = function(*arguments)
     else:
@@ -152,12 +153,12 @@ def _call_in_thread(function: Function, arguments: tuple[object, ...]) -> object
     try:
         return function(*arguments)
     except StopIteration as error:
-        # Python 3.11 cannot carry it out of a thread, and would wait for ever.
+        # A future cannot hold StopIteration in Python 3.11: the caller would wait for ever.
         raise RuntimeError("the agent raised StopIteration") from error
 
 
 def to_part(value: object) -> Part | None:
-    """Return the part that a yielded value means; nothing means nothing."""
+    """Convert a value that an agent yields; None yields nothing."""
     if isinstance(value, str):
         return parts.Text(value)
     if isinstance(value, Part):
@@ -181,16 +182,16 @@ class AgentRegistry:
         return iter(self._agents.values())
 
     def add(self, agent: Agent) -> None:
-        """Add an agent; one of the same name gives way to it."""
+        """Add an agent; it replaces one of the same name."""
         self._agents[agent.name] = agent
 
     @property
     def models(self) -> list[str]:
-        """Every model name there is."""
+        """The names of all agents' models."""
         return [name for agent in self for name in agent.models]
 
     def find(self, model: str) -> tuple[Agent, str] | None:
-        """Return the agent and entry of a model's name, split at the first slash."""
+        """Return the agent and the entry of a model name, split at the first slash."""
         name, _, entry = model.partition("/")
         agent = self._agents.get(name)
         if agent is None or (entry or DEFAULT_ENTRY) not in agent.entries or model == f"{name}/":

@@ -1,19 +1,19 @@
-"""Two models that need no key: for trying things, and for testing clients.
+"""Two models that need no API key: for trying things out, and for testing clients.
 
-`demo` follows a script, not a mind, so that everything in the protocol can be reached at will:
+`demo` follows a script, so that every part of the protocol can be reached on purpose:
 
     anything                        text, word by word
     reasoning asked for             reasoning first, with a summary if asked for
-    a word of a tool's name,        a call of that tool, its arguments valid by its schema;
-      USE_TOOL, or tool_choice        after the output has come, an answer that quotes it
+    a word of a tool's name,        a call of that tool with arguments that its schema accepts;
+      USE_TOOL, or tool_choice        after the output, an answer that quotes it
     USE_TOOLS                       one call of each tool, in parallel
     text.format                     JSON that satisfies it
     story                           at least sixty words
     SLOW                            thirty words, one every 100 ms
     REFUSE, FAIL                    a refusal; a failure in mid-answer
-    max_output_tokens               obeyed; a token is a word, in and out
+    max_output_tokens               obeyed; a token is a word, in input and output
 
-`echo` says what it was told.
+`echo` repeats the last user message.
 """
 
 import asyncio
@@ -58,14 +58,14 @@ SLOW_TEXT = (
     "every tenth of a second, so that there is time to cancel it, to leave, or to look."
 )
 STOP_WORDS = frozenset("get set the and for with from into list make find call run do new".split())
-
+"""Words of a tool's name that are too common to mean the tool."""
 
 WORD_PATTERN = re.compile(r"\s*\S+|\s+$")
 JSON_PIECE_PATTERN = re.compile(r".{1,8}", re.DOTALL)
 
 
 class TokenMeter:
-    """Counts the tokens of an answer, and cuts it at its limit.
+    """Counts the tokens of a turn and its answer, and ends the answer at `max_output_tokens`.
 
     A token is a word; in the arguments of a call it is eight characters.
     """
@@ -79,7 +79,7 @@ class TokenMeter:
         self.truncated = False
 
     def pieces(self, text: str, pattern: re.Pattern[str] = WORD_PATTERN) -> Iterator[str]:
-        """Give a text piece by piece, as far as the limit allows."""
+        """Yield the pieces of a text until the limit is reached."""
         for piece in pattern.findall(text):
             if self.output == self.limit:
                 self.truncated = True
@@ -88,7 +88,7 @@ class TokenMeter:
             yield piece
 
     def finish(self) -> Iterator[Part]:
-        """Say what has been read and said, and whether that was all."""
+        """Yield the usage, and the finish reason if the answer was truncated."""
         yield parts.Usage(self.input, self.output, 0, self.reasoning)
         if self.truncated:
             yield parts.Finish("length")
@@ -100,7 +100,7 @@ def count_words(text: str) -> int:
 
 
 def item_text(item: Item) -> str:
-    """Return the words of an item."""
+    """Return the text of an item that counts as tokens."""
     match item:
         case Message() | FunctionCallOutput():
             return item.text
@@ -113,8 +113,8 @@ def item_text(item: Item) -> str:
 @agent("demo")
 async def demo(turn: Turn) -> AsyncIterator[Part]:
     """A scripted model that makes the whole protocol reachable without a key."""
-    # All is written before the first word is said, so that what cannot be met is refused in time.
-    # A schema may take its time, and others should not have to wait for it: hence the thread.
+    # The whole answer is planned before the first part, so that an unsupported request is a 400.
+    # In a thread, because an example for a large schema would block the event loop.
     meter = TokenMeter(turn)
     has_schema = bool(turn.tools) or isinstance(turn.request.text.format, JsonSchemaFormat)
     calls, text = await asyncio.to_thread(plan, turn) if has_schema else plan(turn)
@@ -134,7 +134,7 @@ async def demo(turn: Turn) -> AsyncIterator[Part]:
 
 @agent("echo")
 async def echo(turn: Turn) -> AsyncIterator[Part]:
-    """Says what it was told."""
+    """Repeats the last user message."""
     meter = TokenMeter(turn)
     for word in meter.pieces(turn.text):
         yield parts.Text(word)
@@ -145,27 +145,28 @@ async def echo(turn: Turn) -> AsyncIterator[Part]:
 @demo.counter
 @echo.counter
 async def count_input_tokens(turn: Turn) -> int:
-    """Count the words that a turn gives to read."""
+    """Count the words of a turn's input."""
     return TokenMeter(turn).input
 
 
 @demo.compactor
 @echo.compactor
 async def summarize(items: Sequence[Item], turn: Turn) -> str:
-    """Summarise by a script: the beginning of every item."""
+    """Return the first words of every item."""
     del turn
-    begun = [(f"{item.role}:" if isinstance(item, Message) else item.type, item) for item in items]
-    return "\n".join(f"- {who} {' '.join(item_text(item).split()[:12])}" for who, item in begun)
+    labels = [f"{item.role}:" if isinstance(item, Message) else item.type for item in items]
+    starts = [" ".join(item_text(item).split()[:12]) for item in items]
+    return "\n".join(f"- {label} {start}" for label, start in zip(labels, starts, strict=True))
 
 
 def plan(turn: Turn) -> tuple[list[tuple[str, str]], str]:
-    """Decide what to call, with which arguments, or else what to say."""
+    """Return the calls, by name and arguments, or else the text of the answer."""
     calls = [(tool.name, example_arguments(tool, turn)) for tool in choose_calls(turn)]
     return calls, "" if calls else compose_answer(turn)
 
 
 def unused_tool_warnings(turn: Turn) -> Iterator[Part]:
-    """Say which tools were offered in vain."""
+    """Yield a warning for each hosted tool, which this model does not have."""
     for index, tool in enumerate(turn.tools):
         if isinstance(tool, ExtensionTool):
             message = f"This model has no tool '{tool.type}'; it was left out."
@@ -173,7 +174,7 @@ def unused_tool_warnings(turn: Turn) -> Iterator[Part]:
 
 
 def write_reasoning(turn: Turn, meter: TokenMeter) -> Iterator[Part]:
-    """Reason, if asked to."""
+    """Yield reasoning, if the request asks for it."""
     wanted = turn.request.reasoning
     if wanted is None or wanted.effort == "none" or not (wanted.effort or wanted.summary):
         return
@@ -189,7 +190,7 @@ def write_reasoning(turn: Turn, meter: TokenMeter) -> Iterator[Part]:
 
 
 def choose_calls(turn: Turn) -> list[FunctionTool]:
-    """Decide which tools to call, if any."""
+    """Return the tools to call."""
     if isinstance(turn.tool_choice, ExtensionToolChoice):
         message = f"This model has no tool '{turn.tool_choice.type}'. Use a function, or 'auto'."
         raise RequestError(message, param="tool_choice", code="unsupported_value")
@@ -197,6 +198,7 @@ def choose_calls(turn: Turn) -> list[FunctionTool]:
     if must_call(turn.tool_choice) and not tools:
         message = "tool_choice asks for a call, but this model has none of these tools."
         raise RequestError(message, param="tool_choice", code="unsupported_value")
+    # With an output in hand, another call would never end.
     if not tools or turn.tool_outputs:
         return []
     if "USE_TOOLS" in turn.text:
@@ -209,7 +211,7 @@ def choose_calls(turn: Turn) -> list[FunctionTool]:
 
 
 def name_words(name: str) -> set[str]:
-    """Return the telling words of a tool's name."""
+    """Return the words of a tool's name without stop words: getLocalTime gives local, time."""
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     words = re.findall(r"[a-z0-9]+", spaced.lower())
     return {word for word in words if len(word) > 2 and word not in STOP_WORDS}
@@ -222,7 +224,7 @@ def example_arguments(tool: FunctionTool, turn: Turn) -> str:
 
 
 def write_calls(calls: list[tuple[str, str]], meter: TokenMeter) -> Iterator[Part]:
-    """Call some tools, as far as the limit allows."""
+    """Yield the calls, as far as the limit allows."""
     for key, (name, arguments) in enumerate(calls):
         for index, piece in enumerate(meter.pieces(arguments, JSON_PIECE_PATTERN)):
             yield parts.Call(key, name="" if index else name, arguments=piece)
@@ -230,7 +232,7 @@ def write_calls(calls: list[tuple[str, str]], meter: TokenMeter) -> Iterator[Par
 
 
 def write_text(text: str, turn: Turn, meter: TokenMeter) -> Iterator[Part]:
-    """Say a text word by word, or refuse to."""
+    """Yield a text word by word, or a refusal."""
     if "REFUSE" in turn.text:
         yield from map(parts.Refusal, meter.pieces("I was asked to refuse, and so I do."))
     else:
@@ -238,17 +240,15 @@ def write_text(text: str, turn: Turn, meter: TokenMeter) -> Iterator[Part]:
 
 
 def compose_answer(turn: Turn) -> str:
-    """Write the answer to a turn."""
+    """Return the text of the answer to a turn."""
     if isinstance(format := turn.request.text.format, JsonSchemaFormat):
         return write_example(format.schema or {}, turn.text, "text.format.schema")
     if isinstance(format, JsonObjectFormat):
         return json.dumps({"answer": turn.text})
     if outputs := turn.tool_outputs:
         names = {c.call_id: c.name for c in turn.items if isinstance(c, FunctionCall)}
-        said = [
-            f"{names.get(output.call_id, 'The tool')} says: {output.text}" for output in outputs
-        ]
-        return "\n".join(said)
+        quotes = (f"{names.get(o.call_id, 'The tool')} says: {o.text}" for o in outputs)
+        return "\n".join(quotes)
     if "SLOW" in turn.text:
         return SLOW_TEXT
     if "story" in turn.text.lower():
@@ -257,7 +257,7 @@ def compose_answer(turn: Turn) -> str:
 
 
 def compose_default_answer(turn: Turn) -> str:
-    """Answer anything else: say back what was understood."""
+    """Return an answer that describes the input."""
     messages = [item for item in turn.items if isinstance(item, Message)]
     content = [part for message in messages for part in message.content]
     seen = [f"You said: {turn.text}"]
@@ -271,7 +271,7 @@ def compose_default_answer(turn: Turn) -> str:
 
 
 def text_part(word: str, turn: Turn) -> parts.Text:
-    """Say a word; a script is certain of its words, so each has the probability one."""
+    """Return a word as a part; with logprobs, each word has the probability one."""
     if INCLUDE_LOGPROBS not in turn.request.include:
         return parts.Text(word)
     chosen = list(word.encode())
@@ -281,6 +281,7 @@ def text_part(word: str, turn: Turn) -> parts.Text:
     )
 
 
+# A client may send any schema: it must not make this process build an endless value.
 MAX_EXAMPLE_VALUES = 1000
 MAX_EXAMPLE_LENGTH = 4096
 TOPIC = re.compile(r"\b(?:in|for|of) ([A-Z][\w'-]*(?: [A-Z][\w'-]*)*)")

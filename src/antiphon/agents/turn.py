@@ -1,4 +1,4 @@
-"""What an agent is given: one turn of a conversation."""
+"""What an agent receives: one turn of a conversation."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from antiphon.protocol.tools import FunctionTool, Tool, ToolChoice, callable_too
 
 @dataclass(frozen=True)
 class Turn:
-    """Everything an agent may know when it is asked to answer.
+    """One request, and the conversation that it continues.
 
-    `input` is what the client sent now, `history` what came before it. `cancelled` is set when
-    nobody waits for the answer any more; an async agent is also cancelled as a task.
+    `input` holds the items of this request, `history` those before it. `cancelled` is set when the
+    client no longer waits for the answer; an async agent is also cancelled as a task.
     """
 
     request: Request
@@ -27,22 +27,22 @@ class Turn:
 
     @property
     def model(self) -> str:
-        """The model's name as the client wrote it."""
+        """The name of the model as the client wrote it."""
         return self.request.model or ""
 
     @property
     def instructions(self) -> str | None:
-        """What the client wants of every answer."""
+        """The instructions of the request."""
         return self.request.instructions
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The tools the client offers."""
+        """The tools that the client offers."""
         return self.request.tools
 
     @property
     def tool_choice(self) -> ToolChoice:
-        """Which of them may or must be called."""
+        """Which tools may or must be called."""
         return self.request.tool_choice
 
     @cached_property
@@ -52,7 +52,7 @@ class Turn:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the client attached."""
+        """The metadata of the request."""
         return self.request.metadata
 
     @cached_property
@@ -62,21 +62,17 @@ class Turn:
 
     @cached_property
     def text(self) -> str:
-        """The words of the last user message."""
-        said = (item for item in reversed(self.items) if isinstance(item, Message))
-        return next((message.text for message in said if message.role == "user"), "")
+        """The text of the last user message."""
+        messages = (item for item in reversed(self.items) if isinstance(item, Message))
+        return next((message.text for message in messages if message.role == "user"), "")
 
     @cached_property
     def tool_outputs(self) -> list[FunctionCallOutput]:
-        """The tool outputs that have come since the last user message."""
+        """The tool outputs since the last user message."""
         outputs: list[FunctionCallOutput] = []
         for item in reversed(self.items):
-            if _is_from_user(item):
+            if isinstance(item, Message) and item.role == "user":
                 break
             if isinstance(item, FunctionCallOutput):
                 outputs.append(item)
         return outputs[::-1]
-
-
-def _is_from_user(item: Item) -> bool:
-    return isinstance(item, Message) and item.role == "user"

@@ -1,7 +1,7 @@
-"""Events made by hand, one call each: the Python form of VT Code's `StreamEventEmitter`.
+"""Builds events one call at a time: the Python form of VT Code's `StreamEventEmitter`.
 
-For those who build events themselves: the emitter numbers them and does nothing else. The normal
-way is to give parts to the synthesizer (`core.synth`), which opens and closes everything by itself.
+For code that builds events itself; the emitter only numbers them. Usually, feed parts to the
+synthesizer (`protocol.synth`), which opens and closes items by itself.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from antiphon.protocol.response import Response
 
 
 class Emitter(ABC):
-    """Makes events and numbers them; where they go is for a subclass to say."""
+    """Builds and numbers events; a subclass decides where they go."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -24,34 +24,34 @@ class Emitter(ABC):
         """Take an event."""
 
     def next_number(self) -> int:
-        """Return the next event's place in the stream, for an event that has no call here."""
+        """Return the next sequence number, for an event that has no method here."""
         return next(self._numbers)
 
     def response_created(self, response: Response) -> None:
-        """Say that the response exists."""
+        """Emit `response.created`."""
         self.emit(events.ResponseCreated(sequence_number=self.next_number(), response=response))
 
     def response_in_progress(self, response: Response) -> None:
-        """Say that the response is being made."""
+        """Emit `response.in_progress`."""
         self.emit(events.ResponseInProgress(sequence_number=self.next_number(), response=response))
 
     def response_completed(self, response: Response) -> None:
-        """Say that the response is whole."""
+        """Emit `response.completed`."""
         self.emit(events.ResponseCompleted(sequence_number=self.next_number(), response=response))
 
     def response_failed(self, response: Response) -> None:
-        """Say that the response broke."""
+        """Emit `response.failed`."""
         self.emit(events.ResponseFailed(sequence_number=self.next_number(), response=response))
 
     def output_item_added(self, output_index: int, item: Item) -> None:
-        """Say that an item has begun."""
+        """Emit `response.output_item.added`."""
         number = self.next_number()
         self.emit(
             events.OutputItemAdded(sequence_number=number, output_index=output_index, item=item)
         )
 
     def output_item_done(self, output_index: int, item: Item) -> None:
-        """Say that an item is whole, or will never be."""
+        """Emit `response.output_item.done`."""
         number = self.next_number()
         self.emit(
             events.OutputItemDone(sequence_number=number, output_index=output_index, item=item)
@@ -60,7 +60,7 @@ class Emitter(ABC):
     def output_text_delta(
         self, item_id: str, output_index: int, content_index: int, delta: str
     ) -> None:
-        """Give more text."""
+        """Emit `response.output_text.delta`."""
         self.emit(
             events.OutputTextDelta(
                 sequence_number=self.next_number(),
@@ -74,7 +74,7 @@ class Emitter(ABC):
     def reasoning_delta(
         self, item_id: str, output_index: int, content_index: int, delta: str
     ) -> None:
-        """Give more raw reasoning."""
+        """Emit `response.reasoning.delta`."""
         self.emit(
             events.ReasoningDelta(
                 sequence_number=self.next_number(),
@@ -87,12 +87,12 @@ class Emitter(ABC):
 
 
 class CollectingEmitter(Emitter):
-    """An emitter that keeps what it was given."""
+    """Collects its events in a list."""
 
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
 
     def emit(self, event: Event) -> None:
-        """Keep an event."""
+        """Append an event."""
         self.events.append(event)

@@ -1,4 +1,4 @@
-"""What is sealed can be opened by whoever has a key, and by nobody else."""
+"""The key ring and its file."""
 
 import base64
 import logging
@@ -25,12 +25,12 @@ JSON = st.recursive(
 
 
 @given(JSON.filter(lambda value: value is not None))
-def test_what_is_closed_can_be_opened(content: object) -> None:
+def test_encrypted_content_can_be_decrypted(content: object) -> None:
     seal = KeyRing([NEW])
     assert seal.decrypt(seal.encrypt(content)) == content
 
 
-def test_a_seal_shows_nothing_and_never_looks_the_same_twice() -> None:
+def test_a_seal_is_opaque_and_never_the_same_twice() -> None:
     seal = KeyRing([NEW])
     first, second = seal.encrypt(CONTENT), seal.encrypt(CONTENT)
     assert first != second
@@ -40,7 +40,7 @@ def test_a_seal_shows_nothing_and_never_looks_the_same_twice() -> None:
     assert b"summary" not in hidden
 
 
-def test_the_newest_key_closes_and_every_key_opens() -> None:
+def test_the_newest_key_encrypts_and_every_key_decrypts() -> None:
     before = KeyRing([OLD]).encrypt(CONTENT)
     rotated = KeyRing([NEW, OLD])
     assert rotated.decrypt(before) == CONTENT
@@ -48,7 +48,7 @@ def test_the_newest_key_closes_and_every_key_opens() -> None:
     assert KeyRing([OLD]).decrypt(rotated.encrypt(CONTENT)) is None
 
 
-def test_nobody_else_can_open_it() -> None:
+def test_another_key_cannot_decrypt() -> None:
     assert KeyRing([OTHER]).decrypt(KeyRing([NEW]).encrypt(CONTENT)) is None
     assert KeyRing.ephemeral().decrypt(KeyRing.ephemeral().encrypt(CONTENT)) is None
 
@@ -57,7 +57,7 @@ SEALED = KeyRing([NEW]).encrypt(CONTENT)
 
 
 @given(st.integers(0, len(SEALED) - 1), st.characters(max_codepoint=0x2FF))
-def test_a_change_anywhere_is_noticed(place: int, letter: str) -> None:
+def test_any_change_makes_a_seal_invalid(place: int, letter: str) -> None:
     changed = SEALED[:place] + letter + SEALED[place + 1 :]
     opened = KeyRing([NEW]).decrypt(changed)
     # The last letter of base64 has bits that mean nothing: such a change changes nothing.
@@ -74,7 +74,7 @@ def same_bytes(one: str, other: str) -> bool:
 @pytest.mark.parametrize(
     "sealed", ["", SEAL_PREFIX, "gAAAAABm", SEALED[:-8], f"{SEAL_PREFIX}☂", "EqQBCgIYAhIM"]
 )
-def test_what_we_did_not_seal_is_not_opened(sealed: str) -> None:
+def test_foreign_content_is_not_decrypted(sealed: str) -> None:
     assert KeyRing([NEW]).decrypt(sealed) is None
 
 
@@ -87,21 +87,18 @@ def test_what_we_did_not_seal_is_not_opened(sealed: str) -> None:
         ([NEW, "☂" * 44], "Key 2 is not 32 bytes"),
     ],
 )
-def test_what_is_no_key_is_refused_without_being_shown(keys: list[str], reason: str) -> None:
+def test_an_invalid_key_is_rejected_without_being_shown(keys: list[str], reason: str) -> None:
     for make in (KeyRing, check_keys):
         with pytest.raises(ValueError, match=reason) as caught:
             make(keys)
         assert not any(key in str(caught.value) for key in keys)
 
 
-def test_keys_may_be_in_either_base64() -> None:
+def test_keys_may_be_in_either_base64_alphabet() -> None:
     raw = b"\xfb\xff" * 16
     plain, safe = base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()
     assert plain != safe
     assert KeyRing([safe]).decrypt(KeyRing([plain]).encrypt(CONTENT)) == CONTENT
-
-
-# --- in a folder ------------------------------------------------------------------------------
 
 
 def test_a_folder_keeps_its_key(tmp_path: Path) -> None:
@@ -164,7 +161,7 @@ def replace_by_folder(path: Path) -> None:
         (replace_by_folder, "directory"),
     ],
 )
-def test_a_spoilt_file_is_reported_and_left_alone(
+def test_a_damaged_key_file_is_reported_and_not_changed(
     tmp_path: Path, spoil: Callable[[Path], None], reason: str
 ) -> None:
     path = tmp_path / "seal.keys"
@@ -177,19 +174,19 @@ def test_a_spoilt_file_is_reported_and_left_alone(
     assert path.exists()
 
 
-def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+def test_an_unreadable_key_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "seal.keys").mkdir()
     with pytest.raises(StoreError, match=r"seal\.keys"):
         KeyRing.from_folder(tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be used"):
         KeyRing.from_folder(tmp_path / "file")
 
 
-def test_a_file_that_others_can_read_is_warned_about(
+def test_a_key_file_that_others_can_read_gives_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     KeyRing.from_folder(tmp_path)
@@ -201,10 +198,7 @@ def test_a_file_that_others_can_read_is_warned_about(
     assert caplog.messages == [f"{path} can be read by others. Try: chmod 600 {path}"]
 
 
-# --- what it costs ----------------------------------------------------------------------------
-
-
-def test_nothing_is_imported_before_something_is_sealed() -> None:
+def test_cryptography_is_imported_at_first_use() -> None:
     code = (
         "import sys; import antiphon.server.app; from antiphon.engine.sealing import KeyRing;"
         "KeyRing.ephemeral(); print('cryptography' in sys.modules)"

@@ -1,4 +1,4 @@
-"""The outlet of a background run: durable first, in few appends, and only while it is its turn."""
+"""The event log of a background run: batches, retries, fencing."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ async def open_log(store: FailingStore) -> EventLog:
     return EventLog(store, ID, epoch, -1)
 
 
-async def test_what_is_written_together_is_appended_together() -> None:
+async def test_events_written_together_are_appended_together() -> None:
     store = FailingStore()
     log = await open_log(store)
     events = synthesize(*(Text(f"{number} ") for number in range(40)))
@@ -46,7 +46,7 @@ async def test_what_is_written_together_is_appended_together() -> None:
     assert await read_log(store, ID) == events
 
 
-async def test_no_append_waits_for_more_than_sixty_four_events() -> None:
+async def test_a_batch_is_appended_at_sixty_four_events() -> None:
     store = FailingStore()
     log = await open_log(store)
     events = synthesize(*(Text(f"{number} ") for number in range(1000)))
@@ -63,7 +63,7 @@ async def test_no_append_waits_for_more_than_sixty_four_events() -> None:
     assert max(store.appends) < 80  # a few more may come while an append is on its way
 
 
-async def test_a_lone_event_is_durable_within_a_moment() -> None:
+async def test_a_single_event_is_appended_after_the_batch_delay() -> None:
     store = FailingStore()
     log = await open_log(store)
     events = synthesize(Text("hello"))
@@ -81,7 +81,7 @@ async def test_a_lone_event_is_durable_within_a_moment() -> None:
 
 
 @pytest.mark.parametrize("failures", [1, 2, 7])
-async def test_a_failing_store_is_waited_for_and_nothing_is_lost(failures: int) -> None:
+async def test_a_failing_store_loses_no_events(failures: int) -> None:
     store = FailingStore()
     log = await open_log(store)
     events = synthesize(*(Text(f"{number} ") for number in range(200)))
@@ -101,7 +101,7 @@ async def test_a_failing_store_is_waited_for_and_nothing_is_lost(failures: int) 
     assert (await wait_for_end(store, ID)) == final_response(events)
 
 
-async def test_while_the_store_fails_the_model_has_to_wait() -> None:
+async def test_the_model_waits_while_the_store_fails() -> None:
     store = FailingStore()
     log = await open_log(store)
     events = synthesize(*(Text(f"{number} ") for number in range(3000)))
@@ -126,7 +126,7 @@ async def test_while_the_store_fails_the_model_has_to_wait() -> None:
     assert await read_log(store, ID) == events
 
 
-async def test_whoever_has_been_replaced_is_stopped_and_adds_nothing() -> None:
+async def test_a_worker_that_was_replaced_is_stopped_and_appends_nothing() -> None:
     store = FailingStore()
     log = await open_log(store)
     events = synthesize(Text("hello"))
@@ -159,7 +159,7 @@ async def test_nothing_can_be_appended_to_a_response_that_has_ended() -> None:
     assert await read_log(store, ID) == events
 
 
-async def test_work_that_is_cancelled_does_not_tear_an_append_in_two() -> None:
+async def test_cancelled_work_does_not_interrupt_an_append() -> None:
     store = FailingStore()
     log = await open_log(store)
     events = synthesize(*(Text(f"{number} ") for number in range(100)))

@@ -1,4 +1,4 @@
-"""A provider's stream is told in the same bytes whether its words go past the parts or not."""
+"""The text fast path from the socket to the client, and back-pressure."""
 
 import asyncio
 from typing import Any
@@ -93,7 +93,7 @@ DOORS = st.sampled_from([Dialect, OpenAIDialect, ChatDialect])
 
 
 @given(STREAMS, DOORS)
-def test_every_door_tells_the_same_as_when_every_chunk_is_read(
+def test_the_fast_path_sends_the_same_bytes_as_the_decoder_in_every_dialect(
     pieces: list[bytes], door: type[Dialect]
 ):
     swiftly, _ = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), pieces))
@@ -116,7 +116,7 @@ PIECES = [
 
 
 @pytest.mark.parametrize("door", [Dialect, OpenAIDialect])
-def test_words_go_past_the_parts_where_a_text_goes_on(door: type[Dialect]):
+def test_continued_text_takes_the_fast_path(door: type[Dialect]):
     swiftly, swift = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), PIECES))
     slowly, _ = asyncio.run(stream_bytes(slow_decoder(), door(), PIECES))
     assert swiftly == slowly
@@ -124,7 +124,7 @@ def test_words_go_past_the_parts_where_a_text_goes_on(door: type[Dialect]):
 
 
 @pytest.mark.anyio
-async def test_a_provider_whose_words_nobody_reads_is_not_read_either() -> None:
+async def test_a_provider_is_not_read_while_the_client_does_not_read() -> None:
     line = FakeConnection()
     exchange = HttpResponse(line, "local")
     exchange.head_received(200, {"content-type": "text/event-stream"})
