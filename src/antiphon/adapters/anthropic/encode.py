@@ -66,9 +66,9 @@ DOMAIN_FILTERS = ("allowed_domains", "blocked_domains")
 def encode_body(prompt: Prompt) -> JsonObject:
     """Write a prompt as a request body; raises RequestError for what cannot be sent."""
     claude = lookup_claude(prompt.model)
-    conversation = ConversationEncoder(prompt, claude)
+    conversation = MessagesEncoder(prompt, claude)
     plan = plan_thinking(prompt, claude, calls_without_thinking=conversation.calls_without_thinking)
-    instruction = forced_call_instruction(prompt, claude)
+    instruction = tool_call_instruction(prompt, claude)
     body: JsonObject = {
         "model": prompt.model,
         "max_tokens": choose_max_tokens(prompt, plan),
@@ -99,7 +99,7 @@ def _encode_options(prompt: Prompt) -> JsonObject:
     }
 
 
-class ConversationEncoder:
+class MessagesEncoder:
     """The system text and the messages of one prompt."""
 
     def __init__(self, prompt: Prompt, claude: Claude) -> None:
@@ -306,7 +306,7 @@ def _encode_tool_choice(prompt: Prompt, claude: Claude) -> JsonObject | None:
     request = prompt.request
     if not request.tools:
         return {"type": "none"} if history_tool_names(prompt) else None
-    # A model that cannot be forced gets an instruction instead: forced_call_instruction().
+    # A model that cannot be forced gets an instruction instead: tool_call_instruction().
     unenforced = must_call(request.tool_choice) and not claude.supports_forced_tools
     choice: JsonObject = {"type": "auto"} if unenforced else _encode_choice(request)
     if not request.parallel_tool_calls and choice["type"] != "none":
@@ -332,7 +332,7 @@ def _encode_choice(request: Request) -> JsonObject:
             return {"type": "auto"}
 
 
-def forced_call_instruction(prompt: Prompt, claude: Claude) -> str | None:
+def tool_call_instruction(prompt: Prompt, claude: Claude) -> str | None:
     """Return the instruction that replaces a forced call for models that cannot be forced.
 
     Raises RequestError for any tool but `json_via_tool`'s: only that one's result is checked, so

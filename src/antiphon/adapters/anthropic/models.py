@@ -68,7 +68,7 @@ def lookup_claude(model: str) -> Claude:
         supports_thinking=version >= (3, 7),
         uses_thinking_budget=version < (4, 6),
         thinks_by_default=version >= (5, 0),
-        disabled_thinking=_disabled_thinking(family, version),
+        disabled_thinking=_thinking_off(family, version),
         supports_forced_tools=not (
             version >= (5, 1) if top_family else version >= (5, 5) and family != "haiku"
         ),
@@ -79,7 +79,7 @@ def lookup_claude(model: str) -> Claude:
     )
 
 
-def _disabled_thinking(family: str, version: tuple[int, int]) -> DisabledThinking | None:
+def _thinking_off(family: str, version: tuple[int, int]) -> DisabledThinking | None:
     if family in ("fable", "mythos") or (family == "opus" and version >= (5, 5)):
         return None
     return "between_tools" if family == "sonnet" and version >= (5, 5) else "disabled"
@@ -127,7 +127,7 @@ def plan_thinking(prompt: Prompt, claude: Claude, *, calls_without_thinking: boo
         return _plan_default(prompt, claude, reasoning)
     if claude.uses_thinking_budget:
         return _plan_budget(prompt, reasoning.effort, calls_without_thinking)
-    effort = _supported_effort(prompt, claude, reasoning.effort)
+    effort = _choose_effort(prompt, claude, reasoning.effort)
     return ThinkingPlan(_adaptive_thinking(reasoning), effort, THINKING_BUDGETS[reasoning.effort])
 
 
@@ -148,7 +148,7 @@ def _plan_always_on(
         _warn(prompt, "it cannot show its thinking while a tool call is forced")
     return ThinkingPlan(
         _adaptive_thinking(reasoning) if reasoning.summary and not forced else None,
-        _supported_effort(prompt, claude, effort) if effort else None,
+        _choose_effort(prompt, claude, effort) if effort else None,
         THINKING_BUDGETS[effort or "high"],
     )
 
@@ -185,7 +185,7 @@ def _adaptive_thinking(reasoning: ReasoningConfig) -> dict[str, object]:
     return {"type": "adaptive"}
 
 
-def _supported_effort(prompt: Prompt, claude: Claude, effort: str) -> str:
+def _choose_effort(prompt: Prompt, claude: Claude, effort: str) -> str:
     if effort in claude.unsupported_efforts:
         _warn(prompt, f"it has no effort '{effort}', so 'high' was sent")
         return "high"

@@ -105,13 +105,11 @@ class StreamEvent(Struct, gc=False):
     error: ErrorBody | None = None
 
 
-KNOWN_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"})
-KNOWN_DELTAS = frozenset(
-    {"text_delta", "thinking_delta", "signature_delta", "input_json_delta", "citations_delta"}
-)
-KNOWN_EVENTS = frozenset(
+# A tuple, not a set: a malformed type may be a list or an object, which cannot be hashed.
+KNOWN_TYPES = tuple(
     """message_start content_block_start content_block_delta content_block_stop message_delta
-    message_stop error""".split()
+    message_stop error text thinking redacted_thinking tool_use server_tool_use text_delta
+    thinking_delta signature_delta input_json_delta citations_delta""".split()
 )
 IGNORED_EVENT = StreamEvent()
 
@@ -120,30 +118,17 @@ read_message = JsonReader(MessageBody)
 
 
 def read_event(data: bytes) -> StreamEvent:
-    """Read a stream event; raises ValueError unless its type is unknown."""
+    """Read a stream event; raises ValueError unless it, its block or its delta has a new type."""
     try:
         return _decode_event(data)
     except ValueError:
-        if _has_unknown_type(json.decode_lenient(data)):
-            return IGNORED_EVENT
-        raise
-
-
-def _has_unknown_type(event: object) -> bool:
-    """Tell whether an event, its block or its delta has an unknown type."""
-    if not is_object(event):
-        return False
-    block, delta = event.get("content_block"), event.get("delta")
-    return (
-        _is_unknown(event, KNOWN_EVENTS)
-        or (is_object(block) and _is_unknown(block, KNOWN_BLOCKS))
-        or (is_object(delta) and _is_unknown(delta, KNOWN_DELTAS))
-    )
-
-
-def _is_unknown(value: RawBlock, known: frozenset[str]) -> bool:
-    type = value.get("type")
-    return not isinstance(type, str) or type not in known
+        event = json.decode_lenient(data)
+        if not is_object(event):
+            raise
+        objects = filter(is_object, (event, event.get("content_block"), event.get("delta")))
+        if all(value.get("type") in KNOWN_TYPES for value in objects):
+            raise
+        return IGNORED_EVENT
 
 
 def read_raw_block(data: bytes, *path: str | int) -> RawBlock:

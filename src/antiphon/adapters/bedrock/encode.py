@@ -15,9 +15,9 @@ from msgspec import Struct, field
 
 from antiphon.adapters import media
 from antiphon.adapters.anthropic.encode import (
-    forced_call_instruction,
     relax_schema,
     strip_trailing_space,
+    tool_call_instruction,
 )
 from antiphon.adapters.anthropic.models import (
     CLAUDE_NAME,
@@ -82,10 +82,10 @@ NO_OUTPUT = "(no output)"
 
 def encode_body(prompt: Prompt) -> JsonObject:
     """Write a prompt as a request body; raises RequestError for what cannot be sent."""
-    conversation = ConversationEncoder(prompt)
+    conversation = ConverseEncoder(prompt)
     caches = _uses_prompt_cache(prompt)
     claude = find_claude(prompt.model)
-    instruction = forced_call_instruction(prompt, claude) if claude else None
+    instruction = tool_call_instruction(prompt, claude) if claude else None
     if instruction:
         conversation.system.append({"text": instruction})
     if caches:
@@ -116,7 +116,7 @@ def _uses_prompt_cache(prompt: Prompt) -> bool:
     return True
 
 
-class ConversationEncoder:
+class ConverseEncoder:
     """The system texts and the messages of one prompt."""
 
     def __init__(self, prompt: Prompt) -> None:

@@ -25,18 +25,9 @@ from antiphon.adapters.google.wire_types import (
     decode_responses,
 )
 from antiphon.adapters.json_access import to_json_text
+from antiphon.protocol import parts
 from antiphon.protocol.content import LogProb, UrlCitation
-from antiphon.protocol.parts import (
-    Annotation,
-    Call,
-    Failure,
-    Finish,
-    Part,
-    Reason,
-    Reasoning,
-    Refusal,
-    Text,
-)
+from antiphon.protocol.parts import Finish, Part, Reason, Reasoning
 from antiphon.wire import sse
 
 REASONS: Mapping[str, Reason] = {
@@ -131,91 +122,93 @@ class GoogleDecoder(Decoder):
             self._decode_response(response, decoded)
         if not (decoded or self._last_finish):
             raise ValueError("the response is empty")
-        if self._last_finish is None and not any(isinstance(part, Failure) for part in decoded):
+        failed = any(isinstance(part, parts.Failure) for part in decoded)
+        if self._last_finish is None and not failed:
             # A single response is complete even without a reason; an array was cut off.
             complete = len(responses) == 1 and responses[0].candidates
             decoded.append(Finish("stop") if complete else self.adapter.failure_part(TRUNCATED))
         return decoded
 
-    def _decode_response(self, response: GenerateContentResponse, parts: list[Part]) -> None:
+    def _decode_response(self, response: GenerateContentResponse, decoded: list[Part]) -> None:
         if response.usage_metadata:
-            parts.append(response.usage_metadata.usage)
+            decoded.append(response.usage_metadata.usage)
         if error := response.error:
             status = error.code if error.code and 400 <= error.code < 600 else 502
-            parts.append(self.adapter.failure_part(error.info, status))
+            decoded.append(self.adapter.failure_part(error.info, status))
         for candidate in response.candidates or ():
             if not candidate.index:
-                self._decode_candidate(candidate, parts)
+                self._decode_candidate(candidate, decoded)
         if (feedback := response.prompt_feedback) and feedback.block_reason:
             if feedback.block_reason_message:
-                parts.append(Refusal(feedback.block_reason_message))
-            self._add_finish(Finish("content_filter", feedback.block_reason), parts)
+                decoded.append(parts.Refusal(feedback.block_reason_message))
+            self._add_finish(Finish("content_filter", feedback.block_reason), decoded)
 
-    def _decode_candidate(self, candidate: Candidate, parts: list[Part]) -> None:
-        before = len(parts)
+    def _decode_candidate(self, candidate: Candidate, decoded: list[Part]) -> None:
+        before = len(decoded)
         if candidate.content and candidate.content.parts:
             result = candidate.logprobs_result
             logprobs = result.logprobs if result else None
             for part in candidate.content.parts:
-                logprobs = self._decode_part(part, logprobs, parts)
+                logprobs = self._decode_part(part, logprobs, decoded)
         # Some readers expect a delta for every chunk.
-        if len(parts) == before:
-            parts.append(Text(""))
+        if len(decoded) == before:
+            decoded.append(parts.Text(""))
         if self._text_pieces and (candidate.grounding_metadata or candidate.citation_metadata):
-            self._add_citations(candidate, parts)
+            self._add_citations(candidate, decoded)
         if raw := candidate.finish_reason:
             if raw in FAILURE_REASONS:
                 message = candidate.finish_message or FAILURE_REASONS[raw]
-                parts.append(self.adapter.failure_part(ErrorInfo(message, "model_error", raw)))
+                decoded.append(self.adapter.failure_part(ErrorInfo(message, "model_error", raw)))
             else:
-                self._add_finish(finish_part(raw, REASONS, has_calls=bool(self._call_count)), parts)
+                finish = finish_part(raw, REASONS, has_calls=bool(self._call_count))
+                self._add_finish(finish, decoded)
 
-    def _add_finish(self, finish: Finish, parts: list[Part]) -> None:
-        self._flush_signature(parts)
+    def _add_finish(self, finish: Finish, decoded: list[Part]) -> None:
+        self._flush_signature(decoded)
         # Old models send STOP with every chunk.
         if finish != self._last_finish:
             self._last_finish = finish
-            parts.append(finish)
+            decoded.append(finish)
 
     def _decode_part(
-        self, part: ContentPart, logprobs: list[LogProb] | None, parts: list[Part]
+        self, part: ContentPart, logprobs: list[LogProb] | None, decoded: list[Part]
     ) -> list[LogProb] | None:
         """Decode a part of the content; return the log probabilities that are not yet used."""
         signature = part.thought_signature
         if part.function_call:
-            self._decode_call(part.function_call, signature, parts)
+            self._decode_call(part.function_call, signature, decoded)
         elif part.thought:
-            self._flush_signature(parts)
+            self._flush_signature(decoded)
             self._text_pieces.clear()
             if part.text:
-                parts.append(Reasoning(key=self._reasoning_key, summary=part.text))
+                decoded.append(Reasoning(key=self._reasoning_key, summary=part.text))
             if signature:
-                parts.append(self._signature_part(ThoughtSignature("thought", signature)))
+                decoded.append(self._signature_part(ThoughtSignature("thought", signature)))
         elif part.text or signature:
-            self._flush_signature(parts)
+            self._flush_signature(decoded)
             text = part.text or ""
             if text:
                 self._text_pieces.append(text)
-                parts.append(Text(text, logprobs=logprobs))
+                decoded.append(parts.Text(text, logprobs=logprobs))
                 logprobs = None
             # Kept back: a reasoning part would end the text, and citations may still follow.
             if signature:
                 signed = ThoughtSignature("text", signature, len(text))
                 self._pending_signature = self._signature_part(signed)
         elif part.inline_data or part.executable_code or part.code_execution_result:
-            parts += self.unsupported_output_parts()
+            decoded += self.unsupported_output_parts()
         return logprobs
 
-    def _decode_call(self, call: FunctionCall, signature: str | None, parts: list[Part]) -> None:
+    def _decode_call(self, call: FunctionCall, signature: str | None, decoded: list[Part]) -> None:
         if not call.name:
             return
-        self._flush_signature(parts)
+        self._flush_signature(decoded)
         self._text_pieces.clear()
         if signature:
             signed = ThoughtSignature("call", signature, id=bool(call.id))
-            parts.append(self._signature_part(signed))
-        arguments = to_json_text(call.args)
-        parts.append(Call(self._call_count, call.name, arguments, call.id or "", complete=True))
+            decoded.append(self._signature_part(signed))
+        key, arguments, id = self._call_count, to_json_text(call.args), call.id or ""
+        decoded.append(parts.Call(key, call.name, arguments, id, complete=True))
         self._call_count += 1
 
     def _signature_part(self, signature: ThoughtSignature) -> Reasoning:
@@ -223,13 +216,13 @@ class GoogleDecoder(Decoder):
         self._reasoning_key += 1
         return Reasoning(key=self._reasoning_key - 1, encrypted_content=to_json_text(signature))
 
-    def _flush_signature(self, parts: list[Part]) -> None:
+    def _flush_signature(self, decoded: list[Part]) -> None:
         if self._pending_signature:
-            parts.append(self._pending_signature)
+            decoded.append(self._pending_signature)
             self._pending_signature = None
             self._text_pieces.clear()
 
-    def _add_citations(self, candidate: Candidate, parts: list[Part]) -> None:
+    def _add_citations(self, candidate: Candidate, decoded: list[Part]) -> None:
         text = "".join(self._text_pieces)
         for segment, page in find_citations(candidate):
             start, end = find_span(text, segment)
@@ -239,7 +232,7 @@ class GoogleDecoder(Decoder):
                 self._seen_citations.add(key)
                 title = page.title or ""
                 citation = UrlCitation(url=page.uri, title=title, start_index=start, end_index=end)
-                parts.append(Annotation(citation))
+                decoded.append(parts.Annotation(citation))
 
 
 def find_citations(candidate: Candidate) -> Iterator[tuple[Segment, CitedPage]]:

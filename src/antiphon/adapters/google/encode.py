@@ -85,7 +85,7 @@ PRO_THINKING_BUDGETS = THINKING_BUDGETS | {"none": 128, "xhigh": 32_768, "max": 
 
 def encode_body(prompt: Prompt) -> JsonObject:
     """Write a prompt as a request body; raises RequestError for what cannot be sent."""
-    system, contents = ConversationEncoder(prompt).encode()
+    system, contents = ContentsEncoder(prompt).encode()
     body: JsonObject = {
         "contents": contents,
         "systemInstruction": {"parts": system} if system else None,
@@ -162,7 +162,7 @@ def _encode_tool_config(prompt: Prompt) -> JsonObject | None:
     return {"functionCallingConfig": config}
 
 
-class ConversationEncoder:
+class ContentsEncoder:
     """Writes the system instruction and the contents of one prompt."""
 
     def __init__(self, prompt: Prompt) -> None:
