@@ -122,7 +122,7 @@ def invalid_response_error(server_name: str, message: str) -> UpstreamError:
     return UpstreamError(f"{server_name}: {message}", code=INVALID)
 
 
-def unexpected_body_error(server_name: str, body: bytes, expected: str) -> UpstreamError:
+def wrong_body_error(server_name: str, body: bytes, expected: str) -> UpstreamError:
     """Build the error for a successful response with another body than `expected`."""
     body = body.strip()
     if body.startswith(b"<"):

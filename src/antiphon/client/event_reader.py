@@ -5,7 +5,7 @@ from antiphon.client.errors import (
     decode_error_payload,
     stream_cut_error,
     stream_error,
-    unexpected_body_error,
+    wrong_body_error,
 )
 from antiphon.protocol.events import Event
 from antiphon.protocol.foreign.lenient import LENIENT
@@ -57,5 +57,5 @@ def parse_response(body: bytes, server_name: str) -> Response:
     if not {"id", "output"} & fields.keys():
         if "error" in fields:
             raise stream_error(decode_error_payload(fields))
-        raise unexpected_body_error(server_name, body, "a response")
+        raise wrong_body_error(server_name, body, "a response")
     return LENIENT.read_response(fields)

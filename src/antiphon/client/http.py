@@ -20,7 +20,7 @@ from antiphon.client.errors import (
     invalid_response_error,
     redact_credentials,
     stream_cut_error,
-    unexpected_body_error,
+    wrong_body_error,
 )
 from antiphon.client.event_reader import EventReader, parse_response
 from antiphon.client.params import ApiRequest, encode_body
@@ -100,7 +100,7 @@ class HttpApi:
         try:
             return json.decode_lenient(body)
         except json.JSONError:
-            raise unexpected_body_error(self.server_name, body, "JSON") from None
+            raise wrong_body_error(self.server_name, body, "JSON") from None
 
     async def close(self) -> None:
         """Close all connections; responses still being read fail."""

@@ -25,7 +25,7 @@ from antiphon.client.errors import SERVER, websocket_closed_error, websocket_mes
 from antiphon.client.event_reader import EventReader
 from antiphon.client.params import ResponseParams, build_body, encode_body
 from antiphon.client.stream import Stream
-from antiphon.client.websocket_connection import WebSocketConnection, open_websocket
+from antiphon.client.websocket_connection import ClientWebSocket, open_websocket
 from antiphon.protocol.errors import (
     AntiphonError,
     RemoteProtocolError,
@@ -278,7 +278,7 @@ class Session:
         """Ids of responses that ended with an error, by lane: a terminal event may follow."""
         self._server_names_lanes = False
         """Whether the server has ever sent a `stream_id`."""
-        self._connection: WebSocketConnection | None = None
+        self._connection: ClientWebSocket | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -355,7 +355,7 @@ class Session:
             raise
         return WebSocketEventSource(turn, self._timeouts, strict=self._strict)
 
-    async def _receive_all(self, connection: WebSocketConnection) -> None:
+    async def _receive_all(self, connection: ClientWebSocket) -> None:
         try:
             while True:
                 message = await connection.receive()
@@ -416,7 +416,7 @@ class Session:
             self._activity += 1  # the pause was ours: it must not count as a missed ping
             self._may_read.set()
 
-    async def _monitor_connection(self, connection: WebSocketConnection) -> None:
+    async def _monitor_connection(self, connection: ClientWebSocket) -> None:
         """Send pings; end the session if the server stops answering."""
         with suppress(UpstreamError):
             while True:

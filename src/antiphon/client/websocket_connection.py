@@ -40,7 +40,7 @@ logger = logging.getLogger("antiphon.websocket")
 logger.setLevel(logging.INFO)
 
 
-class WebSocketConnection:
+class ClientWebSocket:
     """An open WebSocket that sends and receives messages as bytes."""
 
     def __init__(self, socket: ClientConnection) -> None:
@@ -99,13 +99,11 @@ class SameServerConnect(connect):
         return exc
 
 
-async def open_websocket(
-    url: str, headers: Mapping[str, str], seconds: float
-) -> WebSocketConnection:
+async def open_websocket(url: str, headers: Mapping[str, str], seconds: float) -> ClientWebSocket:
     """Open a WebSocket; raises UpstreamError, and RequestError for invalid headers."""
     check_headers(headers)
     try:
-        return WebSocketConnection(await build_connect(url, headers, seconds))
+        return ClientWebSocket(await build_connect(url, headers, seconds))
     except InvalidStatus as error:
         response, status = error.response, error.response.status_code
         received = {name.lower(): value for name, value in response.headers.raw_items()}

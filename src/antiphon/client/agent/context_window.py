@@ -143,7 +143,7 @@ def drop_oldest_rounds(
     while dropped and _separates_call_from_output(rounds, dropped):
         dropped -= 1
     kept = [item for round in rounds[dropped:] for item in round]
-    note = [_dropped_rounds_note(dropped, len(rounds) - dropped)] if dropped else []
+    note = [_build_dropped_note(dropped, len(rounds) - dropped)] if dropped else []
     return [*header, *note, *kept], dropped
 
 
@@ -159,7 +159,7 @@ def _separates_call_from_output(rounds: Sequence[Sequence[Item]], at: int) -> bo
     return False
 
 
-def _dropped_rounds_note(dropped: int, kept: int) -> Message:
+def _build_dropped_note(dropped: int, kept: int) -> Message:
     text = (
         f"[Context management: {dropped} earlier tool calling round(s) were removed to stay within "
         f"token limits. The most recent {kept} round(s) are preserved below.]"
@@ -245,7 +245,7 @@ class RunHistory:
             self._previous = None
         return max(0, dropped)
 
-    def finished_items(self) -> list[Item]:
+    def items_to_save(self) -> list[Item]:
         """Return the items for the conversation: the prompt and every finished round."""
         rounds = [round for round in self._rounds if _is_answered(round)]
         return [*self._prompt, *(item for round in rounds for item in round)] if rounds else []

@@ -173,7 +173,7 @@ class EventMapper:
 
     def build_message(self) -> AgentMessage:
         """Return the message as far as it was emitted."""
-        seconds = self.metrics.elapsed_ms / 1000
+        seconds = self.metrics.duration_ms / 1000
         return AgentMessage(
             message=self.message,
             timestamp=utc_now(),
@@ -323,7 +323,7 @@ class ToolCallTracker:
         )
 
     @property
-    def finished_calls(self) -> list[AgentToolCall]:
+    def final_calls(self) -> list[AgentToolCall]:
         """The calls that are in the final response."""
         return [draft.tool_call for _, draft in sorted(self._drafts.items()) if draft.call]
 
@@ -345,13 +345,13 @@ class MetricsRecorder:
         self._characters += len(text)
 
     @property
-    def elapsed_ms(self) -> float:
+    def duration_ms(self) -> float:
         """Milliseconds since the run started."""
         return round((time.monotonic() - self.start) * 1000, 3)
 
     def snapshot(self, llm_tokens: int | None = None) -> Metrics:
         """Return the metrics; `llm_tokens`, counted by the server, marks the end of the run."""
-        elapsed = self.elapsed_ms
+        elapsed = self.duration_ms
         duration = self._last - self._first
         gaps = self._deltas - 1
         return Metrics(

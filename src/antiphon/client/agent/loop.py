@@ -163,7 +163,7 @@ class AgentLoop:
         conversation = self._spec.conversation
         self._history = RunHistory(await conversation.load(), self._spec.prompt)
         status, reason = await self._run_rounds()
-        items = self._history.finished_items()
+        items = self._history.items_to_save()
         raise_if_cancelled()
         await self._save(items)
         return await self._complete(status, reason, items)
@@ -226,7 +226,7 @@ class AgentLoop:
         limit = self._options.parallel_tools
         with self._spec.conversation.lock.forbid_reentry():
             outcomes = await execute_calls(calls, self._tools, limit=limit, on_progress=report)
-        self._tool_calls += self._mapper.calls.finished_calls
+        self._tool_calls += self._mapper.calls.final_calls
         return [await self._build_output(outcome) for outcome in outcomes]
 
     async def _build_output(self, outcome: CallOutcome) -> FunctionCallOutput:
@@ -329,7 +329,7 @@ class AgentLoop:
         id = self._spec.conversation.id
         await self._emit(AgentFailed(conversation_id=id, error=details))
         with suppress(AntiphonError):  # the first error is the one to raise
-            await self._save(self._history.finished_items())
+            await self._save(self._history.items_to_save())
 
     async def _save(self, items: list[Item]) -> None:
         """Add the items to the conversation, once."""
