@@ -35,6 +35,12 @@ SCENE_MODULES: dict[str, ModuleType] = {
 }
 NAMES = list(SCENE_MODULES)
 ALL_SCENES = [(name, scene) for name, script in SCENE_MODULES.items() for scene in script.SCENES]
+SERVER_SCENES = [
+    (name, scene)
+    for name, scene in ALL_SCENES
+    if scene in ("text_and_call", "thinking_and_call", "interleaved_calls", "length")
+]
+"""The scenes that are played through the whole server. The decoders are tested with all of them."""
 
 
 def configure_provider(name: str, url: str) -> Provider:

@@ -26,9 +26,9 @@ from tests.adapters.frame_checks import (
     user_message,
 )
 from tests.adapters.provider_servers import (
-    ALL_SCENES,
     NAMES,
     SCENE_MODULES,
+    SERVER_SCENES,
     ProviderServers,
     configure_provider,
     serve_providers,
@@ -73,7 +73,7 @@ def play_scene(home: ProviderServers, name: str, scene: Scene, **options: Any) -
 # --- what was said ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
+@pytest.mark.parametrize(("name", "scene"), SERVER_SCENES)
 def test_frames_mean_what_the_provider_said(home: ProviderServers, name: str, scene: str) -> None:
     told = SCENE_MODULES[name].SCENES[scene]
     frames = generation_frames(play_scene(home, name, told))

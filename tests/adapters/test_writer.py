@@ -12,9 +12,7 @@ from antiphon.protocol.errors import RequestError
 from antiphon.transport.request import Key
 from tests.adapters.chat_summary import (
     HELLO,
-    items_without_ids,
     sdk_options,
-    summarize_bytes,
     summarize_sdk,
     whole_answer,
 )
@@ -52,26 +50,6 @@ TIMER = {"type": "function", "function": {k: v for k, v in TIME.items() if k != 
 
 def test_every_scene_is_played_that_the_dialect_has():
     assert set(NAMES) - set(SCENES) == {"thinking_and_call"}
-
-
-@pytest.mark.parametrize("name", SCENES)
-@pytest.mark.parametrize("pieces", [0, 1])
-def test_a_stream_means_what_it_should(name: str, pieces: int):
-    scene = SCENES[name]
-    asking = encode_request(WRITER, stream=True, **scene.request)
-    assert summarize_bytes(asking, scene.stream, pieces=pieces) == scene.expected
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_a_whole_answer_means_the_same_as_the_stream(name: str):
-    scene = SCENES[name]
-    assert (
-        summarize_bytes(encode_request(WRITER, **scene.request), scene.whole, stream=False)
-        == scene.expected
-    )
-    answer = decode_response(encode_request(WRITER, **scene.request), scene.whole, stream=False)
-    streamed = decode_response(encode_request(WRITER, stream=True, **scene.request), scene.stream)
-    assert items_without_ids(answer) == items_without_ids(streamed)
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -99,27 +99,6 @@ def test_every_scene_is_played_that_the_dialect_has():
 
 
 @pytest.mark.parametrize("name", SCENES)
-@pytest.mark.parametrize("pieces", [0, 1, 7])
-def test_a_stream_means_what_it_should(name: str, pieces: int):
-    scene = SCENES[name]
-    response = decode_response(
-        encode_request(OLLAMA, stream=True, **scene.request), scene.stream, pieces=pieces
-    )
-    assert summarize(response, scene.expected) == scene.expected
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_a_whole_answer_means_the_same_as_the_stream(name: str):
-    scene = SCENES[name]
-    whole_answer = decode_response(
-        encode_request(OLLAMA, **scene.request), scene.whole, stream=False
-    )
-    streamed = decode_response(encode_request(OLLAMA, stream=True, **scene.request), scene.stream)
-    assert summarize(whole_answer, scene.expected) == scene.expected
-    assert items_without_ids(whole_answer) == items_without_ids(streamed)
-
-
-@pytest.mark.parametrize("name", SCENES)
 def test_ollamas_own_client_reads_the_same_lines(name: str):
     scene = SCENES[name]
     with (

@@ -1,7 +1,12 @@
-"""The least that every adapter gives, whoever listens: rows M51 to M62 of the mission."""
+"""Every scene of every provider through its decoder and the synthesizer, in every chunking.
+
+Here the decoders meet the protocol's rules and schemas. `test_scenes_over_http.py` plays a few of
+the scenes through the whole server.
+"""
 
 import json
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -20,16 +25,82 @@ from antiphon.protocol.items import FunctionCall, Message
 from antiphon.protocol.response import Response
 from antiphon.protocol.synth import Synth
 from antiphon.protocol.synth_items import SynthOptions
-from tests.adapters.provider_servers import NAMES, SCENE_MODULES, configure_provider
-from tests.adapters.run_adapter import decode_parts, encode_request, synthesize
+from antiphon.wire.openresponses import Dialect
+from tests.adapters.provider_servers import (
+    ALL_SCENES,
+    NAMES,
+    SCENE_MODULES,
+    configure_provider,
+    summarize,
+)
+from tests.adapters.run_adapter import (
+    EncodedRequest,
+    decode_parts,
+    decode_response,
+    encode_request,
+    synthesize,
+)
+from tests.spec.schema_checks import check_event
+
+
+def encode_scene(name: str, scene: str, *, stream: bool) -> EncodedRequest:
+    """Encode the request that leads to a scene."""
+    adapter = SCENE_MODULES[name].ADAPTER(configure_provider(name, "http://there"))
+    request = SCENE_MODULES[name].SCENES[scene].request
+    return encode_request(adapter, **request | {"stream": stream})
+
+
+def stream_scene(name: str, scene: str, chunk_size: int = 0) -> tuple[list[Event], Response]:
+    """Decode a scene as a stream; return its events and the final response."""
+    request = encode_scene(name, scene, stream=True)
+    body = SCENE_MODULES[name].SCENES[scene].stream
+    return synthesize(request, decode_parts(request, body, pieces=chunk_size))
 
 
 def events_of(name: str, scene: str) -> list[Event]:
-    """Play a scene through an adapter."""
+    """Return the events of a scene."""
+    return stream_scene(name, scene)[0]
+
+
+@pytest.mark.parametrize("chunk_size", [0, 1, 7])
+@pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
+def test_a_stream_has_the_expected_content_in_every_chunking(
+    name: str, scene: str, chunk_size: int
+) -> None:
+    expected = SCENE_MODULES[name].SCENES[scene].expected
+    _, response = stream_scene(name, scene, chunk_size)
+    assert summarize(to_object(response), expected) == expected
+    assert not response.warnings
+
+
+@pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
+def test_every_event_of_a_stream_satisfies_the_specification(name: str, scene: str) -> None:
+    for event in events_of(name, scene):
+        for _, data in Dialect().encode_event(event):
+            check_event(json.loads(data))
+
+
+@pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
+def test_a_whole_answer_is_the_same_response_as_its_stream(name: str, scene: str) -> None:
     played = SCENE_MODULES[name].SCENES[scene]
-    adapter = SCENE_MODULES[name].ADAPTER(configure_provider(name, "http://there"))
-    asking = encode_request(adapter, **played.request | {"stream": True})
-    return synthesize(asking, decode_parts(asking, played.stream))[0]
+    request = encode_scene(name, scene, stream=False)
+    response = decode_response(request, played.whole, stream=False)
+    assert summarize(to_object(response), played.expected) == played.expected
+    assert comparable_items(response) == comparable_items(stream_scene(name, scene)[1])
+
+
+def comparable_items(response: Response) -> list[dict[str, Any]]:
+    """Return the output without ids, with parsed arguments: Bedrock streams them with spaces."""
+    items = [{**item, "id": None} for item in to_object(response)["output"]]
+    return [
+        {**item, "arguments": json.loads(item["arguments"])} if "arguments" in item else item
+        for item in items
+    ]
+
+
+def to_object(response: Response) -> dict[str, Any]:
+    """Return a response as a JSON object."""
+    return json.loads(Dialect().encode(response))
 
 
 @pytest.mark.parametrize("name", NAMES)
