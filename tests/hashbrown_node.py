@@ -1,8 +1,8 @@
-"""A client written by others: npm's `@hashbrownai/core`, as it is published.
+"""The published npm package `@hashbrownai/core`, run in node.
 
-`scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. One process does a
-list of tasks: sends requests by its own transport and decodes the answers by its own decoder, or
-calls a function of its own. Another does whole chats, over the transport in `examples/hashbrown`.
+`scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. `run_tasks`
+sends requests with its own transport and decodes the responses, or calls its functions;
+`run_chats` runs whole chats over the transport in `examples/hashbrown`.
 """
 
 import json
@@ -54,14 +54,14 @@ console.log(JSON.stringify(told));
 
 
 def run_tasks(*tasks: dict[str, Any]) -> list[Any]:
-    """Have the client do some tasks; return what came of each."""
+    """Run some tasks; return the result of each."""
     return _run(["--input-type=module", "--eval", SCRIPT, MODULE.as_uri()], tasks)
 
 
 def run_chats(*tasks: dict[str, Any]) -> list[Any]:
-    """Have the client do some chats, one after another; return what the user of each saw."""
+    """Run some chats, one after another; return what the user of each saw."""
     with tempfile.TemporaryDirectory() as folder:
-        # node looks for packages where a module lies: as in a page's own project
+        # node searches packages from the module's own folder, as in a page's project
         (Path(folder) / "node_modules").symlink_to(PACKAGES)
         shutil.copy(TRANSPORT, folder)
         return _run([shutil.copy(CHAT, folder)], tasks)

@@ -1,4 +1,4 @@
-"""Real clients, at every door."""
+"""Clients of openai-python, at every door."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -10,21 +10,21 @@ DOORS = ["/openai/v1", "/openai", "/v1"]
 
 @pytest.fixture(params=DOORS)
 def client(request: pytest.FixtureRequest, server: str) -> Iterator[OpenAI]:
-    """Give a client at each door in turn."""
+    """Return a client at each door in turn."""
     with OpenAI(base_url=server + request.param, api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
 def openai(server: str) -> Iterator[OpenAI]:
-    """Give a client at the OpenAI door."""
+    """Return a client at OpenAI's door."""
     with OpenAI(base_url=f"{server}/openai/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
 def spec(server: str) -> Iterator[OpenAI]:
-    """Give a client at the specification's door."""
+    """Return a client at the specification's door."""
     with OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0) as client:
         yield client
 
@@ -33,7 +33,7 @@ def spec(server: str) -> Iterator[OpenAI]:
 async def async_client(
     request: pytest.FixtureRequest, server: str, anyio_backend: str
 ) -> AsyncIterator[AsyncOpenAI]:
-    """Give an asynchronous client at each door in turn."""
+    """Return an async client at each door in turn."""
     url = server + request.param
     async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
         yield client

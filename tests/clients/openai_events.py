@@ -1,4 +1,4 @@
-"""What the tests of openai-python share."""
+"""Expected events and helpers of the openai-python tests."""
 
 from openai.types.responses import Response, ResponseInputParam
 
@@ -11,11 +11,11 @@ CLOSE_EVENTS = ["response.content_part.done", "response.output_item.done"]
 
 
 def text_events(words: int) -> list[str]:
-    """Return the events of a message, from its opening to its closing."""
+    """Return the event types of a message."""
     deltas = ["response.output_text.delta"] * words
     return [*OPEN_EVENTS, *deltas, "response.output_text.done", *CLOSE_EVENTS]
 
 
 def output_as_input(response: Response) -> ResponseInputParam:
-    """Return a response's output as input, the way OpenAI's guide does it."""
+    """Return a response's output as input, as OpenAI's guide does."""
     return response.output  # pyright: ignore[reportReturnType] - models are dumped by the client

@@ -1,4 +1,4 @@
-"""The mission's six examples (A23), typed into a real `curl`."""
+"""Six examples, run by a real `curl`."""
 
 import json
 import shutil
@@ -63,7 +63,7 @@ curl -X DELETE http://localhost:8000/openai/responses/resp_abc123
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve `my-agent` from a folder of its own, as its user would."""
+    """Serve `my-agent` from a folder of its own, as a user would."""
     folder: Path = tmp_path_factory.mktemp("agents")
     (folder / "my_agents.py").write_text(MY_AGENTS)
     with run_command("--app", "my_agents:my_agent", cwd=folder) as (address, _):

@@ -1,4 +1,4 @@
-"""Hashbrown's published core: it asks, decodes our bytes, and merges threads as we do.
+"""Hashbrown's published core against our server: requests, frames and threads.
 
 Over the transport in `examples/hashbrown` its whole chat runs on our frames, here without a page.
 """
@@ -13,8 +13,9 @@ import pytest
 from antiphon.protocol.content import OutputText
 from antiphon.protocol.items import FunctionCall, Message
 from antiphon.server.settings import Settings
+from antiphon.wire.hashbrown import threads
 from antiphon.wire.hashbrown.frames import Decoder, encode_frame
-from antiphon.wire.hashbrown.threads import assistant_message, merge_messages
+from antiphon.wire.hashbrown.threads import merge_messages
 from tests.adapters.frame_checks import (
     PATH,
     SAVED,
@@ -46,8 +47,8 @@ TOOL = {
 }
 
 
-def asking(address: str, **params: Any) -> Json:
-    """Return the task of asking `demo`, with what every request has."""
+def make_task(address: str, **params: Any) -> Json:
+    """Return a task that sends `demo` a request."""
     least = {
         "operation": "generate",
         "model": "demo",
@@ -57,15 +58,15 @@ def asking(address: str, **params: Any) -> Json:
     return {"url": f"{address}{PATH}", "params": least | {"tools": []} | params}
 
 
-def test_an_answer_is_decoded_to_the_last_frame(server: str) -> None:
-    (frames,) = run_tasks(asking(server))
+def test_hashbrown_decodes_every_frame(server: str) -> None:
+    (frames,) = run_tasks(make_task(server))
     check(frames)
     assert "".join(frame["delta"] for frame in of_type(frames, "output_text.delta")) == HELLO
     assert types(frames)[-3:] == ["response.completed", *SAVED]
 
 
-def test_a_call_and_its_result_go_there_and_back(server: str) -> None:
-    (frames,) = run_tasks(asking(server, messages=[user_message("USE_TOOL")], tools=[TOOL]))
+def test_a_call_and_its_result_make_the_round_trip(server: str) -> None:
+    (frames,) = run_tasks(make_task(server, messages=[user_message("USE_TOOL")], tools=[TOOL]))
     check(frames)
     (call,) = call_frames(frames)
     result = {
@@ -75,44 +76,42 @@ def test_a_call_and_its_result_go_there_and_back(server: str) -> None:
         "toolName": call["name"],
     }
     thread = frames[-1]["threadId"]
-    answered, shown = run_tasks(
-        asking(server, messages=[result], tools=[TOOL], threadId=thread),
-        asking(server, operation="load-thread", messages=[], threadId=thread),
+    answer, shown = run_tasks(
+        make_task(server, messages=[result], tools=[TOOL], threadId=thread),
+        make_task(server, operation="load-thread", messages=[], threadId=thread),
     )
-    check(answered)
-    assert "sunny" in of_type(answered, "output_text.done")[0]["text"]
+    check(answer)
+    assert "sunny" in of_type(answer, "output_text.done")[0]["text"]
     roles = [message["role"] for message in shown[-1]["thread"]]
     assert roles == ["user", "assistant", "tool", "assistant"]
 
 
-def test_an_error_is_the_last_frame_and_has_words(server: str) -> None:
-    unknown, wrong, broken = run_tasks(
-        asking(server, model="gpt-9"),
-        asking(server, messages=[{"role": "user"}]),
-        asking(server, messages=[user_message("FAIL")]),
+def test_an_error_is_the_last_frame_and_has_a_message(server: str) -> None:
+    unknown, error_message, broken = run_tasks(
+        make_task(server, model="gpt-9"),
+        make_task(server, messages=[{"role": "user"}]),
+        make_task(server, messages=[user_message("FAIL")]),
     )
-    assert types(unknown) == types(wrong) == ["error"]
+    assert types(unknown) == types(error_message) == ["error"]
     assert unknown[0]["error"]["message"].startswith("The model 'gpt-9' does not exist.")
-    assert wrong[0]["error"]["param"] == "messages[0].content"
+    assert error_message[0]["error"]["param"] == "messages[0].content"
     check(broken)
     assert broken[-1]["error"]["message"] == "The model 'demo' failed while answering."
 
 
-def test_a_bad_key_is_told_as_an_error_of_http() -> None:
+def test_an_invalid_key_is_an_http_error() -> None:
     with run_server(Settings(api_key="sk-secret")) as address:
-        (refused,) = run_tasks(asking(address))
+        (refused,) = run_tasks(make_task(address))
     assert refused["thrown"].startswith("Unauthorized (401): ")
 
 
-def test_a_frame_of_theirs_is_the_same_bytes() -> None:
+def test_hashbrown_encodes_the_same_bytes() -> None:
     frame: Json = {"type": "thread-load-failure", "error": "é 🎵 \n"}
     (theirs,) = run_tasks({"call": "encodeFrame", "with": [frame]})
     data = bytes(theirs[str(place)] for place in range(len(theirs)))
     assert data == encode_frame(frame)
     assert Decoder().feed(data) == [frame]
 
-
-# --- threads ---------------------------------------------------------------------------------
 
 ALPHABET: list[Json] = [
     user_message("a"),
@@ -139,42 +138,41 @@ def test_threads_are_merged_as_hashbrown_merges_them() -> None:
 
 
 @pytest.mark.parametrize("calls", [0, 2])
-def test_an_answer_is_kept_as_hashbrown_keeps_it(calls: int) -> None:
+def test_a_response_is_stored_as_by_hashbrown(calls: int) -> None:
     made = [
         FunctionCall(call_id=f"call_{n}", name="f", arguments=json.dumps({"n": n}))
         for n in range(calls)
     ]
-    kept = assistant_message([Message(role="assistant", content=[OutputText(text="Hi")]), *made])
-    delta = {"role": "assistant", "content": "Hi", "toolCalls": kept["toolCalls"]}
+    stored = threads.assistant_message(
+        [Message(role="assistant", content=[OutputText(text="Hi")]), *made]
+    )
+    delta = {"role": "assistant", "content": "Hi", "toolCalls": stored["toolCalls"]}
     chunk = {"choices": [{"index": 0, "delta": delta, "finishReason": None}]}
     (theirs,) = run_tasks({"call": "updateAssistantMessage", "with": [None, chunk]})
-    assert kept == theirs
-
-
-# --- a whole chat ----------------------------------------------------------------------------
+    assert stored == theirs
 
 
 def chat(address: str, *say: str, model: str = "demo", **more: Any) -> Json:
-    """Have a chat; return what its user saw, after nothing was left to wait for."""
+    """Run a chat to its end; return what its user saw."""
     (saw,) = run_chats({"url": f"{address}{PATH}", "model": model, "say": say} | more)
     assert (saw["stuck"], saw["busy"]) == (None, [])
     return saw
 
 
-def answered(content: object, *calls: Json) -> Json:
-    """Return an answer as a page has it."""
+def assistant_message(content: object, *calls: Json) -> Json:
+    """Return an assistant message as a page has it."""
     return {"role": "assistant", "content": content, "toolCalls": list(calls)}
 
 
-def ran(call_id: str, city: str) -> Json:
-    """Return a call of `weather` as a page has it when it has run."""
+def executed_call(call_id: str, city: str) -> Json:
+    """Return an executed call of `weather` as a page has it."""
     result = {"status": "fulfilled", "value": "sunny"}
     call = {"role": "tool", "status": "done", "name": "weather", "toolCallId": call_id}
     return call | {"args": {"city": city}, "result": result}
 
 
-def wrong(text: str) -> Json:
-    """Return an error as a page has it."""
+def error_message(text: str) -> Json:
+    """Return an error message as a page has it."""
     return {"role": "error", "content": text}
 
 
@@ -184,28 +182,28 @@ def home() -> Iterator[ProviderServers]:
         yield served
 
 
-def test_a_page_shows_an_answer_as_it_grows(server: str) -> None:
+def test_a_page_shows_a_response_while_it_streams(server: str) -> None:
     saw = chat(server, "🎵")
     words = HELLO.split(" ")
     assert saw["grown"] == [" ".join(words[: count + 1]) for count in range(len(words))]
-    assert saw["messages"] == [user_message("🎵"), answered(HELLO)]
+    assert saw["messages"] == [user_message("🎵"), assistant_message(HELLO)]
     assert saw["error"] is None
 
 
-def test_a_page_shows_refusals_and_what_a_schema_asks_for(server: str) -> None:
+def test_a_page_shows_refusals_and_structured_output(server: str) -> None:
     refused = chat(server, "REFUSE")
-    assert refused["messages"][-1] == answered("I was asked to refuse, and so I do.")
+    assert refused["messages"][-1] == assistant_message("I was asked to refuse, and so I do.")
     structured = chat(server, "Oslo", structured=True)
     assert structured["messages"] == [
         user_message("Oslo"),
-        answered(
+        assistant_message(
             "",
         )
         | {"content": {"city": "Oslo"}},
     ]
 
 
-def test_a_pages_tools_run_and_the_answer_goes_on_by_itself(home: ProviderServers) -> None:
+def test_a_pages_tools_run_and_the_response_continues(home: ProviderServers) -> None:
     calling = openai.stream(
         {"content": "Let me see."},
         openai.calls(
@@ -222,8 +220,10 @@ def test_a_pages_tools_run_and_the_answer_goes_on_by_itself(home: ProviderServer
     assert saw["ran"] == [{"city": "Oslo"}, {"city": "Rome"}]
     assert saw["messages"] == [
         user_message("Well?"),
-        answered("Let me see.", ran("call_1", "Oslo"), ran("call_2", "Rome")),
-        answered("Go out."),
+        assistant_message(
+            "Let me see.", executed_call("call_1", "Oslo"), executed_call("call_2", "Rome")
+        ),
+        assistant_message("Go out."),
     ]
     assert saw["error"] is None
     _, again = saw["requests"]
@@ -248,22 +248,26 @@ FILTERED = openai.stream({"content": "Hello"}, finish="content_filter")
         ),
     ],
 )
-def test_a_page_shows_an_error_in_its_providers_words_and_goes_on(
+def test_a_page_shows_a_providers_error_and_continues(
     home: ProviderServers, answer: ScriptedAnswer, error: str, grown: list[str]
 ) -> None:
     home.upstreams["openai"].play(answer)
     saw = chat(home.address, "Hi!", model="openai/m")
-    assert saw["messages"] == [user_message("Hi!"), wrong(error)]
+    assert saw["messages"] == [user_message("Hi!"), error_message(error)]
     assert saw["grown"] == grown
     assert saw["error"] == saw["generatingError" if grown else "sendingError"] == error
     assert len(saw["requests"]) == 1
     home.upstreams["openai"].play(answer, sse_answer(openai.stream({"content": "Now."})))
     saw = chat(home.address, "Hi!", "Well?", model="openai/m")
-    assert saw["messages"][1:] == [wrong(error), user_message("Well?"), answered("Now.")]
+    assert saw["messages"][1:] == [
+        error_message(error),
+        user_message("Well?"),
+        assistant_message("Now."),
+    ]
     assert saw["error"] is None
 
 
-def test_a_page_is_told_that_a_provider_broke_off(home: ProviderServers) -> None:
+def test_a_page_shows_that_a_provider_disconnected(home: ProviderServers) -> None:
     home.upstreams["openai"].play(sse_answer(BEGUN, cut=True))
     saw = chat(home.address, "Hi!", model="openai/m")
     assert saw["grown"] == ["Hel", "Hello"]
@@ -288,19 +292,19 @@ LOADING, SAVING = (encode_frame({"type": f"thread-{name}-start"}) for name in ("
         pytest.param(
             CREATED + DELTA + COMPLETED + SAVING,
             "threadSaveError",
-            [answered("Hello")],
+            [assistant_message("Hello")],
             id="saving",
         ),
     ],
 )
-def test_a_page_does_not_wait_for_a_door_that_broke_off(
+def test_a_page_does_not_wait_for_a_server_that_disconnected(
     body: bytes, error: str, messages: list[Json], cut: bool
 ) -> None:
     with scripted_upstream(ScriptedAnswer(body, cut=cut)) as door:
         saw = chat(door.url, "Hi!")
     assert saw[error].startswith("The answer broke off")
     assert saw["error"] == saw[error]
-    assert saw["messages"] == [user_message("Hi!"), *(messages or [wrong(saw[error])])]
+    assert saw["messages"] == [user_message("Hi!"), *(messages or [error_message(saw[error])])]
 
 
 ERROR = encode_frame({"type": "error", "error": {"type": "oops", "message": "Bad."}})
@@ -318,30 +322,33 @@ FAILED = encode_frame({"type": "response.failed", "response": {"error": None}})
         pytest.param(LOADING + ERROR, "threadLoadError", "Bad.", id="loading"),
     ],
 )
-def test_nothing_comes_after_an_error(body: bytes, error: str, words: str) -> None:
+def test_nothing_follows_an_error(body: bytes, error: str, words: str) -> None:
     with scripted_upstream(ScriptedAnswer(body)) as door:
         saw = chat(door.url, "Hi!")
-    assert saw["messages"] == [user_message("Hi!"), wrong(words)]
+    assert saw["messages"] == [user_message("Hi!"), error_message(words)]
     assert saw["error"] == saw[error] == words
     ends = [name for name in saw["frames"] if name.endswith(("error", "failure", "finish"))]
     assert ends == saw["frames"][-1:]
     assert saw["held"] == 0  # nor does anybody listen for it
 
 
-def test_a_page_has_what_was_whole_before_a_door_broke_off() -> None:
+def test_a_page_keeps_complete_frames_before_a_disconnect() -> None:
     with scripted_upstream(ScriptedAnswer(CREATED + DELTA + COMPLETED, cut=True)) as door:
         saw = chat(door.url, "Hi!")
-    assert (saw["messages"], saw["error"]) == ([user_message("Hi!"), answered("Hello")], None)
+    assert (saw["messages"], saw["error"]) == (
+        [user_message("Hi!"), assistant_message("Hello")],
+        None,
+    )
 
 
-def test_an_empty_answer_is_told_in_hashbrowns_own_words() -> None:
+def test_an_empty_response_is_hashbrowns_own_error() -> None:
     empty = encode_frame({"type": "response.output_text.delta", "delta": ""})
     with scripted_upstream(ScriptedAnswer(CREATED + empty + COMPLETED)) as door:
         saw = chat(door.url, "Hi!")
     assert saw["error"] == "No message was generated"
 
 
-def test_a_page_comes_back_to_its_thread(server: str) -> None:
+def test_a_page_returns_to_its_thread(server: str) -> None:
     before = chat(server, "USE_TOOL in Oslo", "Bye!", tools=["weather"])
     thread = before["threadId"]
     assert [request.get("threadId") for request in before["requests"]] == [None, thread, thread]
@@ -357,28 +364,32 @@ def test_a_page_comes_back_to_its_thread(server: str) -> None:
     assert (after["threadId"], after["error"]) == (thread, None)
 
 
-def test_a_page_is_told_that_its_thread_is_gone(server: str) -> None:
+def test_a_page_shows_that_its_thread_is_missing(server: str) -> None:
     saw = chat(server, threadId="thread_none")
     assert saw["threadLoadError"] == saw["error"] == "Thread 'thread_none' not found."
 
 
-def test_a_page_shows_an_error_of_http_and_does_not_ask_again() -> None:
+def test_a_page_shows_an_http_error_and_does_not_retry() -> None:
     with run_server(Settings(api_key="sk-secret")) as address:
         refused = chat(address, "Hi!", retries=2)
         let_in = chat(address, "🎵", key="sk-secret")
     assert refused["sendingError"].startswith("Unauthorized (401): ")
     assert len(refused["requests"]) == 1
-    assert let_in["messages"][-1] == answered(HELLO)
+    assert let_in["messages"][-1] == assistant_message(HELLO)
 
 
-def test_a_page_asks_again_after_an_error_if_it_is_to(home: ProviderServers) -> None:
+def test_a_page_retries_after_an_error_if_configured(home: ProviderServers) -> None:
     home.upstreams["openai"].play(SLOW, sse_answer(openai.stream({"content": "Now."})))
     saw = chat(home.address, "Hi!", model="openai/m", retries=1)
-    assert saw["messages"] == [user_message("Hi!"), wrong("openai: Slow."), answered("Now.")]
+    assert saw["messages"] == [
+        user_message("Hi!"),
+        error_message("openai: Slow."),
+        assistant_message("Now."),
+    ]
     assert len(saw["requests"]) == 2
 
 
-def test_a_user_who_stops_an_answer_stops_the_model(gate: GatedModel) -> None:
+def test_stopping_a_response_stops_the_model(gate: GatedModel) -> None:
     with run_server(Settings(agents=(gate.agent,))) as address:
         saw = chat(address, "Well", model="gate", stop="Well", retries=1)
         wait_until(lambda: len(gate.turns) == 1 and gate.running == 0)
@@ -386,7 +397,7 @@ def test_a_user_who_stops_an_answer_stops_the_model(gate: GatedModel) -> None:
     assert saw["frames"] == ["generation-start", "generation-chunk"]
 
 
-def test_a_user_may_stop_before_there_is_an_answer() -> None:
+def test_a_response_can_be_stopped_before_its_start() -> None:
     with scripted_upstream(ScriptedAnswer(delay=60)) as door:
         saw = chat(door.url, "Hi!", stop="", retries=1)
     assert (saw["messages"], saw["error"]) == ([user_message("Hi!")], None)

@@ -1,4 +1,4 @@
-"""The real openai-agents against `demo`: its loop of calls and answers, whole and streamed."""
+"""The real openai-agents against `demo`, streamed and not."""
 
 import pytest
 from openai import AsyncOpenAI, InternalServerError
@@ -39,7 +39,7 @@ def read_clock() -> str:
 
 @pytest.fixture
 def model(async_client: AsyncOpenAI) -> OpenAIResponsesModel:
-    """Give `demo` as a model, at each door in turn."""
+    """Return `demo` as a model, at each door in turn."""
     return OpenAIResponsesModel(model="demo", openai_client=async_client)
 
 
@@ -71,7 +71,7 @@ async def test_an_agent_calls_tools_in_parallel(model: OpenAIResponsesModel) -> 
     assert clock == "read_clock says: It is noon."
 
 
-async def test_an_agent_goes_on_with_what_was_said(model: OpenAIResponsesModel) -> None:
+async def test_an_agent_continues_a_conversation(model: OpenAIResponsesModel) -> None:
     agent = Agent(name="Reporter", model=model, tools=[get_weather])
     first = await Runner.run(agent, "How is the weather in Oslo?")
     again = [*first.to_input_list(), {"role": "user", "content": "Thank you!"}]
@@ -94,19 +94,19 @@ async def test_an_agent_streams(model: OpenAIResponsesModel) -> None:
     assert len(said) > 1
 
 
-async def test_an_agent_gives_a_typed_answer(model: OpenAIResponsesModel) -> None:
+async def test_an_agent_returns_a_typed_answer(model: OpenAIResponsesModel) -> None:
     agent = Agent(name="Geographer", model=model, output_type=City)
     result = await Runner.run(agent, "Tell me of Oslo.")
     assert isinstance(result.final_output, City)
 
 
-async def test_a_failure_names_its_reason(model: OpenAIResponsesModel) -> None:
+async def test_a_failure_has_its_reason(model: OpenAIResponsesModel) -> None:
     agent = Agent(name="Unlucky", model=model)
     with pytest.raises(InternalServerError, match="failed while answering"):
         await Runner.run(agent, "FAIL")
 
 
-async def test_a_failing_stream_names_its_reason(server: str) -> None:
+async def test_a_failing_stream_has_its_reason(server: str) -> None:
     async with AsyncOpenAI(base_url=f"{server}/openai/v1", api_key="none") as client:
         model = OpenAIResponsesModel(model="demo", openai_client=client)
         result = Runner.run_streamed(Agent(name="Unlucky", model=model), "FAIL")

@@ -64,27 +64,24 @@ def tool(name: str) -> ChatCompletionFunctionToolParam:
 WEATHER, CLOCK = tool("get_weather"), tool("read_clock")
 
 
-def asking(text: str) -> Messages:
+def user_messages(text: str) -> Messages:
     """Return a chat of one message."""
     return [{"role": "user", "content": text}]
 
 
-def calls_of(message: ChatCompletionMessage) -> list[ChatCompletionMessageFunctionToolCall]:
+def function_calls(message: ChatCompletionMessage) -> list[ChatCompletionMessageFunctionToolCall]:
     """Return the calls of functions in a message."""
     calls = message.tool_calls or []
     return [c for c in calls if isinstance(c, ChatCompletionMessageFunctionToolCall)]
 
 
-def words_of(chunks: Iterable[ChatCompletionChunk]) -> list[str]:
+def content_deltas(chunks: Iterable[ChatCompletionChunk]) -> list[str]:
     """Return the words of some chunks."""
     deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
     return [delta.content for delta in deltas if delta.content]
 
 
-# --- answers ---------------------------------------------------------------------------------
-
-
-def test_create_gives_a_completion(client: OpenAI) -> None:
+def test_create_returns_a_completion(client: OpenAI) -> None:
     completion = client.chat.completions.create(model="demo", messages=ASKED)
     (choice,) = completion.choices
     assert (choice.message.role, choice.message.content) == ("assistant", HELLO)
@@ -98,24 +95,24 @@ def test_create_gives_a_completion(client: OpenAI) -> None:
 def test_create_streams_word_by_word(client: OpenAI) -> None:
     with client.chat.completions.create(model="demo", messages=ASKED, stream=True) as stream:
         chunks = list(stream)
-    assert words_of(chunks) == WORDS
+    assert content_deltas(chunks) == WORDS
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[-1].choices[0].finish_reason == "stop"
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_usage_is_streamed_if_asked_for(client: OpenAI) -> None:
+def test_usage_is_streamed_if_requested(client: OpenAI) -> None:
     with client.chat.completions.create(
         model="demo", messages=ASKED, stream=True, stream_options={"include_usage": True}
     ) as stream:
         *chunks, last = stream
-    assert words_of(chunks) == WORDS
+    assert content_deltas(chunks) == WORDS
     assert last.choices == []
     assert last.usage
     assert last.usage.completion_tokens == len(WORDS)
 
 
-def test_the_stream_helper_accumulates_the_same(client: OpenAI) -> None:
+def test_the_stream_helper_accumulates_the_same_completion(client: OpenAI) -> None:
     deltas: list[str] = []
     with client.chat.completions.stream(model="demo", messages=ASKED) as stream:
         for event in stream:
@@ -128,7 +125,7 @@ def test_the_stream_helper_accumulates_the_same(client: OpenAI) -> None:
     assert final.choices[0].finish_reason == "stop"
 
 
-def test_a_conversation_goes_on(client: OpenAI) -> None:
+def test_a_conversation_continues(client: OpenAI) -> None:
     messages: Messages = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": [{"type": "text", "text": "My name is Alice."}]},
@@ -145,7 +142,7 @@ def test_a_conversation_goes_on(client: OpenAI) -> None:
     assert content.endswith("You said: Who am I? This conversation has 4 messages.")
 
 
-def test_images_and_files_are_seen(client: OpenAI) -> None:
+def test_images_and_files_reach_the_model(client: OpenAI) -> None:
     completion = client.chat.completions.create(
         model="demo",
         messages=[
@@ -164,7 +161,7 @@ def test_images_and_files_are_seen(client: OpenAI) -> None:
     assert content.endswith("You said: Look! I was shown 1 image. I was given 1 file.")
 
 
-def test_thinking_is_where_compatible_servers_put_it(client: OpenAI) -> None:
+def test_reasoning_is_in_reasoning_content(client: OpenAI) -> None:
     completion = client.chat.completions.create(
         model="demo", messages=ASKED, reasoning_effort="low"
     )
@@ -180,7 +177,7 @@ def test_thinking_is_where_compatible_servers_put_it(client: OpenAI) -> None:
     assert client.chat.completions.create(model="demo", messages=again).choices
 
 
-def test_logprobs(client: OpenAI) -> None:
+def test_logprobs_are_returned(client: OpenAI) -> None:
     completion = client.chat.completions.create(
         model="demo", messages=ASKED, logprobs=True, top_logprobs=1
     )
@@ -194,38 +191,35 @@ def test_logprobs(client: OpenAI) -> None:
     assert [token.token for token in final.choices[0].logprobs.content or []] == WORDS
 
 
-def test_a_refusal(client: OpenAI) -> None:
-    completion = client.chat.completions.create(model="demo", messages=asking("REFUSE"))
+def test_a_refusal_is_returned(client: OpenAI) -> None:
+    completion = client.chat.completions.create(model="demo", messages=user_messages("REFUSE"))
     message = completion.choices[0].message
     assert (message.content, message.refusal) == (None, "I was asked to refuse, and so I do.")
-    with client.chat.completions.stream(model="demo", messages=asking("REFUSE")) as stream:
+    with client.chat.completions.stream(model="demo", messages=user_messages("REFUSE")) as stream:
         refused = [event.refusal for event in stream if event.type == "refusal.done"]
     assert refused == [message.refusal]
 
 
-def test_a_spent_budget(client: OpenAI) -> None:
+def test_a_token_limit_is_finish_reason_length(client: OpenAI) -> None:
     completion = client.chat.completions.create(
-        model="demo", messages=asking("Tell a story."), max_completion_tokens=5
+        model="demo", messages=user_messages("Tell a story."), max_completion_tokens=5
     )
     assert completion.choices[0].finish_reason == "length"
     assert completion.choices[0].message.content == "Once upon a time a"
 
 
-# --- structured output -----------------------------------------------------------------------
-
-
-def test_parse_gives_a_typed_answer(client: OpenAI) -> None:
+def test_parse_returns_a_typed_answer(client: OpenAI) -> None:
     completion = client.chat.completions.parse(
-        model="demo", messages=asking("A city, please."), response_format=City
+        model="demo", messages=user_messages("A city, please."), response_format=City
     )
     message = completion.choices[0].message
     assert isinstance(message.parsed, City)
     assert City.model_validate_json(message.content or "") == message.parsed
 
 
-def test_the_stream_helper_parses_as_well(client: OpenAI) -> None:
+def test_the_stream_helper_parses(client: OpenAI) -> None:
     with client.chat.completions.stream(
-        model="demo", messages=asking("A city, please."), response_format=City
+        model="demo", messages=user_messages("A city, please."), response_format=City
     ) as stream:
         done = [event.parsed for event in stream if event.type == "content.done"]
         final = stream.get_final_completion()
@@ -233,30 +227,27 @@ def test_the_stream_helper_parses_as_well(client: OpenAI) -> None:
     assert isinstance(done[0], City)
 
 
-def test_what_is_cut_short_is_not_parsed(client: OpenAI) -> None:
+def test_incomplete_output_is_not_parsed(client: OpenAI) -> None:
     with pytest.raises(LengthFinishReasonError):
         client.chat.completions.parse(
-            model="demo", messages=asking("A city."), response_format=City, max_tokens=1
+            model="demo", messages=user_messages("A city."), response_format=City, max_tokens=1
         )
 
 
-def test_a_json_object_is_one(client: OpenAI) -> None:
+def test_json_mode_returns_an_object(client: OpenAI) -> None:
     completion = client.chat.completions.create(
-        model="demo", messages=asking("As JSON."), response_format={"type": "json_object"}
+        model="demo", messages=user_messages("As JSON."), response_format={"type": "json_object"}
     )
     assert isinstance(json.loads(completion.choices[0].message.content or ""), dict)
 
 
-# --- tools -----------------------------------------------------------------------------------
-
-
-def test_a_whole_loop_with_tools(client: OpenAI) -> None:
+def test_a_complete_tool_loop(client: OpenAI) -> None:
     """Two calls at once, both answered, the outputs in another order than the calls."""
-    messages = asking("USE_TOOLS")
+    messages = user_messages("USE_TOOLS")
     tools = [WEATHER, CLOCK]
     first = client.chat.completions.create(model="demo", messages=messages, tools=tools)
     (choice,) = first.choices
-    calls = calls_of(choice.message)
+    calls = function_calls(choice.message)
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content is None
     assert [call.function.name for call in calls] == ["get_weather", "read_clock"]
@@ -273,9 +264,9 @@ def test_a_whole_loop_with_tools(client: OpenAI) -> None:
     )
 
 
-def test_streamed_calls_are_put_together_by_their_index(client: OpenAI) -> None:
+def test_streamed_calls_are_assembled_by_index(client: OpenAI) -> None:
     with client.chat.completions.stream(
-        model="demo", messages=asking("USE_TOOLS"), tools=[WEATHER, CLOCK]
+        model="demo", messages=user_messages("USE_TOOLS"), tools=[WEATHER, CLOCK]
     ) as stream:
         events = list(stream)
         final = stream.get_final_completion()
@@ -287,16 +278,16 @@ def test_streamed_calls_are_put_together_by_their_index(client: OpenAI) -> None:
     assert final.choices[0].finish_reason == "tool_calls"
 
 
-def test_parse_gives_typed_arguments(client: OpenAI) -> None:
+def test_parse_returns_typed_arguments(client: OpenAI) -> None:
     typed = pydantic_function_tool(GetWeather, name="get_weather")
     completion = client.chat.completions.parse(
-        model="demo", messages=asking("The weather?"), tools=[typed]
+        model="demo", messages=user_messages("The weather?"), tools=[typed]
     )
     (call,) = completion.choices[0].message.tool_calls or []
     assert isinstance(call.function.parsed_arguments, GetWeather)
 
 
-def test_choices_of_tools_are_obeyed(client: OpenAI) -> None:
+def test_tool_choices_are_obeyed(client: OpenAI) -> None:
     create, tools = client.chat.completions.create, [WEATHER, CLOCK]
     named = create(
         model="demo",
@@ -304,7 +295,9 @@ def test_choices_of_tools_are_obeyed(client: OpenAI) -> None:
         tools=tools,
         tool_choice={"type": "function", "function": {"name": "read_clock"}},
     )
-    assert [call.function.name for call in calls_of(named.choices[0].message)] == ["read_clock"]
+    assert [call.function.name for call in function_calls(named.choices[0].message)] == [
+        "read_clock"
+    ]
     allowed = create(
         model="demo",
         messages=ASKED,
@@ -317,17 +310,20 @@ def test_choices_of_tools_are_obeyed(client: OpenAI) -> None:
             },
         },
     )
-    assert [call.function.name for call in calls_of(allowed.choices[0].message)] == ["read_clock"]
-    none = create(model="demo", messages=asking("The weather?"), tools=tools, tool_choice="none")
+    assert [call.function.name for call in function_calls(allowed.choices[0].message)] == [
+        "read_clock"
+    ]
+    none = create(
+        model="demo", messages=user_messages("The weather?"), tools=tools, tool_choice="none"
+    )
     assert none.choices[0].message.tool_calls is None
-    one = create(model="demo", messages=asking("USE_TOOLS"), tools=tools, parallel_tool_calls=False)
-    assert len(calls_of(one.choices[0].message)) == 1
+    one = create(
+        model="demo", messages=user_messages("USE_TOOLS"), tools=tools, parallel_tool_calls=False
+    )
+    assert len(function_calls(one.choices[0].message)) == 1
 
 
-# --- errors ----------------------------------------------------------------------------------
-
-
-def test_an_unknown_model(client: OpenAI) -> None:
+def test_an_unknown_model_is_not_found(client: OpenAI) -> None:
     with pytest.raises(NotFoundError) as caught:
         client.chat.completions.create(model="gpt-9", messages=ASKED)
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
@@ -335,37 +331,36 @@ def test_an_unknown_model(client: OpenAI) -> None:
     assert caught.value.request_id
 
 
-def test_a_bad_message_is_found(client: OpenAI) -> None:
+def test_an_invalid_message_is_a_bad_request(client: OpenAI) -> None:
     unpaired: Messages = [*ASKED, {"role": "tool", "tool_call_id": "x", "content": "Done."}]
     with pytest.raises(BadRequestError) as caught:
         client.chat.completions.create(model="demo", messages=unpaired)
     assert caught.value.param == "messages[1].tool_call_id"
 
 
-def test_a_failing_model(client: OpenAI) -> None:
+def test_a_failing_model_is_a_server_error(client: OpenAI) -> None:
     with pytest.raises(InternalServerError):
-        client.chat.completions.create(model="demo", messages=asking("FAIL"))
-    stream = client.chat.completions.create(model="demo", messages=asking("FAIL"), stream=True)
+        client.chat.completions.create(model="demo", messages=user_messages("FAIL"))
+    stream = client.chat.completions.create(
+        model="demo", messages=user_messages("FAIL"), stream=True
+    )
     with stream:
         heard = [next(stream) for _ in range(5)]
         with pytest.raises(APIError, match="failed while answering") as caught:
             next(stream)
-    assert words_of(heard) == WORDS[:4]
+    assert content_deltas(heard) == WORDS[:4]
     assert caught.value.code == "server_error"
 
 
-# --- asynchronously --------------------------------------------------------------------------
-
-
 @pytest.mark.anyio
-async def test_async(async_client: AsyncOpenAI) -> None:
+async def test_the_async_client(async_client: AsyncOpenAI) -> None:
     completion = await async_client.chat.completions.create(model="demo", messages=ASKED)
     assert completion.choices[0].message.content == HELLO
     stream = await async_client.chat.completions.create(model="demo", messages=ASKED, stream=True)
     async with stream:
-        assert words_of([chunk async for chunk in stream]) == WORDS
+        assert content_deltas([chunk async for chunk in stream]) == WORDS
     async with async_client.chat.completions.stream(
-        model="demo", messages=asking("A city."), response_format=City
+        model="demo", messages=user_messages("A city."), response_format=City
     ) as helper:
         final = await helper.get_final_completion()
     assert isinstance(final.choices[0].message.parsed, City)

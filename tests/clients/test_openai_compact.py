@@ -1,4 +1,4 @@
-"""openai-python makes conversations small, and counts them."""
+"""openai-python compacts conversations, and counts tokens."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ SAID: ResponseInputParam = [
 ]
 
 
-def test_a_compacted_conversation_goes_on(client: OpenAI) -> None:
+def test_a_compacted_conversation_continues(client: OpenAI) -> None:
     made = client.responses.compact(model="demo", input=SAID, instructions="Be brief.")
     assert made.object == "response.compaction"
     message, sealed = made.output
@@ -38,7 +38,7 @@ def test_an_unknown_chain_cannot_be_compacted(client: OpenAI) -> None:
     assert caught.value.code == "previous_response_not_found"
 
 
-def test_tokens_are_counted_before_they_are_spent(client: OpenAI) -> None:
+def test_input_tokens_are_counted(client: OpenAI) -> None:
     counted = client.responses.input_tokens.count(
         model="demo", input="one two three", instructions="Be kind."
     )
@@ -48,7 +48,7 @@ def test_tokens_are_counted_before_they_are_spent(client: OpenAI) -> None:
     assert spent.usage.input_tokens == counted.input_tokens
 
 
-def test_sealed_thinking_can_be_sent_back(client: OpenAI) -> None:
+def test_encrypted_reasoning_can_be_sent_back(client: OpenAI) -> None:
     first = client.responses.create(
         model="demo",
         input="Hello!",

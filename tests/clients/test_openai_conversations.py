@@ -1,4 +1,4 @@
-"""The real openai-python talks with `demo` in conversations."""
+"""The real openai-python against `demo`, in conversations."""
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, OpenAI
@@ -18,14 +18,14 @@ WEATHER = FunctionToolParam(
 
 
 def text_of(item: ConversationItem) -> str:
-    """Return what a message of one part says."""
+    """Return the text of a message of one part."""
     assert isinstance(item, Message)
     (part,) = item.content
     assert isinstance(part, ResponseInputText | ResponseOutputText)
     return part.text
 
 
-def test_a_conversation_lives_and_goes(client: OpenAI) -> None:
+def test_a_conversation_is_created_changed_and_deleted(client: OpenAI) -> None:
     made = client.conversations.create(metadata={"topic": "weather"})
     assert (made.object, made.metadata) == ("conversation", {"topic": "weather"})
     assert client.conversations.retrieve(made.id) == made
@@ -78,7 +78,7 @@ def test_items_are_added_read_and_deleted(client: OpenAI) -> None:
     assert refused.value.param == "items"
 
 
-def test_items_page_by_themselves_in_both_orders(client: OpenAI) -> None:
+def test_items_are_paginated_in_both_orders(client: OpenAI) -> None:
     words = [f"Number {n}." for n in range(7)]
     id = client.conversations.create(items=[{"role": "user", "content": word} for word in words]).id
     items = client.conversations.items
@@ -121,7 +121,7 @@ def test_tools_are_called_in_a_conversation(client: OpenAI) -> None:
     assert types == ["message", "function_call", "function_call_output", "message"]
 
 
-def test_a_conversation_hears_one_response_at_a_time(client: OpenAI) -> None:
+def test_a_conversation_allows_one_response_at_a_time(client: OpenAI) -> None:
     id = client.conversations.create().id
     slow = client.responses.create(model="demo", input="SLOW", conversation=id, background=True)
     with pytest.raises(ConflictError) as caught:
@@ -133,7 +133,7 @@ def test_a_conversation_hears_one_response_at_a_time(client: OpenAI) -> None:
     client.responses.create(model="demo", input="Hello!", conversation=id)
 
 
-def test_a_patient_client_waits_for_its_turn(openai: OpenAI) -> None:
+def test_a_client_retries_while_a_conversation_is_busy(openai: OpenAI) -> None:
     # openai-python tries a 409 again, after as long as Retry-After says.
     id = openai.conversations.create().id
     slow = openai.responses.create(model="demo", input="SLOW", conversation=id, background=True)
@@ -143,7 +143,7 @@ def test_a_patient_client_waits_for_its_turn(openai: OpenAI) -> None:
     assert openai.responses.retrieve(slow.id).status == "completed"
 
 
-def test_what_a_conversation_cannot_be_with(client: OpenAI) -> None:
+def test_a_conversation_excludes_other_parameters(client: OpenAI) -> None:
     id = client.conversations.create().id
     with pytest.raises(NotFoundError) as unknown:
         client.responses.create(model="demo", input="Hello!", conversation=GONE)

@@ -34,10 +34,7 @@ class City(BaseModel):
     capital: bool
 
 
-# --- answers ---------------------------------------------------------------------------------
-
-
-def test_create_gives_a_whole_response(client: OpenAI) -> None:
+def test_create_returns_a_complete_response(client: OpenAI) -> None:
     response = client.responses.create(
         model="demo", input="Hello!", instructions="Be brief.", metadata={"trace": "1"}
     )
@@ -90,7 +87,7 @@ def test_a_conversation_may_be_sent_as_messages(client: OpenAI) -> None:
     assert answer.output_text.endswith("You said: Who am I? This conversation has 4 messages.")
 
 
-def test_reasoning_streams_under_the_name_of_its_door(openai: OpenAI, spec: OpenAI) -> None:
+def test_reasoning_events_have_the_doors_name(openai: OpenAI, spec: OpenAI) -> None:
     for client, name in ((openai, "response.reasoning_text"), (spec, "response.reasoning")):
         with client.responses.create(
             model="demo",
@@ -103,7 +100,7 @@ def test_reasoning_streams_under_the_name_of_its_door(openai: OpenAI, spec: Open
         deltas = [getattr(e, "delta", "") for e in events if e.type == f"{name}.delta"]
         done = [getattr(event, "text", "") for event in events if event.type == f"{name}.done"]
         assert done == ["".join(deltas)]
-        thinking = completed(events[-1]).output[0]
+        thinking = completed_response(events[-1]).output[0]
         assert isinstance(thinking, ResponseReasoningItem)
         assert thinking.content is not None
         assert [part.text for part in thinking.content] == done
@@ -111,7 +108,7 @@ def test_reasoning_streams_under_the_name_of_its_door(openai: OpenAI, spec: Open
         assert thinking.encrypted_content
 
 
-def completed(event: object) -> Response:
+def completed_response(event: object) -> Response:
     """Return the response that a completed stream ends with."""
     assert getattr(event, "type", "") == "response.completed"
     response = getattr(event, "response", None)
@@ -138,7 +135,7 @@ def test_a_refusal_is_a_part_of_the_message(client: OpenAI) -> None:
     assert final.output_text == ""
 
 
-def test_a_spent_budget_makes_the_response_incomplete(client: OpenAI) -> None:
+def test_a_token_limit_makes_the_response_incomplete(client: OpenAI) -> None:
     response = client.responses.create(model="demo", input="Tell a story.", max_output_tokens=16)
     assert response.status == "incomplete"
     assert response.incomplete_details
@@ -160,16 +157,13 @@ def test_stream_shows_an_incomplete_response_only_as_an_event(client: OpenAI) ->
     assert len(last.response.output_text.split()) == 16
 
 
-# --- structured output -----------------------------------------------------------------------
-
-
-def test_parse_gives_a_typed_answer(client: OpenAI) -> None:
+def test_parse_returns_a_typed_answer(client: OpenAI) -> None:
     response = client.responses.parse(model="demo", input="A city, please.", text_format=City)
     assert isinstance(response.output_parsed, City)
     assert City.model_validate_json(response.output_text) == response.output_parsed
 
 
-def test_stream_parses_as_well(client: OpenAI) -> None:
+def test_stream_parses(client: OpenAI) -> None:
     with client.responses.stream(model="demo", input="A city, please.", text_format=City) as stream:
         parsed = [event.parsed for event in stream if event.type == "response.output_text.done"]
         final = stream.get_final_response()
@@ -177,9 +171,7 @@ def test_stream_parses_as_well(client: OpenAI) -> None:
     assert isinstance(final.output_parsed, City)
 
 
-def test_a_json_schema_is_satisfied_and_echoed_as_the_door_does(
-    openai: OpenAI, spec: OpenAI
-) -> None:
+def test_a_json_schema_is_satisfied_and_echoed(openai: OpenAI, spec: OpenAI) -> None:
     schema: dict[str, object] = {**City.model_json_schema(), "additionalProperties": False}
     for client, echoed in ((openai, schema), (spec, None)):
         response = client.responses.create(
@@ -196,14 +188,11 @@ def test_a_json_schema_is_satisfied_and_echoed_as_the_door_does(
         assert response.text.format.schema_ == echoed
 
 
-def test_a_json_object_is_one(client: OpenAI) -> None:
+def test_json_mode_returns_an_object(client: OpenAI) -> None:
     response = client.responses.create(
         model="demo", input="Anything, as JSON.", text={"format": {"type": "json_object"}}
     )
     assert isinstance(json.loads(response.output_text), dict)
-
-
-# --- around the answers ----------------------------------------------------------------------
 
 
 def test_models_are_listed_and_described(client: OpenAI) -> None:
@@ -229,9 +218,6 @@ def test_the_raw_response_has_our_headers(client: OpenAI) -> None:
         assert streamed.request_id != raw.request_id
         lines = list(streamed.iter_lines())
     assert lines[-2:] == ["data: [DONE]", ""]
-
-
-# --- asynchronously --------------------------------------------------------------------------
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""What the real openai-python makes of our errors and broken streams."""
+"""The real openai-python and our errors and failed streams."""
 
 import pytest
 from openai import (
@@ -84,7 +84,7 @@ def test_an_unknown_model_is_not_found_at_the_specification_door(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_wrong_field_is_named(client: OpenAI, stream: bool) -> None:
+def test_an_invalid_field_is_named(client: OpenAI, stream: bool) -> None:
     with pytest.raises(BadRequestError) as caught:
         client.responses.create(model="demo", input="Hello!", temperature=3, stream=stream)
     assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")

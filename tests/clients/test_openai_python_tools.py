@@ -1,4 +1,4 @@
-"""Tools, as the real openai-python offers them and reads their calls."""
+"""Tools, with the real openai-python."""
 
 import json
 
@@ -47,7 +47,7 @@ CLOCK = FunctionToolParam(
 )
 
 
-def test_a_tool_is_called_and_its_output_answered(client: OpenAI) -> None:
+def test_a_tool_is_called_and_its_output_sent_back(client: OpenAI) -> None:
     asked: ResponseInputParam = [{"role": "user", "content": "How is the weather in Oslo?"}]
     first = client.responses.create(model="demo", input=asked, tools=[WEATHER])
     (call,) = first.output
@@ -66,7 +66,7 @@ def test_a_tool_is_called_and_its_output_answered(client: OpenAI) -> None:
     assert second.output_text == "get_weather says: Snow, -3 °C"
 
 
-def test_a_streamed_call_gives_its_arguments_in_pieces(client: OpenAI) -> None:
+def test_a_call_streams_its_arguments(client: OpenAI) -> None:
     pieces: list[str] = []
     with client.responses.stream(model="demo", input="The weather?", tools=[WEATHER]) as stream:
         types: list[str] = []
@@ -108,7 +108,7 @@ def test_every_tool_is_called_in_parallel(client: OpenAI) -> None:
     assert answer.output_text == "get_weather says: GET_WEATHER\nread_clock says: READ_CLOCK"
 
 
-def test_one_call_at_a_time_if_asked(client: OpenAI) -> None:
+def test_parallel_calls_can_be_disabled(client: OpenAI) -> None:
     response = client.responses.create(
         model="demo", input="USE_TOOLS", tools=[WEATHER, CLOCK], parallel_tool_calls=False
     )
@@ -116,7 +116,7 @@ def test_one_call_at_a_time_if_asked(client: OpenAI) -> None:
     assert response.parallel_tool_calls is False
 
 
-def test_a_choice_of_tool_is_obeyed(client: OpenAI) -> None:
+def test_a_tool_choice_is_obeyed(client: OpenAI) -> None:
     forced = client.responses.create(
         model="demo",
         input="Hello!",
@@ -132,7 +132,7 @@ def test_a_choice_of_tool_is_obeyed(client: OpenAI) -> None:
     assert [item.type for item in none.output] == ["message"]
 
 
-def test_parse_gives_typed_arguments(client: OpenAI) -> None:
+def test_parse_returns_typed_arguments(client: OpenAI) -> None:
     # The tool is made for chat completions; `parse` and `stream` turn it into their own form.
     tool = pydantic_function_tool(GetWeather, name="get_weather")
     response = client.responses.parse(model="demo", input="The weather?", tools=[tool])  # pyright: ignore[reportArgumentType]
@@ -144,7 +144,7 @@ def test_parse_gives_typed_arguments(client: OpenAI) -> None:
         assert isinstance(call.parsed_arguments, GetWeather)
 
 
-def test_hosted_tools_are_tolerated_with_a_warning(openai: OpenAI, spec: OpenAI) -> None:
+def test_hosted_tools_are_dropped_with_a_warning(openai: OpenAI, spec: OpenAI) -> None:
     for client, slug in ((openai, ""), (spec, "openai:")):
         response = client.responses.create(
             model="demo",

@@ -1,4 +1,4 @@
-"""The real openai-python against what `demo` leaves behind: kept, continued, run in background."""
+"""The real openai-python and stored, continued and background responses of `demo`."""
 
 import time
 
@@ -37,8 +37,8 @@ ANSWER = [
 SEVEN: ResponseInputParam = [{"role": "user", "content": f"Number {n}."} for n in range(7)]
 
 
-def ended(client: OpenAI, id: str) -> Response:
-    """Poll a background response until it has ended, the way OpenAI's guide does it."""
+def poll_until_ended(client: OpenAI, id: str) -> Response:
+    """Poll a background response until it has ended, as OpenAI's guide does."""
     deadline = time.monotonic() + 20
     response = client.responses.retrieve(id)
     while response.status in ("queued", "in_progress"):
@@ -49,17 +49,14 @@ def ended(client: OpenAI, id: str) -> Response:
 
 
 def text_of(item: ResponseItem) -> str:
-    """Return what a message of one part says."""
+    """Return the text of a message of one part."""
     assert isinstance(item, ResponseInputMessageItem)
     (part,) = item.content
     assert isinstance(part, ResponseInputText)
     return part.text
 
 
-# --- kept ------------------------------------------------------------------------------------
-
-
-def test_retrieve_gives_what_create_gave(client: OpenAI) -> None:
+def test_retrieve_returns_the_same_as_create(client: OpenAI) -> None:
     made = client.responses.create(model="demo", input="Hello!", metadata={"trace": "1"})
     assert client.responses.retrieve(made.id) == made
     included = client.responses.retrieve(
@@ -68,7 +65,7 @@ def test_retrieve_gives_what_create_gave(client: OpenAI) -> None:
     assert included == made
 
 
-def test_delete_is_for_good(client: OpenAI) -> None:
+def test_a_deleted_response_is_gone(client: OpenAI) -> None:
     made = client.responses.create(model="demo", input="Hello!")
     client.responses.delete(made.id)
     with pytest.raises(NotFoundError) as caught:
@@ -81,7 +78,7 @@ def test_delete_is_for_good(client: OpenAI) -> None:
         client.responses.input_items.list(made.id)
 
 
-def test_input_items_page_by_themselves_in_both_orders(client: OpenAI) -> None:
+def test_input_items_are_paginated_in_both_orders(client: OpenAI) -> None:
     made = client.responses.create(model="demo", input=SEVEN)
     wanted = [f"Number {n}." for n in range(7)]
     down: list[ResponseItem] = []
@@ -97,11 +94,8 @@ def test_input_items_page_by_themselves_in_both_orders(client: OpenAI) -> None:
     assert first.get_next_page().data == down[2:4]
 
 
-# --- continued -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("store", [True, False])
-def test_a_chain_remembers_and_can_be_forked(client: OpenAI, store: bool) -> None:
+def test_a_chain_has_its_history_and_can_be_forked(client: OpenAI, store: bool) -> None:
     first = client.responses.create(model="demo", input="I am Alice.", store=store)
     second = client.responses.create(
         model="demo", input="Who am I?", previous_response_id=first.id, store=store
@@ -118,7 +112,7 @@ def test_a_chain_remembers_and_can_be_forked(client: OpenAI, store: bool) -> Non
             client.responses.retrieve(first.id)
 
 
-def test_what_is_gone_cannot_be_continued(client: OpenAI) -> None:
+def test_a_deleted_response_cannot_be_continued(client: OpenAI) -> None:
     gone = client.responses.create(model="demo", input="Hello!").id
     client.responses.delete(gone)
     for id in (gone, ID, "nonsense"):
@@ -134,13 +128,10 @@ def test_what_is_gone_cannot_be_continued(client: OpenAI) -> None:
             )
 
 
-# --- in the background -----------------------------------------------------------------------
-
-
-def test_a_background_response_is_polled_and_streamed_again(client: OpenAI) -> None:
+def test_a_background_response_is_polled_and_replayed(client: OpenAI) -> None:
     begun = client.responses.create(model="demo", input="Hello!", background=True)
     assert (begun.status, begun.background, begun.output) == ("queued", True, [])
-    whole = ended(client, begun.id)
+    whole = poll_until_ended(client, begun.id)
     assert (whole.status, whole.output_text) == ("completed", HELLO)
     with client.responses.retrieve(begun.id, stream=True) as stream:
         events = list(stream)
@@ -154,7 +145,7 @@ def test_a_background_response_is_polled_and_streamed_again(client: OpenAI) -> N
             assert list(stream) == events[after + 1 :]
 
 
-def test_stream_takes_up_a_response_by_its_id(client: OpenAI) -> None:
+def test_stream_resumes_a_response_by_id(client: OpenAI) -> None:
     begun = client.responses.create(model="demo", input="Hello!", background=True)
     with client.responses.stream(response_id=begun.id) as stream:
         types = [event.type for event in stream]
@@ -166,7 +157,7 @@ def test_stream_takes_up_a_response_by_its_id(client: OpenAI) -> None:
         assert stream.get_final_response().output_text == HELLO
 
 
-def test_a_broken_off_stream_goes_on_where_it_stopped(client: OpenAI) -> None:
+def test_an_interrupted_stream_resumes(client: OpenAI) -> None:
     events: list[ResponseStreamEvent] = []
     with client.responses.create(
         model="demo", input="Hello!", background=True, stream=True
@@ -189,7 +180,7 @@ def test_cancel_stops_a_background_response(client: OpenAI) -> None:
     assert cancelled.status == "cancelled"
     assert client.responses.retrieve(begun.id) == cancelled == client.responses.cancel(begun.id)
     done = client.responses.create(model="demo", input="Hello!", background=True)
-    whole = ended(client, done.id)
+    whole = poll_until_ended(client, done.id)
     assert client.responses.cancel(done.id) == whole
     foreground = client.responses.create(model="demo", input="Hello!")
     with pytest.raises(BadRequestError, match="Only background responses"):
@@ -198,19 +189,13 @@ def test_cancel_stops_a_background_response(client: OpenAI) -> None:
         client.responses.retrieve(foreground.id, stream=True)
 
 
-# --- the same request again ------------------------------------------------------------------
-
-
-def test_a_key_makes_a_request_safe_to_repeat(client: OpenAI) -> None:
+def test_an_idempotency_key_makes_a_request_repeatable(client: OpenAI) -> None:
     key = {"Idempotency-Key": f"key at {client.base_url}"}
     first = client.responses.create(model="demo", input="Hello!", extra_headers=key)
     assert client.responses.create(model="demo", input="Hello!", extra_headers=key) == first
     with pytest.raises(UnprocessableEntityError, match="another body") as caught:
         client.responses.create(model="demo", input="Something else.", extra_headers=key)
     assert (caught.value.code, caught.value.param) == ("idempotency_key_reused", "Idempotency-Key")
-
-
-# --- asynchronously --------------------------------------------------------------------------
 
 
 @pytest.mark.anyio

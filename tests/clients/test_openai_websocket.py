@@ -31,7 +31,7 @@ set_tracing_disabled(True)
 ENDS = {"response.completed", "response.failed", "response.incomplete", "error"}
 
 
-def rest(connection: ResponsesConnection, turns: int = 1) -> list[ResponsesServerEvent]:
+def read_turns(connection: ResponsesConnection, turns: int = 1) -> list[ResponsesServerEvent]:
     """Return the events of some turns, to their ends."""
     events: list[ResponsesServerEvent] = []
     while sum(event.type in ENDS for event in events) < turns:
@@ -39,20 +39,17 @@ def rest(connection: ResponsesConnection, turns: int = 1) -> list[ResponsesServe
     return events
 
 
-def answer(connection: ResponsesConnection) -> Response:
+def read_response(connection: ResponsesConnection) -> Response:
     """Return the response that a turn ends with."""
-    last = rest(connection)[-1]
+    last = read_turns(connection)[-1]
     assert last.type == "response.completed", last
     return last.response
-
-
-# --- openai-python ----------------------------------------------------------------------------
 
 
 def test_a_turn_has_the_events_of_a_stream(client: OpenAI) -> None:
     with client.responses.connect() as connection:
         connection.response.create(model="demo", input="Hello!")
-        events = rest(connection)
+        events = read_turns(connection)
     assert [event.type for event in events] == [
         *BEGIN_EVENTS,
         *text_events(len(WORDS)),
@@ -66,30 +63,30 @@ def test_a_turn_has_the_events_of_a_stream(client: OpenAI) -> None:
 def test_turns_continue_without_being_stored(client: OpenAI) -> None:
     with client.responses.connect() as connection:
         connection.response.create(model="demo", input="I am Ada.", store=False)
-        first = answer(connection)
+        first = read_response(connection)
         connection.response.create(
             model="demo", input="Who am I?", store=False, previous_response_id=first.id
         )
-        said = answer(connection).output_text
+        said = read_response(connection).output_text
     assert said.endswith("You said: Who am I? This conversation has 3 messages.")
 
 
-def test_a_warm_up_is_continued(client: OpenAI) -> None:
+def test_a_warm_up_request_can_be_continued(client: OpenAI) -> None:
     with client.responses.connect() as connection:
         connection.response.create(model="demo", input="I am Ada.", store=False, generate=False)
-        warm = answer(connection)
+        warm = read_response(connection)
         assert warm.output == []
         connection.response.create(
             model="demo", input="Who am I?", store=False, previous_response_id=warm.id
         )
-        assert answer(connection).output_text.endswith("This conversation has 2 messages.")
+        assert read_response(connection).output_text.endswith("This conversation has 2 messages.")
 
 
-def test_lanes_run_side_by_side(client: OpenAI) -> None:
+def test_lanes_run_concurrently(client: OpenAI) -> None:
     with client.responses.connect() as connection:
         for lane in ("left", "right"):
             connection.response.create(model="demo", input=lane, stream_id=lane)
-        events = rest(connection, turns=2)
+        events = read_turns(connection, turns=2)
     for lane in ("left", "right"):
         own = [event for event in events if getattr(event, "stream_id", None) == lane]
         last = own[-1]
@@ -98,12 +95,12 @@ def test_lanes_run_side_by_side(client: OpenAI) -> None:
         assert [getattr(event, "sequence_number", None) for event in own] == list(range(len(own)))
 
 
-def test_an_unknown_id_is_told_and_the_connection_goes_on(openai: OpenAI) -> None:
+def test_an_unknown_id_is_an_error_and_the_connection_continues(openai: OpenAI) -> None:
     with openai.responses.connect() as connection:
         connection.response.create(
             model="demo", input="Go on.", store=False, previous_response_id="resp_nobody"
         )
-        (lost,) = rest(connection)
+        (lost,) = read_turns(connection)
         assert lost.type == "error"
         told = json.loads(lost.to_json())
         assert (told["status"], told["error"]["type"], told["error"]["code"]) == (
@@ -112,18 +109,18 @@ def test_an_unknown_id_is_told_and_the_connection_goes_on(openai: OpenAI) -> Non
             "previous_response_not_found",
         )
         connection.response.create(model="demo", input="Hello!")
-        assert answer(connection).output_text == HELLO
+        assert read_response(connection).output_text == HELLO
 
 
-def test_steering_is_told_to_be_unknown(openai: OpenAI) -> None:
+def test_steering_is_rejected(openai: OpenAI) -> None:
     with openai.responses.connect() as connection:
         connection.response.steer(input="Faster!", previous_response_id="resp_nobody")
-        (refused,) = rest(connection)
+        (refused,) = read_turns(connection)
         assert refused.type == "error"
         assert json.loads(refused.to_json())["error"]["code"] == "unsupported_message"
 
 
-def test_a_client_whose_time_is_over_connects_again() -> None:
+def test_a_client_reconnects_after_the_connection_limit() -> None:
     codes: list[int] = []
     ends: list[str] = []
 
@@ -146,16 +143,13 @@ def test_a_client_whose_time_is_over_connects_again() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_asynchronous_client_connects_too(async_client: AsyncOpenAI) -> None:
+async def test_the_async_client_connects(async_client: AsyncOpenAI) -> None:
     async with async_client.responses.connect() as connection:
         await connection.response.create(model="demo", input="Hello!")
         async for event in connection:
             if event.type == "response.completed":
                 assert event.response.output_text == HELLO
                 break
-
-
-# --- openai-agents ----------------------------------------------------------------------------
 
 
 @function_tool
@@ -202,7 +196,7 @@ async def test_an_agent_streams_over_a_connection(provider: OpenAIProvider) -> N
 
 
 @pytest.mark.anyio
-async def test_an_agent_is_told_what_is_wrong(provider: OpenAIProvider) -> None:
+async def test_an_agent_gets_the_error(provider: OpenAIProvider) -> None:
     agent = Agent(name="Lost", model="nobody")
     with pytest.raises(Exception, match="The model 'nobody' does not exist"):
         await Runner.run(agent, "Hello?", run_config=RunConfig(model_provider=provider))

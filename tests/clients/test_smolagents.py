@@ -58,7 +58,7 @@ def house() -> Iterator[str]:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("door", ["/v1", "/openai/v1"])
-def test_a_task_is_finished_with_a_tool(house: str, door: str, stream: bool) -> None:
+def test_a_tool_calling_agent_finishes(house: str, door: str, stream: bool) -> None:
     looked.clear()
     model = OpenAIModel("planner", api_base=house + door, api_key="none")
     solver = ToolCallingAgent(
@@ -69,7 +69,7 @@ def test_a_task_is_finished_with_a_tool(house: str, door: str, stream: bool) -> 
     assert solver.monitor.total_output_token_count == 10
 
 
-def test_a_task_is_finished_with_code(house: str) -> None:
+def test_a_code_agent_finishes(house: str) -> None:
     looked.clear()
     model = OpenAIModel("planner/coder", api_base=f"{house}/v1", api_key="none")
     solver = CodeAgent(tools=[get_weather], model=model, verbosity_level=LogLevel.OFF)
@@ -77,7 +77,7 @@ def test_a_task_is_finished_with_code(house: str) -> None:
     assert looked == ["Rome"]
 
 
-def test_demo_is_enough_for_one_tool(server: str) -> None:
+def test_the_demo_model_calls_one_tool(server: str) -> None:
     """The scripted model calls what it must, with arguments that the schema accepts."""
     model = OpenAIModel("demo", api_base=f"{server}/v1", api_key="none")
     answer = model.generate(

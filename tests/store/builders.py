@@ -1,4 +1,4 @@
-"""What the stores' tests make their values with."""
+"""Builders of responses, items and events for the store tests."""
 
 from typing import cast
 
@@ -45,7 +45,7 @@ NASTY = 'it\'s "quoted" \0 \\ 🎵 \u2028; DROP TABLE responses; --'
 
 
 def new_response(id: str, previous: str | None = None, **changes: object) -> Response:
-    """Make a response that has just begun."""
+    """Return a response in progress."""
     fields: dict[str, object] = {"id": id, "created_at": NOW, "model": "m", **changes}
     return Response(previous_response_id=previous, **fields)  # pyright: ignore[reportArgumentType]
 
@@ -56,22 +56,22 @@ def ended_response(
     status: ResponseStatus = "completed",
     at: int | None = LATER,
 ) -> Response:
-    """Make the end of a response."""
+    """Return a response with a terminal status."""
     return replace(response, status=status, output=list(output), completed_at=at)
 
 
 def user_message(id: str, text: str = "hello") -> Message:
-    """Make a message of the user's."""
+    """Return a user message."""
     return Message(id=id, role="user", content=[InputText(text=text)])
 
 
 def assistant_message(id: str, text: str = "hi") -> Message:
-    """Make a message of the model's."""
+    """Return an assistant message."""
     return Message(id=id, role="assistant", status="completed", content=[OutputText(text=text)])
 
 
 def make_events(first: int, count: int) -> list[bytes]:
-    """Make events with the numbers from `first` on."""
+    """Return events with the sequence numbers from `first` on."""
     return [b'{"type":"t","sequence_number":%d}' % number for number in range(first, first + count)]
 
 
@@ -187,4 +187,4 @@ FULL = Response(
     warnings=[ResponseWarning(code="c", message="m", param="p")],
     extra={"user_id": "not ours", "tenant": 3, "rest": {"deep": [1.5, None, "x"]}},
 )
-"""A response with something in every field, and with fields that are named like our columns."""
+"""A response with a value in every field, and extra fields named like our columns."""

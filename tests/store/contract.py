@@ -1,6 +1,6 @@
-"""What every store must do, one sentence of `store/base.py` after another.
+"""The contract that every store must pass, as `store/base.py` describes it.
 
-A test module gives its store with a fixture named `store`, and inherits all of this.
+A test module defines a fixture named `store`, and inherits from StoreContract.
 """
 
 from tests.store.conversations_contract import ConversationsContract
@@ -13,4 +13,4 @@ from tests.store.threads_contract import ThreadsContract
 class StoreContract(
     ResponsesContract, RetentionContract, FeedContract, ConversationsContract, ThreadsContract
 ):
-    """All of it."""
+    """The complete contract."""

@@ -1,4 +1,4 @@
-"""The contract of conversations: one response at a time, joined whole, paged like any list."""
+"""The contract of ConversationStore."""
 
 import asyncio
 
@@ -22,20 +22,20 @@ from tests.store.builders import (
     user_message,
 )
 
-TALK = StoredConversation(id="conv_1", created_at=NOW, metadata={"topic": "it's \0 🎵"})
+CONVERSATION = StoredConversation(id="conv_1", created_at=NOW, metadata={"topic": "it's \0 🎵"})
 ALL = PageCursor(limit=100, order="asc")
 
 
 class ConversationsContract:
-    """What conversations are made of."""
+    """Tests of conversations."""
 
-    async def test_a_conversation_is_found_as_it_was_given(self, store: Store) -> None:
-        await store.save_conversation(TALK)
-        assert await store.find_conversation("conv_1") == TALK
+    async def test_a_conversation_is_found_as_it_was_saved(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
+        assert await store.find_conversation("conv_1") == CONVERSATION
         assert await store.list_items("conv_1", ALL) == ItemPage([], has_more=False)
 
     async def test_a_conversation_changes_and_keeps_its_items(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+        await store.save_conversation(CONVERSATION)
         await store.add_items("conv_1", [user_message("a")])
         changed = StoredConversation(id="conv_1", created_at=NOW, metadata={})
         await store.save_conversation(changed)
@@ -44,7 +44,7 @@ class ConversationsContract:
             [user_message("a")], has_more=False
         )
 
-    async def test_there_is_nothing_in_a_conversation_that_is_not_there(self, store: Store) -> None:
+    async def test_a_missing_conversation_has_no_items(self, store: Store) -> None:
         assert await store.find_conversation("conv_1") is None
         assert await store.list_items("conv_1", ALL) is None
         assert not await store.add_items("conv_1", [user_message("a")])
@@ -52,8 +52,8 @@ class ConversationsContract:
         assert not await store.delete_conversation("conv_1")
         assert await store.find_item("a") is None
 
-    async def test_every_field_of_every_item_survives_in_it(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_every_field_of_every_item_is_stored(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
         assert await store.add_items("conv_1", ITEMS[:3])
         assert await store.add_items("conv_1", ITEMS[3:])
         assert await store.list_items("conv_1", ALL) == ItemPage(ITEMS, has_more=False)
@@ -61,8 +61,8 @@ class ConversationsContract:
             wanted = None if item.type == "item_reference" else item
             assert await store.find_item(str(item.id)) == wanted
 
-    async def test_pages_of_a_conversation_tile_it(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_pages_cover_a_conversation_without_gaps(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
         items = [user_message(f"m{n}") for n in range(7)]
         await store.add_items("conv_1", items)
         orders: list[Order] = ["asc", "desc"]
@@ -75,8 +75,8 @@ class ConversationsContract:
             page = await store.list_items("conv_1", PageCursor(2, order, before=str(wanted[5].id)))
             assert page == ItemPage([*wanted[3:5]], has_more=True)
 
-    async def test_an_item_is_found_in_its_conversation_only(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_an_item_is_found_only_in_its_conversation(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
         await store.save_conversation(StoredConversation(id="conv_2", created_at=NOW, metadata={}))
         await store.add_items(
             "conv_1", [user_message("a"), assistant_message("a"), user_message("b")]
@@ -91,8 +91,8 @@ class ConversationsContract:
         assert await store.find_conversation_item("conv_3", "a") is None
         assert await store.find_conversation_item("conv_1", "a", tenant="other") is None
 
-    async def test_an_item_leaves_a_conversation(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_an_item_can_be_deleted_from_a_conversation(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
         await store.add_items("conv_1", [user_message(id) for id in "abc"])
         assert await store.delete_item("conv_1", "b")
         assert not await store.delete_item("conv_1", "b")
@@ -105,18 +105,18 @@ class ConversationsContract:
         assert page == ItemPage([user_message("c"), user_message("e")], has_more=False)
         assert await store.find_item("b") is None
 
-    async def test_a_conversation_goes_with_its_items(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_deleting_a_conversation_deletes_its_items(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
         await store.add_items("conv_1", [user_message("a")])
         assert await store.delete_conversation("conv_1")
         assert await store.find_conversation("conv_1") is None
         assert await store.find_item("a") is None
-        await store.save_conversation(TALK)
+        await store.save_conversation(CONVERSATION)
         assert await store.list_items("conv_1", ALL) == ItemPage([], has_more=False)
 
-    async def test_conversations_of_two_tenants_may_have_one_name(self, store: Store) -> None:
+    async def test_two_tenants_can_use_the_same_conversation_id(self, store: Store) -> None:
         other = StoredConversation(id="conv_1", created_at=0, metadata={})
-        await store.save_conversation(TALK, tenant="a")
+        await store.save_conversation(CONVERSATION, tenant="a")
         await store.add_items("conv_1", [user_message("x")], tenant="a")
         assert await store.find_conversation("conv_1", tenant="b") is None
         assert await store.list_items("conv_1", ALL, tenant="b") is None
@@ -130,7 +130,7 @@ class ConversationsContract:
             new_response("r2"), [user_message("z")], conversation="conv_1", tenant="b"
         )
         await store.end(ended_response(new_response("r2")), tenant="b")
-        assert await store.find_conversation("conv_1", tenant="a") == TALK
+        assert await store.find_conversation("conv_1", tenant="a") == CONVERSATION
         page = await store.list_items("conv_1", ALL, tenant="a")
         assert page == ItemPage([user_message("x")], has_more=False)
         page = await store.list_items("conv_1", ALL, tenant="b")
@@ -140,10 +140,10 @@ class ConversationsContract:
 
     @pytest.mark.parametrize("status", ["completed", "incomplete"])
     @pytest.mark.parametrize("logged", [True, False])
-    async def test_a_response_joins_when_it_ends(
+    async def test_the_items_of_a_response_are_appended_when_it_ends(
         self, store: Store, status: ResponseStatus, logged: bool
     ) -> None:
-        await store.save_conversation(TALK)
+        await store.save_conversation(CONVERSATION)
         await store.add_items("conv_1", [user_message("before")])
         await store.begin(new_response("r"), ITEMS, conversation="conv_1")
         before = await store.list_items("conv_1", ALL)
@@ -160,17 +160,17 @@ class ConversationsContract:
         assert await store.list_items("conv_1", ALL) == ItemPage(joined, has_more=False)
 
     @pytest.mark.parametrize("status", ["failed", "cancelled"])
-    async def test_a_response_that_came_to_nothing_does_not_join(
+    async def test_the_items_of_a_failed_response_are_not_appended(
         self, store: Store, status: ResponseStatus
     ) -> None:
-        await store.save_conversation(TALK)
+        await store.save_conversation(CONVERSATION)
         await store.begin(new_response("r"), [user_message("a")], conversation="conv_1")
         await store.end(ended_response(new_response("r"), assistant_message("x"), status=status))
         assert await store.list_items("conv_1", ALL) == ItemPage([], has_more=False)
         await store.begin(new_response("s"), [], conversation="conv_1")
 
-    async def test_a_conversation_takes_one_response_at_a_time(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_a_conversation_allows_one_response_at_a_time(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
         await store.begin(new_response("r"), [], conversation="conv_1", key=("key", "print"))
         with pytest.raises(ConversationBusyError, match="conv_1"):
             await store.begin(
@@ -190,8 +190,8 @@ class ConversationsContract:
             is None
         )
 
-    async def test_of_many_responses_one_gets_the_conversation(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_of_concurrent_responses_one_gets_the_conversation(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
         tries = [store.begin(new_response(f"r{n}"), [], conversation="conv_1") for n in range(20)]
         results = await asyncio.gather(*tries, return_exceptions=True)
         assert sorted(str(type(result).__name__) for result in results) == [
@@ -199,16 +199,18 @@ class ConversationsContract:
             "NoneType",
         ]
 
-    async def test_a_conversation_deleted_meanwhile_takes_nothing(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_a_conversation_deleted_during_a_response_stays_deleted(
+        self, store: Store
+    ) -> None:
+        await store.save_conversation(CONVERSATION)
         await store.begin(new_response("r"), [user_message("a")], conversation="conv_1")
         await store.delete_conversation("conv_1")
         final = ended_response(new_response("r"), assistant_message("x"))
         assert await store.end(final) == final
         assert await store.find_conversation("conv_1") is None
 
-    async def test_a_conversation_keeps_what_a_deleted_response_said(self, store: Store) -> None:
-        await store.save_conversation(TALK)
+    async def test_a_conversation_keeps_the_items_of_a_deleted_response(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
         await store.begin(new_response("r"), [user_message("a")], conversation="conv_1")
         await store.end(ended_response(new_response("r"), assistant_message("x")))
         await store.delete("r")

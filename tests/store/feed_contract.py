@@ -1,4 +1,4 @@
-"""The contract of the feed: one writer at a time, no gap, no repeat, and an end that is one."""
+"""The contract of Feed: one writer, no gaps, no duplicates, nothing after the end."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.store.builders import (
 
 
 async def read_to_end(store: Store, id: str, after: int = -1) -> list[bytes]:
-    """Read a log to its end, waiting where it has none yet."""
+    """Read a log to its end, waiting for new events."""
     seen: list[bytes] = []
     while True:
         log = await store.read(id, after + len(seen), limit=7)
@@ -25,9 +25,9 @@ async def read_to_end(store: Store, id: str, after: int = -1) -> list[bytes]:
 
 
 class FeedContract:
-    """How events travel."""
+    """Tests of event logs."""
 
-    async def test_events_are_read_as_they_were_appended(self, store: Store) -> None:
+    async def test_events_are_read_as_appended(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         assert await store.append("r", 0, -1, make_events(0, 3))
         assert await store.append("r", 0, 2, make_events(3, 2))
@@ -46,19 +46,19 @@ class FeedContract:
         assert await store.read("r", 599) == LoggedEvents([], ended=True)
         assert await store.read("r", 10_000) == LoggedEvents([], ended=True)
 
-    async def test_there_is_no_log_of_what_is_not_there(self, store: Store) -> None:
+    async def test_a_missing_response_has_no_log(self, store: Store) -> None:
         assert await store.read("r", -1) is None
         assert not await store.append("r", 0, -1, make_events(0, 1))
         assert await store.claim("r") is None
         await asyncio.wait_for(store.wait("r", -1), 5)
 
-    async def test_a_log_begins_empty_and_may_end_so(self, store: Store) -> None:
+    async def test_a_log_may_stay_empty(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         assert await store.read("r", -1) == LoggedEvents([], ended=False)
         await store.end(ended_response(new_response("r")))
         assert await store.read("r", -1) == LoggedEvents([], ended=True)
 
-    async def test_the_end_comes_with_its_events(self, store: Store) -> None:
+    async def test_a_response_can_end_with_its_last_events(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         await store.append("r", 0, -1, make_events(0, 2))
         final = ended_response(new_response("r"), assistant_message("out"))
@@ -76,7 +76,7 @@ class FeedContract:
         await store.end(ended_response(new_response("r")))
         assert await store.claim("r") is None
 
-    async def test_of_many_claims_none_is_the_same(self, store: Store) -> None:
+    async def test_concurrent_claims_get_different_epochs(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         claims = await asyncio.gather(*(store.claim("r") for _ in range(20)))
         assert sorted(claim or 0 for claim in claims) == [*range(1, 21)]
@@ -94,14 +94,14 @@ class FeedContract:
         assert await store.read("r", -1) == LoggedEvents(make_events(0, 3), ended=False)
         assert await store.find("r") == StoredResponse(new_response("r"), epoch=2, last_sequence=2)
 
-    async def test_events_are_added_only_after_the_last(self, store: Store) -> None:
+    async def test_events_are_appended_only_after_the_last_one(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         await store.append("r", 0, -1, make_events(0, 3))
         for after in (-2, -1, 0, 1, 3, 100):
             assert not await store.append("r", 0, after, [b"no", b"no"])
         assert await store.read("r", -1) == LoggedEvents(make_events(0, 3), ended=False)
 
-    async def test_nothing_is_added_after_the_end(self, store: Store) -> None:
+    async def test_nothing_is_appended_after_the_end(self, store: Store) -> None:
         for id in "ab":
             await store.begin(new_response(id), [])
             await store.append(id, 0, -1, make_events(0, 1))
@@ -114,14 +114,14 @@ class FeedContract:
         assert await store.read("b", -1) == LoggedEvents(make_events(0, 1), ended=True)
         assert await store.find("a") == StoredResponse(final, last_sequence=1)
 
-    async def test_an_append_may_be_an_end_and_nothing_else(self, store: Store) -> None:
+    async def test_a_response_can_end_without_events(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         assert await store.append("r", 0, -1, [])
         assert not await store.append("r", 0, 0, [])
         assert await store.append("r", 0, -1, [], final=ended_response(new_response("r")))
         assert await store.find("r") == StoredResponse(ended_response(new_response("r")))
 
-    async def test_of_many_who_append_at_the_same_place_one_may(self, store: Store) -> None:
+    async def test_of_concurrent_appends_one_succeeds(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         for place in range(5):
             tries = [store.append("r", 0, place - 1, [b"%d by %d" % (place, n)]) for n in range(20)]
@@ -130,7 +130,7 @@ class FeedContract:
         assert log is not None
         assert [event.split()[0] for event in log.events] == [b"0", b"1", b"2", b"3", b"4"]
 
-    async def test_of_cancel_and_completion_one_wins(self, store: Store) -> None:
+    async def test_of_cancellation_and_completion_one_succeeds(self, store: Store) -> None:
         for n in range(20):
             response = new_response(f"r{n}")
             await store.begin(response, [])
@@ -150,7 +150,7 @@ class FeedContract:
 
     # --- readers -----------------------------------------------------------------------------
 
-    async def test_readers_see_every_event_once_whenever_they_come(self, store: Store) -> None:
+    async def test_readers_see_every_event_once_whenever_they_start(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         everything = make_events(0, 200)
         readers: list[asyncio.Task[list[bytes]]] = []
@@ -163,7 +163,7 @@ class FeedContract:
         seen = await asyncio.wait_for(asyncio.gather(*readers), 20)
         assert seen == [everything[number:] for number in range(0, 200, 5)] + [everything]
 
-    async def test_a_reader_wakes_at_once(self, store: Store) -> None:
+    async def test_a_waiting_reader_is_notified(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         for wake in (
             lambda: store.append("r", 0, -1, make_events(0, 1)),
@@ -176,20 +176,20 @@ class FeedContract:
             await wake()
             await asyncio.wait_for(waiting, 0.5)
 
-    async def test_a_reader_who_is_behind_does_not_wait(self, store: Store) -> None:
+    async def test_a_reader_that_is_behind_does_not_wait(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         await store.append("r", 0, -1, make_events(0, 2))
         await asyncio.wait_for(store.wait("r", 0), 0.5)
         await store.end(ended_response(new_response("r")))
         await asyncio.wait_for(store.wait("r", 1), 0.5)
 
-    async def test_a_reader_wakes_when_the_response_is_deleted(self, store: Store) -> None:
+    async def test_a_waiting_reader_is_notified_of_a_deletion(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         waiting = asyncio.create_task(store.wait("r", -1))
         await asyncio.sleep(0.05)
         await store.delete("r")
         await asyncio.wait_for(waiting, 0.5)
 
-    async def test_nobody_waits_for_ever(self, store: Store) -> None:
+    async def test_a_wait_ends_without_a_notification(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         await asyncio.wait_for(store.wait("r", -1), 5)

@@ -1,4 +1,4 @@
-"""The contract of responses: kept whole, ended once, chained, paged, and nobody else's."""
+"""The contract of ResponseStore."""
 
 import asyncio
 from collections import Counter
@@ -31,49 +31,49 @@ from tests.store.builders import (
 async def add_ended_response(
     store: Store, id: str, previous: str | None = None, tenant: str = ""
 ) -> None:
-    """Keep a response that asked one thing and was answered."""
+    """Store a response with one input and one output message."""
     response = new_response(id, previous)
     await store.begin(response, [user_message(f"{id}_in")], tenant=tenant)
     await store.end(ended_response(response, assistant_message(f"{id}_out")), tenant=tenant)
 
 
 def expected_items(ids: Iterable[str]) -> list[Item]:
-    """Return what responses made by `ended` hold."""
+    """Return the items of responses made by `add_ended_response`."""
     return [
         item for id in ids for item in (user_message(f"{id}_in"), assistant_message(f"{id}_out"))
     ]
 
 
 class ResponsesContract:
-    """Where responses and their items rest."""
+    """Tests of responses."""
 
     # --- whole values ------------------------------------------------------------------------
 
-    async def test_a_response_is_found_as_it_was_given(self, store: Store) -> None:
+    async def test_a_response_is_found_as_it_was_stored(self, store: Store) -> None:
         queued = replace(FULL, status="queued", completed_at=None)
         await store.begin(queued, [], request=b"\0\xff{}", conversation="conv_1")
         assert await store.find(FULL.id) == StoredResponse(queued, b"\0\xff{}", "conv_1", 0, -1)
         assert await store.end(FULL) == FULL
         assert await store.find(FULL.id) == StoredResponse(FULL, b"\0\xff{}", "conv_1", 0, -1)
 
-    async def test_a_plain_response_is_found_as_it_was_given(self, store: Store) -> None:
+    async def test_a_minimal_response_is_found_as_it_was_stored(self, store: Store) -> None:
         response = new_response("resp_1")
         await store.begin(response, [])
         assert await store.find("resp_1") == StoredResponse(response)
 
-    async def test_every_field_of_every_item_survives(self, store: Store) -> None:
+    async def test_every_field_of_every_item_is_stored(self, store: Store) -> None:
         await store.begin(new_response("resp_1"), ITEMS)
         page = await store.list_input_items("resp_1", PageCursor(limit=100, order="asc"))
         assert page == ItemPage(ITEMS, has_more=False)
 
-    async def test_a_response_that_begins_at_its_end_has_ended(self, store: Store) -> None:
+    async def test_a_response_can_begin_with_a_terminal_status(self, store: Store) -> None:
         response = ended_response(new_response("resp_1"), assistant_message("out"))
         await store.begin(response, [])
         assert await store.list_unfinished() == []
         assert await store.end(replace(response, status="failed")) == response
         assert await store.find_item("out") == assistant_message("out")
 
-    async def test_an_id_is_used_once(self, store: Store) -> None:
+    async def test_a_duplicate_id_is_an_error(self, store: Store) -> None:
         await store.begin(new_response("resp_1"), [user_message("a")])
         with pytest.raises(StoreError):
             await store.begin(new_response("resp_1", model="other"), [user_message("b")])
@@ -82,7 +82,7 @@ class ResponsesContract:
             [user_message("a")], has_more=False
         )
 
-    async def test_unknown_ids_are_nothing(self, store: Store) -> None:
+    async def test_unknown_ids_are_not_found(self, store: Store) -> None:
         assert await store.find("resp_1") is None
         assert await store.read_history("resp_1") is None
         assert await store.list_input_items("resp_1", PageCursor()) is None
@@ -102,7 +102,7 @@ class ResponsesContract:
             assert await store.end(ended_response(response, status=status)) == kept
         assert await store.find("resp_1") == StoredResponse(kept)
 
-    async def test_of_many_who_end_a_response_one_wins(self, store: Store) -> None:
+    async def test_of_concurrent_ends_one_succeeds(self, store: Store) -> None:
         response = new_response("resp_1")
         await store.begin(response, [])
         endings = [ended_response(response, assistant_message(f"out_{n}")) for n in range(50)]
@@ -123,14 +123,14 @@ class ResponsesContract:
 
     # --- chains ------------------------------------------------------------------------------
 
-    async def test_a_chain_is_told_from_its_beginning(self, store: Store) -> None:
+    async def test_a_history_starts_with_the_oldest_items(self, store: Store) -> None:
         for id, parent in zip("abcdef", [None, *"abcde"], strict=True):
             await add_ended_response(store, id, parent)
         assert await store.read_history("f") == History(expected_items("abcdef"), list("abcdef"))
         assert await store.read_history("c") == History(expected_items("abc"), list("abc"))
         assert await store.read_history("a") == History(expected_items("a"), list("a"))
 
-    async def test_a_turn_may_be_without_input_or_output(self, store: Store) -> None:
+    async def test_a_turn_may_have_no_input_or_output(self, store: Store) -> None:
         await add_ended_response(store, "a")
         await store.begin(new_response("b", "a"), [])
         await store.end(ended_response(new_response("b", "a")))
@@ -146,7 +146,7 @@ class ResponsesContract:
                 expected_items(chain), list(chain)
             ), chain
 
-    async def test_a_chain_through_a_deleted_response_is_nothing(self, store: Store) -> None:
+    async def test_a_chain_through_a_deleted_response_has_no_history(self, store: Store) -> None:
         for id, parent in ["a.", "ba", "cb", "dc", "eb"]:
             await add_ended_response(store, id, None if parent == "." else parent)
         await store.delete("b")
@@ -157,13 +157,13 @@ class ResponsesContract:
         assert [await store.read_history(id) for id in "cde"] == [None] * 3
         assert await store.read_history("y") == History(expected_items("axy"), list("axy"))
 
-    async def test_a_chain_whose_beginning_was_deleted_is_nothing(self, store: Store) -> None:
+    async def test_a_chain_whose_start_was_deleted_has_no_history(self, store: Store) -> None:
         for id, parent in ["a.", "ba", "ca", "dc"]:
             await add_ended_response(store, id, None if parent == "." else parent)
         await store.delete("a")
         assert [await store.read_history(id) for id in "bcd"] == [None] * 3
 
-    async def test_a_parent_that_was_never_kept_is_named(self, store: Store) -> None:
+    async def test_a_parent_that_was_never_stored_is_reported(self, store: Store) -> None:
         await add_ended_response(store, "b", "a")
         await add_ended_response(store, "c", "b")
         await add_ended_response(store, "d", "b")
@@ -173,7 +173,7 @@ class ResponsesContract:
     # --- pages -------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
-    async def test_pages_tile_the_list(self, store: Store, order: Order) -> None:
+    async def test_pages_cover_the_list_without_gaps(self, store: Store, order: Order) -> None:
         items = [user_message(f"m{n}") for n in range(7)]
         await store.begin(new_response("resp_1"), items)
         wanted = items if order == "asc" else items[::-1]
@@ -190,7 +190,7 @@ class ResponsesContract:
             ) == ItemPage([], has_more=False)
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
-    async def test_pages_tile_the_list_backwards(self, store: Store, order: Order) -> None:
+    async def test_pages_cover_the_list_backwards(self, store: Store, order: Order) -> None:
         items = [user_message(f"m{n}") for n in range(7)]
         await store.begin(new_response("resp_1"), items)
         wanted = items if order == "asc" else items[::-1]
@@ -204,7 +204,7 @@ class ResponsesContract:
                 end = first
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
-    async def test_a_page_may_lie_between_two_items(self, store: Store, order: Order) -> None:
+    async def test_a_page_can_be_between_two_items(self, store: Store, order: Order) -> None:
         items = [user_message(f"m{n}") for n in range(7)]
         await store.begin(new_response("resp_1"), items)
         wanted = items if order == "asc" else items[::-1]
@@ -217,21 +217,23 @@ class ResponsesContract:
         page = await store.list_input_items("resp_1", PageCursor(3, order, **around))
         assert page == ItemPage([], has_more=False)
 
-    async def test_twenty_items_come_newest_first_if_nothing_is_said(self, store: Store) -> None:
+    async def test_the_default_page_is_the_newest_twenty_items(self, store: Store) -> None:
         items = [user_message(f"m{n}") for n in range(21)]
         await store.begin(new_response("resp_1"), items)
         page = await store.list_input_items("resp_1", PageCursor())
         assert page == ItemPage([*items[:0:-1]], has_more=True)
 
     @pytest.mark.parametrize("param", ["after", "before"])
-    async def test_a_cursor_must_be_in_the_list(self, store: Store, param: str) -> None:
+    async def test_a_cursor_that_is_not_in_the_list_is_an_error(
+        self, store: Store, param: str
+    ) -> None:
         await store.begin(new_response("resp_1"), [user_message("a")])
         await store.begin(new_response("resp_2"), [user_message("b")])
         with pytest.raises(RequestError, match="'b'") as caught:
             await store.list_input_items("resp_1", replace(PageCursor(), **{param: "b"}))
         assert caught.value.payload.param == param
 
-    async def test_paging_ends_even_if_an_id_comes_twice(self, store: Store) -> None:
+    async def test_paging_terminates_with_a_repeated_id(self, store: Store) -> None:
         items = [user_message(id) for id in "abab"]
         await store.begin(new_response("resp_1"), items)
         for order in ("asc", "desc"):
@@ -242,7 +244,7 @@ class ResponsesContract:
 
     # --- items -------------------------------------------------------------------------------
 
-    async def test_an_item_is_found_wherever_it_is(self, store: Store) -> None:
+    async def test_an_item_is_found_in_inputs_and_outputs(self, store: Store) -> None:
         await add_ended_response(store, "resp_1")
         assert await store.find_item("resp_1_in") == user_message("resp_1_in")
         assert await store.find_item("resp_1_out") == assistant_message("resp_1_out")
@@ -251,7 +253,7 @@ class ResponsesContract:
             wanted = None if item.type == "item_reference" else item
             assert await store.find_item(str(item.id)) == wanted
 
-    async def test_an_item_may_come_again(self, store: Store) -> None:
+    async def test_an_item_id_may_repeat_in_another_response(self, store: Store) -> None:
         await add_ended_response(store, "a")
         await store.begin(new_response("b"), [assistant_message("a_out"), user_message("new")])
         await store.delete("a")
@@ -261,7 +263,7 @@ class ResponsesContract:
 
     # --- deletion and tenants ----------------------------------------------------------------
 
-    async def test_a_deleted_response_leaves_nothing(self, store: Store) -> None:
+    async def test_deleting_a_response_deletes_everything_of_it(self, store: Store) -> None:
         await store.begin(new_response("resp_1"), [user_message("in")], key=("key", "print"))
         await store.append("resp_1", 0, -1, [b"{}"])
         await store.end(ended_response(new_response("resp_1"), assistant_message("out")))
@@ -272,7 +274,7 @@ class ResponsesContract:
         assert [await store.find_item(id) for id in ("in", "out")] == [None, None]
         assert await store.begin(new_response("resp_2"), [], key=("key", "other")) is None
 
-    async def test_a_response_deleted_while_it_runs_does_not_come_back(self, store: Store) -> None:
+    async def test_a_response_deleted_while_in_progress_stays_deleted(self, store: Store) -> None:
         await store.begin(new_response("resp_1"), [], conversation="conv_1")
         await store.delete("resp_1")
         assert not await store.append("resp_1", 0, -1, [b"{}"])
@@ -281,7 +283,7 @@ class ResponsesContract:
         assert await store.list_unfinished() == []
         await store.begin(new_response("resp_2"), [], conversation="conv_1")
 
-    async def test_what_belongs_to_another_does_not_exist(self, store: Store) -> None:
+    async def test_objects_of_another_tenant_are_not_found(self, store: Store) -> None:
         response = new_response("resp_1")
         await store.begin(response, [user_message("in")], tenant="a", key=("key", "print"))
         await store.append("resp_1", 0, -1, [b"{}"], tenant="a")
@@ -297,7 +299,7 @@ class ResponsesContract:
             assert not await store.delete("resp_1", tenant=tenant)
         assert await store.find("resp_1", tenant="a") == StoredResponse(response, last_sequence=0)
 
-    async def test_another_tenants_parent_is_a_parent_that_is_not_there(self, store: Store) -> None:
+    async def test_a_parent_of_another_tenant_is_missing(self, store: Store) -> None:
         await add_ended_response(store, "a", tenant="one")
         await add_ended_response(store, "b", "a", tenant="two")
         assert await store.read_history("b", tenant="two") == History(
@@ -306,7 +308,7 @@ class ResponsesContract:
 
     # --- idempotency -------------------------------------------------------------------------
 
-    async def test_a_key_leads_to_its_first_response(self, store: Store) -> None:
+    async def test_an_idempotency_key_returns_its_first_response(self, store: Store) -> None:
         assert await store.begin(new_response("resp_1"), [], key=("key", "print")) is None
         claim = await store.begin(
             new_response("resp_2"), [user_message("in")], key=("key", "other")
@@ -319,7 +321,7 @@ class ResponsesContract:
         )
         assert await store.begin(new_response("resp_4"), [], key=("another", "print")) is None
 
-    async def test_a_key_is_claimed_once_by_many(self, store: Store) -> None:
+    async def test_of_concurrent_uses_of_a_key_one_succeeds(self, store: Store) -> None:
         claims = await asyncio.gather(
             *(store.begin(new_response(f"r{n}"), [], key=("key", "print")) for n in range(50))
         )
@@ -327,9 +329,7 @@ class ResponsesContract:
         assert list(counted.values()) == [49]
         assert len(await store.list_unfinished()) == 1
 
-    async def test_a_key_is_free_again_when_its_response_could_not_begin(
-        self, store: Store
-    ) -> None:
+    async def test_a_key_is_not_used_if_its_response_could_not_begin(self, store: Store) -> None:
         await store.begin(new_response("resp_1"), [])
         with pytest.raises(StoreError):
             await store.begin(new_response("resp_1"), [], key=("key", "print"))

@@ -1,4 +1,4 @@
-"""The contract, kept in dictionaries."""
+"""MemoryStore: the contract, and its own properties."""
 
 import pytest
 
@@ -11,15 +11,15 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """Give an empty store."""
+    """Return an empty store."""
     return MemoryStore()
 
 
 class TestMemory(StoreContract):
-    """Everything that every store must do."""
+    """The contract."""
 
 
-async def test_bells_do_not_pile_up(store: MemoryStore) -> None:
+async def test_subscriptions_are_removed(store: MemoryStore) -> None:
     await store.begin(new_response("r"), [])
     await store.wait("unknown", -1)
     await store.end(ended_response(new_response("r")))
@@ -27,7 +27,7 @@ async def test_bells_do_not_pile_up(store: MemoryStore) -> None:
     assert len(store.notifier) == 0
 
 
-async def test_a_store_tells_how_much_it_holds(store: MemoryStore) -> None:
+async def test_the_repr_counts_responses(store: MemoryStore) -> None:
     await store.begin(new_response("r"), [])
     await store.close()
     assert repr(store) == "<MemoryStore of 1 responses>"

@@ -1,4 +1,4 @@
-"""Whatever is done to them, in any order, the SQLite store and the memory store agree."""
+"""After any sequence of operations, the SQLite store and the memory store agree."""
 
 import asyncio
 import shutil
@@ -32,7 +32,7 @@ from tests.store.builders import (
 RESPONSES = [f"r{n}" for n in range(6)]
 CONVERSATIONS = ["c0", "c1"]
 IDS = st.sampled_from(RESPONSES)
-TALKS = st.sampled_from(CONVERSATIONS)
+CONVERSATION_IDS = st.sampled_from(CONVERSATIONS)
 TENANTS = st.sampled_from(["", "", "", "t"])
 TIMES = st.integers(NOW, NOW + 3)
 STATUSES: st.SearchStrategy[ResponseStatus] = st.sampled_from(
@@ -45,35 +45,35 @@ CURSORS = st.builds(
     PageCursor, st.integers(1, 4), ORDERS, after=st.none() | ITEM_IDS, before=st.none() | ITEM_IDS
 )
 
-Verb = Callable[[Store], Awaitable[object]]
+Operation = Callable[[Store], Awaitable[object]]
 
 
-class Agreement(RuleBasedStateMachine):
-    """Two stores to which the same things happen."""
+class StoresAgree(RuleBasedStateMachine):
+    """Two stores with the same operations."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.mkdtemp()
         self.runner = asyncio.Runner()
         self.memory = MemoryStore(clock=lambda: NOW)
-        self.sqlite = self.runner.run(self.opened())
+        self.sqlite = self.runner.run(self.open_sqlite())
 
-    async def opened(self) -> SqliteStore:
-        """Open the store that has a file."""
+    async def open_sqlite(self) -> SqliteStore:
+        """Open the SQLite store."""
         return SqliteStore(self.folder, clock=lambda: NOW)
 
     def teardown(self) -> None:
-        """Let go of everything."""
+        """Close the stores."""
         self.runner.run(self.sqlite.close())
         self.runner.close()
         shutil.rmtree(self.folder)
 
-    def both(self, verb: Verb) -> None:
-        """Do it to both, and compare what comes of it."""
+    def run_on_both(self, operation: Operation) -> None:
+        """Run an operation on both stores, and compare the results."""
 
         async def outcome(store: Store) -> object:
             try:
-                return await verb(store)
+                return await operation(store)
             except (RequestError, StoreError) as error:
                 return type(error)
 
@@ -84,38 +84,38 @@ class Agreement(RuleBasedStateMachine):
         assert memory == sqlite
 
     @initialize()
-    def converse(self) -> None:
-        """Have a conversation to join."""
+    def create_conversation(self) -> None:
+        """Create a conversation."""
         talk = StoredConversation(id="c0", created_at=NOW, metadata={})
-        self.both(lambda store: store.save_conversation(talk))
+        self.run_on_both(lambda store: store.save_conversation(talk))
 
     @rule(
         id=IDS,
         parent=st.none() | IDS,
         input=INPUTS,
         tenant=TENANTS,
-        talk=st.none() | TALKS,
+        talk=st.none() | CONVERSATION_IDS,
         key=st.none() | st.tuples(st.sampled_from("kl"), st.just("print")),
     )
     def begin(self, id, parent, input, tenant, talk, key) -> None:
         response = new_response(id, parent)
-        self.both(
+        self.run_on_both(
             lambda store: store.begin(response, input, tenant=tenant, conversation=talk, key=key)
         )
 
     @rule(id=IDS, tenant=TENANTS, status=STATUSES, at=st.none() | TIMES)
     def end(self, id, tenant, status, at) -> None:
-        async def verb(store: Store) -> object:
+        async def operation(store: Store) -> object:
             found = await store.find(id, tenant=tenant)
             response = found.response if found else new_response(id)
             final = ended_response(response, assistant_message(f"{id}_out"), status=status, at=at)
             return await store.end(final, tenant=tenant)
 
-        self.both(verb)
+        self.run_on_both(operation)
 
     @rule(id=IDS, tenant=TENANTS)
     def claim(self, id, tenant) -> None:
-        self.both(lambda store: store.claim(id, tenant=tenant))
+        self.run_on_both(lambda store: store.claim(id, tenant=tenant))
 
     @rule(
         id=IDS,
@@ -126,7 +126,7 @@ class Agreement(RuleBasedStateMachine):
         at=TIMES,
     )
     def append(self, id, tenant, wrong, count, status, at) -> None:
-        async def verb(store: Store) -> object:
+        async def operation(store: Store) -> object:
             found = await store.find(id, tenant=tenant)
             epoch, after = (found.epoch, found.last_sequence) if found else (0, -1)
             final = (
@@ -143,59 +143,63 @@ class Agreement(RuleBasedStateMachine):
                 tenant=tenant,
             )
 
-        self.both(verb)
+        self.run_on_both(operation)
 
     @rule(id=IDS, tenant=TENANTS)
     def delete(self, id, tenant) -> None:
-        self.both(lambda store: store.delete(id, tenant=tenant))
+        self.run_on_both(lambda store: store.delete(id, tenant=tenant))
 
     @rule(responses=TIMES, logs=TIMES, limit=st.integers(20, 500))
     def sweep(self, responses, logs, limit) -> None:
-        async def verb(store: Store) -> object:
+        async def operation(store: Store) -> object:
             bounds = {"responses_before": responses, "events_before": logs}
             total = 0
             while went := await store.sweep(**bounds, limit=limit):
                 total += went
             return total
 
-        self.both(verb)
+        self.run_on_both(operation)
 
-    @rule(id=TALKS, tenant=TENANTS, items=INPUTS)
+    @rule(id=CONVERSATION_IDS, tenant=TENANTS, items=INPUTS)
     def add_items(self, id, tenant, items) -> None:
-        self.both(lambda store: store.add_items(id, items, tenant=tenant))
+        self.run_on_both(lambda store: store.add_items(id, items, tenant=tenant))
 
-    @rule(id=TALKS, tenant=TENANTS, metadata=st.dictionaries(st.sampled_from("ab"), st.text("xy")))
+    @rule(
+        id=CONVERSATION_IDS,
+        tenant=TENANTS,
+        metadata=st.dictionaries(st.sampled_from("ab"), st.text("xy")),
+    )
     def save_conversation(self, id, tenant, metadata) -> None:
         talk = StoredConversation(id=id, created_at=NOW, metadata=metadata)
-        self.both(lambda store: store.save_conversation(talk, tenant=tenant))
+        self.run_on_both(lambda store: store.save_conversation(talk, tenant=tenant))
 
-    @rule(id=TALKS, item=ITEM_IDS, tenant=TENANTS)
+    @rule(id=CONVERSATION_IDS, item=ITEM_IDS, tenant=TENANTS)
     def delete_item(self, id, item, tenant) -> None:
-        self.both(lambda store: store.delete_item(id, item, tenant=tenant))
+        self.run_on_both(lambda store: store.delete_item(id, item, tenant=tenant))
 
-    @rule(id=TALKS, tenant=TENANTS)
+    @rule(id=CONVERSATION_IDS, tenant=TENANTS)
     def delete_conversation(self, id, tenant) -> None:
-        self.both(lambda store: store.delete_conversation(id, tenant=tenant))
+        self.run_on_both(lambda store: store.delete_conversation(id, tenant=tenant))
 
     @rule()
     def reopen(self) -> None:
-        """Close the file and open it again."""
+        """Reopen the SQLite store."""
         self.runner.run(self.sqlite.close())
-        self.sqlite = self.runner.run(self.opened())
+        self.sqlite = self.runner.run(self.open_sqlite())
 
     @rule(tenant=TENANTS, cursor=CURSORS)
-    def look(self, tenant, cursor) -> None:
-        """Compare everything that can be seen."""
-        self.both(lambda store: store.list_unfinished())
+    def compare(self, tenant, cursor) -> None:
+        """Compare everything that can be read."""
+        self.run_on_both(lambda store: store.list_unfinished())
         for id in RESPONSES:
-            self.both(partial(self.seen, id, tenant))
-            self.both(lambda store, r=id: store.list_input_items(r, cursor, tenant=tenant))
+            self.run_on_both(partial(self.read_response, id, tenant))
+            self.run_on_both(lambda store, r=id: store.list_input_items(r, cursor, tenant=tenant))
         for talk in CONVERSATIONS:
-            self.both(lambda store, talk=talk: store.find_conversation(talk, tenant=tenant))
-            self.both(lambda store, talk=talk: store.list_items(talk, cursor, tenant=tenant))
+            self.run_on_both(lambda store, talk=talk: store.find_conversation(talk, tenant=tenant))
+            self.run_on_both(lambda store, talk=talk: store.list_items(talk, cursor, tenant=tenant))
 
-    async def seen(self, id: str, tenant: str, store: Store) -> object:
-        """Return everything that can be seen of a response."""
+    async def read_response(self, id: str, tenant: str, store: Store) -> object:
+        """Return everything that can be read of a response."""
         return [
             await store.find(id, tenant=tenant),
             await store.read_history(id, tenant=tenant),
@@ -204,8 +208,8 @@ class Agreement(RuleBasedStateMachine):
         ]
 
 
-TestAgreement = Agreement.TestCase
-TestAgreement.settings = settings(
+TestStoresAgree = StoresAgree.TestCase
+TestStoresAgree.settings = settings(
     max_examples=25,
     stateful_step_count=40,
     deadline=None,

@@ -1,4 +1,4 @@
-"""What a client leaves behind: nothing."""
+"""Checks that a client leaks no sockets and timers."""
 
 import asyncio
 import gc
@@ -10,17 +10,17 @@ from typing import Any
 
 @asynccontextmanager
 async def check_no_leaks() -> AsyncIterator[None]:
-    """Check that no socket, no timer and no complaint of the loop is left behind."""
+    """Check that no socket, timer or event-loop error is left behind."""
     loop = asyncio.get_running_loop()
-    noise: list[str] = []
+    messages: list[str] = []
 
-    def hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         del loop
         if "incoming connection" not in context["message"]:  # that is the server's own
-            noise.append(repr(context))
+            messages.append(repr(context))
 
     handler = loop.get_exception_handler()
-    loop.set_exception_handler(hear)
+    loop.set_exception_handler(handle)
     before = open_sockets()
     yield
     for _ in range(100):
@@ -30,7 +30,7 @@ async def check_no_leaks() -> AsyncIterator[None]:
     gc.collect(1)  # what this test made is young
     await asyncio.sleep(0)
     loop.set_exception_handler(handler)
-    assert (noise, running_timers(), open_sockets() - before) == ([], [], set())
+    assert (messages, running_timers(), open_sockets() - before) == ([], [], set())
 
 
 def open_sockets() -> set[str]:
@@ -49,10 +49,10 @@ def open_sockets() -> set[str]:
 
 
 def running_timers() -> list[str]:
-    """Return the timers of connections that still run; uvloop does not tell."""
+    """Return the running timers of connections; uvloop has no way to list them."""
     handles = getattr(asyncio.get_running_loop(), "_scheduled", [])
-    return [repr(handle) for handle in handles if _is_ours(handle)]
+    return [repr(handle) for handle in handles if _is_connection_timer(handle)]
 
 
-def _is_ours(handle: asyncio.TimerHandle) -> bool:
+def _is_connection_timer(handle: asyncio.TimerHandle) -> bool:
     return not handle.cancelled() and "Connection" in repr(handle)

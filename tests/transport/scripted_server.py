@@ -1,6 +1,6 @@
-"""A peer on a real socket, in the same loop: whoever connects meets one function.
+"""A TCP server in the same event loop that runs one function per connection.
 
-async with peer(says(b"HTTP/1.1 200 OK\\r\\n…")) as server:
+async with scripted_server(respond_with(b"HTTP/1.1 200 OK\\r\\n…")) as server:
     await client.fetch(HttpRequest(url=server.url))
 """
 
@@ -41,7 +41,7 @@ class ScriptedConnection:
         await self.writer.drain()
 
     async def wait_closed(self, seconds: float = 5.0) -> bool:
-        """Wait until the client has left; tell whether it did."""
+        """Wait until the client has closed the connection; return whether it did."""
         try:
             async with asyncio.timeout(seconds):
                 while await self.reader.read(65536):
@@ -55,7 +55,7 @@ class ScriptedConnection:
 
 @dataclass
 class ScriptedServer:
-    """A server whose every word is written in the test."""
+    """A running server and its connections."""
 
     url: str
     port: int
@@ -63,11 +63,11 @@ class ScriptedServer:
 
     @property
     def requests(self) -> list[bytes]:
-        """What was heard, in order."""
-        return [request for visit in self.connections for request in visit.requests]
+        """All requests, in order."""
+        return [request for connection in self.connections for request in connection.requests]
 
     async def wait_closed(self, number: int = 0, seconds: float = 3.0) -> None:
-        """Wait until a client has left."""
+        """Wait until a connection was closed."""
         async with asyncio.timeout(seconds):
             await self.connections[number].closed.wait()
 
@@ -76,21 +76,21 @@ class ScriptedServer:
 async def scripted_server(
     script: Script, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[ScriptedServer]:
-    """Run a peer."""
+    """Run a server."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visit = ScriptedConnection(len(server.connections), reader, writer)
-        server.connections.append(visit)
+        connection = ScriptedConnection(len(server.connections), reader, writer)
+        server.connections.append(connection)
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
         try:
-            await script(visit)
+            await script(connection)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
-            visit.closed.set()
+            connection.closed.set()
             writer.transport.abort()
             tasks.discard(task)
 
@@ -108,41 +108,41 @@ async def scripted_server(
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def respond_with(*answers: bytes, close: bool = False) -> Script:
-    """Answer request after request, the last answer again and again; leave after the first."""
+def respond_with(*responses: bytes, close: bool = False) -> Script:
+    """Respond to each request in turn, repeating the last response; or close after the first."""
 
-    async def meet(visit: ScriptedConnection) -> None:
+    async def script(connection: ScriptedConnection) -> None:
         for number in range(1_000_000):
-            await visit.read_request()
-            await visit.send(answers[min(number, len(answers) - 1)])
+            await connection.read_request()
+            await connection.send(responses[min(number, len(responses) - 1)])
             if close:
-                visit.writer.close()
+                connection.writer.close()
                 return
 
-    return meet
+    return script
 
 
 def respond_in_pieces(pieces: Iterable[bytes], pause: float = 0.0) -> Script:
-    """Answer one request in pieces, each in a write of its own; then leave."""
+    """Respond to one request in pieces, one write each; then close."""
 
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.read_request()
         for piece in pieces:
-            await visit.send(piece)
+            await connection.send(piece)
             await asyncio.sleep(pause)
-        visit.writer.close()
+        connection.writer.close()
 
-    return meet
+    return script
 
 
 def ok_response(body: bytes = b"", *lines: str) -> bytes:
-    """Write an answer with a length."""
+    """Return a response with a content length."""
     head = ["HTTP/1.1 200 OK", f"content-length: {len(body)}", *lines, "", ""]
     return "\r\n".join(head).encode("latin-1") + body
 
 
 def chunked_response(*pieces: bytes, lines: Iterable[str] = (), end: bytes = b"0\r\n\r\n") -> bytes:
-    """Write an answer in chunks."""
+    """Return a chunked response."""
     head = ["HTTP/1.1 200 OK", "transfer-encoding: chunked", *lines, "", ""]
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     return "\r\n".join(head).encode() + body + end

@@ -1,4 +1,4 @@
-"""Credentials become headers: keys, AWS's signature as botocore computes it, tokens of clouds."""
+"""Credentials as headers: API keys, AWS signatures (checked against botocore), cloud tokens."""
 
 import asyncio
 import datetime
@@ -40,8 +40,8 @@ MODEL = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 
 
 @pytest.fixture(autouse=True)
-def nothing_from_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let no credentials of this machine be found."""
+def no_ambient_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide the credentials of this machine."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "IDENTITY_", "MSI_", "CLOUDSDK_")):
             monkeypatch.delenv(name)
@@ -66,9 +66,6 @@ async def failure(signs: Signer) -> UpstreamError:
     return error
 
 
-# --- keys ---
-
-
 @pytest.mark.parametrize(
     ("credential", "key", "headers"),
     [
@@ -81,14 +78,14 @@ async def failure(signs: Signer) -> UpstreamError:
         (AWS, "secret", {"authorization": "Bearer secret"}),
     ],
 )
-async def test_a_key_is_shown_in_its_header(
+async def test_a_key_is_sent_in_its_header(
     credential: Credential | None, key: str | None, headers: dict[str, str]
 ) -> None:
     assert await make_signer(credential, key).headers(ANY) == headers
 
 
 @pytest.mark.parametrize("key", ["secr\net", "sëcret", "se\0cret"])
-async def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(key: str) -> None:
+async def test_a_key_with_illegal_characters_is_rejected_and_not_repeated(key: str) -> None:
     error = await failure(make_signer(Key(), key))
     assert (
         str(error) == "The API key contains a character that no header may contain. Copy it again."
@@ -96,16 +93,13 @@ async def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(key: st
 
 
 @pytest.mark.parametrize("credential", [Key(), AWS, GoogleToken(), EntraToken()])
-def test_no_signer_shows_a_secret(credential: Credential) -> None:
+def test_no_signer_repr_contains_a_secret(credential: Credential) -> None:
     assert "secret" not in repr(make_signer(credential, "secret"))
 
 
-# --- AWS ---
-
-
 @pytest.fixture
-def noon(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Stop the clock that botocore signs by."""
+def fixed_time(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Fix the time that botocore signs with."""
     stopped = datetime.datetime(2026, 11, 15, 12, 0, tzinfo=datetime.UTC)
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: stopped)
     return "20261115T120000Z"
@@ -129,7 +123,7 @@ def provider() -> Iterator[ScriptedUpstream]:
         yield scripted
 
 
-def theirs(service: str, provider: ScriptedUpstream, keys: dict[str, str]):
+def botocore_headers(service: str, provider: ScriptedUpstream, keys: dict[str, str]):
     session = boto3.Session(*keys.values(), region_name="eu-west-1")
     return session.client(service, endpoint_url=provider.url)
 
@@ -137,10 +131,10 @@ def theirs(service: str, provider: ScriptedUpstream, keys: dict[str, str]):
 SIGNED = ("authorization", "x-amz-date", "x-amz-security-token")
 
 
-async def test_a_signature_is_the_one_that_awss_own_client_sends(
-    provider: ScriptedUpstream, keys: dict[str, str], noon: str
+async def test_a_signature_equals_botocores(
+    provider: ScriptedUpstream, keys: dict[str, str], fixed_time: str
 ) -> None:
-    client = theirs("bedrock-runtime", provider, keys)
+    client = botocore_headers("bedrock-runtime", provider, keys)
     client.converse(modelId=MODEL, messages=[{"role": "user", "content": [{"text": "Hé"}]}])
     client.close()
     received = provider.requests[0]
@@ -153,7 +147,7 @@ async def test_a_signature_is_the_one_that_awss_own_client_sends(
     )
     headers = await make_signer(AWS, None).headers(request)
     assert headers == {name: received.headers[name] for name in SIGNED}
-    assert headers["x-amz-date"] == noon
+    assert headers["x-amz-date"] == fixed_time
     assert (
         "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token"
         in headers["authorization"]
@@ -161,20 +155,20 @@ async def test_a_signature_is_the_one_that_awss_own_client_sends(
 
 
 async def test_a_request_without_a_body_is_signed_with_its_query(
-    provider: ScriptedUpstream, keys: dict[str, str], noon: str
+    provider: ScriptedUpstream, keys: dict[str, str], fixed_time: str
 ) -> None:
-    client = theirs("bedrock", provider, keys)
+    client = botocore_headers("bedrock", provider, keys)
     client.list_foundation_models(byOutputModality="TEXT", byProvider="a b/c")
     client.close()
     received = provider.requests[0]
     request = HttpRequest(method="GET", url=provider.url + received.path)
     headers = await make_signer(AWS, None).headers(request)
     assert headers == {name: received.headers[name] for name in SIGNED}
-    assert headers["x-amz-date"] == noon
+    assert headers["x-amz-date"] == fixed_time
 
 
-async def test_what_our_client_sends_is_what_was_signed(
-    provider: ScriptedUpstream, keys: dict[str, str], noon: str
+async def test_the_client_sends_what_was_signed(
+    provider: ScriptedUpstream, keys: dict[str, str], fixed_time: str
 ) -> None:
     url = f"{provider.url}/model/{MODEL.replace(':', '%3A')}/converse"
     request = HttpRequest(url=url, headers=JSON, body=b"{}")
@@ -192,10 +186,10 @@ async def test_what_our_client_sends_is_what_was_signed(
     known = Credentials(keys["access"], keys["secret"], keys["token"])
     SigV4Auth(known, "bedrock", "eu-west-1").add_auth(again)
     assert received.headers["authorization"] == again.headers["Authorization"]
-    assert received.headers["x-amz-date"] == noon
+    assert received.headers["x-amz-date"] == fixed_time
 
 
-async def test_a_profile_brings_its_own_keys(tmp_path: Path, keys: dict[str, str]) -> None:
+async def test_a_profile_has_its_own_keys(tmp_path: Path, keys: dict[str, str]) -> None:
     (tmp_path / "aws-credentials").write_text(
         "[work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = x\n"
     )
@@ -207,8 +201,8 @@ async def test_a_profile_brings_its_own_keys(tmp_path: Path, keys: dict[str, str
     assert str(error) == "There is no AWS profile 'play'. Name another one, or create it."
 
 
-async def test_credentials_that_end_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lent(id: str, minutes: int):
+async def test_expiring_credentials_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def temporary_credentials(id: str, minutes: int):
         ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=minutes)
         return json_answer(
             {
@@ -219,7 +213,11 @@ async def test_credentials_that_end_are_renewed(monkeypatch: pytest.MonkeyPatch)
             }
         )
 
-    with scripted_upstream(lent("AKID1", 5), lent("AKID2", 600), lent("AKID3", 600)) as lender:
+    with scripted_upstream(
+        temporary_credentials("AKID1", 5),
+        temporary_credentials("AKID2", 600),
+        temporary_credentials("AKID3", 600),
+    ) as lender:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
         signs = make_signer(AWS, None)
         tokens = [(await signs.headers(ANY))["x-amz-security-token"] for _ in range(4)]
@@ -228,21 +226,23 @@ async def test_credentials_that_end_are_renewed(monkeypatch: pytest.MonkeyPatch)
     assert len(lender.requests) == 2
 
 
-async def test_many_requests_look_for_credentials_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    lent = {
+async def test_concurrent_requests_search_for_credentials_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    temporary_credentials = {
         "AccessKeyId": "AKID",
         "SecretAccessKey": "x",
         "Token": "t",
         "Expiration": "2999-01-01T00:00:00Z",
     }
-    with scripted_upstream(json_answer(lent)) as lender:
+    with scripted_upstream(json_answer(temporary_credentials)) as lender:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
         signs = make_signer(AWS, None)
         await asyncio.gather(*(signs.headers(ANY) for _ in range(8)))
     assert len(lender.requests) == 1
 
 
-async def test_no_aws_credentials_are_told_with_what_to_set(
+async def test_missing_aws_credentials_are_an_error_that_says_what_to_set(
     keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -258,7 +258,9 @@ async def test_no_aws_credentials_are_told_with_what_to_set(
     assert "authorization" in await signs.headers(ANY)
 
 
-async def test_half_a_credential_is_told_without_the_half(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partial_credential_is_an_error_without_the_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     error = await failure(make_signer(AWS, None))
     assert str(error) == (
@@ -290,7 +292,7 @@ ROLE = "role_arn = arn:aws:iam::1:role/x\nsource_profile = nowhere"
     ],
 )
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_profile_that_is_of_no_use_is_named_and_its_fault_is_the_cause(
+async def test_an_unusable_profile_is_named_and_the_cause_is_kept(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     profile: str,
@@ -308,13 +310,10 @@ async def test_a_profile_that_is_of_no_use_is_named_and_its_fault_is_the_cause(
     assert type(error.__cause__).__name__ == kind
 
 
-async def test_a_profile_of_the_environment_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_profile_from_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "play")
     error = await failure(make_signer(AWS, None))
     assert str(error) == "There is no AWS profile 'play'. Name another one, or create it."
-
-
-# --- Google ---
 
 
 @pytest.fixture(scope="module")
@@ -327,9 +326,9 @@ def private_key() -> str:
     ).decode()
 
 
-def account(path: Path, private_key: str, token_url: str) -> str:
-    """Write a service account whose tokens a scripted upstream gives."""
-    file = path / "account.json"
+def service_account(path: Path, private_key: str, token_url: str) -> str:
+    """Write a service account whose tokens come from a scripted server."""
+    file = path / "service_account.json"
     fields = {
         "type": "service_account",
         "client_email": "a@b.example",
@@ -345,11 +344,11 @@ def google_token(name: str, seconds: int):
     return json_answer({"access_token": name, "expires_in": seconds, "token_type": "Bearer"})
 
 
-async def test_a_google_token_is_asked_for_once_and_again_when_its_end_is_near(
+async def test_a_google_token_is_requested_once_and_renewed_before_it_expires(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, private_key: str
 ) -> None:
     with scripted_upstream(google_token("first", 100), google_token("second", 3600)) as google:
-        path = account(tmp_path, private_key, google.url)
+        path = service_account(tmp_path, private_key, google.url)
         monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "payer")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
         signs = make_signer(GoogleToken(), None)
@@ -361,7 +360,7 @@ async def test_a_google_token_is_asked_for_once_and_again_when_its_end_is_near(
     assert b"grant_type=urn" in google.requests[0].body
 
 
-async def test_no_google_credentials_are_told_with_what_to_do() -> None:
+async def test_missing_google_credentials_are_an_error_that_says_what_to_do() -> None:
     error = await failure(make_signer(GoogleToken(), None))
     assert str(error) == (
         "There are no Google credentials. Run 'gcloud auth application-default login', or set "
@@ -370,7 +369,7 @@ async def test_no_google_credentials_are_told_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "no JSON", '{"type": "x"}', "\xff"])
-async def test_a_google_file_that_cannot_be_used_is_named(
+async def test_an_unusable_google_file_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
 ) -> None:
     file = tmp_path / "credentials.json"
@@ -384,12 +383,12 @@ async def test_a_google_file_that_cannot_be_used_is_named(
     )
 
 
-async def test_a_google_token_that_is_refused_is_told_without_secrets(
+async def test_a_rejected_google_token_is_an_error_without_secrets(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, private_key: str
 ) -> None:
     refused = json_answer({"error": "invalid_grant", "error_description": "secret"}, 400)
     with scripted_upstream(refused, google_token("later", 3600)) as google:
-        path = account(tmp_path, private_key, google.url)
+        path = service_account(tmp_path, private_key, google.url)
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
         signs = make_signer(GoogleToken(), None)
         error = await failure(signs)
@@ -401,15 +400,12 @@ async def test_a_google_token_that_is_refused_is_told_without_secrets(
     assert not error.retryable
 
 
-# --- Microsoft Entra ---
-
-
 def entra_token(name: str, seconds: int):
     ends = int(time.time()) + seconds
     return json_answer({"access_token": name, "expires_on": str(ends), "token_type": "Bearer"})
 
 
-async def test_an_entra_token_is_asked_for_once_while_it_holds(
+async def test_a_valid_entra_token_is_requested_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with scripted_upstream(entra_token("first", 3600)) as entra:
@@ -422,7 +418,7 @@ async def test_an_entra_token_is_asked_for_once_while_it_holds(
     assert entra.requests[0].path.endswith("resource=https://cognitiveservices.azure.com")
 
 
-async def test_an_entra_token_is_asked_for_again_when_its_end_is_near(
+async def test_an_entra_token_is_renewed_before_it_expires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with scripted_upstream(entra_token("first", 200), entra_token("second", 3600)) as entra:
@@ -437,7 +433,7 @@ async def test_an_entra_token_is_asked_for_again_when_its_end_is_near(
     ]
 
 
-async def test_no_entra_credentials_are_told_with_what_to_do(
+async def test_missing_entra_credentials_are_an_error_that_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with scripted_upstream(json_answer({"error": "secret"}, 400)) as entra:
@@ -448,9 +444,6 @@ async def test_no_entra_credentials_are_told_with_what_to_do(
         "Microsoft Entra gave no token (ClientAuthenticationError). Run 'az login', or set "
         "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
     )
-
-
-# --- extras ---
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The client: what it sends, which connections it keeps, whom it trusts, how it gives up."""
+"""The HTTP client: requests, the connection pool, TLS verification, cancellation."""
 
 import asyncio
 import re
@@ -30,37 +30,34 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Run on both loops, with their own checks on."""
+    """Run on both event loops, in debug mode."""
     return "asyncio", {"use_uvloop": request.param, "debug": True}
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[HttpClient]:
-    """Give a client; at its end there is no noise, no timer and no socket left of it."""
+    """Return a client, and check at the end that it leaks nothing."""
     client = HttpClient()
     async with check_no_leaks():
         yield client
         client.close()
 
 
-async def asked(client: HttpClient, url: str, **options: Any) -> BufferedResponse:
-    """Ask, and read the answer."""
+async def fetch(client: HttpClient, url: str, **options: Any) -> BufferedResponse:
+    """Send a request and return the whole response."""
     return await client.fetch(HttpRequest(url=url, peer_name="p", **options))
 
 
-async def refused(client: HttpClient, url: str, **options: Any) -> UpstreamError:
-    """Ask in vain."""
+async def fetch_error(client: HttpClient, url: str, **options: Any) -> UpstreamError:
+    """Return the error of a request."""
     with pytest.raises(UpstreamError) as caught:
-        await asked(client, url, **options)
+        await fetch(client, url, **options)
     return caught.value
 
 
-# --- what is sent ---
-
-
-async def test_a_request_is_written_as_it_was_asked_for(client: HttpClient) -> None:
+async def test_a_request_is_sent_exactly_as_given(client: HttpClient) -> None:
     async with scripted_server(respond_with(ok_response(b"hello"))) as server:
-        answer = await asked(
+        answer = await fetch(
             client,
             f"http://user:secret@127.0.0.1:{server.port}/v1/x?a=b#part",
             headers={"Authorization": "Bearer k", "User-Agent": "me"},
@@ -78,12 +75,12 @@ async def test_a_request_is_written_as_it_was_asked_for(client: HttpClient) -> N
     ]
 
 
-async def test_a_request_without_a_body_says_so_only_where_one_is_expected(
+async def test_only_a_post_without_a_body_has_a_content_length(
     client: HttpClient,
 ) -> None:
     async with scripted_server(respond_with(ok_response())) as server:
-        await asked(client, server.url, method="GET")
-        await asked(client, server.url)
+        await fetch(client, server.url, method="GET")
+        await fetch(client, server.url)
     first, second = server.requests
     assert first.startswith(b"GET / HTTP/1.1\r\n")
     assert b"content-length" not in first
@@ -104,10 +101,10 @@ async def test_a_request_without_a_body_says_so_only_where_one_is_expected(
         {"": "b"},
     ],
 )
-async def test_a_header_that_would_be_another_line_is_refused(
+async def test_a_header_with_a_line_break_is_rejected(
     client: HttpClient, headers: dict[str, str]
 ) -> None:
-    error = await refused(client, "http://127.0.0.1:9", headers=headers)
+    error = await fetch_error(client, "http://127.0.0.1:9", headers=headers)
     (name,) = headers
     assert str(error) == (
         f"p: cannot be called: the header {name.lower()!r} contains a line break or another "
@@ -119,10 +116,8 @@ async def test_a_header_that_would_be_another_line_is_refused(
 @pytest.mark.parametrize(
     "path", ["/a\r\nx: y", "/a b", "/a\tb", "/a\nb", "/ü", "/a\x00", "/?q=a\r\n"]
 )
-async def test_an_address_that_would_be_another_line_is_refused(
-    client: HttpClient, path: str
-) -> None:
-    error = await refused(client, f"http://127.0.0.1:9{path}")
+async def test_an_url_with_illegal_characters_is_rejected(client: HttpClient, path: str) -> None:
+    error = await fetch_error(client, f"http://127.0.0.1:9{path}")
     assert (
         str(error) == "p: cannot be reached: its address contains a character that is not allowed."
     )
@@ -142,8 +137,8 @@ async def test_an_address_that_would_be_another_line_is_refused(
         "file:///x",
     ],
 )
-async def test_an_address_of_another_kind_is_refused(client: HttpClient, url: str) -> None:
-    error = await refused(client, url)
+async def test_an_url_that_is_not_http_is_rejected(client: HttpClient, url: str) -> None:
+    error = await fetch_error(client, url)
     assert str(error) == "p: cannot be reached: its address is not an http(s) URL."
     assert (error.status, error.payload.code, error.retryable) == (
         502,
@@ -152,30 +147,27 @@ async def test_an_address_of_another_kind_is_refused(client: HttpClient, url: st
     )
 
 
-async def test_odd_letters_in_a_header_are_sent(client: HttpClient) -> None:
+async def test_non_ascii_letters_in_a_header_are_sent(client: HttpClient) -> None:
     async with scripted_server(respond_with(ok_response())) as server:
-        await asked(client, server.url, headers={"x-title": "café"})
+        await fetch(client, server.url, headers={"x-title": "café"})
     assert "x-title: café\r\n".encode() in server.requests[0]
 
 
-# --- connections that are kept ---
-
-
-async def test_a_connection_serves_one_request_after_another(client: HttpClient) -> None:
+async def test_a_connection_is_reused(client: HttpClient) -> None:
     async with scripted_server(
         respond_with(
             ok_response(b"a"), chunked_response(b"b"), b"HTTP/1.1 204 N\r\n\r\n", ok_response(b"c")
         )
     ) as server:
-        bodies = [(await asked(client, server.url)).body for _ in range(4)]
+        bodies = [(await fetch(client, server.url)).body for _ in range(4)]
     assert bodies == [b"a", b"b", b"", b"c"]
     assert len(server.connections) == 1
 
 
-async def test_the_scripted_upstream_is_understood(client: HttpClient) -> None:
+async def test_the_shared_scripted_upstream_keeps_connections(client: HttpClient) -> None:
     with scripted_upstream(sse_answer(b"data: a\n\ndata: b\n\n", chunk_size=1)) as provider:
         for _ in range(2):
-            answer = await asked(client, provider.url, body=b"{}")
+            answer = await fetch(client, provider.url, body=b"{}")
             assert answer.body == b"data: a\n\ndata: b\n\n"
         assert (provider.connections, len(provider.requests)) == (1, 2)
 
@@ -187,62 +179,64 @@ async def test_the_scripted_upstream_is_understood(client: HttpClient) -> None:
         b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na",
     ],
 )
-async def test_a_connection_that_is_to_be_closed_is_closed(client: HttpClient, said: bytes) -> None:
+async def test_a_connection_is_closed_if_the_server_says_so(
+    client: HttpClient, said: bytes
+) -> None:
     async with scripted_server(respond_with(said)) as server:
         for _ in range(2):
-            assert (await asked(client, server.url)).body == b"a"
+            assert (await fetch(client, server.url)).body == b"a"
         await server.wait_closed(0)
         await server.wait_closed(1)
     assert len(server.connections) == 2
 
 
-async def test_requests_at_the_same_time_have_connections_of_their_own(client: HttpClient) -> None:
+async def test_concurrent_requests_use_separate_connections(client: HttpClient) -> None:
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
-        await asyncio.gather(*(asked(client, server.url) for _ in range(5)))
+        await asyncio.gather(*(fetch(client, server.url) for _ in range(5)))
         assert len(server.connections) == 5
-        await asyncio.gather(*(asked(client, server.url) for _ in range(5)))
+        await asyncio.gather(*(fetch(client, server.url) for _ in range(5)))
     assert len(server.connections) == 5
 
 
-async def test_only_so_many_are_kept_and_the_oldest_go_first(
+async def test_idle_connections_are_limited_and_the_oldest_is_closed_first(
     client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "IDLE_CONNECTIONS", 3)
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
-        opened = [await client.open(HttpRequest(url=server.url)) for _ in range(5)]
-        for exchange in opened:
+        responses = [await client.open(HttpRequest(url=server.url)) for _ in range(5)]
+        for exchange in responses:
             await exchange.read()
             exchange.release()
         await server.wait_closed(0)
         await server.wait_closed(1)
-        assert [visit.closed.is_set() for visit in server.connections] == [
+        assert [peer.closed.is_set() for peer in server.connections] == [
             True,
             True,
             False,
             False,
             False,
         ]
-        await asked(client, server.url)
-    assert [len(visit.requests) for visit in server.connections] == [1, 1, 1, 1, 2]
+        await fetch(client, server.url)
+    assert [len(peer.requests) for peer in server.connections] == [1, 1, 1, 1, 2]
 
 
-async def test_a_connection_that_rests_too_long_is_closed(
+async def test_an_idle_connection_is_closed_after_a_while(
     client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "KEEP_ALIVE_SECONDS", 0.1)
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
-        await asked(client, server.url)
+        await fetch(client, server.url)
         await server.wait_closed(0, seconds=1.0)
-        await asked(client, server.url)
+        await fetch(client, server.url)
     assert len(server.connections) == 2
 
 
-async def test_closing_the_client_closes_what_waits_and_keeps_nothing_later(
+async def test_closing_the_client_closes_idle_connections_and_keeps_no_more(
     client: HttpClient,
 ) -> None:
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
         busy = await client.open(HttpRequest(url=server.url))
-        await asked(client, server.url)
+        await fetch(client, server.url)
         client.close()
         await server.wait_closed(1)
         assert await busy.read() == b"a"
@@ -250,112 +244,106 @@ async def test_closing_the_client_closes_what_waits_and_keeps_nothing_later(
         await server.wait_closed(0)
 
 
-async def test_an_answer_that_nobody_reads_closes_its_connection(client: HttpClient) -> None:
+async def test_releasing_an_unread_response_closes_its_connection(client: HttpClient) -> None:
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
         (await client.open(HttpRequest(url=server.url))).release()
         await server.wait_closed(0, seconds=1.0)
 
 
-# --- kept connections that were closed by the other side ---
+def closing_script(closing: str, forgotten: int) -> Callable[[ScriptedConnection], Any]:
+    """Answer once per connection; then close at once, or at the next request."""
 
-
-def forgetful(closing: str, forgotten: int) -> Callable[[ScriptedConnection], Any]:
-    """Answer once per connection; then close, or close when asked again."""
-
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(ok_response(b"a"))
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(ok_response(b"a"))
         if closing == "after the answer":
-            visit.writer.close()
-        elif visit.number < forgotten:
-            await visit.read_request()
+            peer.writer.close()
+        elif peer.number < forgotten:
+            await peer.read_request()
             if closing == "with a byte":
-                await visit.send(b"H")
-            visit.writer.close()
+                await peer.send(b"H")
+            peer.writer.close()
         else:
-            await visit.read_request()
-            await visit.send(ok_response(b"b"))
-            await visit.wait_closed()
+            await peer.read_request()
+            await peer.send(ok_response(b"b"))
+            await peer.wait_closed()
 
-    return meet
+    return script
 
 
-async def test_a_kept_connection_that_was_closed_is_not_used(client: HttpClient) -> None:
-    async with scripted_server(forgetful("after the answer", 0)) as server:
+async def test_an_idle_connection_that_was_closed_is_not_used(client: HttpClient) -> None:
+    async with scripted_server(closing_script("after the answer", 0)) as server:
         for _ in range(3):
-            assert (await asked(client, server.url)).body == b"a"
+            assert (await fetch(client, server.url)).body == b"a"
             await asyncio.sleep(0.05)
-    assert [len(visit.requests) for visit in server.connections] == [1, 1, 1]
+    assert [len(peer.requests) for peer in server.connections] == [1, 1, 1]
 
 
-async def test_a_request_is_sent_again_once_however_many_connections_are_kept(
+async def test_a_request_on_a_stale_connection_is_sent_again_once(
     client: HttpClient,
 ) -> None:
-    async with scripted_server(forgetful("when asked", 3)) as server:
-        opened = [await client.open(HttpRequest(url=server.url)) for _ in range(3)]
-        for exchange in opened:
+    async with scripted_server(closing_script("at the next request", 3)) as server:
+        responses = [await client.open(HttpRequest(url=server.url)) for _ in range(3)]
+        for exchange in responses:
             await exchange.read()
             exchange.release()
-        assert (await asked(client, server.url)).body == b"a"
-        assert (await asked(client, server.url)).body == b"b"
-    assert [len(visit.requests) for visit in server.connections] == [1, 1, 2, 2]
+        assert (await fetch(client, server.url)).body == b"a"
+        assert (await fetch(client, server.url)).body == b"b"
+    assert [len(peer.requests) for peer in server.connections] == [1, 1, 2, 2]
 
 
-async def test_a_kept_connection_that_closes_later_was_read_and_is_not_asked_again(
+async def test_a_reused_connection_that_closes_late_is_not_retried(
     client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(ok_response(b"a"))
-        await visit.read_request()
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(ok_response(b"a"))
+        await peer.read_request()
         await asyncio.sleep(0.1)  # it may have worked on an answer all the while
 
     monkeypatch.setattr("antiphon.transport.connection.STALE_SECONDS", 0.05)
-    async with scripted_server(meet) as server:
-        await asked(client, server.url)
-        error = await refused(client, server.url)
+    async with scripted_server(script) as server:
+        await fetch(client, server.url)
+        error = await fetch_error(client, server.url)
     assert error.payload.code == "upstream_cut"
-    assert [len(visit.requests) for visit in server.connections] == [2]
+    assert [len(peer.requests) for peer in server.connections] == [2]
 
 
-async def test_nothing_is_asked_again_after_a_byte_of_the_answer(client: HttpClient) -> None:
-    async with scripted_server(forgetful("with a byte", 1)) as server:
-        await asked(client, server.url)
-        error = await refused(client, server.url)
+async def test_a_request_is_not_sent_again_after_the_first_byte(client: HttpClient) -> None:
+    async with scripted_server(closing_script("with a byte", 1)) as server:
+        await fetch(client, server.url)
+        error = await fetch_error(client, server.url)
     assert error.payload.code == "upstream_cut"
-    assert [len(visit.requests) for visit in server.connections] == [2]
+    assert [len(peer.requests) for peer in server.connections] == [2]
 
 
-async def test_a_new_connection_that_closes_is_not_asked_again(client: HttpClient) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
+async def test_a_new_connection_that_closes_is_not_retried(client: HttpClient) -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
 
-    async with scripted_server(meet) as server:
-        error = await refused(client, server.url)
+    async with scripted_server(script) as server:
+        error = await fetch_error(client, server.url)
     assert error.payload.code == "upstream_cut"
     assert len(server.connections) == 1
 
 
-async def test_a_connection_that_is_closed_as_soon_as_it_is_open_is_a_cut(
+async def test_a_connection_closed_right_after_it_opened_is_retryable(
     client: HttpClient,
 ) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        del visit
+    async def script(peer: ScriptedConnection) -> None:
+        del peer
 
-    async with scripted_server(meet) as server:
+    async with scripted_server(script) as server:
         for _ in range(20):
-            error = await refused(client, server.url)
+            error = await fetch_error(client, server.url)
             assert error.retryable
             assert error.payload.code in ("upstream_cut", "upstream_unreachable")
 
 
-# --- who cannot be reached ---
-
-
-async def test_a_refused_connection_may_be_tried_again(client: HttpClient) -> None:
+async def test_a_refused_connection_is_retryable(client: HttpClient) -> None:
     async with scripted_server(respond_with(ok_response())) as server:
         pass
-    error = await refused(client, server.url)
+    error = await fetch_error(client, server.url)
     where = f"127.0.0.1:{server.port}"
     assert str(error) == f"p: cannot be reached at {where}: connection refused."
     assert (error.status, error.payload.code, error.retryable) == (
@@ -365,23 +353,23 @@ async def test_a_refused_connection_may_be_tried_again(client: HttpClient) -> No
     )
 
 
-async def test_an_unknown_host_may_be_tried_again(client: HttpClient) -> None:
-    error = await refused(client, "http://nobody.invalid/")
+async def test_an_unknown_host_is_retryable(client: HttpClient) -> None:
+    error = await fetch_error(client, "http://nobody.invalid/")
     assert str(error).startswith("p: cannot be reached at nobody.invalid:80: ")
     assert (error.status, error.retryable) == (502, True)
 
 
-async def test_a_host_that_can_be_none_is_refused(client: HttpClient) -> None:
-    error = await refused(client, f"http://{'a' * 70}.example/")
+async def test_an_invalid_host_name_is_rejected(client: HttpClient) -> None:
+    error = await fetch_error(client, f"http://{'a' * 70}.example/")
     assert (error.status, error.payload.code) == (502, "upstream_unreachable")
 
 
-async def test_a_connection_that_takes_too_long_is_a_timeout(client: HttpClient) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.wait_closed(30)  # it accepts, and never shakes hands
+async def test_a_slow_connection_attempt_is_a_timeout(client: HttpClient) -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.wait_closed(30)  # it accepts, and never shakes hands
 
-    async with scripted_server(meet) as server:
-        error = await refused(
+    async with scripted_server(script) as server:
+        error = await fetch_error(
             client, f"https://127.0.0.1:{server.port}", timeouts=Timeouts(connect=0.5)
         )
         await server.wait_closed()
@@ -390,21 +378,18 @@ async def test_a_connection_that_takes_too_long_is_a_timeout(client: HttpClient)
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", True)
 
 
-# --- giving up ---
-
-
 @pytest.mark.parametrize("moment", ["connecting", "waiting", "reading"])
-async def test_who_gives_up_closes_the_connection(client: HttpClient, moment: str) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
+async def test_cancelling_a_request_closes_the_connection(client: HttpClient, moment: str) -> None:
+    async def script(peer: ScriptedConnection) -> None:
         if moment != "connecting":
-            await visit.read_request()
+            await peer.read_request()
         if moment == "reading":
-            await visit.send(chunked_response(b"first", end=b""))
-        await visit.wait_closed(30)
+            await peer.send(chunked_response(b"first", end=b""))
+        await peer.wait_closed(30)
 
-    async with scripted_server(meet) as server:
+    async with scripted_server(script) as server:
         url = server.url.replace("http:", "https:") if moment == "connecting" else server.url
-        task = asyncio.ensure_future(asked(client, url))
+        task = asyncio.ensure_future(fetch(client, url))
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -412,29 +397,29 @@ async def test_who_gives_up_closes_the_connection(client: HttpClient, moment: st
         await server.wait_closed(0, seconds=1.0)
 
 
-async def test_giving_up_at_any_moment_leaves_nothing_behind(client: HttpClient) -> None:
+async def test_cancelling_at_any_moment_leaks_nothing(client: HttpClient) -> None:
     async with scripted_server(respond_with(chunked_response(b"a", b"b"))) as server:
         for turns in range(40):
-            task = asyncio.ensure_future(asked(client, server.url))
+            task = asyncio.ensure_future(fetch(client, server.url))
             for _ in range(turns):
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        assert (await asked(client, server.url)).body == b"ab"
+        assert (await fetch(client, server.url)).body == b"ab"
 
 
-async def test_a_head_that_nobody_waits_for_any_more_is_closed(client: HttpClient) -> None:
-    """The head comes in the same turn of the loop as the cancellation."""
+async def test_a_head_that_arrives_with_the_cancellation_is_closed(client: HttpClient) -> None:
+    """The head arrives in the same iteration of the event loop as the cancellation."""
     task: asyncio.Task[BufferedResponse]
 
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(ok_response(b"a"))
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(ok_response(b"a"))
         task.cancel()
-        await visit.wait_closed()
+        await peer.wait_closed()
 
-    async with scripted_server(meet) as server:
-        task = asyncio.ensure_future(asked(client, server.url))
+    async with scripted_server(script) as server:
+        task = asyncio.ensure_future(fetch(client, server.url))
         await asyncio.gather(task, return_exceptions=True)
         if task.cancelled():
             await server.wait_closed(0, seconds=1.0)
@@ -445,29 +430,24 @@ async def test_a_head_that_nobody_waits_for_any_more_is_closed(client: HttpClien
     [("GET", True), ("PUT", True), ("DELETE", True), ("POST", False), ("PATCH", False)],
 )
 @pytest.mark.parametrize("timeouts", [Timeouts(first_byte=0.1), Timeouts(total=0.1)])
-async def test_silence_is_a_reason_to_ask_again_where_that_does_no_more_than_asking_once(
+async def test_a_timeout_is_retryable_for_idempotent_methods_only(
     client: HttpClient, method: str, again: bool, timeouts: Timeouts
 ) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.wait_closed()
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.wait_closed()
 
-    async with scripted_server(meet) as server:
-        error = await refused(client, server.url, method=method, timeouts=timeouts)
+    async with scripted_server(script) as server:
+        error = await fetch_error(client, server.url, method=method, timeouts=timeouts)
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", again)
     assert error.headers == ({} if again else {"x-should-retry": "false"})
 
 
-# --- whom to trust ---
-
-
-async def test_a_certificate_that_nobody_vouches_for_is_refused(
-    client: HttpClient, tmp_path: Path
-) -> None:
+async def test_an_untrusted_certificate_is_rejected(client: HttpClient, tmp_path: Path) -> None:
     async with scripted_server(
         respond_with(ok_response(b"a")), tls=server_context(make_certificate(tmp_path, "127.0.0.1"))
     ) as server:
-        error = await refused(client, server.url)
+        error = await fetch_error(client, server.url)
     assert re.fullmatch(
         rf"p: cannot be trusted at 127\.0\.0\.1:{server.port}: self.signed certificate "
         r"\(SSL_CERT_FILE names the authorities to trust\)\.",
@@ -481,7 +461,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
     assert server.requests == []
 
 
-async def test_an_authority_of_the_environment_is_trusted(
+async def test_an_authority_in_ssl_cert_file_is_trusted(
     client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make_certificate(tmp_path, "127.0.0.1")
@@ -489,48 +469,50 @@ async def test_an_authority_of_the_environment_is_trusted(
     async with scripted_server(
         respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(made)
     ) as server:
-        assert (await asked(client, server.url)).body == b"a"
-        assert (await asked(client, server.url)).body == b"b"
+        assert (await fetch(client, server.url)).body == b"a"
+        assert (await fetch(client, server.url)).body == b"b"
         assert len(server.connections) == 1
 
 
-async def test_a_certificate_of_another_host_is_refused(
+async def test_a_certificate_of_another_host_is_rejected(
     client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make_certificate(tmp_path, "elsewhere.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     async with scripted_server(respond_with(ok_response(b"a")), tls=server_context(made)) as server:
-        error = await refused(client, server.url)
+        error = await fetch_error(client, server.url)
     assert "certificate is not valid for '127.0.0.1'" in str(error)
     assert not error.retryable
     assert server.requests == []
 
 
-async def test_verification_is_never_off(client: HttpClient) -> None:
+async def test_certificates_are_always_verified(client: HttpClient) -> None:
     context = client._tls
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
-async def test_a_server_without_tls_is_no_tls_server(client: HttpClient) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.reader.read(1)
-        await visit.send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
-        await visit.wait_closed()
+async def test_a_server_without_tls_is_an_error(client: HttpClient) -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.reader.read(1)
+        await peer.send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        await peer.wait_closed()
 
-    async with scripted_server(meet) as server:
-        error = await refused(client, f"https://127.0.0.1:{server.port}")
+    async with scripted_server(script) as server:
+        error = await fetch_error(client, f"https://127.0.0.1:{server.port}")
     assert "no TLS (" in str(error)
     assert error.status == 502
 
 
-async def test_a_server_that_leaves_instead_of_speaking_tls_is_said_to(client: HttpClient) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.reader.read(1)
-        visit.writer.transport.abort()
+async def test_a_server_that_closes_during_the_tls_handshake_is_an_error(
+    client: HttpClient,
+) -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.reader.read(1)
+        peer.writer.transport.abort()
 
-    async with scripted_server(meet) as server:
-        error = await refused(client, f"https://127.0.0.1:{server.port}")
+    async with scripted_server(script) as server:
+        error = await fetch_error(client, f"https://127.0.0.1:{server.port}")
     assert re.fullmatch(
         rf"p: cannot be reached at 127\.0\.0\.1:{server.port}: "
         r"(the connection was lost|connection reset by peer)\.",
@@ -538,22 +520,22 @@ async def test_a_server_that_leaves_instead_of_speaking_tls_is_said_to(client: H
     )
 
 
-async def test_a_stream_over_tls_can_be_held_back_and_given_up(
+async def test_a_tls_stream_can_be_paused_and_released(
     client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make_certificate(tmp_path, "127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     sent = 0
 
-    async def meet(visit: ScriptedConnection) -> None:
+    async def script(peer: ScriptedConnection) -> None:
         nonlocal sent
-        await visit.read_request()
-        await visit.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
         while True:
-            await visit.send(b"x" * 100_000)
+            await peer.send(b"x" * 100_000)
             sent += 100_000
 
-    async with scripted_server(meet, tls=server_context(made)) as server:
+    async with scripted_server(script, tls=server_context(made)) as server:
         exchange = await client.open(HttpRequest(url=server.url))
         exchange.subscribe(lambda data: exchange.pause())
         assert not await exchange.wait()

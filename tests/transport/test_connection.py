@@ -1,4 +1,4 @@
-"""One connection: every framing, every cut of the bytes, and servers that mean no good."""
+"""One connection: framings, chunkings, timeouts, invalid and hostile servers."""
 
 import asyncio
 import gzip
@@ -33,18 +33,18 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Run on both loops, with their own checks on."""
+    """Run on both event loops, in debug mode."""
     return "asyncio", {"use_uvloop": request.param, "debug": True}
 
 
 @asynccontextmanager
-async def asking(
-    meet: Script, timeouts: Timeouts | None = None
+async def run_client(
+    script: Script, timeouts: Timeouts | None = None
 ) -> AsyncIterator[tuple[ScriptedServer, Any]]:
-    """Run a peer; give it and a function that asks it."""
+    """Run a server; yield it and a function that sends it a request."""
     client = HttpClient(timeouts)
     try:
-        async with scripted_server(meet) as server:
+        async with scripted_server(script) as server:
 
             async def ask(body: bytes = b"?") -> BufferedResponse:
                 return await client.fetch(
@@ -56,16 +56,14 @@ async def asking(
         client.close()
 
 
-async def refused(meet: Script, timeouts: Timeouts | None = None) -> UpstreamError:
-    """Return the error that an answer makes; its connection is closed."""
-    async with asking(meet, timeouts) as (server, ask):
+async def fetch_error(script: Script, timeouts: Timeouts | None = None) -> UpstreamError:
+    """Return the error of a response, after its connection was closed."""
+    async with run_client(script, timeouts) as (server, ask):
         with pytest.raises(UpstreamError) as caught:
             await ask()
         await server.wait_closed()
     return caught.value
 
-
-# --- framing ---
 
 WHOLE = {
     "length": ok_response(b"hello world", "x-a: 1"),
@@ -85,10 +83,10 @@ WHOLE = {
 
 @pytest.mark.parametrize("kind", WHOLE)
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-async def test_an_answer_is_the_same_however_it_is_framed_and_cut(kind: str, size: int) -> None:
-    said = WHOLE[kind]
-    pieces = [said[start : start + size] for start in range(0, len(said), size)]
-    async with asking(respond_in_pieces(pieces)) as (server, ask):
+async def test_every_framing_and_chunking_gives_the_same_response(kind: str, size: int) -> None:
+    data = WHOLE[kind]
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    async with run_client(respond_in_pieces(pieces)) as (server, ask):
         answer = await ask(b"question")
     assert (answer.status, answer.headers["x-a"], answer.body) == (200, "1", b"hello world")
     assert server.requests[0].startswith(b"POST /x HTTP/1.1\r\nhost: 127.0.0.1:")
@@ -96,7 +94,7 @@ async def test_an_answer_is_the_same_however_it_is_framed_and_cut(kind: str, siz
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         ok_response(),
         b"HTTP/1.1 204 No Content\r\n\r\n",
@@ -104,27 +102,27 @@ async def test_an_answer_is_the_same_however_it_is_framed_and_cut(kind: str, siz
         b"HTTP/1.1 200 OK\r\n\r\n",
     ],
 )
-async def test_an_answer_may_have_no_body(said: bytes) -> None:
-    async with asking(respond_with(said, close=True)) as (_, ask):
+async def test_a_response_may_have_no_body(data: bytes) -> None:
+    async with run_client(respond_with(data, close=True)) as (_, ask):
         assert (await ask()).body == b""
 
 
-class Wire(asyncio.Transport):
-    """A transport that leads nowhere."""
+class NullTransport(asyncio.Transport):
+    """A transport that discards everything."""
 
     def __init__(self) -> None:
         super().__init__()
         self.closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Forget it."""
+        """Discard data."""
 
     def get_write_buffer_size(self) -> int:
-        """Everything is sent."""
+        """Return 0: nothing is buffered."""
         return 0
 
     def is_closing(self) -> bool:
-        """Whether it was closed."""
+        """Return whether it was closed."""
         return self.closed
 
     def abort(self) -> None:
@@ -132,10 +130,10 @@ class Wire(asyncio.Transport):
         self.closed = True
 
 
-async def answered(
+async def receive(
     connection: HttpConnection, pieces: Iterable[bytes]
 ) -> tuple[HttpResponse, bytes]:
-    """Return the answer to one request that comes in these reads, and its body."""
+    """Send a request, feed some reads, and return the response and its body."""
     exchange = connection.send(b"", Timeouts(), "p")
     for piece in pieces:
         connection.data_received(piece)
@@ -144,14 +142,14 @@ async def answered(
     return exchange, body
 
 
-def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
-    """Return what a connection makes of reads: status, headers, body, whether it was kept."""
+def parse_reads(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
+    """Return the result of some reads: status, headers, body, whether the connection was kept."""
 
     async def run() -> tuple[int, dict[str, str], bytes, bool]:
         kept: list[HttpConnection] = []
         connection = HttpConnection(kept.append)
-        connection.connection_made(Wire())
-        exchange, body = await answered(connection, pieces)
+        connection.connection_made(NullTransport())
+        exchange, body = await receive(connection, pieces)
         connection.close()
         return exchange.status, exchange.headers, body, kept == [connection]
 
@@ -164,16 +162,16 @@ def heard(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
     chunks=st.lists(st.integers(1, 300)),
     packed=st.booleans(),
 )
-def test_any_cut_of_the_bytes_makes_the_same_answer(
+def test_any_chunking_gives_the_same_response(
     body: bytes, cuts: list[int], chunks: list[int], packed: bool
 ) -> None:
     sent = gzip.compress(body) if packed else body
     bounds = sorted({0, len(sent), *(cut for cut in chunks if cut < len(sent))})
     parts = [sent[a:b] for a, b in pairwise(bounds)]
-    said = chunked_response(*parts, lines=["content-encoding: gzip"] if packed else [])
-    edges = sorted({0, len(said), *(cut for cut in cuts if cut < len(said))})
-    pieces = [said[a:b] for a, b in pairwise(edges)]
-    status, _, whole, kept = heard(pieces)
+    data = chunked_response(*parts, lines=["content-encoding: gzip"] if packed else [])
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[a:b] for a, b in pairwise(edges)]
+    status, _, whole, kept = parse_reads(pieces)
     assert (status, whole, kept) == (200, body, True)
 
 
@@ -188,7 +186,7 @@ JOINED = st.lists(st.booleans(), min_size=1)
 
 
 def reads(pieces: list[bytes], joined: list[bool]) -> list[bytes]:
-    """Return the reads in which pieces come, some of them with the one before."""
+    """Return pieces as reads; some share a read with the piece before."""
     read = [b""]
     for piece, join in zip(pieces, cycle(joined), strict=False):
         read = [*read[:-1], read[-1] + piece] if join else [*read, piece]
@@ -196,34 +194,32 @@ def reads(pieces: list[bytes], joined: list[bool]) -> list[bytes]:
 
 
 @given(st.lists(st.tuples(SIZES, BODIES)), ENDS, JOINED)
-def test_chunks_that_come_alone_together_or_cut_are_the_same(
+def test_chunks_in_any_reads_give_the_same_body(
     chunks: list[tuple[bytes, bytes]], end: list[bytes], joined: list[bool]
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     cut = [piece for size, body in chunks for piece in (size % len(body), body, b"\r\n")]
-    status, _, whole, kept = heard(reads([head, *cut, *end], joined))
+    status, _, whole, kept = parse_reads(reads([head, *cut, *end], joined))
     assert (status, whole, kept) == (200, b"".join(body for _, body in chunks), True)
 
 
 @given(st.lists(BODIES), JOINED)
-def test_what_looks_like_a_chunk_is_none_in_a_body_that_has_none(
-    bodies: list[bytes], joined: list[bool]
-) -> None:
+def test_an_unchunked_body_may_look_like_chunks(bodies: list[bytes], joined: list[bool]) -> None:
     chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n", b"0\r\n\r\n"
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % sum(map(len, bodies))
 
     async def run() -> bytes:
         connection = HttpConnection(lambda connection: None)
-        connection.connection_made(Wire())
-        await answered(connection, chunks)  # one answer after another
-        _, whole = await answered(connection, reads([head, *bodies], joined))
+        connection.connection_made(NullTransport())
+        await receive(connection, chunks)  # one answer after another
+        _, whole = await receive(connection, reads([head, *bodies], joined))
         connection.close()
         return whole
 
     assert asyncio.run(run()) == b"".join(bodies)
 
 
-async def test_a_chunk_that_comes_alone_does_not_trouble_the_parser(
+async def test_a_read_of_exactly_one_chunk_bypasses_the_parser(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fed: list[bytes] = []
@@ -235,7 +231,7 @@ async def test_a_chunk_that_comes_alone_does_not_trouble_the_parser(
 
     monkeypatch.setattr(httptools, "HttpResponseParser", Parser)
     connection = HttpConnection(lambda connection: None)
-    connection.connection_made(Wire())
+    connection.connection_made(NullTransport())
     exchange = connection.send(b"", Timeouts(), "p")
     pieces = [
         chunked_response(b"first", end=b""),
@@ -250,29 +246,27 @@ async def test_a_chunk_that_comes_alone_does_not_trouble_the_parser(
     connection.close()
 
 
-async def test_one_read_is_one_call_however_many_chunks_it_holds() -> None:
-    said = chunked_response(*(b"data: %d\n\n" % number for number in range(50)))
+async def test_one_read_with_many_chunks_is_one_callback() -> None:
+    data = chunked_response(*(b"data: %d\n\n" % number for number in range(50)))
     got: list[bytes] = []
     connection = HttpConnection(lambda connection: None)
-    connection.connection_made(Wire())
+    connection.connection_made(NullTransport())
     exchange = connection.send(b"", Timeouts(), "p")
     exchange.subscribe(got.append)
-    connection.data_received(said)
+    connection.data_received(data)
     assert got == [b"".join(b"data: %d\n\n" % number for number in range(50))]
     assert await exchange.wait()
     connection.close()
 
 
-async def test_a_connection_that_is_gone_before_it_is_asked_is_a_cut() -> None:
+async def test_sending_on_a_closed_connection_is_an_error() -> None:
     connection = HttpConnection(lambda connection: None)
-    wire = Wire()
+    wire = NullTransport()
     connection.connection_made(wire)
     wire.abort()
     with pytest.raises(UpstreamError, match="before its response was complete"):
         await connection.send(b"", Timeouts(), "p").wait_for_head()
 
-
-# --- servers that mean no good ---
 
 HOSTILE = {
     "garbage": (b"\x16\x03\x01\x00\xffgarbage\r\n\r\n", "sent an invalid HTTP response"),
@@ -333,15 +327,15 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_what_is_not_http_as_asked_for_is_refused(kind: str) -> None:
-    said, why = HOSTILE[kind]
+async def test_an_invalid_response_is_rejected(kind: str) -> None:
+    data, why = HOSTILE[kind]
 
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(said)
-        await visit.wait_closed()
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(data)
+        await peer.wait_closed()
 
-    error = await refused(meet)
+    error = await fetch_error(script)
     assert str(error).startswith(f"p: {why}")
     assert (error.status, error.payload.code, error.retryable) == (502, "upstream_invalid", True)
 
@@ -358,37 +352,37 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-async def test_what_has_no_end_is_cut_off(kind: str) -> None:
+async def test_endless_data_without_a_body_is_rejected(kind: str) -> None:
     first, then = ENDLESS[kind]
     sent = 0
 
-    async def meet(visit: ScriptedConnection) -> None:
+    async def script(peer: ScriptedConnection) -> None:
         nonlocal sent
-        await visit.read_request()
-        await visit.send(first)
+        await peer.read_request()
+        await peer.send(first)
         await asyncio.sleep(0.05)
         while True:
-            await visit.send(then)
+            await peer.send(then)
             sent += len(then)
             await asyncio.sleep(0)
 
-    error = await refused(meet)
+    error = await fetch_error(script)
     assert str(error) == "p: sent too many headers."
     assert sent < 20_000_000  # what the sockets hold, and no more
 
 
-async def test_odd_bytes_in_a_header_are_read_as_they_are() -> None:
-    async with asking(respond_with(ok_response(b"", "x: \xe9t\xe9\tz"))) as (_, ask):
+async def test_header_bytes_are_decoded_as_latin_1() -> None:
+    async with run_client(respond_with(ok_response(b"", "x: \xe9t\xe9\tz"))) as (_, ask):
         assert (await ask()).headers["x"] == "\xe9t\xe9\tz"
 
 
-async def test_headers_of_one_name_are_joined() -> None:
-    async with asking(respond_with(ok_response(b"", "X-A: 1", "x-a: 2"))) as (_, ask):
+async def test_repeated_headers_are_joined() -> None:
+    async with run_client(respond_with(ok_response(b"", "X-A: 1", "x-a: 2"))) as (_, ask):
         assert (await ask()).headers["x-a"] == "1, 2"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         b"",
         b"HTTP/1.1 200 OK\r\ncontent-le",
@@ -397,38 +391,38 @@ async def test_headers_of_one_name_are_joined() -> None:
         chunked_response(b"hello", end=b"0\r\n"),
     ],
 )
-async def test_a_connection_that_is_closed_too_soon_is_a_cut(said: bytes) -> None:
-    error = await refused(respond_in_pieces([said]))
+async def test_a_connection_closed_before_the_end_is_an_error(data: bytes) -> None:
+    error = await fetch_error(respond_in_pieces([data]))
     assert str(error) == "p: closed the connection before its response was complete."
     assert (error.status, error.payload.code, error.retryable) == (502, "upstream_cut", True)
 
 
 @pytest.mark.parametrize("more", [b"junk", ok_response(b"another"), b"\x00", b"HTTP/1.1 500"])
-async def test_what_follows_an_answer_in_one_read_is_no_part_of_it(more: bytes) -> None:
-    async with asking(respond_with(ok_response(b"hello") + more)) as (server, ask):
+async def test_data_after_a_response_is_ignored_and_closes_the_connection(more: bytes) -> None:
+    async with run_client(respond_with(ok_response(b"hello") + more)) as (server, ask):
         for _ in range(2):
             answer = await ask()
             assert (answer.status, answer.body) == (200, b"hello")
         await server.wait_closed(0)
-    assert [len(visit.requests) for visit in server.connections] == [1, 1]
+    assert [len(peer.requests) for peer in server.connections] == [1, 1]
 
 
-async def test_what_comes_unasked_closes_a_kept_connection() -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(ok_response(b"hello"))
+async def test_unrequested_data_closes_an_idle_connection() -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(ok_response(b"hello"))
         await asyncio.sleep(0.05)
-        await visit.send(ok_response(b"an answer to nothing"))
-        await visit.read_request()
+        await peer.send(ok_response(b"an answer to nothing"))
+        await peer.read_request()
 
-    async with asking(meet) as (server, ask):
+    async with run_client(script) as (server, ask):
         assert (await ask()).body == b"hello"
         await server.wait_closed(0)
         assert (await ask()).body == b"hello"
-    assert [len(visit.requests) for visit in server.connections] == [1, 1]
+    assert [len(peer.requests) for peer in server.connections] == [1, 1]
 
 
-async def test_bytes_before_a_fault_in_the_same_read_are_heard() -> None:
+async def test_a_body_before_an_error_in_the_same_read_is_delivered() -> None:
     got: list[bytes] = []
     async with scripted_server(respond_with(chunked_response(b"hello", end=b"xyz"))) as server:
         client = HttpClient()
@@ -440,58 +434,57 @@ async def test_bytes_before_a_fault_in_the_same_read_are_heard() -> None:
     assert got == [b"hello"]
 
 
-# --- time ---
+def send_then_wait(data: bytes) -> Script:
+    """Send some bytes, and nothing more."""
+
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(data)
+        await peer.wait_closed(30)
+
+    return script
 
 
-def silent(said: bytes) -> Script:
-    """Say something, and nothing more."""
-
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(said)
-        await visit.wait_closed(30)
-
-    return meet
+async def send_forever(peer: ScriptedConnection) -> None:
+    """Send an endless response."""
+    await peer.read_request()
+    await peer.send(chunked_response(b":", end=b""))
+    while not await peer.wait_closed(0.02):
+        await peer.send(b"1\r\n:\r\n")
 
 
-async def endless(visit: ScriptedConnection) -> None:
-    """Begin an answer, and never come to its end."""
-    await visit.read_request()
-    await visit.send(chunked_response(b":", end=b""))
-    while not await visit.wait_closed(0.02):
-        await visit.send(b"1\r\n:\r\n")
-
-
-async def test_an_answer_without_end_is_a_timeout() -> None:
-    error = await refused(endless, Timeouts(idle=5, total=0.2))
+async def test_a_response_that_never_ends_is_a_timeout() -> None:
+    error = await fetch_error(send_forever, Timeouts(idle=5, total=0.2))
     assert str(error) == "p: did not finish within 0.2 seconds."
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds", "begun"),
+    ("data", "seconds", "begun"),
     [
         (b"", "0.1", False),
         (b"HTTP/1.1 200 OK\r\n", "0.1", False),
         (chunked_response(b"hi", end=b""), "0.2", True),
     ],
 )
-async def test_silence_is_a_timeout_and_only_what_has_begun_may_be_gone_on_with(
-    said: bytes, seconds: str, begun: bool
+async def test_silence_is_a_timeout_and_retryable_only_after_the_head(
+    data: bytes, seconds: str, begun: bool
 ) -> None:
-    error = await refused(silent(said), Timeouts(first_byte=0.1, idle=0.2))
+    error = await fetch_error(send_then_wait(data), Timeouts(first_byte=0.1, idle=0.2))
     assert str(error) == f"p: sent nothing for {seconds} seconds."
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", begun)
 
 
-async def test_a_head_that_drips_is_late_too() -> None:
+async def test_a_slow_head_is_a_timeout() -> None:
     pieces = [b"HTTP/1.1 200 OK\r\nx: "] + [b"y"] * 100
-    error = await refused(respond_in_pieces(pieces, pause=0.02), Timeouts(first_byte=0.2))
+    error = await fetch_error(respond_in_pieces(pieces, pause=0.02), Timeouts(first_byte=0.2))
     assert (error.payload.code, error.retryable) == ("timeout", False)
 
 
-async def test_a_body_that_drips_is_not_late() -> None:
+async def test_a_slow_body_is_not_a_timeout() -> None:
     pieces = [chunked_response(end=b"")] + [b"1\r\nx\r\n"] * 8 + [b"0\r\n\r\n"]
-    async with asking(respond_in_pieces(pieces, pause=0.05), Timeouts(first_byte=1, idle=0.2)) as (
+    async with run_client(
+        respond_in_pieces(pieces, pause=0.05), Timeouts(first_byte=1, idle=0.2)
+    ) as (
         _,
         ask,
     ):
@@ -499,10 +492,10 @@ async def test_a_body_that_drips_is_not_late() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0001, 0.0004, 0.0006, 0.0104])
-async def test_a_timer_of_less_than_a_millisecond_can_be_replaced(seconds: float) -> None:
+async def test_a_timer_under_a_millisecond_can_be_replaced(seconds: float) -> None:
     kept: list[HttpConnection] = []
     connection = HttpConnection(kept.append)
-    connection.connection_made(Wire())
+    connection.connection_made(NullTransport())
     for _ in range(2):
         exchange = connection.send(b"", Timeouts(first_byte=seconds), "p")
         connection.data_received(ok_response(b"hello"))
@@ -512,20 +505,17 @@ async def test_a_timer_of_less_than_a_millisecond_can_be_replaced(seconds: float
     connection.close()
 
 
-async def test_a_short_timeout_that_is_checked_early_is_still_kept() -> None:
+async def test_a_timer_that_fires_early_still_times_out() -> None:
     """A loop may round a delay down, and call before the deadline."""
     connection = HttpConnection(lambda connection: None)
-    connection.connection_made(Wire())
+    connection.connection_made(NullTransport())
     exchange = connection.send(b"", Timeouts(first_byte=0.0103), "p")
     with pytest.raises(UpstreamError, match=r"sent nothing for 0\.0103 seconds"):
         await exchange.wait_for_head()
 
 
-# --- the end, when nobody listens any more ---
-
-
-def stopping(exchange: HttpResponse, got: list[bytes]) -> None:
-    """Listen to the first piece only."""
+def stop_after_first(exchange: HttpResponse, got: list[bytes]) -> None:
+    """Stop after the first piece."""
 
     def receive(data: bytes) -> None:
         got.append(data)
@@ -534,20 +524,20 @@ def stopping(exchange: HttpResponse, got: list[bytes]) -> None:
     exchange.subscribe(receive)
 
 
-async def test_a_stopped_answer_that_ends_soon_leaves_its_connection_for_the_next() -> None:
-    async def meet(visit: ScriptedConnection) -> None:
+async def test_a_stopped_response_that_ends_soon_keeps_its_connection() -> None:
+    async def script(peer: ScriptedConnection) -> None:
         while True:
-            await visit.read_request()
-            await visit.send(chunked_response(b"data: [DONE]\n\n", end=b""))
+            await peer.read_request()
+            await peer.send(chunked_response(b"data: [DONE]\n\n", end=b""))
             await asyncio.sleep(0.05)
-            await visit.send(b"3\r\nend\r\n0\r\n\r\n")
+            await peer.send(b"3\r\nend\r\n0\r\n\r\n")
 
     client = HttpClient()
-    async with scripted_server(meet) as server:
+    async with scripted_server(script) as server:
         for _ in range(3):
             got: list[bytes] = []
             exchange = await client.open(HttpRequest(url=server.url))
-            stopping(exchange, got)
+            stop_after_first(exchange, got)
             assert await exchange.wait()
             exchange.release()
             await asyncio.sleep(0.15)
@@ -556,21 +546,21 @@ async def test_a_stopped_answer_that_ends_soon_leaves_its_connection_for_the_nex
     assert len(server.connections) == 1
 
 
-async def test_a_stopped_answer_that_goes_on_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopped_response_that_continues_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DRAIN_SECONDS", 0.1)
 
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(chunked_response(b"first", end=b""))
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(chunked_response(b"first", end=b""))
         while True:
-            await visit.send(b"4\r\nmore\r\n")
+            await peer.send(b"4\r\nmore\r\n")
             await asyncio.sleep(0.01)
 
     client = HttpClient()
-    async with scripted_server(meet) as server:
+    async with scripted_server(script) as server:
         got: list[bytes] = []
         exchange = await client.open(HttpRequest(url=server.url))
-        stopping(exchange, got)
+        stop_after_first(exchange, got)
         assert await exchange.wait()
         exchange.release()
         await server.wait_closed(0, seconds=1.0)
@@ -578,17 +568,13 @@ async def test_a_stopped_answer_that_goes_on_is_closed(monkeypatch: pytest.Monke
         client.close()
 
 
-async def test_nothing_lingers_for_more_than_a_second() -> None:
-    assert module.DRAIN_SECONDS <= 1
-
-
-async def test_what_breaks_after_the_stop_is_no_error() -> None:
+async def test_an_invalid_chunk_after_the_stop_is_not_an_error() -> None:
     client = HttpClient()
     async with scripted_server(
         respond_in_pieces([chunked_response(b"first", end=b""), b"no chunk at all"], 0.05)
     ) as server:
         exchange = await client.open(HttpRequest(url=server.url))
-        stopping(exchange, [])
+        stop_after_first(exchange, [])
         assert await exchange.wait()
         exchange.release()
         await asyncio.sleep(0.1)
@@ -597,9 +583,9 @@ async def test_what_breaks_after_the_stop_is_no_error() -> None:
         client.close()
 
 
-async def test_a_release_before_the_end_closes_at_once() -> None:
+async def test_releasing_before_the_end_closes_the_connection() -> None:
     client = HttpClient()
-    async with scripted_server(silent(chunked_response(b"first", end=b""))) as server:
+    async with scripted_server(send_then_wait(chunked_response(b"first", end=b""))) as server:
         exchange = await client.open(HttpRequest(url=server.url))
         exchange.subscribe(lambda data: None)
         exchange.release()
@@ -607,18 +593,18 @@ async def test_a_release_before_the_end_closes_at_once() -> None:
         client.close()
 
 
-async def test_a_second_release_does_not_touch_the_next_request() -> None:
+async def test_a_second_release_does_not_affect_the_next_request() -> None:
     client = HttpClient()
 
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(ok_response(b"first"))
-        await visit.read_request()
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(ok_response(b"first"))
+        await peer.read_request()
         await asyncio.sleep(0.1)
-        await visit.send(ok_response(b"second"))
-        await visit.wait_closed()
+        await peer.send(ok_response(b"second"))
+        await peer.wait_closed()
 
-    async with scripted_server(meet) as server:
+    async with scripted_server(script) as server:
         first = await client.open(HttpRequest(url=server.url))
         assert await first.read() == b"first"
         first.release()
@@ -630,14 +616,14 @@ async def test_a_second_release_does_not_touch_the_next_request() -> None:
     assert len(server.connections) == 1
 
 
-async def test_an_answer_that_comes_before_the_request_was_sent_closes_the_connection() -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.reader.readuntil(b"\r\n\r\n")
-        await visit.send(ok_response(b"too large"))
+async def test_a_response_before_the_request_was_sent_closes_the_connection() -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.reader.readuntil(b"\r\n\r\n")
+        await peer.send(ok_response(b"too large"))
         await asyncio.sleep(0.3)
-        await visit.wait_closed()
+        await peer.wait_closed()
 
-    async with asking(meet) as (server, ask):
+    async with run_client(script) as (server, ask):
         assert (await ask(b"x" * 30_000_000)).body == b"too large"
         await server.wait_closed()
         assert (await ask()).body == b"too large"

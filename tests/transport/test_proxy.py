@@ -1,4 +1,4 @@
-"""Proxies, as the environment asks for them."""
+"""Proxies from the environment."""
 
 import asyncio
 import os
@@ -35,46 +35,44 @@ Environment = Callable[..., None]
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Run on both loops, with their own checks on."""
+    """Run on both event loops, in debug mode."""
     return "asyncio", {"use_uvloop": request.param, "debug": True}
 
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """Give a function that makes the environment say which proxies there are."""
+    """Return a function that sets the proxy variables."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
 
-    def say(**variables: str) -> None:
+    def set_proxies(**variables: str) -> None:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
 
-    return say
+    return set_proxies
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[HttpClient]:
-    """Give a client that leaves nothing behind."""
+    """Return a client, and check at the end that it leaks nothing."""
     client = HttpClient(Timeouts(connect=3))
     async with check_no_leaks():
         yield client
         client.close()
 
 
-async def asked(client: HttpClient, url: str) -> BufferedResponse:
-    """Ask, and read the answer."""
+async def fetch(client: HttpClient, url: str) -> BufferedResponse:
+    """Send a request and return the whole response."""
     return await client.fetch(HttpRequest(url=url, peer_name="p", body=b"{}"))
 
 
-async def refused(client: HttpClient, url: str) -> UpstreamError:
-    """Ask in vain."""
+async def fetch_error(client: HttpClient, url: str) -> UpstreamError:
+    """Return the error of a request."""
     with pytest.raises(UpstreamError) as caught:
-        await asked(client, url)
+        await fetch(client, url)
     return caught.value
 
-
-# --- which proxy ---
 
 WHICH: list[tuple[dict[str, str], str, str, Proxy | None]] = [
     ({}, "https", "api.example", None),
@@ -102,7 +100,7 @@ WHICH: list[tuple[dict[str, str], str, str, Proxy | None]] = [
 
 
 @pytest.mark.parametrize(("variables", "scheme", "host", "proxy"), WHICH)
-def test_the_environment_says_which_proxy(
+def test_the_proxy_comes_from_the_environment(
     environment: Environment,
     variables: dict[str, str],
     scheme: str,
@@ -125,7 +123,7 @@ def test_the_environment_says_which_proxy(
         "http://[::1",
     ],
 )
-def test_a_proxy_of_another_kind_is_refused(environment: Environment, url: str) -> None:
+def test_a_proxy_that_is_not_http_is_rejected(environment: Environment, url: str) -> None:
     environment(ALL_PROXY=url)
     with pytest.raises(UpstreamError) as caught:
         find_proxy("https", "api.example", 443, "p")
@@ -135,7 +133,7 @@ def test_a_proxy_of_another_kind_is_refused(environment: Environment, url: str) 
     assert not caught.value.retryable
 
 
-def test_a_proxy_does_not_tell_its_password() -> None:
+def test_a_proxys_repr_has_no_password() -> None:
     assert repr(Proxy("p", 1, "Basic secret")) == "<Proxy p:1>"
 
 
@@ -152,7 +150,7 @@ def test_a_proxy_does_not_tell_its_password() -> None:
         ("notlocalhost", False),
     ],
 )
-def test_this_machine_is_local(host: str, local: bool) -> None:
+def test_loopback_addresses_are_recognized(host: str, local: bool) -> None:
     assert is_loopback(host) is local
 
 
@@ -183,22 +181,19 @@ def test_this_machine_is_local(host: str, local: bool) -> None:
         ("fd00::1", "10.0.0.0/8", False),
     ],
 )
-def test_no_proxy_names_hosts_domains_networks_and_ports(
+def test_no_proxy_matches_hosts_domains_networks_and_ports(
     host: str, rules: str, exempt: bool
 ) -> None:
     assert is_in_no_proxy(host, 443, rules) is exempt
 
 
-# --- through one ---
-
-
-async def test_http_goes_through_a_proxy_by_its_whole_address(
+async def test_http_requests_through_a_proxy_have_an_absolute_url(
     client: HttpClient, environment: Environment
 ) -> None:
     async with scripted_server(respond_with(ok_response(b"a"))) as proxy:
         environment(HTTP_PROXY=f"http://me:secret@127.0.0.1:{proxy.port}")
         for _ in range(2):
-            assert (await asked(client, "http://upstream.test:8080/v1?a=b")).body == b"a"
+            assert (await fetch(client, "http://upstream.test:8080/v1?a=b")).body == b"a"
     assert len(proxy.connections) == 1
     assert proxy.requests[0] == (
         b"POST http://upstream.test:8080/v1?a=b HTTP/1.1\r\n"
@@ -210,36 +205,34 @@ async def test_http_goes_through_a_proxy_by_its_whole_address(
     )
 
 
-async def test_this_machine_is_not_asked_through_a_proxy(
-    client: HttpClient, environment: Environment
-) -> None:
+async def test_loopback_requests_use_no_proxy(client: HttpClient, environment: Environment) -> None:
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
         environment(HTTP_PROXY="http://127.0.0.1:9")
-        assert (await asked(client, server.url)).body == b"a"
+        assert (await fetch(client, server.url)).body == b"a"
 
 
-def tunnelling(port: int, answer: bytes = b"HTTP/1.1 200 Connection Established\r\n\r\n") -> Script:
-    """Lead to a port of this machine, wherever it was asked to lead."""
+def run_tunnel(port: int, answer: bytes = b"HTTP/1.1 200 Connection Established\r\n\r\n") -> Script:
+    """Tunnel every CONNECT to one port of this machine."""
 
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await visit.send(answer)
+        await peer.send(answer)
 
         async def back() -> None:
             while data := await reader.read(65536):
-                await visit.send(data)
+                await peer.send(data)
 
         task = asyncio.ensure_future(back())
         try:
-            while data := await visit.reader.read(65536):
+            while data := await peer.reader.read(65536):
                 writer.write(data)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             writer.transport.abort()
 
-    return meet
+    return script
 
 
 @pytest.mark.parametrize(
@@ -250,7 +243,7 @@ def tunnelling(port: int, answer: bytes = b"HTTP/1.1 200 Connection Established\
         b"HTTP/1.1 201 OK\r\n\r\n",
     ],
 )
-async def test_https_goes_through_a_tunnel(
+async def test_https_uses_a_tunnel(
     client: HttpClient,
     environment: Environment,
     tmp_path: Path,
@@ -263,11 +256,11 @@ async def test_https_goes_through_a_tunnel(
         scripted_server(
             respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(made)
         ) as server,
-        scripted_server(tunnelling(server.port, answer)) as proxy,
+        scripted_server(run_tunnel(server.port, answer)) as proxy,
     ):
         environment(HTTPS_PROXY=f"http://me:secret@127.0.0.1:{proxy.port}")
-        assert (await asked(client, "https://upstream.test/v1")).body == b"a"
-        assert (await asked(client, "https://upstream.test/v1")).body == b"b"
+        assert (await fetch(client, "https://upstream.test/v1")).body == b"a"
+        assert (await fetch(client, "https://upstream.test/v1")).body == b"b"
         client.close()
         await server.wait_closed()
         await proxy.wait_closed()
@@ -290,10 +283,10 @@ async def test_a_certificate_is_checked_inside_the_tunnel(
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     async with (
         scripted_server(respond_with(ok_response(b"a")), tls=server_context(made)) as server,
-        scripted_server(tunnelling(server.port)) as proxy,
+        scripted_server(run_tunnel(server.port)) as proxy,
     ):
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
-        error = await refused(client, "https://upstream.test/v1")
+        error = await fetch_error(client, "https://upstream.test/v1")
         await proxy.wait_closed()
     assert str(error).startswith(
         f"p: cannot be trusted at upstream.test:443 through the proxy 127.0.0.1:{proxy.port}: "
@@ -301,12 +294,12 @@ async def test_a_certificate_is_checked_inside_the_tunnel(
     assert server.requests == []
 
 
-async def test_an_address_of_version_six_is_asked_for_in_brackets(
+async def test_an_ipv6_address_is_written_in_brackets(
     client: HttpClient, environment: Environment
 ) -> None:
     async with scripted_server(respond_with(b"HTTP/1.1 403 No\r\n\r\n")) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
-        await refused(client, "https://[fd00::1]/")
+        await fetch_error(client, "https://[fd00::1]/")
     assert proxy.requests[0].startswith(b"CONNECT [fd00::1]:443 HTTP/1.1\r\n")
 
 
@@ -323,12 +316,12 @@ async def test_an_address_of_version_six_is_asked_for_in_brackets(
         (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000, "gave no answer", True),
     ],
 )
-async def test_a_proxy_may_refuse(
+async def test_a_refused_tunnel_is_an_error(
     client: HttpClient, environment: Environment, answer: bytes, said: str, retryable: bool
 ) -> None:
     async with scripted_server(respond_with(answer, close=True)) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
-        error = await refused(client, "https://upstream.test/")
+        error = await fetch_error(client, "https://upstream.test/")
         await proxy.wait_closed()
     assert str(error) == f"p: cannot be reached: the proxy 127.0.0.1:{proxy.port} {said}."
     assert (error.status, error.payload.code, error.retryable) == (
@@ -338,13 +331,13 @@ async def test_a_proxy_may_refuse(
     )
 
 
-async def test_a_proxy_may_refuse_on_the_way_to_http_too(
+async def test_a_407_of_the_proxy_is_an_error_for_http(
     client: HttpClient, environment: Environment
 ) -> None:
     answer = b"HTTP/1.1 407 Who Are You\r\ncontent-length: 2\r\n\r\nNo"
     async with scripted_server(respond_with(answer)) as proxy:
         environment(HTTP_PROXY=f"http://127.0.0.1:{proxy.port}")
-        errors = [await refused(client, "http://upstream.test/") for _ in range(2)]
+        errors = [await fetch_error(client, "http://upstream.test/") for _ in range(2)]
     for error in errors:
         assert str(error) == f"p: cannot be reached: the proxy 127.0.0.1:{proxy.port} answered 407."
         assert (error.status, error.payload.code, error.retryable) == (
@@ -354,54 +347,52 @@ async def test_a_proxy_may_refuse_on_the_way_to_http_too(
         )
 
 
-async def test_a_407_of_the_upstreams_own_is_its_answer(client: HttpClient) -> None:
+async def test_a_407_of_the_server_itself_is_a_response(client: HttpClient) -> None:
     async with scripted_server(
         respond_with(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n")
     ) as server:
-        assert (await asked(client, server.url)).status == 407
+        assert (await fetch(client, server.url)).status == 407
 
 
-async def test_a_proxy_that_is_not_there_is_named(
-    client: HttpClient, environment: Environment
-) -> None:
+async def test_an_unreachable_proxy_is_named(client: HttpClient, environment: Environment) -> None:
     async with scripted_server(respond_with(b"")) as proxy:
         pass
     environment(ALL_PROXY=f"http://127.0.0.1:{proxy.port}")
     where = f"through the proxy 127.0.0.1:{proxy.port}: connection refused."
     for scheme, port in (("http", 80), ("https", 443)):
-        error = await refused(client, f"{scheme}://upstream.test/")
+        error = await fetch_error(client, f"{scheme}://upstream.test/")
         assert str(error) == f"p: cannot be reached at upstream.test:{port} {where}"
         assert error.retryable
 
 
 @pytest.mark.parametrize("shaking", [False, True])
-async def test_a_proxy_that_says_nothing_is_a_timeout(
+async def test_a_silent_proxy_is_a_timeout(
     client: HttpClient, environment: Environment, shaking: bool
 ) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
         if shaking:
-            await visit.send(b"HTTP/1.1 200 OK\r\n\r\n")
-        await visit.wait_closed(30)
+            await peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        await peer.wait_closed(30)
 
-    async with scripted_server(meet) as proxy:
+    async with scripted_server(script) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
         client.timeouts = Timeouts(connect=0.5)
-        error = await refused(client, "https://upstream.test/")
+        error = await fetch_error(client, "https://upstream.test/")
         await proxy.wait_closed()
     assert (error.status, error.payload.code) == (504, "timeout")
 
 
-async def test_who_gives_up_on_a_proxy_leaves_it(
+async def test_cancelling_closes_the_connection_to_the_proxy(
     client: HttpClient, environment: Environment
 ) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.wait_closed(30)
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.wait_closed(30)
 
-    async with scripted_server(meet) as proxy:
+    async with scripted_server(script) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
-        task = asyncio.ensure_future(asked(client, "https://upstream.test/"))
+        task = asyncio.ensure_future(fetch(client, "https://upstream.test/"))
         await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""An answer as its reader meets it: early bytes, pauses, stops, limits, packed bodies."""
+"""A response and its reader: buffering, pauses, stops, limits, compression."""
 
 import asyncio
 import gzip
@@ -32,83 +32,83 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """Run on both loops, with their own checks on."""
+    """Run on both event loops, in debug mode."""
     return "asyncio", {"use_uvloop": request.param, "debug": True}
 
 
 @asynccontextmanager
-async def opened(
-    meet: Script, timeouts: Timeouts | None = None
+async def open_response(
+    script: Script, timeouts: Timeouts | None = None
 ) -> AsyncIterator[tuple[ScriptedServer, HttpResponse]]:
-    """Ask a peer; give it and its answer."""
+    """Send a request to a server; yield the server and its response."""
     client = HttpClient(timeouts)
-    async with scripted_server(meet) as server:
-        exchange = await client.open(HttpRequest(url=server.url, peer_name="p"))
+    async with scripted_server(script) as server:
+        response = await client.open(HttpRequest(url=server.url, peer_name="p"))
         try:
-            yield server, exchange
+            yield server, response
         finally:
-            exchange.release()
+            response.release()
             client.close()
 
 
-async def test_the_head_is_there_before_the_body() -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(b"HTTP/1.1 429 Slow Down\r\nRetry-After: 3\r\ncontent-length: 2\r\n\r\n")
+async def test_the_head_is_available_before_the_body() -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 429 Slow Down\r\nRetry-After: 3\r\ncontent-length: 2\r\n\r\n")
         await asyncio.sleep(0.1)
-        await visit.send(b"no")
+        await peer.send(b"no")
 
-    async with opened(meet) as (_, exchange):
-        assert (exchange.status, exchange.headers) == (
+    async with open_response(script) as (_, response):
+        assert (response.status, response.headers) == (
             429,
             {"retry-after": "3", "content-length": "2"},
         )
-        assert repr(exchange) == "<HttpResponse from p: 429, open>"
-        assert await exchange.read() == b"no"
-        assert repr(exchange) == "<HttpResponse from p: 429, over>"
+        assert repr(response) == "<HttpResponse from p: 429, open>"
+        assert await response.read() == b"no"
+        assert repr(response) == "<HttpResponse from p: 429, over>"
 
 
-async def test_what_comes_before_anybody_listens_is_kept_for_the_reader() -> None:
-    async with opened(
+async def test_data_before_the_subscription_is_buffered() -> None:
+    async with open_response(
         respond_in_pieces([chunked_response(b"a", end=b""), b"1\r\nb\r\n", b"0\r\n\r\n"])
     ) as (
         _,
-        exchange,
+        response,
     ):
         await asyncio.sleep(0.1)
         got: list[bytes] = []
-        exchange.subscribe(got.append)
+        response.subscribe(got.append)
         assert got == [b"ab"]
-        assert await exchange.wait()
+        assert await response.wait()
 
 
-async def test_early_bytes_of_an_answer_that_was_cut_are_heard_before_the_error() -> None:
-    async with opened(respond_in_pieces([chunked_response(b"a", end=b"")])) as (_, exchange):
+async def test_buffered_data_is_delivered_before_the_error() -> None:
+    async with open_response(respond_in_pieces([chunked_response(b"a", end=b"")])) as (_, response):
         await asyncio.sleep(0.1)
         got: list[bytes] = []
-        exchange.subscribe(got.append)
+        response.subscribe(got.append)
         assert got == [b"a"]
         with pytest.raises(UpstreamError, match="before its response was complete"):
-            await exchange.wait()
+            await response.wait()
 
 
-def pouring(sent: list[int], total: int = 200_000_000) -> Script:
+def send_fast(sent: list[int], total: int = 200_000_000) -> Script:
     """Send as fast as the client takes it; note how much that was."""
 
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(f"HTTP/1.1 200 OK\r\ncontent-length: {total}\r\n\r\n".encode())
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(f"HTTP/1.1 200 OK\r\ncontent-length: {total}\r\n\r\n".encode())
         while sent[0] < total:
-            await visit.send(b"x" * 100_000)
+            await peer.send(b"x" * 100_000)
             sent[0] += 100_000
-        await visit.wait_closed()
+        await peer.wait_closed()
 
-    return meet
+    return script
 
 
-async def test_an_upstream_is_held_back_until_somebody_listens() -> None:
+async def test_the_connection_is_paused_until_there_is_a_reader() -> None:
     sent = [0]
-    async with opened(pouring(sent)) as (_, exchange):
+    async with open_response(send_fast(sent)) as (_, response):
         await asyncio.sleep(0.3)
         held = sent[0]
         await asyncio.sleep(0.1)
@@ -119,25 +119,25 @@ async def test_an_upstream_is_held_back_until_somebody_listens() -> None:
             nonlocal got
             got += len(data)
 
-        exchange.subscribe(receive)
-        while not exchange.is_over:
-            await exchange.wait()
+        response.subscribe(receive)
+        while not response.is_over:
+            await response.wait()
         assert got == 200_000_000
 
 
-async def test_a_pause_holds_the_upstream_back_and_keeps_memory_small() -> None:
+async def test_a_pause_stops_the_server_and_bounds_memory() -> None:
     sent, got = [0], [0]
     tracemalloc.start()
     try:
-        async with opened(pouring(sent)) as (_, exchange):
+        async with open_response(send_fast(sent)) as (_, response):
 
             def receive(data: bytes) -> None:
                 got[0] += len(data)
-                exchange.pause()
+                response.pause()
 
-            exchange.subscribe(receive)
-            assert not await exchange.wait()
-            assert repr(exchange) == "<HttpResponse from p: 200, paused>"
+            response.subscribe(receive)
+            assert not await response.wait()
+            assert repr(response) == "<HttpResponse from p: 200, paused>"
             before = got[0]
             await asyncio.sleep(0.3)
             assert got[0] == before <= 1_000_000
@@ -147,53 +147,53 @@ async def test_a_pause_holds_the_upstream_back_and_keeps_memory_small() -> None:
             assert sent[0] == held
             assert tracemalloc.get_traced_memory()[1] < 20_000_000
             for _ in range(3):
-                exchange.resume()
-                assert not await exchange.wait()
+                response.resume()
+                assert not await response.wait()
             assert got[0] > before
     finally:
         tracemalloc.stop()
 
 
-async def test_time_stands_still_while_paused() -> None:
+async def test_the_idle_timeout_does_not_count_while_paused() -> None:
     resumed = asyncio.Event()
 
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(chunked_response(b"a", end=b""))
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(chunked_response(b"a", end=b""))
         await resumed.wait()
-        await visit.send(b"1\r\nb\r\n0\r\n\r\n")
-        await visit.wait_closed()
+        await peer.send(b"1\r\nb\r\n0\r\n\r\n")
+        await peer.wait_closed()
 
     got: list[bytes] = []
-    async with opened(meet, Timeouts(idle=0.2)) as (_, exchange):
+    async with open_response(script, Timeouts(idle=0.2)) as (_, response):
 
         def receive(data: bytes) -> None:
             got.append(data)
             if data == b"a":
-                exchange.pause()
+                response.pause()
 
-        exchange.subscribe(receive)
-        assert not await exchange.wait()
+        response.subscribe(receive)
+        assert not await response.wait()
         await asyncio.sleep(0.5)
-        exchange.resume()
+        response.resume()
         resumed.set()
-        assert await exchange.wait()
+        assert await response.wait()
     assert got == [b"a", b"b"]
 
 
-async def test_time_goes_on_after_a_pause() -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(chunked_response(b"a", end=b""))
-        await visit.wait_closed()
+async def test_the_idle_timeout_counts_after_a_pause() -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(chunked_response(b"a", end=b""))
+        await peer.wait_closed()
 
-    async with opened(meet, Timeouts(idle=0.1)) as (_, exchange):
-        exchange.subscribe(lambda data: exchange.pause())
-        assert not await exchange.wait()
+    async with open_response(script, Timeouts(idle=0.1)) as (_, response):
+        response.subscribe(lambda data: response.pause())
+        assert not await response.wait()
         await asyncio.sleep(0.2)
-        exchange.resume()
+        response.resume()
         with pytest.raises(UpstreamError) as caught:
-            await exchange.wait()
+            await response.wait()
     assert caught.value.payload.code == "timeout"
 
 
@@ -202,49 +202,46 @@ async def test_a_pause_in_the_last_read_does_not_stop_the_next_request(leave: st
     client = HttpClient()
     async with scripted_server(respond_with(ok_response(b"hello"))) as server:
         for _ in range(3):
-            exchange = await client.open(HttpRequest(url=server.url))
+            response = await client.open(HttpRequest(url=server.url))
 
-            def receive(data: bytes, exchange: HttpResponse = exchange) -> None:
+            def receive(data: bytes, response: HttpResponse = response) -> None:
                 del data
-                exchange.pause()
+                response.pause()
                 if leave == "stop":
-                    exchange.stop()
+                    response.stop()
 
-            exchange.subscribe(receive)
+            response.subscribe(receive)
             async with asyncio.timeout(2):
-                assert await exchange.wait()
-            exchange.release()
+                assert await response.wait()
+            response.release()
         client.close()
     assert len(server.connections) == 1
 
 
-async def test_what_comes_after_a_stop_reaches_nobody() -> None:
+async def test_data_after_a_stop_is_dropped() -> None:
     got: list[bytes] = []
     said = [chunked_response(b"a", end=b""), b"1\r\nb\r\n", b"0\r\n\r\n"]
-    async with opened(respond_in_pieces(said, pause=0.05)) as (_, exchange):
+    async with open_response(respond_in_pieces(said, pause=0.05)) as (_, response):
 
         def receive(data: bytes) -> None:
             got.append(data)
-            exchange.stop()
+            response.stop()
 
-        exchange.subscribe(receive)
-        assert await exchange.wait()
+        response.subscribe(receive)
+        assert await response.wait()
         await asyncio.sleep(0.2)
     assert got == [b"a"]
 
 
-# --- readers that fail ---
-
-
 @pytest.mark.parametrize("end", [b"", b"0\r\n\r\n"], ids=["open", "whole"])
 @pytest.mark.parametrize("wait", [0, 0.1], ids=["at once", "later"])
-async def test_a_reader_that_fails_is_told_to_whoever_waits(end: bytes, wait: float) -> None:
-    async def meet(visit: ScriptedConnection) -> None:
-        await visit.read_request()
-        await visit.send(chunked_response(end=b""))
+async def test_an_exception_of_the_reader_is_raised_by_wait(end: bytes, wait: float) -> None:
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(chunked_response(end=b""))
         await asyncio.sleep(0.05)
-        await visit.send(b"1\r\na\r\n" + end)
-        await visit.wait_closed()
+        await peer.send(b"1\r\na\r\n" + end)
+        await peer.wait_closed()
 
     calls: list[bytes] = []
 
@@ -252,46 +249,41 @@ async def test_a_reader_that_fails_is_told_to_whoever_waits(end: bytes, wait: fl
         calls.append(data)
         raise LookupError("a bug of ours")
 
-    async with opened(meet) as (server, exchange):
+    async with open_response(script) as (server, response):
         await asyncio.sleep(wait)
-        exchange.subscribe(receive)
+        response.subscribe(receive)
         with pytest.raises(LookupError, match="a bug of ours"):
-            await exchange.wait()
+            await response.wait()
         await server.wait_closed(0, seconds=1.0)
     assert calls == [b"a"]
 
 
-# --- limits ---
-
-
-async def test_a_body_that_is_too_long_to_read_at_once_is_refused(
+async def test_a_body_that_is_too_large_to_read_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_READ", 1_000_000)
-    async with opened(pouring([0])) as (server, exchange):
+    async with open_response(send_fast([0])) as (server, response):
         with pytest.raises(UpstreamError, match="p: sent a body that is too large"):
-            await exchange.read()
+            await response.read()
         await server.wait_closed()
 
 
-async def test_a_stream_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_stream_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MAX_BODY", 1_000_000)
     got: list[int] = []
-    async with opened(pouring([0])) as (server, exchange):
-        exchange.subscribe(lambda data: got.append(len(data)))
+    async with open_response(send_fast([0])) as (server, response):
+        response.subscribe(lambda data: got.append(len(data)))
         with pytest.raises(UpstreamError, match="p: sent a body that is too large"):
-            await exchange.wait()
+            await response.wait()
         await server.wait_closed()
     assert sum(got) <= 1_000_000
 
 
-# --- packed bodies, which nobody asked for ---
-
 TEXT = b"data: hello\n\n" * 1000
 
 
-def packed(body: bytes, coding: str) -> bytes:
-    """Write an answer whose body is packed."""
+def compressed(body: bytes, coding: str) -> bytes:
+    """Return a response with a compressed body."""
     return ok_response(body, f"content-encoding: {coding}")
 
 
@@ -306,30 +298,30 @@ def packed(body: bytes, coding: str) -> bytes:
     ],
     ids=["gzip", "x-gzip", "deflate", "two members", "identity"],
 )
-async def test_a_packed_body_is_unpacked(body: bytes, coding: str) -> None:
-    async with opened(respond_with(packed(body, coding))) as (_, exchange):
-        assert await exchange.read() == TEXT
+async def test_a_compressed_body_is_decompressed(body: bytes, coding: str) -> None:
+    async with open_response(respond_with(compressed(body, coding))) as (_, response):
+        assert await response.read() == TEXT
 
 
-async def test_a_packed_body_may_be_empty() -> None:
-    async with opened(respond_with(packed(b"", "gzip"))) as (_, exchange):
-        assert await exchange.read() == b""
+async def test_a_compressed_body_may_be_empty() -> None:
+    async with open_response(respond_with(compressed(b"", "gzip"))) as (_, response):
+        assert await response.read() == b""
 
 
-async def test_a_packed_stream_is_unpacked_as_it_comes() -> None:
+async def test_a_compressed_stream_is_decompressed_piece_by_piece() -> None:
     packing = zlib.compressobj(wbits=31)
     first = packing.compress(b"data: a\n\n") + packing.flush(zlib.Z_SYNC_FLUSH)
     then = packing.compress(b"data: b\n\n") + packing.flush()
     head = chunked_response(first, lines=["content-encoding: gzip"], end=b"")
     got: list[bytes] = []
-    async with opened(
+    async with open_response(
         respond_in_pieces([head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(then), then)], pause=0.05)
     ) as (
         _,
-        exchange,
+        response,
     ):
-        exchange.subscribe(got.append)
-        await exchange.wait()
+        response.subscribe(got.append)
+        await response.wait()
     assert got == [b"data: a\n\n", b"data: b\n\n"]
 
 
@@ -338,38 +330,38 @@ async def test_a_packed_stream_is_unpacked_as_it_comes() -> None:
     [gzip.compress(TEXT)[:-4], gzip.compress(TEXT)[:30], b"no gzip", gzip.compress(TEXT) + b"!"],
     ids=["no checksum", "cut", "garbage", "more"],
 )
-async def test_what_cannot_be_unpacked_is_refused(body: bytes) -> None:
-    async with opened(respond_with(packed(body, "gzip"))) as (server, exchange):
+async def test_an_invalid_compressed_body_is_rejected(body: bytes) -> None:
+    async with open_response(respond_with(compressed(body, "gzip"))) as (server, response):
         with pytest.raises(
             UpstreamError, match="p: sent a body that cannot be decompressed"
         ) as caught:
-            await exchange.read()
+            await response.read()
         await server.wait_closed()
     assert caught.value.payload.code == "upstream_invalid"
 
 
-async def test_a_bomb_does_not_go_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compression_bomb_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_READ", 4_000_000)
     bomb = gzip.compress(b"\0" * 200_000_000, compresslevel=9)
     tracemalloc.start()
     try:
-        async with opened(respond_with(packed(bomb, "gzip"))) as (_, exchange):
+        async with open_response(respond_with(compressed(bomb, "gzip"))) as (_, response):
             with pytest.raises(UpstreamError, match="sent a body that is too large"):
-                await exchange.read()
+                await response.read()
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
 
 
-async def test_a_bomb_stops_where_the_reader_does() -> None:
+async def test_a_compression_bomb_stops_with_its_reader() -> None:
     bomb = gzip.compress(b"\0" * 10_000_000)
     got: list[int] = []
-    async with opened(respond_with(packed(bomb, "gzip"))) as (_, exchange):
+    async with open_response(respond_with(compressed(bomb, "gzip"))) as (_, response):
 
         def receive(data: bytes) -> None:
             got.append(len(data))
-            exchange.stop()
+            response.stop()
 
-        exchange.subscribe(receive)
-        assert await exchange.wait()
+        response.subscribe(receive)
+        assert await response.wait()
     assert len(got) == 1

@@ -1,4 +1,4 @@
-"""When to try again."""
+"""Retry delays and the retry budget."""
 
 from email.utils import formatdate
 
@@ -18,16 +18,16 @@ NOW = 1_700_000_000.0
 PATIENCE = RetryPolicy(retries=3, first_delay=0.5, max_delay=2.0)
 
 
-def failed(headers: dict[str, str] | None = None, *, retryable: bool = True) -> UpstreamError:
-    """Make an error of an upstream."""
+def make_error(headers: dict[str, str] | None = None, *, retryable: bool = True) -> UpstreamError:
+    """Return an UpstreamError."""
     return UpstreamError("no", status=503, retryable=retryable, headers=headers)
 
 
 @pytest.mark.parametrize(("tried", "least", "most"), [(0, 0.25, 0.5), (1, 0.5, 1.0), (2, 1.0, 2.0)])
-def test_each_wait_is_random_within_a_range_that_doubles(
+def test_each_delay_is_random_within_a_range_that_doubles(
     tried: int, least: float, most: float
 ) -> None:
-    error = failed()
+    error = make_error()
     assert retry_delay(error, tried, PATIENCE, now=NOW, uniform=lambda a, b: a) == least
     assert retry_delay(error, tried, PATIENCE, now=NOW, uniform=lambda a, b: b) == most
     wait = retry_delay(error, tried, PATIENCE, now=NOW)
@@ -35,19 +35,21 @@ def test_each_wait_is_random_within_a_range_that_doubles(
     assert least <= wait <= most
 
 
-def test_no_wait_is_longer_than_the_longest() -> None:
+def test_no_delay_exceeds_the_longest() -> None:
     patience = RetryPolicy(retries=100, first_delay=0.5, max_delay=2.0)
-    assert retry_delay(failed(), 60, patience, now=NOW, uniform=lambda a, b: b) == 2.0
+    assert retry_delay(make_error(), 60, patience, now=NOW, uniform=lambda a, b: b) == 2.0
 
 
-def test_trying_ends() -> None:
-    assert retry_delay(failed(), 3, PATIENCE, now=NOW) is None
-    assert retry_delay(failed(), 0, RetryPolicy(retries=0), now=NOW) is None
+def test_retries_are_limited() -> None:
+    assert retry_delay(make_error(), 3, PATIENCE, now=NOW) is None
+    assert retry_delay(make_error(), 0, RetryPolicy(retries=0), now=NOW) is None
 
 
-def test_what_would_fail_again_is_not_tried_again() -> None:
-    assert retry_delay(failed(retryable=False), 0, PATIENCE, now=NOW) is None
-    assert retry_delay(failed({"retry-after": "1"}, retryable=False), 0, PATIENCE, now=NOW) is None
+def test_an_error_that_is_not_retryable_is_not_retried() -> None:
+    assert retry_delay(make_error(retryable=False), 0, PATIENCE, now=NOW) is None
+    assert (
+        retry_delay(make_error({"retry-after": "1"}, retryable=False), 0, PATIENCE, now=NOW) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,10 +70,8 @@ def test_what_would_fail_again_is_not_tried_again() -> None:
         ({"retry-after": formatdate(NOW - 60, usegmt=True)}, 0.0),
     ],
 )
-def test_what_a_provider_asks_for_is_obeyed_if_it_is_short(
-    headers: dict[str, str], wait: float | None
-) -> None:
-    assert retry_delay(failed(headers), 0, PATIENCE, now=NOW) == wait
+def test_a_short_retry_after_is_obeyed(headers: dict[str, str], wait: float | None) -> None:
+    assert retry_delay(make_error(headers), 0, PATIENCE, now=NOW) == wait
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_what_a_provider_asks_for_is_obeyed_if_it_is_short(
         ("Tue, 99 Nov 2023 22:13:25 GMT", None),
     ],
 )
-def test_odd_advice_is_understood_or_ignored(value: str, wait: float | None) -> None:
+def test_unusual_retry_after_values_are_parsed_or_ignored(value: str, wait: float | None) -> None:
     assert parse_retry_after({"retry-after": value}, NOW) == wait
 
 
-def test_no_advice_is_none() -> None:
+def test_without_retry_after_there_is_none() -> None:
     assert parse_retry_after({}, NOW) is None
 
 
 @given(st.text(), st.text())
-def test_no_advice_breaks_anything(seconds: str, milliseconds: str) -> None:
+def test_any_retry_after_is_a_number_or_ignored(seconds: str, milliseconds: str) -> None:
     wait = parse_retry_after({"retry-after": seconds, "retry-after-ms": milliseconds}, NOW)
     assert wait is None or wait >= 0
 
@@ -108,15 +108,12 @@ def test_no_advice_breaks_anything(seconds: str, milliseconds: str) -> None:
         fullmatch=True,
     )
 )
-def test_no_date_breaks_anything(date: str) -> None:
+def test_any_date_is_a_number_or_ignored(date: str) -> None:
     wait = parse_retry_after({"retry-after": date}, NOW)
     assert wait is None or wait >= 0
 
 
-# --- the budget ---
-
-
-def test_a_budget_bounds_the_share_of_retries() -> None:
+def test_a_budget_limits_the_share_of_retries() -> None:
     budget = RetryBudget(capacity=3, refill=0.2)
     assert [budget.try_withdraw() for _ in range(5)] == [True, True, True, False, False]
     retries = 0
@@ -126,7 +123,7 @@ def test_a_budget_bounds_the_share_of_retries() -> None:
     assert 19 <= retries <= 20
 
 
-def test_a_budget_does_not_grow_beyond_its_most() -> None:
+def test_a_budget_does_not_exceed_its_capacity() -> None:
     budget = RetryBudget(capacity=2, refill=1)
     for _ in range(100):
         budget.deposit()

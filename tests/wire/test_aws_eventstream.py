@@ -1,4 +1,4 @@
-"""The event stream of AWS: any chunking gives the same messages, and botocore reads the same."""
+"""AWS's event stream: any chunking gives the same messages, and botocore agrees."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -54,20 +54,20 @@ def cut(stream: bytes, positions: Iterable[int]) -> Iterable[bytes]:
 
 
 def reference(stream: bytes) -> list[EventStreamMessage]:
-    """What botocore reads."""
+    """Return the messages as botocore decodes them."""
     buffer = EventStreamBuffer()
     buffer.add_data(stream)
     return [EventStreamMessage(event.headers, event.payload) for event in buffer]
 
 
 def raw(head: bytes, payload: bytes = b"", length: int = 0) -> bytes:
-    """A message around headers that `encode` would not write."""
+    """Return a message with headers that `encode` does not produce."""
     lengths = pack(">II", length or len(head) + len(payload) + 16, len(head))
     message = lengths + pack(">I", crc32(lengths)) + head + payload
     return message + pack(">I", crc32(message))
 
 
-def test_every_cut_in_two_gives_the_same_messages() -> None:
+def test_every_split_in_two_gives_the_same_messages() -> None:
     for position in range(len(STREAM) + 1):
         assert read([STREAM[:position], STREAM[position:]]) == MESSAGES
 
@@ -76,7 +76,7 @@ def test_byte_by_byte_gives_the_same_messages() -> None:
     assert read(STREAM[n : n + 1] for n in range(len(STREAM))) == MESSAGES
 
 
-def test_a_message_is_returned_as_soon_as_its_last_byte_comes() -> None:
+def test_a_message_is_returned_with_its_last_byte() -> None:
     decoder = Decoder()
     assert decoder.feed(STREAM[:100]) == []
     assert decoder.feed(STREAM[100:200]) == MESSAGES[:2]
@@ -84,7 +84,7 @@ def test_a_message_is_returned_as_soon_as_its_last_byte_comes() -> None:
 
 
 @given(st.lists(messages, max_size=6), st.data())
-def test_what_is_written_is_read_back_by_us_and_by_botocore(
+def test_encoded_messages_are_decoded_by_us_and_by_botocore(
     sent: list[EventStreamMessage], data: st.DataObject
 ) -> None:
     stream = b"".join(encode(message.headers, message.payload) for message in sent)
@@ -93,7 +93,7 @@ def test_what_is_written_is_read_back_by_us_and_by_botocore(
     assert reference(stream) == sent
 
 
-def test_headers_of_every_type_are_read_as_botocore_reads_them() -> None:
+def test_headers_of_every_type_are_decoded_as_by_botocore() -> None:
     head = (
         b"\x01a\x00\x01b\x01\x01c\x02\xfe\x01d\x03\xff\x00\x01e\x04\xff\x00\x00\x00"
         b"\x01f\x05\xff\x00\x00\x00\x00\x00\x00\x00\x01g\x06\x00\x02\x00\x01\x01h\x07\x00\x02hi"
@@ -115,7 +115,7 @@ def test_headers_of_every_type_are_read_as_botocore_reads_them() -> None:
 
 
 @given(st.integers(0, len(STREAM) - 1), st.integers(1, 255))
-def test_one_damaged_byte_is_always_noticed(position: int, change: int) -> None:
+def test_one_damaged_byte_is_always_detected(position: int, change: int) -> None:
     damaged = bytearray(STREAM)
     damaged[position] ^= change
     whole = read([STREAM[:position]])
@@ -145,14 +145,14 @@ def test_one_damaged_byte_is_always_noticed(position: int, change: int) -> None:
         (raw(b"\x01a\x07\x00\x01\xff"), "The headers of a message cannot be read."),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_words(stream: bytes, words: str) -> None:
+def test_an_invalid_message_is_rejected(stream: bytes, words: str) -> None:
     with pytest.raises(EventStreamError) as caught:
         read([stream])
     assert str(caught.value) == words
     assert isinstance(caught.value, ValueError)
 
 
-def test_a_message_may_be_as_long_as_the_limit_and_no_longer() -> None:
+def test_a_message_longer_than_the_limit_is_rejected() -> None:
     stream = encode({}, bytes(84))
     assert len(stream) == 100
     assert read([stream], 100) == [EventStreamMessage({}, bytes(84))]
@@ -164,7 +164,7 @@ def test_a_message_may_be_as_long_as_the_limit_and_no_longer() -> None:
     assert str(caught.value) == words
 
 
-def test_headers_that_never_repeat_are_not_all_remembered() -> None:
+def test_the_header_cache_is_bounded() -> None:
     stream = b"".join(encode({"n": n}, b"") for n in range(1000))
     decoder = Decoder()
     assert [message.headers["n"] for message in decoder.feed(stream)] == list(range(1000))

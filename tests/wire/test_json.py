@@ -1,4 +1,4 @@
-"""Strict JSON: what is refused and in which words, and how structure is counted."""
+"""Strict JSON: errors and limits."""
 
 import json as stdlib
 from typing import Any
@@ -47,7 +47,7 @@ def structure(value: Any) -> int:
     return 0
 
 
-def refusal(data: bytes) -> str:
+def error_of(data: bytes) -> str:
     with pytest.raises(JSONError) as caught:
         decode(data)
     return str(caught.value)
@@ -83,17 +83,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("data", "reason"), REFUSED.items())
-def test_what_is_not_json_is_refused_in_words_that_help(data: bytes, reason: str) -> None:
-    assert refusal(data) == f"Invalid JSON: {reason}. Send exactly one JSON value in UTF-8."
+def test_invalid_json_is_rejected_with_a_reason(data: bytes, reason: str) -> None:
+    assert error_of(data) == f"Invalid JSON: {reason}. Send exactly one JSON value in UTF-8."
 
 
-def test_legal_json_that_others_stumble_over_is_accepted() -> None:
+def test_unusual_but_valid_json_is_accepted() -> None:
     data = rb' {"\u0000": "\u0000", "a": 1, "a": 2, "emoji": "\ud83d\ude00", "tiny": 1e-999} '
     assert decode(data) == {"\0": "\0", "a": 2, "emoji": "😀", "tiny": 0.0}
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_every_kind_of_bytes_is_accepted(kind: type) -> None:
+def test_every_bytes_type_is_accepted(kind: type) -> None:
     assert decode(kind(b'{"a":[1]}')) == {"a": [1]}
     assert decode_lenient(kind(b'{"a":[1]}')) == {"a": [1]}
     with pytest.raises(JSONError):
@@ -101,28 +101,28 @@ def test_every_kind_of_bytes_is_accepted(kind: type) -> None:
     assert decode_lenient(kind(rb'{"a":"\ud83d"}')) == {"a": "\ud83d"}
 
 
-def test_128_levels_are_accepted_and_129_refused() -> None:
+def test_128_levels_are_accepted_and_129_rejected() -> None:
     nested: object = 1
     for _ in range(64):
         nested = {"]}": [nested]}
     data = encode(nested)
     assert decode(data) == nested
     refused = "The JSON nests deeper than 128 levels. Flatten it."
-    assert refusal(b"[" + data + b"]") == refused
-    assert refusal(b"[" * 129) == refused
-    assert refusal(b"[" * 100_000) == refused
+    assert error_of(b"[" + data + b"]") == refused
+    assert error_of(b"[" * 129) == refused
+    assert error_of(b"[" * 100_000) == refused
 
 
-def test_an_array_bomb_is_refused_before_it_is_parsed() -> None:
+def test_an_array_bomb_is_rejected_before_it_is_parsed() -> None:
     bomb = b"[" + b"[]," * 2_700_000 + b"[]]"
     refused = "The JSON holds more than 200000 brackets and commas. Send fewer or larger values."
-    assert refusal(bomb) == refused
+    assert error_of(bomb) == refused
     # A parser would stop at its first byte and complain of that.
-    assert refusal(b"!" + bomb) == refused
-    assert refusal(b'["' + b'","' * 2_000_000 + b'"]') == refused
+    assert error_of(b"!" + bomb) == refused
+    assert error_of(b'["' + b'","' * 2_000_000 + b'"]') == refused
 
 
-def test_exactly_the_allowed_structure_is_accepted() -> None:
+def test_structure_at_the_limit_is_accepted() -> None:
     assert decode(b"[" + b"1," * 199_999 + b"1]") == [1] * 200_000
     pairs = b",".join(b'"%d":"[,"' % n for n in range(200_000))
     assert decode(b"{" + pairs + b"}") == {str(n): "[," for n in range(200_000)}
@@ -142,7 +142,7 @@ def test_64_mib_of_base64_in_one_string_is_accepted() -> None:
 
 
 @given(values)
-def test_limits_are_counted_as_the_value_itself_would_be(value: Any) -> None:
+def test_limits_match_the_parsed_value(value: Any) -> None:
     data = stdlib.dumps(value, ensure_ascii=False).encode()
     exact = JsonLimits(depth=depth(value), structure=structure(value))
     assert decode(data, limits=exact) == value
@@ -154,7 +154,7 @@ def test_limits_are_counted_as_the_value_itself_would_be(value: Any) -> None:
 
 
 @given(values, st.booleans(), st.sampled_from([None, 1]))
-def test_what_the_standard_library_writes_is_read_back(
+def test_json_of_the_standard_library_is_decoded(
     value: Any, ascii: bool, indent: int | None
 ) -> None:
     text = stdlib.dumps(value, ensure_ascii=ascii, indent=indent)
@@ -182,7 +182,7 @@ def test_any_bytes_are_a_value_or_a_json_error(data: bytes) -> None:
         assert value == stdlib.loads(data)
 
 
-def test_an_emoji_cut_between_two_chunks_survives_in_halves() -> None:
+def test_half_a_surrogate_pair_is_kept() -> None:
     first = decode_lenient(rb'{"text": "hi \ud83d", "chance": 0.5}')
     second = decode_lenient(rb'{"text": "\uDE00!"}')
     assert (first, second) == ({"text": "hi \ud83d", "chance": 0.5}, {"text": "\ude00!"})
@@ -205,25 +205,25 @@ def test_an_emoji_cut_between_two_chunks_survives_in_halves() -> None:
         b"",
     ],
 )
-def test_half_an_emoji_excuses_nothing_else(data: bytes) -> None:
+def test_half_a_surrogate_pair_excuses_no_other_error(data: bytes) -> None:
     with pytest.raises(
         JSONError, match=r"^Invalid JSON: .* Send exactly one JSON value in UTF-8\.$"
     ):
         decode_lenient(data)
 
 
-def test_plain_values_are_written_compactly() -> None:
+def test_values_are_encoded_compactly() -> None:
     value = {"a": [1, 2.5, None, True], "é": "😀\n"}
     assert encode(value) == '{"a":[1,2.5,null,true],"é":"😀\\n"}'.encode()
     assert encode([float("nan"), float("inf")]) == b"[null,null]"
 
 
 @given(values)
-def test_what_we_write_is_read_back(value: Any) -> None:
+def test_encoded_values_are_decoded(value: Any) -> None:
     assert stdlib.dumps(decode(encode(value))) == stdlib.dumps(value)
 
 
-def test_what_json_cannot_say_is_refused_when_writing() -> None:
+def test_values_that_json_cannot_express_are_rejected() -> None:
     endless: list[object] = []
     endless.append(endless)
     refusals: list[str] = []

@@ -46,61 +46,58 @@ DOORS = [SPECIFICATION, OPENAI]
 EACH_DOOR = pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
 
 SCHEMA = {"type": "object", "properties": {}}
-MISHAP = ErrorPayload(message="It broke.", type="model_error", code="overloaded")
-CHANCE = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
-CITED = ExtensionAnnotation(
+ERROR = ErrorPayload(message="It broke.", type="model_error", code="overloaded")
+LOGPROB = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
+CITATION = ExtensionAnnotation(
     type="openai:file_citation", extra={"file_id": "f", "filename": "f.txt", "index": 0}
 )
-SEARCHED = ExtensionItem(
+SEARCH_CALL = ExtensionItem(
     type="openai:web_search_call", extra={"action": {"type": "search", "query": "q"}}
 )
 
 
-def frames(door: Dialect, events: list[Event]) -> list[tuple[str, Any]]:
-    """Return a stream as a door writes it, read again."""
+def decode_events(door: Dialect, events: list[Event]) -> list[tuple[str, Any]]:
+    """Return events as a dialect encodes them, decoded."""
     return [(name, json.loads(data)) for event in events for name, data in door.encode_event(event)]
 
 
-def written(door: Dialect, response: Response) -> dict[str, Any]:
-    """Return a response as a door writes it, read again."""
+def decode_response(door: Dialect, response: Response) -> dict[str, Any]:
+    """Return a response as a dialect encodes it, decoded."""
     return json.loads(door.encode_response(response))
 
 
-def asked(**fields: object) -> Response:
-    """Return the response that answers a request."""
+def respond_to(**fields: object) -> Response:
+    """Return the response to a request."""
     return Response.new(decode_request({"model": "m", **fields}), id="r", created_at=NOW)
 
 
 def everything(**fields: object) -> list[Event]:
-    """Return a stream with every kind of event in it."""
+    """Return a stream with every kind of event."""
     return synthesize(
         Reasoning("Hmm", summary="So.", encrypted_content="sealed"),
-        Whole(SEARCHED),
-        Text("Hi", logprobs=[CHANCE]),
+        Whole(SEARCH_CALL),
+        Text("Hi", logprobs=[LOGPROB]),
         Text("!"),
-        Annotation(CITED),
+        Annotation(CITATION),
         Refusal("No."),
         Call(0, "f", "{}", "x"),
         Usage(1, 2),
-        response=asked(**fields),
+        response=respond_to(**fields),
     )
 
 
-# --- reasoning events ---
-
-
-def test_reasoning_events_have_another_name_at_each_door():
+def test_reasoning_events_have_each_doors_name():
     events = synthesize(Reasoning("Hmm"))
     place = {"item_id": "rs_0", "output_index": 0, "content_index": 0}
     delta, done = {**place, "delta": "Hmm"}, {**place, "text": "Hmm"}
-    assert frames(SPECIFICATION, events[4:6]) == [
+    assert decode_events(SPECIFICATION, events[4:6]) == [
         (name, {"type": name, "sequence_number": number, **fields})
         for name, number, fields in [
             ("response.reasoning.delta", 4, delta),
             ("response.reasoning.done", 5, done),
         ]
     ]
-    assert frames(OPENAI, events[4:6]) == [
+    assert decode_events(OPENAI, events[4:6]) == [
         (name, {"type": name, "sequence_number": number, **fields})
         for name, number, fields in [
             ("response.reasoning_text.delta", 4, delta),
@@ -109,45 +106,51 @@ def test_reasoning_events_have_another_name_at_each_door():
     ]
 
 
-def test_reasoning_that_speaks_of_its_own_event_is_not_rewritten():
-    [_, *_, (_, delta)] = frames(OPENAI, synthesize(Reasoning("response.reasoning.delta"))[:5])
+def test_reasoning_text_with_an_event_name_is_not_changed():
+    [_, *_, (_, delta)] = decode_events(
+        OPENAI, synthesize(Reasoning("response.reasoning.delta"))[:5]
+    )
     assert delta["delta"] == "response.reasoning.delta"
 
 
 def test_summary_events_are_the_same_at_both_doors():
     events = synthesize(Reasoning(summary="So."))[3:7]
-    assert frames(SPECIFICATION, events) == frames(OPENAI, events)
-
-
-# --- echoes ---
+    assert decode_events(SPECIFICATION, events) == decode_events(OPENAI, events)
 
 
 def test_a_schema_is_echoed_as_null_or_as_itself():
-    response = asked(text={"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}})
+    response = respond_to(text={"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}})
     format = {"type": "json_schema", "name": "n", "description": None, "strict": False}
-    assert written(SPECIFICATION, response)["text"] == {"format": {**format, "schema": None}}
-    assert written(OPENAI, response)["text"] == {"format": {**format, "schema": SCHEMA}}
-    check_response(written(SPECIFICATION, response))
+    assert decode_response(SPECIFICATION, response)["text"] == {
+        "format": {**format, "schema": None}
+    }
+    assert decode_response(OPENAI, response)["text"] == {"format": {**format, "schema": SCHEMA}}
+    check_response(decode_response(SPECIFICATION, response))
 
 
 @pytest.mark.parametrize(("effort", "nearest"), [("minimal", "low"), ("max", "xhigh")])
-def test_an_effort_that_only_openai_has_is_echoed_as_the_nearest(effort: str, nearest: str):
-    response = asked(reasoning={"effort": effort})
-    assert written(SPECIFICATION, response)["reasoning"] == {"effort": nearest, "summary": None}
-    assert written(OPENAI, response)["reasoning"] == {"effort": effort, "summary": None}
-    check_response(written(SPECIFICATION, response))
+def test_an_effort_of_openai_is_echoed_as_the_nearest(effort: str, nearest: str):
+    response = respond_to(reasoning={"effort": effort})
+    assert decode_response(SPECIFICATION, response)["reasoning"] == {
+        "effort": nearest,
+        "summary": None,
+    }
+    assert decode_response(OPENAI, response)["reasoning"] == {"effort": effort, "summary": None}
+    check_response(decode_response(SPECIFICATION, response))
 
 
 def test_openais_responses_always_have_a_user():
-    assert "user" not in written(SPECIFICATION, make_response())
-    assert written(OPENAI, make_response())["user"] is None
+    assert "user" not in decode_response(SPECIFICATION, make_response())
+    assert decode_response(OPENAI, make_response())["user"] is None
     for door in DOORS:
-        assert written(door, asked(user="u"))["user"] == "u"
+        assert decode_response(door, respond_to(user="u"))["user"] == "u"
 
 
-def test_openais_usage_always_counts_what_was_written_to_the_cache():
+def test_openais_usage_always_has_cache_write_tokens():
     response = make_response(usage=Counted.of(3, 4, cached=2))
-    spec, openai = (written(door, response)["usage"]["input_tokens_details"] for door in DOORS)
+    spec, openai = (
+        decode_response(door, response)["usage"]["input_tokens_details"] for door in DOORS
+    )
     assert spec == {"cached_tokens": 2}
     assert openai == {"cached_tokens": 2, "cache_write_tokens": 0}
 
@@ -158,13 +161,13 @@ def test_openais_text_events_always_have_logprobs():
     for event in (delta, done):
         plain = to_json(event)
         assert isinstance(plain, dict)
-        assert frames(SPECIFICATION, [event]) == [(event.type, plain)]
-        assert frames(OPENAI, [event]) == [(event.type, plain | {"logprobs": []})]
+        assert decode_events(SPECIFICATION, [event]) == [(event.type, plain)]
+        assert decode_events(OPENAI, [event]) == [(event.type, plain | {"logprobs": []})]
 
 
-def test_logprobs_that_are_there_are_written_once_at_both_doors():
+def test_existing_logprobs_are_encoded_once_at_both_doors():
     place: dict[str, Any] = {"item_id": "m", "output_index": 0, "content_index": 0}
-    for logprobs in ([CHANCE], []):
+    for logprobs in ([LOGPROB], []):
         event = OutputTextDelta(sequence_number=0, **place, delta="Hi", logprobs=logprobs)
         for door in DOORS:
             [(_, data)] = door.encode_event(event)
@@ -172,8 +175,6 @@ def test_logprobs_that_are_there_are_written_once_at_both_doors():
             assert door.encode_sse(event).count(b'"logprobs"') == 1
             assert json.loads(data) == to_json(event)
 
-
-# --- what only OpenAI knows ---
 
 TOOLS = [
     {"type": "web_search", "search_context_size": "low"},
@@ -186,7 +187,7 @@ ITEM = {
     "status": "completed",
     "action": {"type": "search", "query": "q"},
 }
-SAID = {
+ASSISTANT_MESSAGE = {
     "type": "message",
     "role": "assistant",
     "content": [
@@ -197,41 +198,41 @@ SAID = {
         }
     ],
 }
-HEARD = {
+AUDIO_MESSAGE = {
     "type": "message",
     "role": "user",
     "content": [{"type": "input_audio", "input_audio": {"data": "d", "format": "wav"}}],
 }
-SHOWN = {
+SCREENSHOT = {
     "type": "computer_call_output",
     "call_id": "c",
     "output": [{"type": "computer_screenshot", "image_url": "u"}],
 }
 
 
-def slugged(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return a foreign thing under OpenAI's slug."""
+def add_slug(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of OpenAI with the slug."""
     return raw | {"type": "openai:" + raw["type"]}
 
 
 @EACH_DOOR
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool["type"])
-@pytest.mark.parametrize("spelling", [dict, slugged])
-def test_a_foreign_tool_is_taken_in_either_spelling_and_echoed_in_the_doors_own(
+@pytest.mark.parametrize("spelling", [dict, add_slug])
+def test_an_openai_tool_is_accepted_with_or_without_slug(
     door: Dialect, tool: dict[str, Any], spelling: Any
 ):
-    own = tool if door is OPENAI else slugged(tool)
-    assert written(door, asked(tools=[spelling(tool)]))["tools"] == [own]
+    own = tool if door is OPENAI else add_slug(tool)
+    assert decode_response(door, respond_to(tools=[spelling(tool)]))["tools"] == [own]
 
 
 @EACH_DOOR
-def test_a_foreign_tool_choice_is_taken_and_echoed(door: Dialect):
+def test_an_openai_tool_choice_is_accepted_and_echoed(door: Dialect):
     own = (lambda name: name) if door is OPENAI else (lambda name: f"openai:{name}")
-    chosen = asked(tool_choice={"type": "web_search"})
-    assert written(door, chosen)["tool_choice"] == {"type": own("web_search")}
+    chosen = respond_to(tool_choice={"type": "web_search"})
+    assert decode_response(door, chosen)["tool_choice"] == {"type": own("web_search")}
     tools = [{"type": "function", "name": "f"}, {"type": "mcp", "server_label": "s"}]
-    allowed = asked(tool_choice={"type": "allowed_tools", "mode": "auto", "tools": tools})
-    assert written(door, allowed)["tool_choice"] == {
+    allowed = respond_to(tool_choice={"type": "allowed_tools", "mode": "auto", "tools": tools})
+    assert decode_response(door, allowed)["tool_choice"] == {
         "type": "allowed_tools",
         "tools": [tools[0], {"type": own("mcp"), "server_label": "s"}],
         "mode": "auto",
@@ -239,17 +240,17 @@ def test_a_foreign_tool_choice_is_taken_and_echoed(door: Dialect):
 
 
 @EACH_DOOR
-@pytest.mark.parametrize("spelling", [dict, slugged])
-def test_a_foreign_item_makes_the_round_trip(door: Dialect, spelling: Any):
+@pytest.mark.parametrize("spelling", [dict, add_slug])
+def test_an_openai_item_makes_the_round_trip(door: Dialect, spelling: Any):
     request = decode_request({"input": [spelling(ITEM)]})
-    own = ITEM if door is OPENAI else slugged(ITEM)
-    assert written(door, make_response(output=request.input))["output"] == [own]
+    own = ITEM if door is OPENAI else add_slug(ITEM)
+    assert decode_response(door, make_response(output=request.input))["output"] == [own]
 
 
 @EACH_DOOR
-def test_foreign_content_and_annotations_make_the_round_trip(door: Dialect):
-    request = decode_request({"input": [SAID, HEARD]})
-    output = written(door, make_response(output=request.input))["output"]
+def test_openai_content_and_annotations_make_the_round_trip(door: Dialect):
+    request = decode_request({"input": [ASSISTANT_MESSAGE, AUDIO_MESSAGE]})
+    output = decode_response(door, make_response(output=request.input))["output"]
     note, sound = output[0]["content"][0]["annotations"][0], output[1]["content"][0]
     slug = "" if door is OPENAI else "openai:"
     assert note == {"type": f"{slug}file_citation", "file_id": "f", "index": 0}
@@ -259,8 +260,12 @@ def test_foreign_content_and_annotations_make_the_round_trip(door: Dialect):
     }
 
 
-def test_everything_foreign_gets_its_slug_and_what_was_sent_is_not_changed():
-    raw = {"input": [ITEM, SAID, HEARD, SHOWN], "tools": TOOLS, "tool_choice": {"type": "mcp"}}
+def test_openai_types_get_a_slug_and_the_input_is_not_changed():
+    raw = {
+        "input": [ITEM, ASSISTANT_MESSAGE, AUDIO_MESSAGE, SCREENSHOT],
+        "tools": TOOLS,
+        "tool_choice": {"type": "mcp"},
+    }
     before = json.dumps(raw)
     text = json.dumps(add_slugs(raw))
     for name in (
@@ -279,7 +284,7 @@ def test_everything_foreign_gets_its_slug_and_what_was_sent_is_not_changed():
 
 
 @pytest.mark.parametrize("raw", [None, 5, [], "Hi"])
-def test_what_is_no_object_is_left_for_the_reader_to_refuse(raw: object):
+def test_a_request_that_is_not_an_object_is_rejected(raw: object):
     assert add_slugs(raw) == raw
     with pytest.raises(InvalidValueError):
         decode_request(raw)
@@ -288,17 +293,17 @@ def test_what_is_no_object_is_left_for_the_reader_to_refuse(raw: object):
 @pytest.mark.parametrize(
     "raw", [{"input": [5]}, {"tools": [None]}, {"input": [{"type": "message", "content": 5}]}]
 )
-def test_what_is_not_understood_is_refused_as_a_shape(raw: object):
+def test_an_invalid_shape_is_rejected(raw: object):
     with pytest.raises(InvalidValueError):
         decode_request(raw)
 
 
-def test_a_type_of_neither_dialect_is_refused():
+def test_an_unknown_type_is_rejected():
     with pytest.raises(InvalidValueError, match=r"^tools\[0\]\.type: unknown type 'nonsense'"):
         decode_request({"tools": [{"type": "nonsense"}]})
 
 
-def test_an_unknown_include_is_refused_with_its_place():
+def test_an_unknown_include_is_rejected_with_its_path():
     with pytest.raises(RequestError) as caught:
         decode_request({"include": [INCLUDE_ENCRYPTED_REASONING, "everything"]})
     payload = caught.value.payload
@@ -306,16 +311,14 @@ def test_an_unknown_include_is_refused_with_its_place():
     assert payload.message.startswith("Unknown value 'everything' in include. Use one of '")
 
 
-# --- a broken stream ---
-
 FAILED = {"code": "overloaded", "message": "It broke.", "type": "model_error"}
 
 
-def test_a_broken_stream_ends_with_two_frames_at_the_specifications_door():
-    last = synthesize(Text("Hi"), Failure(MISHAP))[-1]
+def test_a_failed_stream_ends_with_two_events_at_the_specifications_door():
+    last = synthesize(Text("Hi"), Failure(ERROR))[-1]
     number = last.sequence_number
     assert isinstance(last, ResponseFailed)
-    assert frames(SPECIFICATION, [last]) == [
+    assert decode_events(SPECIFICATION, [last]) == [
         (
             "error",
             {
@@ -340,47 +343,44 @@ def test_a_broken_stream_ends_with_two_frames_at_the_specifications_door():
     ]
 
 
-def test_a_broken_stream_ends_with_one_frame_at_openais_door():
-    last = synthesize(Text("Hi"), Failure(MISHAP))[-1]
-    [(name, frame)] = frames(OPENAI, [last])
+def test_a_failed_stream_ends_with_one_event_at_openais_door():
+    last = synthesize(Text("Hi"), Failure(ERROR))[-1]
+    [(name, frame)] = decode_events(OPENAI, [last])
     assert name == frame["type"] == "response.failed"
     assert frame["sequence_number"] == last.sequence_number
     assert frame["response"]["error"] == FAILED
 
 
 @EACH_DOOR
-def test_whoever_has_some_frames_of_an_event_gets_the_rest(door: Dialect):
-    last = synthesize(Text("Hi"), Failure(MISHAP))[-1]
-    written = [sse.encode(name, data) for name, data in door.encode_event(last)]
+def test_resuming_within_an_event_gives_the_rest_of_it(door: Dialect):
+    last = synthesize(Text("Hi"), Failure(ERROR))[-1]
+    decode_response = [sse.encode(name, data) for name, data in door.encode_event(last)]
     number = last.sequence_number
-    assert door.encode_after(last, number - 1) == b"".join(written) == door.encode_sse(last)
-    assert door.encode_after(last, number) == b"".join(written[1:])
+    assert door.encode_after(last, number - 1) == b"".join(decode_response) == door.encode_sse(last)
+    assert door.encode_after(last, number) == b"".join(decode_response[1:])
     assert door.encode_after(last, number + 1) == b""
 
 
 @EACH_DOOR
-def test_the_numbers_of_a_broken_stream_have_no_gap(door: Dialect):
+def test_the_sequence_numbers_of_a_failed_stream_have_no_gap(door: Dialect):
     numbers = [
         frame["sequence_number"]
-        for _, frame in frames(door, synthesize(Text("Hi"), Failure(MISHAP)))
+        for _, frame in decode_events(door, synthesize(Text("Hi"), Failure(ERROR)))
     ]
     assert numbers == list(range(len(numbers)))
 
 
-def test_a_failure_without_an_error_is_the_servers():
+def test_a_failure_without_an_error_is_a_server_error():
     assert failure_payload(make_response(status="failed")) == ErrorPayload(
         message="The response failed.", type="server_error", code="server_error"
     )
 
 
-# --- encrypted reasoning ---
-
-
 @pytest.mark.parametrize("kind", [Dialect, OpenAIDialect])
-def test_encrypted_reasoning_is_shown_only_when_it_is_asked_for(kind: type[Dialect]):
+def test_encrypted_reasoning_is_sent_only_if_included(kind: type[Dialect]):
     events = synthesize(Reasoning("Hmm", encrypted_content="sealed"), Text("Hi"))
     hidden, shown = kind(), kind(frozenset({INCLUDE_ENCRYPTED_REASONING}))
-    assert "sealed" not in json.dumps(frames(hidden, events))
+    assert "sealed" not in json.dumps(decode_events(hidden, events))
     assert b"sealed" not in hidden.encode_response(final_response(events))
     item = {
         "type": "reasoning",
@@ -388,18 +388,17 @@ def test_encrypted_reasoning_is_shown_only_when_it_is_asked_for(kind: type[Diale
         "summary": [],
         "content": [{"type": "reasoning_text", "text": "Hmm"}],
     }
-    assert written(hidden, final_response(events))["output"][0] == item
-    assert written(shown, final_response(events))["output"][0] == item | {
+    assert decode_response(hidden, final_response(events))["output"][0] == item
+    assert decode_response(shown, final_response(events))["output"][0] == item | {
         "encrypted_content": "sealed"
     }
-    told = [frame["item"] for name, frame in frames(shown, events) if name.endswith("item.done")]
+    told = [
+        frame["item"] for name, frame in decode_events(shown, events) if name.endswith("item.done")
+    ]
     assert told[0] == item | {"encrypted_content": "sealed"}
 
 
-# --- errors ---
-
-
-def test_an_error_body_has_the_specifications_names_or_openais_and_a_detail():
+def test_an_error_body_has_each_doors_names():
     error = ErrorPayload(message="No such model.", type="not_found", param="model", code="c")
     body = {"message": "No such model.", "type": "not_found", "param": "model", "code": "c"}
     assert json.loads(SPECIFICATION.encode_error(error, "detail")) == {"error": body}
@@ -420,12 +419,12 @@ def test_an_error_body_has_the_specifications_names_or_openais_and_a_detail():
         ("permission_denied", "permission_error"),
     ],
 )
-def test_every_type_of_error_has_openais_name(ours: str, theirs: str):
+def test_every_error_type_has_openais_name(ours: str, theirs: str):
     body = json.loads(OPENAI.encode_error(ErrorPayload(message="m", type=ours)))
     assert body["error"] == {"message": "m", "type": theirs, "param": None, "code": None}
 
 
-def test_an_unknown_model_is_not_found_or_a_bad_request():
+def test_an_unknown_model_is_404_or_400():
     error = RequestError("?", type="not_found", code="model_not_found", param="model")
     assert (SPECIFICATION.error_status(error), OPENAI.error_status(error)) == (404, 400)
     for other in (
@@ -435,7 +434,7 @@ def test_an_unknown_model_is_not_found_or_a_bad_request():
         assert (SPECIFICATION.error_status(other), OPENAI.error_status(other)) == (404, 404)
 
 
-def test_an_error_names_foreign_things_as_the_door_does():
+def test_error_messages_have_no_slug_at_openais_door():
     error = ErrorPayload.invalid_param("tools[0]", "Cannot carry 'openai:mcp'.")
     assert json.loads(SPECIFICATION.encode_error(error))["error"]["message"] == error.message
     told = json.loads(OPENAI.encode_error(error))
@@ -443,12 +442,10 @@ def test_an_error_names_foreign_things_as_the_door_does():
 
 
 @pytest.mark.parametrize("words", ["openai: slow down.", "openai:mcpx", "'my_openai:mcp'"])
-def test_an_error_keeps_the_name_of_a_provider(words: str):
+def test_error_messages_keep_the_name_of_a_provider(words: str):
     told = json.loads(OPENAI.encode_error(ErrorPayload(message=words, type="model_error")))
     assert told["error"]["message"] == words
 
-
-# --- whole streams ---
 
 ODD_REQUEST = {
     "tools": [*TOOLS, {"type": "function", "name": "f"}],
@@ -458,35 +455,33 @@ ODD_REQUEST = {
 }
 
 
-def test_everything_the_specifications_door_writes_is_the_specifications():
-    for name, frame in frames(SPECIFICATION, everything(**ODD_REQUEST)):
+def test_the_specifications_door_matches_the_openapi_file():
+    for name, frame in decode_events(SPECIFICATION, everything(**ODD_REQUEST)):
         assert frame["type"] == name
         check_event(frame)
 
 
-def test_everything_openais_door_writes_is_read_by_openais_sdk():
+def test_openais_sdk_reads_everything_of_its_door():
     reader: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-    for name, frame in frames(OPENAI, everything(**ODD_REQUEST)):
+    for name, frame in decode_events(OPENAI, everything(**ODD_REQUEST)):
         assert frame["type"] == name
         assert reader.validate_json(json.dumps(frame)).type == name
 
 
 @EACH_DOOR
-def test_an_extension_event_passes_both_doors(door: Dialect):
+def test_an_extension_event_is_encoded_at_both_doors(door: Dialect):
     [event] = synthesize(Extension("acme:tick", {"n": 1}))[2:3]
-    assert frames(door, [event]) == [
+    assert decode_events(door, [event]) == [
         ("acme:tick", {"type": "acme:tick", "sequence_number": 2, "n": 1})
     ]
 
-
-# --- deltas ----------------------------------------------------------------------------------
 
 PLAIN = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters='"\\'), min_size=1)
 
 
 @EACH_DOOR
 @given(number=st.integers(0, 2**40), words=PLAIN | st.just(" 100% sure, %d times "))
-def test_the_form_of_a_text_writes_any_of_its_deltas(door: Dialect, number: int, words: str):
+def test_the_text_template_encodes_any_delta(door: Dialect, number: int, words: str):
     place = {"item_id": "msg_100%d", "output_index": 1, "content_index": 2}
     form = door.text_fast_path(OutputTextDelta(sequence_number=0, delta="", **place))
     event = OutputTextDelta(sequence_number=number, delta=words, **place)
@@ -495,7 +490,7 @@ def test_the_form_of_a_text_writes_any_of_its_deltas(door: Dialect, number: int,
 
 
 @pytest.mark.parametrize("door", [ChatDialect(), HashbrownDialect()])
-def test_doors_whose_deltas_have_no_form_say_so(door: Dialect):
+def test_chat_and_hashbrown_have_no_text_template(door: Dialect):
     delta = OutputTextDelta(
         sequence_number=0, delta="a", item_id="msg_0", output_index=0, content_index=0
     )

@@ -1,4 +1,4 @@
-"""Server-Sent Events: every form the standard allows, in every chunking, within limits."""
+"""Server-Sent Events: every form of the standard, in any chunking, within limits."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ streams = st.lists(pieces | breaks | st.binary(max_size=3), max_size=40).map(b""
 
 
 def read(chunks: Iterable[bytes], max_event: int = 1000) -> list[SseEvent] | str:
-    """Feed chunks to the end; the events, or the words of the refusal."""
+    """Return the events of some chunks, or the error message."""
     decoder = Decoder(max_event)
     try:
         events = [event for chunk in chunks for event in decoder.feed(chunk)]
@@ -61,7 +61,7 @@ def cut(stream: bytes, positions: Iterable[int]) -> Iterator[bytes]:
 
 
 def reference(stream: bytes) -> list[SseEvent]:
-    """The standard's algorithm, written for the eye and not for speed."""
+    """The algorithm of the standard, written for clarity."""
     events: list[SseEvent] = []
     event, data, id = b"", [], None
     for line in [*re.split(rb"\r\n|\r|\n", stream.removeprefix(b"\xef\xbb\xbf")), b""]:
@@ -82,7 +82,7 @@ def reference(stream: bytes) -> list[SseEvent]:
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n"])
-def test_every_cut_in_two_gives_the_same_events(ending: bytes) -> None:
+def test_every_split_in_two_gives_the_same_events(ending: bytes) -> None:
     stream = STREAM.replace(b"\n", ending)
     for position in range(len(stream) + 1):
         assert read(cut(stream, [position])) == EVENTS
@@ -95,7 +95,7 @@ def test_byte_by_byte_gives_the_same_events(ending: bytes) -> None:
 
 
 @given(streams, st.data())
-def test_any_bytes_in_any_chunking_are_read_as_the_standard_says(
+def test_any_bytes_in_any_chunking_are_decoded_as_by_the_standard(
     stream: bytes, data: st.DataObject
 ) -> None:
     positions = data.draw(st.lists(st.integers(0, len(stream))))
@@ -103,7 +103,7 @@ def test_any_bytes_in_any_chunking_are_read_as_the_standard_says(
 
 
 @given(streams, st.integers(1, 30), st.data())
-def test_any_chunking_meets_the_same_limit(
+def test_the_limit_does_not_depend_on_the_chunking(
     stream: bytes, max_event: int, data: st.DataObject
 ) -> None:
     positions = data.draw(st.lists(st.integers(0, len(stream))))
@@ -151,13 +151,13 @@ def test_any_chunking_meets_the_same_limit(
         (b"event: e\n", []),
     ],
 )
-def test_each_form_is_read_as_the_standard_says(stream: bytes, events: list[SseEvent]) -> None:
+def test_each_form_is_decoded_as_by_the_standard(stream: bytes, events: list[SseEvent]) -> None:
     assert reference(stream) == events
     for position in range(len(stream) + 1):
         assert read(cut(stream, [position])) == events
 
 
-def test_an_event_is_returned_as_soon_as_its_blank_line_is_known() -> None:
+def test_an_event_is_returned_with_its_blank_line() -> None:
     decoder = Decoder()
     assert decoder.feed(b"data: x\r") == []
     assert decoder.feed(b"\r") == [SseEvent("message", b"x")]
@@ -166,7 +166,7 @@ def test_an_event_is_returned_as_soon_as_its_blank_line_is_known() -> None:
     assert decoder.close() == []
 
 
-def test_an_event_may_be_as_large_as_the_limit_and_no_larger() -> None:
+def test_an_event_larger_than_the_limit_is_rejected() -> None:
     too_long = "A line has more than 20 bytes. Raise the limit if it should pass."
     too_large = "An event has more than 20 bytes. Raise the limit if it should pass."
     fits = b"data: " + b"x" * 14
@@ -180,13 +180,13 @@ def test_an_event_may_be_as_large_as_the_limit_and_no_larger() -> None:
     assert read([b"data\n"] * 6, 20) == too_large
 
 
-def test_an_endless_line_is_refused_at_the_limit() -> None:
+def test_an_endless_line_is_rejected_at_the_limit() -> None:
     refused = "A line has more than 10000 bytes. Raise the limit if it should pass."
     assert read(repeat(b"data: x"), 10_000) == refused
     assert read(repeat(b":"), 10_000) == refused
 
 
-def test_endless_comments_and_event_types_take_no_memory() -> None:
+def test_comments_and_event_types_use_bounded_memory() -> None:
     decoder = Decoder(max_event=1000)
     for number in range(2000):
         assert decoder.feed(b": still here\n") == []
@@ -196,19 +196,19 @@ def test_endless_comments_and_event_types_take_no_memory() -> None:
     assert sum(map(len, decoder._prefixes)) < 100 * 100
 
 
-def test_a_megabyte_that_comes_byte_by_byte_is_read_in_time() -> None:
+def test_a_line_in_single_bytes_takes_linear_time() -> None:
     data = b"x" * 1_000_000
     stream = b"data: " + data + b"\n\n"
     assert read(cut(stream, range(1, len(stream))), 2_000_000) == [SseEvent("message", data)]
 
 
-def test_done_is_an_event_like_any_other() -> None:
+def test_done_is_an_event() -> None:
     assert read([DONE_FRAME]) == [SseEvent("message", DONE)]
     assert is_done(SseEvent("message", b"[DONE]"))
     assert not is_done(SseEvent("message", b'"[DONE]"'))
 
 
-def test_events_and_comments_are_written_whole() -> None:
+def test_events_and_comments_are_encoded() -> None:
     assert encode("error", b"{}") == b"event: error\ndata: {}\n\n"
     assert encode("error", b"a\rb") == b"event: error\ndata: a\ndata: b\n\n"
     assert encode("error", b"a\nb\r\nc\r") == b"event: error\ndata: a\ndata: b\ndata: c\ndata: \n\n"
@@ -217,7 +217,7 @@ def test_events_and_comments_are_written_whole() -> None:
 
 
 @pytest.mark.parametrize("break_", ["\n", "\r", "\r\n"])
-def test_an_event_type_cannot_smuggle_in_a_line(break_: str) -> None:
+def test_an_event_type_with_a_line_break_is_rejected(break_: str) -> None:
     with pytest.raises(SSEError, match="holds a line break"):
         encode(f"error{break_}data: x", b"{}")
 
@@ -226,7 +226,7 @@ names = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs
 
 
 @given(st.lists(st.tuples(names, st.text("ab\n é") | names)), st.data())
-def test_what_is_written_is_read_back(sent: list[tuple[str, str]], data: st.DataObject) -> None:
+def test_encoded_events_are_decoded(sent: list[tuple[str, str]], data: st.DataObject) -> None:
     frames = [encode_comment(name) + encode(name, text.encode()) for name, text in sent]
     stream = b"".join(frames)
     positions = data.draw(st.lists(st.integers(0, len(stream))))

@@ -1,4 +1,4 @@
-"""WebSocket messages as they are read, and the envelope of what came to nothing."""
+"""WebSocket messages and error messages."""
 
 import json
 
@@ -23,14 +23,14 @@ from antiphon.wire.websocket import (
 CREATE = {"type": "response.create", "model": "demo", "input": "Hi!"}
 
 
-def refusal(data: str | bytes, limit: int = 1000) -> tuple[str | None, str | None, int]:
-    """Return the code, param and status that a message is refused with."""
+def rejection(data: str | bytes, limit: int = 1000) -> tuple[str | None, str | None, int]:
+    """Return the code, parameter and status of a rejected message."""
     error = decode_message(data, limit).create
     assert isinstance(error, RequestError)
     return error.payload.code, error.payload.param, error.status
 
 
-def test_a_create_is_read_with_its_lane_and_what_it_continues() -> None:
+def test_a_request_is_decoded_with_lane_and_previous_response() -> None:
     sent = CREATE | {"stream_id": "a.B_c-9", "previous_response_id": "resp_1", "generate": False}
     asked = decode_message(json.dumps(sent), 1000)
     assert asked == ClientMessage(
@@ -47,7 +47,7 @@ def test_a_create_is_read_with_its_lane_and_what_it_continues() -> None:
 
 
 @pytest.mark.parametrize("stream_id", [{}, {"stream_id": None}])
-def test_without_a_stream_id_the_lane_has_no_name(stream_id: dict[str, object]) -> None:
+def test_without_a_stream_id_the_lane_is_empty(stream_id: dict[str, object]) -> None:
     assert decode_message(json.dumps(CREATE | stream_id), 1000).lane == ""
 
 
@@ -62,13 +62,13 @@ def test_without_a_stream_id_the_lane_has_no_name(stream_id: dict[str, object]) 
         {"background": None},
     ],
 )
-def test_what_is_implied_may_be_said(implied: dict[str, object]) -> None:
+def test_implied_fields_are_ignored(implied: dict[str, object]) -> None:
     assert decode_message(json.dumps(CREATE | implied), 1000) == decode_message(
         json.dumps(CREATE), 1000
     )
 
 
-def test_both_dialects_are_read() -> None:
+def test_both_dialects_are_decoded() -> None:
     asked = decode_message(json.dumps(CREATE | {"tools": [{"type": "web_search"}]}), 1000).create
     assert isinstance(asked, WebSocketCreate)
     assert asked.tools[0].type == "openai:web_search"
@@ -92,8 +92,8 @@ def test_both_dialects_are_read() -> None:
         ('"' + "ü" * 500 + '"', ("request_too_large", None, 413)),
     ],
 )
-def test_what_is_no_create_is_refused(data: str | bytes, told: tuple[object, ...]) -> None:
-    assert refusal(data) == told
+def test_an_invalid_message_is_rejected(data: str | bytes, told: tuple[object, ...]) -> None:
+    assert rejection(data) == told
 
 
 @pytest.mark.parametrize(
@@ -111,17 +111,17 @@ def test_what_is_no_create_is_refused(data: str | bytes, told: tuple[object, ...
         ({"stream_id": 7}, ("invalid_stream_id", "stream_id", 400)),
     ],
 )
-def test_a_create_that_cannot_be_is_refused(
+def test_an_invalid_request_is_rejected(
     fields: dict[str, object], told: tuple[object, ...]
 ) -> None:
-    assert refusal(json.dumps(CREATE | fields)) == told
+    assert rejection(json.dumps(CREATE | fields)) == told
 
 
 def test_a_lane_may_have_a_name_of_256_characters() -> None:
     assert decode_message(json.dumps(CREATE | {"stream_id": "x" * 256}), 1000).lane == "x" * 256
 
 
-def test_what_is_refused_keeps_its_lane_and_what_it_would_have_continued() -> None:
+def test_an_error_keeps_its_lane_and_previous_response() -> None:
     sent = CREATE | {"stream_id": "a", "previous_response_id": "resp_1", "temperature": 3}
     lane, previous, create = decode_message(json.dumps(sent), 1000)
     assert (lane, previous) == ("a", "resp_1")
@@ -129,11 +129,11 @@ def test_what_is_refused_keeps_its_lane_and_what_it_would_have_continued() -> No
 
 
 @given(st.text() | st.binary() | st.recursive(st.none() | st.text(), st.lists).map(json.dumps))
-def test_no_message_is_too_strange_to_be_answered(data: str | bytes) -> None:
+def test_any_message_is_decoded_or_rejected(data: str | bytes) -> None:
     assert isinstance(decode_message(data, 10_000).create, RequestError)
 
 
-def test_an_envelope_always_has_a_code_and_headers_only_if_there_are_some() -> None:
+def test_an_error_message_always_has_a_code() -> None:
     payload = ErrorPayload(message="No.", type="model_error")
     assert websocket_error(payload, 502, {}) == WebSocketError(
         status=502,
@@ -142,7 +142,7 @@ def test_an_envelope_always_has_a_code_and_headers_only_if_there_are_some() -> N
     assert websocket_error(payload, 429, {"retry-after": "1"}).error.headers == {"retry-after": "1"}
 
 
-def test_an_envelope_is_written_in_the_dialect_of_its_door() -> None:
+def test_an_error_message_has_the_doors_dialect() -> None:
     error = websocket_error(RequestError("No.", code="no").payload, 400, {})
     said = {"message": "No.", "type": "invalid_request", "param": None, "code": "no"}
     whole = {"type": "error", "status": 400, "error": said}
@@ -151,6 +151,6 @@ def test_an_envelope_is_written_in_the_dialect_of_its_door() -> None:
     assert json.loads(OpenAIDialect().encode_websocket_error(error)) == theirs
 
 
-def test_a_message_of_a_named_lane_bears_its_name() -> None:
+def test_a_message_of_a_named_lane_has_its_name() -> None:
     assert add_lane(b'{"type":"x"}', "a.b") == b'{"type":"x","stream_id":"a.b"}'
     assert add_lane(b'{"type":"x"}', "") == b'{"type":"x"}'

@@ -1,4 +1,4 @@
-"""The writing thread: few transactions for many changes, and no failure that outlasts its cause."""
+"""The writer thread: group commit, and recovery from failures."""
 
 import asyncio
 import sqlite3
@@ -25,50 +25,50 @@ BIG = "x" * 100_000
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    """Give an empty store."""
+    """Return an empty store."""
     store = SqliteStore(tmp_path)
     yield store
     await store.close()
 
 
-class Disk:
-    """What a store writes to: with room for so many pages more, or for as many as it likes."""
+class LimitedDisk:
+    """Limits the pages that a store can write."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.writer = store.database.writer
         self.connect = self.writer._connect
-        self.writer._connect = self.connected
-        self.most = 2**30
+        self.writer._connect = self.connect_limited
+        self.max_pages = 2**30
 
     async def limit(self, room: int | None) -> None:
-        """Let the database grow by so much, whichever connection it grows through."""
+        """Let the database grow by some pages, on every connection; None for no limit."""
 
         def measure(connection: sqlite3.Connection) -> None:
             used = connection.execute("PRAGMA page_count").fetchone()[0]
-            self.most = 2**30 if room is None else used + room
-            self.confine(connection)
+            self.max_pages = 2**30 if room is None else used + room
+            self.apply_limit(connection)
 
         await self.writer.submit(measure)
 
-    def connected(self) -> sqlite3.Connection:
-        """Open a connection that is as limited as the disk."""
+    def connect_limited(self) -> sqlite3.Connection:
+        """Open a connection with the limit."""
         connection = self.connect()
-        self.confine(connection)
+        self.apply_limit(connection)
         return connection
 
-    def confine(self, connection: sqlite3.Connection) -> None:
-        """Limit a connection."""
-        connection.execute(f"PRAGMA max_page_count = {self.most}")
+    def apply_limit(self, connection: sqlite3.Connection) -> None:
+        """Apply the limit to a connection."""
+        connection.execute(f"PRAGMA max_page_count = {self.max_pages}")
 
 
-async def check(store: SqliteStore) -> None:
-    """Let SQLite look for anything wrong in the file."""
+async def check_integrity(store: SqliteStore) -> None:
+    """Check the file with SQLite's integrity checks."""
 
-    def look(connection: sqlite3.Connection) -> list[str]:
+    def query(connection: sqlite3.Connection) -> list[str]:
         problems = connection.execute("PRAGMA foreign_key_check").fetchall()
         return [*map(str, problems), connection.execute("PRAGMA integrity_check").fetchone()[0]]
 
-    assert await store.database.read(look) == ["ok"]
+    assert await store.database.read(query) == ["ok"]
 
 
 async def test_many_changes_share_a_transaction(store: SqliteStore) -> None:
@@ -79,15 +79,15 @@ async def test_many_changes_share_a_transaction(store: SqliteStore) -> None:
     assert store.database.writer.commits - before <= 100
 
 
-async def test_a_change_that_fails_harms_no_other(store: SqliteStore) -> None:
-    def broken(connection: sqlite3.Connection) -> None:
+async def test_a_failing_change_does_not_affect_others(store: SqliteStore) -> None:
+    def fail(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO conversations VALUES ('', 'half', 0, '{}')")
         raise ZeroDivisionError
 
     before = store.database.writer.commits
     results = await asyncio.gather(
         store.begin(new_response("a"), []),
-        store.database.write(broken),
+        store.database.write(fail),
         store.begin(new_response("a"), []),
         store.begin(new_response("b"), []),
         return_exceptions=True,
@@ -102,8 +102,8 @@ async def test_a_change_that_fails_harms_no_other(store: SqliteStore) -> None:
     assert await store.find_conversation("half") is None
 
 
-async def test_a_full_disk_is_a_store_error_and_passes(store: SqliteStore) -> None:
-    disk = Disk(store)
+async def test_a_full_disk_is_a_store_error_and_writing_recovers(store: SqliteStore) -> None:
+    disk = LimitedDisk(store)
     await store.begin(new_response("r"), [user_message("in")])
     assert await store.append("r", 0, -1, make_events(0, 5))
     await disk.limit(0)
@@ -121,13 +121,13 @@ async def test_a_full_disk_is_a_store_error_and_passes(store: SqliteStore) -> No
     await disk.limit(None)
     assert await store.append("r", 0, 4, make_events(5, 1), final=ended_response(new_response("r")))
     assert await store.read("r", -1) == LoggedEvents(make_events(0, 6), ended=True)
-    await check(store)
+    await check_integrity(store)
 
 
-async def test_nothing_acknowledged_is_lost_while_the_disk_fills_again_and_again(
+async def test_acknowledged_events_survive_a_repeatedly_full_disk(
     store: SqliteStore,
 ) -> None:
-    disk, body = Disk(store), b"x" * 2000
+    disk, body = LimitedDisk(store), b"x" * 2000
     kept = {f"r{n}": -1 for n in range(5)}
     for id in kept:
         await store.begin(new_response(id), [])
@@ -149,7 +149,7 @@ async def test_nothing_acknowledged_is_lost_while_the_disk_fills_again_and_again
         for id, last in kept.items():
             log = await store.read(id, -1)
             assert log == LoggedEvents([body] * (last + 1), ended=False)
-    await check(store)
+    await check_integrity(store)
 
 
 async def test_a_broken_connection_is_replaced(store: SqliteStore) -> None:
@@ -168,7 +168,7 @@ async def test_a_broken_reader_is_replaced(store: SqliteStore) -> None:
     assert await store.find("a") == StoredResponse(new_response("a"))
 
 
-async def test_a_database_locked_for_too_long_is_a_store_error_and_passes(
+async def test_a_locked_database_is_a_store_error_and_writing_recovers(
     store: SqliteStore,
 ) -> None:
     await store.database.write(lambda connection: connection.execute("PRAGMA busy_timeout = 20"))

@@ -1,4 +1,4 @@
-"""The tables: as the mission names them, grown from older ones, and never scanned."""
+"""The tables, their migrations, and query plans without table scans."""
 
 import json
 import re
@@ -37,7 +37,7 @@ ITEMS = "id TEXT, response_id TEXT, type TEXT, role TEXT, content TEXT, created_
 HISTORY = "id, response_id, previous_response_id, conversation_data, created_at"
 
 SMALL = {"SCAN segment"}
-"""What may be scanned: a chain's threads, which are few."""
+"""Allowed scans: the threads of a chain, which are few."""
 QUERIES = {
     name: value
     for name, value in vars(sql).items()
@@ -47,7 +47,7 @@ QUERIES = {
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """Give a writing connection to a new database."""
+    """Return a writing connection to a new database."""
     connection = connect_writer(tmp_path / "responses.db")
     yield connection
     connection.close()
@@ -59,14 +59,14 @@ def columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
     return {row["name"]: row["type"] for row in rows}
 
 
-def wanted(text: str) -> dict[str, str]:
-    """Return the names and types that a text asks for."""
+def parse_columns(text: str) -> dict[str, str]:
+    """Return names and types from a list of columns."""
     return dict(column.split() for column in text.split(","))
 
 
-def test_the_tables_have_the_columns_that_were_asked_for(connection: sqlite3.Connection) -> None:
-    assert wanted(RESPONSES).items() <= columns(connection, "responses").items()
-    assert wanted(ITEMS).items() <= columns(connection, "input_items").items()
+def test_the_tables_have_the_documented_columns(connection: sqlite3.Connection) -> None:
+    assert parse_columns(RESPONSES).items() <= columns(connection, "responses").items()
+    assert parse_columns(ITEMS).items() <= columns(connection, "input_items").items()
     assert [*columns(connection, "conversation_history")] == HISTORY.split(", ")
 
 
@@ -74,7 +74,7 @@ def test_the_tables_have_the_columns_that_were_asked_for(connection: sqlite3.Con
     ("pragma", "value"),
     [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("secure_delete", 1)],
 )
-def test_nothing_acknowledged_is_lost_to_a_power_cut(
+def test_the_pragmas_for_durability_are_set(
     connection: sqlite3.Connection, pragma: str, value: object
 ) -> None:
     assert connection.execute(f"PRAGMA {pragma}").fetchone()[0] == value
@@ -90,20 +90,17 @@ def test_no_query_scans_a_table(connection: sqlite3.Connection, name: str) -> No
     assert not any("AUTOMATIC" in step for step in steps), steps
 
 
-def test_unfinished_responses_are_found_without_the_others(connection: sqlite3.Connection) -> None:
+def test_unfinished_responses_are_found_by_an_index(connection: sqlite3.Connection) -> None:
     (step,) = connection.execute(f"EXPLAIN QUERY PLAN {sql.FIND_UNFINISHED}").fetchall()
     assert step["detail"] == "SCAN responses USING INDEX responses_unfinished"
 
 
-# --- versions --------------------------------------------------------------------------------
-
-
 def version(connection: sqlite3.Connection) -> int:
-    """Return the version that a database says it has."""
+    """Return the version of a database."""
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
-def test_opening_twice_changes_nothing(connection: sqlite3.Connection) -> None:
+def test_migrating_twice_changes_nothing(connection: sqlite3.Connection) -> None:
     before = connection.execute("SELECT sql FROM sqlite_master").fetchall()
     migrate(connection)
     assert connection.execute("SELECT sql FROM sqlite_master").fetchall() == before
@@ -111,7 +108,7 @@ def test_opening_twice_changes_nothing(connection: sqlite3.Connection) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_older_database_grows_and_keeps_its_rows(tmp_path: Path) -> None:
+async def test_migrations_keep_existing_rows(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     await store.begin(new_response("r"), [user_message("a")])
     await store.close()
@@ -125,21 +122,21 @@ async def test_an_older_database_grows_and_keeps_its_rows(tmp_path: Path) -> Non
     connection.close()
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(
+def test_a_failed_migration_is_rolled_back(
     connection: sqlite3.Connection,
 ) -> None:
-    def broken(connection: sqlite3.Connection) -> None:
+    def fail(connection: sqlite3.Connection) -> None:
         connection.execute("DROP TABLE events")
         connection.execute("this is not SQL")
 
     with pytest.raises(sqlite3.OperationalError):
-        migrate(connection, [*MIGRATIONS, broken])
+        migrate(connection, [*MIGRATIONS, fail])
     assert version(connection) == len(MIGRATIONS)
     assert connection.execute("SELECT count(*) FROM events").fetchone()[0] == 0
     assert not connection.in_transaction
 
 
-def test_a_database_from_the_future_is_left_alone(tmp_path: Path) -> None:
+def test_a_newer_database_is_rejected_and_not_changed(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "responses.db") as connection:
         connection.execute("PRAGMA user_version = 999")
         connection.execute("CREATE TABLE responses (id TEXT)")
@@ -150,8 +147,6 @@ def test_a_database_from_the_future_is_left_alone(tmp_path: Path) -> None:
     assert version(connection) == 999
     connection.close()
 
-
-# --- the database that was there before us ----------------------------------------------------
 
 XAIBO = f"""
 CREATE TABLE responses ({RESPONSES.replace("id TEXT,", "id TEXT PRIMARY KEY,", 1)});
@@ -176,7 +171,7 @@ INSERT INTO conversation_history VALUES ('h', 'a', NULL, '{json.dumps({"messages
 
 
 @pytest.mark.anyio
-async def test_a_xaibo_database_is_adopted_and_nothing_of_it_lost(tmp_path: Path) -> None:
+async def test_a_xaibo_database_is_imported_without_loss(tmp_path: Path) -> None:
     old = sqlite3.connect(tmp_path / "responses.db")
     old.executescript(XAIBO)
     old.close()

@@ -1,4 +1,4 @@
-"""The contract, kept in a file; and what the file is like."""
+"""SqliteStore: the contract, and properties of the file."""
 
 import asyncio
 import json
@@ -33,24 +33,24 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    """Give an empty store."""
+    """Return an empty store."""
     store = SqliteStore(tmp_path / "responses")
     yield store
     await store.close()
 
 
 class TestSqlite(StoreContract):
-    """Everything that every store must do."""
+    """The contract."""
 
 
-async def test_the_folder_is_made_where_it_is_missing(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_created(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b" / "responses.db").is_file()
     assert repr(store) == f"<SqliteStore at {tmp_path}/a/b/responses.db>"
     await store.close()
 
 
-async def test_a_folder_that_cannot_be_is_a_store_error(tmp_path: Path) -> None:
+async def test_an_unusable_folder_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
         SqliteStore(tmp_path / "file" / "folder")
@@ -59,7 +59,7 @@ async def test_a_folder_that_cannot_be_is_a_store_error(tmp_path: Path) -> None:
         SqliteStore(tmp_path)
 
 
-async def test_a_store_opened_again_has_everything(tmp_path: Path) -> None:
+async def test_everything_survives_reopening(tmp_path: Path) -> None:
     talk = StoredConversation(id="conv_1", created_at=1, metadata={"a": "b"})
     store = SqliteStore(tmp_path)
     await store.save_conversation(talk)
@@ -90,7 +90,7 @@ async def test_a_store_opened_again_has_everything(tmp_path: Path) -> None:
     "damage",
     ["output = '[{'", "output = '[5]'", "rest = '[]'", "model = CAST(x'ff' AS TEXT)"],
 )
-async def test_an_unfinished_response_that_cannot_be_read_is_set_aside(
+async def test_an_unreadable_unfinished_response_is_ended_as_failed(
     tmp_path: Path, damage: str
 ) -> None:
     store = SqliteStore(tmp_path, clock=lambda: 1000)
@@ -109,7 +109,7 @@ async def test_an_unfinished_response_that_cannot_be_read_is_set_aside(
     await store.close()
 
 
-async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+async def test_a_closed_store_raises_a_store_error(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     pending = asyncio.gather(*(store.begin(new_response(f"r{n}"), []) for n in range(20)))
     await asyncio.sleep(0)
@@ -125,7 +125,7 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_one_process_sees_what_another_writes(store: SqliteStore, tmp_path: Path) -> None:
+async def test_one_process_sees_the_writes_of_another(store: SqliteStore, tmp_path: Path) -> None:
     other = SqliteStore(tmp_path / "responses")
     await store.begin(new_response("r"), [])
     waiting = asyncio.create_task(store.wait("r", -1))
@@ -137,7 +137,7 @@ async def test_one_process_sees_what_another_writes(store: SqliteStore, tmp_path
     await other.close()
 
 
-async def test_bells_do_not_pile_up(store: SqliteStore) -> None:
+async def test_subscriptions_are_removed(store: SqliteStore) -> None:
     await store.begin(new_response("r"), [])
     readers = [asyncio.create_task(store.wait("r", -1)) for _ in range(10)]
     await asyncio.sleep(0.05)
@@ -148,7 +148,7 @@ async def test_bells_do_not_pile_up(store: SqliteStore) -> None:
     assert len(store.notifier) == 0
 
 
-async def test_an_append_counts_even_if_nobody_waits_for_it(store: SqliteStore) -> None:
+async def test_a_cancelled_append_is_still_committed(store: SqliteStore) -> None:
     await store.begin(new_response("r"), [])
     reader = asyncio.create_task(store.wait("r", -1))
     writing = asyncio.create_task(store.append("r", 0, -1, make_events(0, 1)))
@@ -158,7 +158,7 @@ async def test_an_append_counts_even_if_nobody_waits_for_it(store: SqliteStore) 
     assert await store.read("r", -1) == LoggedEvents(make_events(0, 1), ended=False)
 
 
-async def test_what_sqlite_cannot_take_is_a_store_error(store: SqliteStore) -> None:
+async def test_a_value_that_sqlite_cannot_store_is_a_store_error(store: SqliteStore) -> None:
     with pytest.raises(StoreError):
         await store.find("\ud800")
     with pytest.raises(StoreError):
@@ -169,7 +169,7 @@ async def test_what_sqlite_cannot_take_is_a_store_error(store: SqliteStore) -> N
         await store.read("r", 2**70)
 
 
-async def test_a_row_that_cannot_be_read_is_a_store_error(store: SqliteStore) -> None:
+async def test_an_unreadable_row_is_a_store_error(store: SqliteStore) -> None:
     await store.begin(new_response("r"), [])
     with sqlite3.connect(store.database.path) as connection:
         connection.execute("UPDATE responses SET status = 'unheard of'")
@@ -178,7 +178,7 @@ async def test_a_row_that_cannot_be_read_is_a_store_error(store: SqliteStore) ->
         await store.find("r")
 
 
-async def test_the_history_of_a_response_can_be_seen_in_a_view(store: SqliteStore) -> None:
+async def test_the_history_view_shows_the_messages_of_a_chain(store: SqliteStore) -> None:
     await store.begin(new_response("a"), [user_message("1", "hello"), *ITEMS[4:]])
     await store.end(ended_response(new_response("a"), assistant_message("2", "hi")))
     await store.begin(new_response("b", "a"), [user_message("3", "and?")])
@@ -205,7 +205,7 @@ async def test_the_history_of_a_response_can_be_seen_in_a_view(store: SqliteStor
     ]
 
 
-async def test_a_deleted_response_is_in_no_table(store: SqliteStore) -> None:
+async def test_a_deleted_response_is_deleted_from_every_table(store: SqliteStore) -> None:
     await store.begin(new_response("r"), ITEMS, key=("key", "print"))
     await store.append(
         "r",

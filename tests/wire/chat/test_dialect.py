@@ -1,4 +1,4 @@
-"""Events as chunks, responses as completions, and openai-python's word that they say the same."""
+"""Chunks and completions, and that openai-python accumulates one into the other."""
 
 import json
 from typing import Any
@@ -45,12 +45,12 @@ CHANCE = LogProb(token="Hi", logprob=-0.5, bytes=[72, 105], top_logprobs=[])
 
 
 def chunks(*said: Part, asked: ChatRequest = OFFERED) -> list[Json]:
-    """Return the chunks that some parts become."""
-    return written(synthesize(*said), asked)
+    """Return the chunks of some parts."""
+    return decode_sse(synthesize(*said), asked)
 
 
-def written(events: list[Event], asked: ChatRequest = OFFERED) -> list[Json]:
-    """Return the chunks of a stream, read as a client reads them."""
+def decode_sse(events: list[Event], asked: ChatRequest = OFFERED) -> list[Json]:
+    """Return the chunks of an SSE stream."""
     dialect = ChatDialect(asked)
     frames = b"".join(map(dialect.encode_sse, events)).decode().split("\n\n")
     assert frames.pop() == ""
@@ -59,19 +59,19 @@ def written(events: list[Event], asked: ChatRequest = OFFERED) -> list[Json]:
 
 
 def deltas(*said: Part, asked: ChatRequest = OFFERED) -> list[Json]:
-    """Return what each chunk adds."""
+    """Return the delta of each chunk."""
     told = chunks(*said, asked=asked)
     return [choice["delta"] for chunk in told for choice in chunk["choices"]]
 
 
-def whole(response: Response, asked: ChatRequest = OFFERED) -> Json:
+def encode_whole(response: Response, asked: ChatRequest = OFFERED) -> Json:
     """Return a response as a completion."""
     return json.loads(ChatDialect(asked).encode_response(response))
 
 
 def answer(*said: Part, asked: ChatRequest = OFFERED) -> Json:
-    """Return the message that some parts become."""
-    return whole(final_response(synthesize(*said)), asked)["choices"][0]["message"]
+    """Return the message of some parts."""
+    return encode_whole(final_response(synthesize(*said)), asked)["choices"][0]["message"]
 
 
 def call(index: int, id: str, name: str, arguments: str) -> Json:
@@ -87,10 +87,8 @@ def more(index: int, arguments: str) -> Json:
 
 ROLE = {"role": "assistant", "content": None}
 
-# --- streams ---------------------------------------------------------------------------------
 
-
-def test_every_chunk_of_a_stream_is_whole():
+def test_every_chunk_is_a_complete_object():
     same = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "created": NOW, "model": "m"}
     first = {"index": 0, "logprobs": None, "finish_reason": None}
     tokens = {
@@ -117,7 +115,7 @@ def test_every_chunk_of_a_stream_is_whole():
     assert not any("usage" in chunk for chunk in chunks(*said))
 
 
-def test_calls_are_numbered_from_zero_and_named_once():
+def test_calls_are_indexed_from_zero_and_named_once():
     assert deltas(
         parts.Text("Wait."),
         parts.Call("a", "f", '{"x":', "call_a"),
@@ -136,8 +134,8 @@ def test_calls_are_numbered_from_zero_and_named_once():
     ]
 
 
-def test_an_agents_own_calls_are_not_the_clients():
-    """Neither calls nor outputs are shown; a call that nobody answered is, at the end."""
+def test_an_agents_own_calls_are_not_sent():
+    """A call without an output is sent, at the end."""
     own = FunctionCall(call_id="own", name="search", arguments="{}")
     said = (
         parts.Whole(own),
@@ -160,7 +158,7 @@ def test_an_agents_own_calls_are_not_the_clients():
     assert told == [{"role": "assistant", "content": ""}, {"content": "Here."}, {}]
 
 
-def test_custom_calls_are_told_whole():
+def test_custom_calls_are_sent_whole():
     fields: dict[str, object] = {"call_id": "c", "name": "sql", "input": "SELECT 1"}
     item = ExtensionItem(type="openai:custom_tool_call", extra=fields)
     custom = {"id": "c", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}}
@@ -168,7 +166,7 @@ def test_custom_calls_are_told_whole():
     assert answer(parts.Whole(item))["tool_calls"] == [custom]
 
 
-def test_thinking_is_raw_or_else_a_summary():
+def test_reasoning_content_is_raw_or_else_the_summary():
     raw, summary = parts.Reasoning("Hm. "), parts.Reasoning(summary="Thought.")
     also = parts.Reasoning(summary="More.", part=1)
     thought = {"reasoning_content": "Hm. "}
@@ -184,7 +182,7 @@ def test_thinking_is_raw_or_else_a_summary():
     assert answer(summary, also)["reasoning_content"] == "Thought.\n\nMore."
 
 
-def test_messages_are_parted_by_a_blank_line_and_parts_are_not():
+def test_messages_are_separated_by_a_blank_line_and_parts_are_not():
     said = (
         parts.Text("One", key=0),
         parts.Text(", two", key=0, part=1),
@@ -196,7 +194,7 @@ def test_messages_are_parted_by_a_blank_line_and_parts_are_not():
     assert answer(*said)["content"] == "One, two\n\nThree."
 
 
-def test_a_refusal_has_no_content():
+def test_the_content_of_a_refusal_is_null():
     said = (parts.Refusal("I will"), parts.Refusal(" not."))
     assert deltas(*said) == [ROLE, {"refusal": "I will"}, {"refusal": " not."}, {}]
     assert answer(*said) == {
@@ -207,12 +205,12 @@ def test_a_refusal_has_no_content():
     }
 
 
-def test_an_answer_without_words_is_an_empty_one():
+def test_a_response_without_text_has_empty_content():
     assert deltas() == [{"role": "assistant", "content": ""}, {"content": ""}, {}]
     assert answer()["content"] == ""
 
 
-def test_citations_come_at_the_end_and_count_in_the_whole_answer():
+def test_citations_come_last_with_positions_in_the_joined_content():
     cited = UrlCitation(url="https://a.example", title="A", start_index=0, end_index=3)
     other = ExtensionAnnotation(type="openai:file_citation", extra={"file_id": "f"})
     said = (
@@ -228,40 +226,37 @@ def test_citations_come_at_the_end_and_count_in_the_whole_answer():
     assert answer(*said)["content"][5:8] == "Two"
 
 
-def test_logprobs_go_with_their_words():
+def test_logprobs_are_sent_with_their_text():
     told = chunks(parts.Text("Hi", logprobs=[CHANCE]), parts.Text("!"))
     counted = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
     probable = {"content": [counted], "refusal": None}
     assert [chunk["choices"][0]["logprobs"] for chunk in told] == [None, probable, None, None]
     response = final_response(synthesize(parts.Text("Hi", logprobs=[CHANCE]), parts.Text("!")))
-    assert whole(response)["choices"][0]["logprobs"] == probable
+    assert encode_whole(response)["choices"][0]["logprobs"] == probable
 
 
-def test_noise_stands_beside_the_choices():
+def test_obfuscation_is_a_field_beside_choices():
     said = (parts.Reasoning("Hm."), parts.Text("Hi"), parts.Text("!"), parts.Call(0, "f", "{}"))
     events = synthesize(*said, obfuscate=lambda text: "x" * len(text))
-    noise = [chunk.get("obfuscation") for chunk in written(events)]
+    noise = [chunk.get("obfuscation") for chunk in decode_sse(events)]
     assert noise == [None, "xxx", "xx", "x", None, "xx", None]
 
 
-def test_events_that_a_chat_does_not_know_are_passed_over():
+def test_events_without_a_chat_equivalent_are_left_out():
     searched = ExtensionItem(type="openai:web_search_call", extra={"action": {}})
     told = deltas(parts.Extension("acme:tick", {}), parts.Whole(searched), parts.Text("Hi"))
     assert told == [{"role": "assistant", "content": ""}, {"content": "Hi"}, {}]
 
 
-# --- ends ------------------------------------------------------------------------------------
-
-
 def finish(*said: Part) -> str:
-    """Return why an answer ended, as both ways of writing say it."""
+    """Return the finish reason, which chunks and completion must agree on."""
     events = synthesize(*said)
-    reason = whole(final_response(events))["choices"][0]["finish_reason"]
-    assert written(events)[-1]["choices"][0]["finish_reason"] == reason
+    reason = encode_whole(final_response(events))["choices"][0]["finish_reason"]
+    assert decode_sse(events)[-1]["choices"][0]["finish_reason"] == reason
     return reason
 
 
-def test_reasons():
+def test_finish_reasons():
     calling = parts.Call(0, "f", "{}", complete=True)
     assert finish(parts.Text("Hi")) == "stop"
     assert finish(parts.Text("Hi"), parts.Finish("stop")) == "stop"
@@ -272,27 +267,27 @@ def test_reasons():
     assert finish(parts.Finish("cancelled")) == "stop"
 
 
-def test_a_broken_stream_ends_with_an_error():
+def test_a_failed_stream_ends_with_an_error():
     *said, last = chunks(parts.Text("Hi"), parts.Failure(MISHAP))
     assert [chunk["choices"][0]["delta"].get("content") for chunk in said] == ["", "Hi"]
     error = {"message": "It broke.", "type": "server_error", "param": None, "code": "overloaded"}
     assert last == {"error": error}
 
 
-def test_warnings_name_what_the_client_wrote():
+def test_warnings_have_the_chats_parameter_names():
     warned = parts.Warn("unsupported_parameter", "Left out.", "text.verbosity")
     told = [{"code": "unsupported_parameter", "message": "Left out.", "param": "verbosity"}]
     response = final_response(synthesize(warned, parts.Warn("usage_estimated", "Guessed.")))
     estimated = {"code": "usage_estimated", "message": "Guessed."}
-    assert whole(response)["antiphon:warnings"] == [*told, estimated]
+    assert encode_whole(response)["antiphon:warnings"] == [*told, estimated]
     assert chunks(warned)[-1]["antiphon:warnings"] == told
 
 
-def test_a_whole_completion():
+def test_a_completion_has_every_field():
     response = make_response(
         id="resp_00ff", output=[make_message("msg_0", "Hi")], service_tier="flex"
     )
-    assert whole(response) == {
+    assert encode_whole(response) == {
         "id": "chatcmpl-00ff",
         "object": "chat.completion",
         "created": NOW,
@@ -314,7 +309,7 @@ def test_a_whole_completion():
     }
 
 
-def test_errors_are_openais():
+def test_errors_have_openais_names():
     dialect = ChatDialect()
     unknown = RequestError("No such model.", type="not_found", param="model", code="x")
     assert dialect.error_status(unknown) == 404
@@ -328,26 +323,21 @@ def test_errors_are_openais():
     }
 
 
-def test_frames_are_the_same_chunks():
+def test_encoded_events_and_sse_have_the_same_chunks():
     events = synthesize(parts.Text("Hi"), parts.Text("!"))
     dialect = ChatDialect(OFFERED)
     framed = [frame for event in events for frame in dialect.encode_event(event)]
-    assert [json.loads(data) for _, data in framed] == written(events)
+    assert [json.loads(data) for _, data in framed] == decode_sse(events)
     assert {name for name, _ in framed} == {"chat.completion.chunk"}
     broken = synthesize(parts.Failure(MISHAP))
     assert [name for name, _ in ChatDialect().encode_event(broken[-1])] == ["error"]
 
 
-# --- any stream at all -----------------------------------------------------------------------
-
-
 @settings(deadline=None, max_examples=150)
 @given(part_lists(), st.sampled_from([COUNTED, ChatRequest(Request(), include_usage=True)]))
-def test_openai_accumulates_the_completion_that_is_not_streamed(
-    said: list[Part], asked: ChatRequest
-):
+def test_openais_accumulator_builds_the_same_completion(said: list[Part], asked: ChatRequest):
     events = synthesize(*said)
-    told = written(events, asked)
+    told = decode_sse(events, asked)
     response = final_response(events)
     if response.status == "failed":
         assert told[-1].keys() == {"error"}
@@ -356,20 +346,20 @@ def test_openai_accumulates_the_completion_that_is_not_streamed(
     for chunk in told:
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
     heard = state.current_completion_snapshot.to_dict()
-    expected = ChatCompletion.model_validate(whole(response, asked)).to_dict()
-    assert compared(heard, events) == compared(expected, events)
+    expected = ChatCompletion.model_validate(encode_whole(response, asked)).to_dict()
+    assert comparable(heard, events) == comparable(expected, events)
 
 
-def compared(completion: Any, events: list[Event]) -> Json:
-    """Return what both ways of hearing an answer must agree on."""
+def comparable(completion: Any, events: list[Event]) -> Json:
+    """Return the fields that both completions must agree on."""
     (choice,) = completion["choices"]
     said = choice["message"]
     made = [(one["id"], one["function"]) for one in said.get("tool_calls") or []]
     calls = [(id, function["name"], function["arguments"]) for id, function in made]
     texts = {
-        "content": ordered(events, OutputTextDelta),
-        "refusal": ordered(events, RefusalDelta),
-        "reasoning_content": ordered(events, ReasoningSummaryTextDelta, ReasoningDelta),
+        "content": is_in_order(events, OutputTextDelta),
+        "refusal": is_in_order(events, RefusalDelta),
+        "reasoning_content": is_in_order(events, ReasoningSummaryTextDelta, ReasoningDelta),
     }
     return {
         **{name: said.get(name) for name, comparable in texts.items() if comparable},
@@ -384,7 +374,7 @@ def compared(completion: Any, events: list[Event]) -> Json:
     }
 
 
-def ordered(events: list[Event], *kinds: type[Event]) -> bool:
+def is_in_order(events: list[Event], *kinds: type[Event]) -> bool:
     """Tell whether texts came in the order of the output, as they do but for two rarities.
 
     Half an emoji that nothing follows is told when its item is closed, perhaps after others began;

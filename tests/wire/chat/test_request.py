@@ -1,4 +1,4 @@
-"""A chat request read: what it means in our words, and what is refused in its own."""
+"""Chat requests: conversion to a Request, and errors with the chat's parameters."""
 
 from typing import Any
 
@@ -56,32 +56,29 @@ CALLED = FunctionCall(call_id="call_1", name="get_weather", arguments='{"city":"
 
 
 def chat(*messages: object, **options: object) -> ChatRequest:
-    """Read a chat request."""
+    """Decode a chat request."""
     return decode_chat({"model": "m", "messages": list(messages) or [HI], **options})
 
 
 def items(*messages: object) -> list[Item]:
-    """Read messages."""
+    """Decode messages to items."""
     return chat(*messages).request.input
 
 
-def asked(**options: object) -> Request:
-    """Read the options of a chat request."""
+def decode_options(**options: object) -> Request:
+    """Decode the options of a chat request."""
     return chat(HI, **options).request
 
 
-def blamed(*messages: object, **options: object) -> str:
-    """Return the param that a chat request is refused for."""
+def rejected_param(*messages: object, **options: object) -> str:
+    """Return the parameter that a chat request is rejected for."""
     with pytest.raises((InvalidValueError, RequestError)) as refused:
         chat(*messages, **options)
     error = refused.value
     return error.path if isinstance(error, InvalidValueError) else str(error.payload.param)
 
 
-# --- messages --------------------------------------------------------------------------------
-
-
-def test_roles_are_kept_and_nothing_becomes_instructions():
+def test_roles_are_kept_and_instructions_stay_empty():
     request = chat(
         {"role": "system", "content": "Be kind."},
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
@@ -97,7 +94,7 @@ def test_roles_are_kept_and_nothing_becomes_instructions():
     ]
 
 
-def test_content_of_every_kind_is_carried():
+def test_every_kind_of_content_is_converted():
     sound = {"data": "AAAA", "format": "wav"}
     (message,) = items(
         {
@@ -129,7 +126,7 @@ def test_content_of_every_kind_is_carried():
     )
 
 
-def test_a_round_with_tools_becomes_calls_and_outputs():
+def test_tool_messages_become_calls_and_outputs():
     said = chat(
         HI,
         {"role": "assistant", "content": None, "tool_calls": [CALL, CALL | {"id": "call_2"}]},
@@ -156,7 +153,7 @@ def test_a_round_with_tools_becomes_calls_and_outputs():
     ]
 
 
-def test_an_assistant_thinks_speaks_and_calls_in_this_order():
+def test_an_assistant_message_becomes_reasoning_text_and_calls():
     assert items(
         {
             "role": "assistant",
@@ -176,11 +173,11 @@ def test_an_assistant_thinks_speaks_and_calls_in_this_order():
 
 
 @pytest.mark.parametrize("content", [None, "", [{"type": "text", "text": ""}]])
-def test_calls_without_words_are_no_message(content: object):
+def test_calls_without_content_have_no_message(content: object):
     assert items({"role": "assistant", "content": content, "tool_calls": [CALL]}) == [CALLED]
 
 
-def test_refusals_are_kept_however_they_are_said():
+def test_refusals_are_converted_in_both_forms():
     no = Message(role="assistant", content=[RefusalContent(refusal="No.")])
     assert items(
         {"role": "assistant", "content": None, "refusal": "No."},
@@ -188,7 +185,7 @@ def test_refusals_are_kept_however_they_are_said():
     ) == [no, no]
 
 
-def test_an_empty_answer_stays_one():
+def test_an_empty_assistant_message_is_kept():
     empty = Message(role="assistant", content=[OutputText(text="")])
     assert items(HI, {"role": "assistant", "content": ""}, HI) == [
         user_message("Hi!"),
@@ -197,7 +194,7 @@ def test_an_empty_answer_stays_one():
     ]
 
 
-def test_custom_tools_calls_and_outputs_are_openais():
+def test_custom_tools_become_openai_extensions():
     call = {"id": "c", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}}
     assert items(
         {"role": "assistant", "tool_calls": [call]},
@@ -211,7 +208,7 @@ def test_custom_tools_calls_and_outputs_are_openais():
     ]
 
 
-def test_calls_of_other_servers_are_understood():
+def test_calls_as_other_servers_send_them_are_accepted():
     """Without a type, without arguments, and with the same id in every turn."""
     call = {"id": "0", "function": {"name": "now"}}
     output = {"role": "tool", "tool_call_id": "0", "content": None}
@@ -224,7 +221,7 @@ def test_calls_of_other_servers_are_understood():
     ]
 
 
-def test_functions_as_they_were_before_tools_are_read_back():
+def test_deprecated_function_messages_are_accepted():
     called = {"name": "now", "arguments": "{}"}
     assert items(
         {"role": "assistant", "content": None, "function_call": called},
@@ -235,11 +232,8 @@ def test_functions_as_they_were_before_tools_are_read_back():
     ]
 
 
-# --- options ---------------------------------------------------------------------------------
-
-
-def test_every_option_has_its_place():
-    request = asked(
+def test_every_option_is_converted():
+    request = decode_options(
         max_completion_tokens=5,
         temperature=0.5,
         top_p=0.25,
@@ -295,39 +289,39 @@ NULLABLE = """tools tool_choice parallel_tool_calls response_format max_completi
     stream stream_options n modalities functions function_call""".split()
 
 
-def test_null_is_the_same_as_nothing():
+def test_null_is_the_same_as_absent():
     plain = Request(model="m", input=[user_message("Hi!")], store=False)
-    assert asked() == plain
-    assert asked(**dict.fromkeys(NULLABLE)) == plain
-    assert asked(stop=[], tools=[]) == plain
+    assert decode_options() == plain
+    assert decode_options(**dict.fromkeys(NULLABLE)) == plain
+    assert decode_options(stop=[], tools=[]) == plain
 
 
-def test_the_older_name_of_the_limit_is_understood_too():
-    assert asked(max_tokens=3).max_output_tokens == 3
-    assert asked(max_tokens=3, max_completion_tokens=4).max_output_tokens == 4
+def test_max_tokens_is_accepted():
+    assert decode_options(max_tokens=3).max_output_tokens == 3
+    assert decode_options(max_tokens=3, max_completion_tokens=4).max_output_tokens == 4
     assert chat(HI, max_tokens=3).param_name("max_output_tokens") == "max_tokens"
     assert (
         chat(HI, max_completion_tokens=3).param_name("max_output_tokens") == "max_completion_tokens"
     )
 
 
-def test_usage_in_the_stream_is_the_answers_affair():
+def test_include_usage_is_kept_for_the_response():
     assert not chat(HI).include_usage
     assert chat(HI, stream_options={"include_usage": True}).include_usage
 
 
-def test_formats():
-    text = asked(response_format={"type": "text"}).text
+def test_response_formats_are_converted():
+    text = decode_options(response_format={"type": "text"}).text
     assert text == TextConfig()
-    anything = asked(response_format={"type": "json_object"}).text
+    anything = decode_options(response_format={"type": "json_object"}).text
     assert anything == TextConfig(format=JsonObjectFormat())
     schema = {"name": "city", "schema": SCHEMA, "strict": True, "description": "A city."}
-    city = asked(response_format={"type": "json_schema", "json_schema": schema}).text
+    city = decode_options(response_format={"type": "json_schema", "json_schema": schema}).text
     format = JsonSchemaFormat(name="city", schema=SCHEMA, strict=True, description="A city.")
     assert city == TextConfig(format=format)
 
 
-def test_tools():
+def test_tools_are_converted():
     grammar = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}
     tools = [
         WEATHER,
@@ -335,7 +329,7 @@ def test_tools():
         {"type": "custom", "custom": {"name": "strict", "format": grammar}},
         {"type": "acme:search", "depth": 2},
     ]
-    assert asked(tools=tools).tools == [
+    assert decode_options(tools=tools).tools == [
         FunctionTool(name="get_weather", parameters=SCHEMA),
         ExtensionTool(type="openai:custom", extra={"name": "free", "description": "Any text."}),
         ExtensionTool(
@@ -367,11 +361,11 @@ CUSTOM = {"type": "custom", "custom": {"name": "c"}}
         ),
     ],
 )
-def test_tool_choices(said: object, meant: object):
-    assert asked(tools=[WEATHER], tool_choice=said).tool_choice == meant
+def test_tool_choices_are_converted(said: object, meant: object):
+    assert decode_options(tools=[WEATHER], tool_choice=said).tool_choice == meant
 
 
-def test_what_is_not_used_reaches_no_model_and_is_warned_of():
+def test_unused_fields_are_dropped_with_a_warning():
     said = chat(
         HI | {"name": "Ann"},
         logit_bias={"1": 2},
@@ -387,10 +381,10 @@ def test_what_is_not_used_reaches_no_model_and_is_warned_of():
     assert {warning.code for warning in said.warnings} == {"unused_parameter"}
     assert said.request.extra == {"top_k": 5}
     assert said.request.previous_response_id is None
-    assert asked().extra is UNSET
+    assert decode_options().extra is UNSET
 
 
-def test_fields_inside_that_are_not_used_are_warned_of_where_they_stand():
+def test_warnings_about_nested_fields_have_their_path():
     call = CALL | {"index": 0, "extra_content": {"signature": "s"}}
     thought = {"reasoning_details": [{"text": "Hm"}], "prefix": True, "annotations": []}
     custom = {"type": "custom", "custom": {"name": "sql", "dialect": "x"}}
@@ -412,8 +406,6 @@ def test_fields_inside_that_are_not_used_are_warned_of_where_they_stand():
     assert said.param_name("tools[0].foo") == "tools[0].function.foo"
     assert said.param_name("tools[2].size") == "tools[2].size"
 
-
-# --- refusals --------------------------------------------------------------------------------
 
 BAD_MESSAGES: list[tuple[list[Any], str]] = [
     ([{}], "messages[0].role"),
@@ -457,8 +449,8 @@ BAD_MESSAGES: list[tuple[list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("messages", "param"), BAD_MESSAGES, ids=lambda v: str(v)[:60])
-def test_a_bad_message_is_blamed_in_the_chat_body(messages: list[object], param: str):
-    assert blamed(*messages) == param
+def test_an_invalid_message_is_rejected_with_its_path(messages: list[object], param: str):
+    assert rejected_param(*messages) == param
 
 
 BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
@@ -490,22 +482,19 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "param"), BAD_OPTIONS, ids=str)
-def test_a_bad_option_is_blamed_by_its_name(options: dict[str, object], param: str):
-    assert blamed(**options) == param
+def test_an_invalid_option_is_rejected_with_its_name(options: dict[str, object], param: str):
+    assert rejected_param(**options) == param
 
 
 @pytest.mark.parametrize("body", [None, [], "chat", 7])
-def test_what_is_no_object_is_no_chat(body: object):
+def test_a_body_that_is_not_an_object_is_rejected(body: object):
     with pytest.raises(InvalidValueError, match="expected an object"):
         decode_chat(body)
 
 
-def test_too_many_calls_are_too_many_items():
+def test_too_many_calls_are_rejected():
     calls = [CALL | {"id": str(index)} for index in range(5000)]
-    assert blamed(HI, {"role": "assistant", "tool_calls": calls}) == "messages"
-
-
-# --- the way back ----------------------------------------------------------------------------
+    assert rejected_param(HI, {"role": "assistant", "tool_calls": calls}) == "messages"
 
 
 @pytest.mark.parametrize(
@@ -528,7 +517,7 @@ def test_too_many_calls_are_too_many_items():
         ("top_logprobs", "top_logprobs"),
     ],
 )
-def test_our_params_have_names_in_a_chat(ours: str, theirs: str):
+def test_our_parameters_are_translated_to_the_chats(ours: str, theirs: str):
     said = chat(
         HI,
         {"role": "assistant", "tool_calls": [CALL]},

@@ -1,4 +1,4 @@
-"""Hashbrown's frames: the shape of each of the 22, and what a stream of them tells and does not."""
+"""Hashbrown's frames: the shape of each, and the frames of whole streams."""
 
 import json
 from collections.abc import Iterable
@@ -112,16 +112,16 @@ SHAPES: dict[str, tuple[Json, Json]] = {
         {"error": {"type": "t", "message": "m", "code": "c", "param": "p"}},
     ),
 }
-"""Of each frame the event's fields, and its own."""
+"""The fields of each event, and their names in its frame."""
 
 
-def kinds() -> dict[str, type[Event]]:
-    """Return the events that have a frame, by their type."""
+def events_by_type() -> dict[str, type[Event]]:
+    """Return the events with a frame, by type."""
     return {type_names(kind)[0]: kind for kind in FRAMED_EVENTS}
 
 
-def test_there_are_twenty_two_frames() -> None:
-    assert kinds().keys() == SHAPES.keys()
+def test_22_events_have_a_frame() -> None:
+    assert events_by_type().keys() == SHAPES.keys()
     assert len(SHAPES) == 22
     without = {kind.__name__ for kind in get_args(ev.Event)} - {
         kind.__name__ for kind in FRAMED_EVENTS
@@ -132,40 +132,37 @@ def test_there_are_twenty_two_frames() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_frame_has_the_fields_of_its_event_in_camel_case(name: str) -> None:
     given_fields, wanted = SHAPES[name]
-    event: Any = kinds()[name](sequence_number=7, **given_fields)
+    event: Any = events_by_type()[name](sequence_number=7, **given_fields)
     assert json.loads(frame_json(event)) == {"type": name, "sequenceNumber": 7} | wanted
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_event_has_its_frame_also_in_the_dialect(name: str) -> None:
-    event: Any = kinds()[name](sequence_number=7, **SHAPES[name][0])
+def test_the_dialect_encodes_every_event_with_a_frame(name: str) -> None:
+    event: Any = events_by_type()[name](sequence_number=7, **SHAPES[name][0])
     ((type, data),) = HashbrownDialect().encode_event(event)
     assert (type, json.loads(data)) == (name, json.loads(frame_json(event)))
 
 
-def test_what_is_unknown_in_a_payload_stays_beside_the_rest() -> None:
+def test_unknown_fields_of_nested_objects_are_kept() -> None:
     item = Message(role="assistant", content=[], extra={"acme_field": 1})
     event = ev.OutputItemAdded(sequence_number=0, output_index=0, item=item)
     assert json.loads(frame_json(event))["item"]["acme_field"] == 1
 
 
-# --- streams ---------------------------------------------------------------------------------
-
-
-def told(
+def encode_parts(
     parts: Iterable[Part],
     *,
     offered: Iterable[str] = ("f", "g"),
     warnings: Iterable[ResponseWarning] = (),
 ) -> list[Json]:
-    """Return the frames that some parts become."""
+    """Return the frames of some parts."""
     dialect = HashbrownDialect()
     dialect.client_functions, dialect.warnings = frozenset(offered), tuple(warnings)
-    return frames(dialect, made(*parts))
+    return frames(dialect, make_stream(*parts))
 
 
-def made(*parts: Part) -> list[Event]:
-    """Return the events that some parts become, written for these clients."""
+def make_stream(*parts: Part) -> list[Event]:
+    """Return the events of some parts, as the Hashbrown endpoint makes them."""
     return synthesize(*parts, keep_empty=True, single_message=True, reuse_call_ids=True)
 
 
@@ -182,8 +179,8 @@ def names(frames: list[Json]) -> list[str]:
     return [frame["type"].removeprefix("response.") for frame in frames]
 
 
-def test_a_text_from_its_beginning_to_its_end() -> None:
-    heard = told([Text(""), Text("Hel"), Text("lo 🎵"), Text("")])
+def test_the_frames_of_a_text() -> None:
+    heard = encode_parts([Text(""), Text("Hel"), Text("lo 🎵"), Text("")])
     assert names(heard) == [
         "created",
         "output_item.added",
@@ -202,11 +199,11 @@ def test_a_text_from_its_beginning_to_its_end() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(part_lists())
-def test_any_stream_is_told_frame_by_frame_as_it_was_made(parts: list[Part]) -> None:
-    """Nothing is changed on the way, and what is left out is what has no place in a stream."""
-    events = made(*parts)
+def test_any_stream_has_the_frames_of_its_events(parts: list[Part]) -> None:
+    """Frames have the content of their events; only events without a frame are left out."""
+    events = make_stream(*parts)
     plain = {event.sequence_number: event for event in events if type(event) in FRAMED_EVENTS}
-    heard = told(parts, offered=("f", "g", "tool"))
+    heard = encode_parts(parts, offered=("f", "g", "tool"))
     failed = isinstance(events[-1], ev.ResponseFailed)
     for said in heard:
         event = plain[said["sequenceNumber"]]
@@ -223,16 +220,16 @@ def test_any_stream_is_told_frame_by_frame_as_it_was_made(parts: list[Part]) -> 
 ENDS = {"response.completed", "response.incomplete", "response.failed", "error"}
 
 
-def test_nothing_is_told_until_something_is_said() -> None:
+def test_nothing_is_sent_before_the_first_content() -> None:
     dialect = HashbrownDialect()
-    created, in_progress, *rest = made(Text("a"))
+    created, in_progress, *rest = make_stream(Text("a"))
     assert dialect.encode_frames(created) == dialect.encode_frames(in_progress) == b""
     assert names(frames(dialect, rest))[:2] == ["created", "output_item.added"]
 
 
-def test_what_fails_before_it_has_begun_is_a_lone_error() -> None:
+def test_a_failure_before_the_first_content_is_a_single_error() -> None:
     error = ErrorPayload(message="m", type="overloaded_error", code="busy")
-    assert told([Failure(error)]) == [
+    assert encode_parts([Failure(error)]) == [
         {
             "type": "error",
             "sequenceNumber": 2,
@@ -241,18 +238,18 @@ def test_what_fails_before_it_has_begun_is_a_lone_error() -> None:
     ]
 
 
-def test_what_fails_later_ends_with_the_error() -> None:
-    heard = told([Text("a"), Failure(ErrorPayload(message="m", type="t"))])
+def test_a_later_failure_ends_with_an_error() -> None:
+    heard = encode_parts([Text("a"), Failure(ErrorPayload(message="m", type="t"))])
     assert names(heard)[-1] == "error"
     assert not ENDS & set(names(heard)[:-1])
 
 
-def test_whoever_knows_the_error_tells_it() -> None:
+def test_the_endpoint_can_replace_the_error() -> None:
     dialect = HashbrownDialect()
     dialect.failure_payload = lambda response: ErrorPayload(
         message=response.id, type="t", param="p"
     )
-    *_, last = frames(dialect, made(Failure(ErrorPayload(message="m", type="t"))))
+    *_, last = frames(dialect, make_stream(Failure(ErrorPayload(message="m", type="t"))))
     assert last["error"] == {"type": "t", "message": "resp_0", "param": "p"}
 
 
@@ -268,20 +265,22 @@ def test_whoever_knows_the_error_tells_it() -> None:
         ([Refusal("no"), Finish("stop")], "completed", "completed"),
     ],
 )
-def test_how_a_response_ends(parts: list[Part], end: str, status: str) -> None:
-    last = told(parts)[-1]
+def test_the_last_frame_depends_on_the_status(parts: list[Part], end: str, status: str) -> None:
+    last = encode_parts(parts)[-1]
     assert (last["type"], last["response"]["status"]) == (f"response.{end}", status)
 
 
-def test_what_a_filter_stopped_says_so() -> None:
-    failed = told([Text("a"), Finish("content_filter")])[-1]["response"]
+def test_a_filtered_response_has_a_content_filter_error() -> None:
+    failed = encode_parts([Text("a"), Finish("content_filter")])[-1]["response"]
     assert failed["error"]["code"] == "content_filter"
     assert failed["incomplete_details"] is None
     assert failed["output"][0]["status"] == "incomplete"
 
 
-def test_thinking_is_told_and_its_seal_is_not() -> None:
-    heard = told([Reasoning("hm"), Reasoning(summary="s", encrypted_content="sealed"), Text("a")])
+def test_reasoning_is_sent_without_its_encrypted_content() -> None:
+    heard = encode_parts(
+        [Reasoning("hm"), Reasoning(summary="s", encrypted_content="sealed"), Text("a")]
+    )
     assert {
         "reasoning.delta",
         "reasoning.done",
@@ -292,29 +291,29 @@ def test_thinking_is_told_and_its_seal_is_not() -> None:
     assert not [name for name in names(heard) if "summary_part" in name]
 
 
-def test_an_event_of_an_extension_has_no_frame() -> None:
-    heard = told([Text("a"), Extension("acme:note", {"x": 1}), Text("b")])
+def test_an_extension_event_has_no_frame() -> None:
+    heard = encode_parts([Text("a"), Extension("acme:note", {"x": 1}), Text("b")])
     assert "acme:note" not in names(heard)
 
 
-def test_what_was_not_used_is_in_every_response() -> None:
+def test_warnings_are_in_every_response() -> None:
     warning = ResponseWarning(code="unused_parameter", message="m", param="ui")
-    heard = told([Text("a")], warnings=[warning])
+    heard = encode_parts([Text("a")], warnings=[warning])
     for said in (heard[0], heard[-1]):
         assert said["response"]["antiphon:warnings"] == [to_json(warning)]
 
 
-# --- calls -----------------------------------------------------------------------------------
-
-
-def own(answer: bool = True) -> list[Part]:
-    """Return a call that an agent makes, and answers, itself."""
+def agent_call(answer: bool = True) -> list[Part]:
+    """Return a call and its output, both of the agent."""
     call = Whole(FunctionCall(call_id="own", name="search", arguments='{"q":1}'))
-    return [call, *([Whole(FunctionCallOutput(call_id="own", output="x"))] if answer else [])]
+    return [
+        call,
+        *([Whole(FunctionCallOutput(call_id="own", output="x"))] if answer else []),
+    ]
 
 
-def test_a_call_that_was_offered_is_told_as_it_comes() -> None:
-    heard = told([Text("a"), Call(0, "f", '{"x":', "call_1"), Call(0, arguments="1}")])
+def test_a_client_call_is_sent_at_once() -> None:
+    heard = encode_parts([Text("a"), Call(0, "f", '{"x":', "call_1"), Call(0, arguments="1}")])
     calls = [frame for frame in heard if frame.get("outputIndex") == 1]
     assert names(calls) == [
         "output_item.added",
@@ -327,13 +326,13 @@ def test_a_call_that_was_offered_is_told_as_it_comes() -> None:
     assert {frame.get("itemId", "call_1") for frame in calls} == {"call_1"}
 
 
-def test_a_call_that_its_maker_answers_is_never_told() -> None:
-    heard = told([Text("a"), *own(), Text("b"), Call(0, "f", "{}", "call_1")])
+def test_a_call_that_the_agent_answers_is_not_sent() -> None:
+    heard = encode_parts([Text("a"), *agent_call(), Text("b"), Call(0, "f", "{}", "call_1")])
     assert {frame["outputIndex"] for frame in heard if "outputIndex" in frame} == {0, 3}
 
 
-def test_a_call_of_what_was_not_offered_is_told_last() -> None:
-    heard = told([Text("a"), *own(answer=False), Text("b")])
+def test_an_unanswered_call_of_the_agent_is_sent_last() -> None:
+    heard = encode_parts([Text("a"), *agent_call(answer=False), Text("b")])
     *_, added, delta, done, closed, end = heard
     assert names([added, delta, done, closed, end]) == [
         "output_item.added",
@@ -345,12 +344,11 @@ def test_a_call_of_what_was_not_offered_is_told_last() -> None:
     assert added["item"]["name"] == "search"
 
 
-def test_a_call_that_was_not_offered_is_not_told_of_a_failure() -> None:
+def test_a_held_call_is_not_sent_after_a_failure() -> None:
     failure = Failure(ErrorPayload(message="m", type="t"))
-    assert "function_call_arguments.done" not in names(told([*own(answer=False), failure]))
-
-
-# --- the order of things ---------------------------------------------------------------------
+    assert "function_call_arguments.done" not in names(
+        encode_parts([*agent_call(answer=False), failure])
+    )
 
 
 @pytest.mark.parametrize(
@@ -365,34 +363,31 @@ def test_a_call_that_was_not_offered_is_not_told_of_a_failure() -> None:
             ["reasoning", "message", "function_call"],
         ),
         ([Text(""), Reasoning("r"), Text("a")], ["reasoning", "message"]),
-        ([*own(), Text("a")], ["function_call", "function_call_output", "message"]),
+        ([*agent_call(), Text("a")], ["function_call", "function_call_output", "message"]),
         ([Reasoning("r"), Refusal("no")], ["reasoning", "message"]),
         ([Call(0, "f", "{}")], ["message", "function_call"]),
         ([], ["message"]),
     ],
 )
-def test_the_message_stands_where_its_first_words_came(parts: list[Part], order: list[str]) -> None:
+def test_the_message_is_ordered_by_its_first_text(parts: list[Part], order: list[str]) -> None:
     dialect = HashbrownDialect()
-    events = made(*parts)
+    events = make_stream(*parts)
     frames(dialect, events)
     assert [item.type for item in dialect.order_items(final_response(events))] == order
 
 
-# --- errors ----------------------------------------------------------------------------------
-
-
-def shown(payload: ErrorPayload, **options: Any) -> Json:
-    """Return the frame of an error."""
+def decode_error(payload: ErrorPayload, **options: Any) -> Json:
+    """Return an error frame, decoded."""
     return json.loads(error_frame_json(payload, **options))
 
 
-def test_an_error_says_what_its_provider_said_and_no_more() -> None:
-    assert shown(ERROR) == {
+def test_an_error_has_only_the_fields_of_its_provider() -> None:
+    assert decode_error(ERROR) == {
         "type": "error",
         "error": {"type": "t", "message": "m", "code": "c", "param": "p"},
     }
     bare = ErrorPayload(message="m", type="t")
-    assert shown(bare, number=3, headers={"retry-after": "2"}) == {
+    assert decode_error(bare, number=3, headers={"retry-after": "2"}) == {
         "type": "error",
         "sequenceNumber": 3,
         "error": {"type": "t", "message": "m", "headers": {"retry-after": "2"}},
@@ -408,8 +403,6 @@ def test_an_error_says_what_its_provider_said_and_no_more() -> None:
         ("rate_limit_error", "timeout", "rate_limit_error"),
     ],
 )
-def test_what_no_provider_said_is_an_error_of_the_stream(
-    type: str, code: str, shown_as: str
-) -> None:
-    error = shown(ErrorPayload(message="m", type=type, code=code))["error"]
+def test_a_connection_failure_is_a_stream_error(type: str, code: str, shown_as: str) -> None:
+    error = decode_error(ErrorPayload(message="m", type=type, code=code))["error"]
     assert (error["type"], error["code"]) == (shown_as, code)

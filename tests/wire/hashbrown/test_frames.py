@@ -1,4 +1,4 @@
-"""Frames: any chunking gives the same ones, none is held beyond its limit."""
+"""The frame decoder: any chunking gives the same frames, within the limit."""
 
 import struct
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def test_a_frame_is_its_length_in_four_bytes_and_its_json() -> None:
     assert add_length(body) == struct.pack(">I", len(body)) + body
 
 
-def test_every_cut_in_two_gives_the_same_frames() -> None:
+def test_every_split_in_two_gives_the_same_frames() -> None:
     for position in range(len(STREAM) + 1):
         assert read([STREAM[:position], STREAM[position:]]) == FRAMES
 
@@ -46,7 +46,7 @@ def test_byte_by_byte_gives_the_same_frames() -> None:
     assert read(STREAM[n : n + 1] for n in range(len(STREAM))) == FRAMES
 
 
-def test_a_frame_is_returned_as_soon_as_it_is_whole() -> None:
+def test_a_frame_is_returned_as_soon_as_it_is_complete() -> None:
     decoder = Decoder()
     first, second = encode_frame({"type": "a"}), encode_frame({"type": "b"})
     assert decoder.feed(first[:2]) == []
@@ -55,14 +55,14 @@ def test_a_frame_is_returned_as_soon_as_it_is_whole() -> None:
     decoder.close()
 
 
-def test_a_frame_may_be_as_long_as_the_limit_and_no_longer() -> None:
+def test_a_frame_longer_than_the_limit_is_rejected() -> None:
     frame = encode_frame({"type": "a"})
     assert read([frame], len(frame) - 4) == [{"type": "a"}]
     with pytest.raises(FrameError, match="A frame has 12 bytes, more than 11"):
         read([frame[:4]], len(frame) - 5)
 
 
-def test_a_stream_that_ends_inside_a_frame_is_broken() -> None:
+def test_a_stream_that_ends_inside_a_frame_is_an_error() -> None:
     for end in range(1, len(encode_frame({"type": "a"}))):
         with pytest.raises(FrameError, match=f"The stream ended with {end} bytes of a frame"):
             read([encode_frame({"type": "a"})[:end]])
@@ -78,13 +78,13 @@ def test_a_stream_that_ends_inside_a_frame_is_broken() -> None:
         (b'{"type":1}', "not an object with a 'type'"),
     ],
 )
-def test_what_is_no_frame_is_refused(body: bytes, words: str) -> None:
+def test_an_invalid_frame_is_rejected(body: bytes, words: str) -> None:
     with pytest.raises(FrameError, match=words):
         read([add_length(body)])
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers(-(2**53), 2**53) | st.text())), st.data())
-def test_what_is_written_is_read_back(values: list[Frame], data: st.DataObject) -> None:
+def test_encoded_frames_are_decoded(values: list[Frame], data: st.DataObject) -> None:
     frames = [value | {"type": "any"} for value in values]
     stream = b"".join(map(encode_frame, frames))
     edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(stream))))), len(stream)]

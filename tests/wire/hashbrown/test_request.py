@@ -1,4 +1,4 @@
-"""Hashbrown's requests: what each field and message becomes, and where what is wrong is blamed."""
+"""Hashbrown requests: conversion to a Request, and errors with Hashbrown's parameters."""
 
 from typing import Any
 
@@ -44,32 +44,31 @@ def body(**fields: Any) -> Json:
     return least | fields
 
 
-def talk(saved: list[Json] | None = None, **fields: Any) -> HashbrownRequest:
-    """Return a request understood."""
+def decode_request(saved: list[Json] | None = None, **fields: Any) -> HashbrownRequest:
+    """Return a decoded request that continues a thread."""
     return decode_hashbrown(body(**fields)).continue_thread(saved or [])
 
 
 def items(*messages: Json, saved: list[Json] | None = None) -> list[Item]:
-    """Return the items that some messages become."""
-    return talk(saved, messages=list(messages)).request.input
+    """Return the items of some messages."""
+    return decode_request(saved, messages=list(messages)).request.input
 
 
 def user(text: str) -> Message:
-    """Return what the user said."""
+    """Return a user message item."""
     return Message(role="user", content=[InputText(text=text)])
 
 
 def model(text: str) -> Message:
-    """Return what the model said."""
+    """Return an assistant message item."""
     return Message(role="assistant", content=[OutputText(text=text)])
 
 
-# --- what is asked for -----------------------------------------------------------------------
-
-
-def test_a_request_says_the_same_in_our_words() -> None:
+def test_every_field_is_converted() -> None:
     tool = {"name": "getWeather", "description": "Tells.", "parameters": SCHEMA}
-    made = talk(system="Be terse.", tools=[tool], toolChoice="required", responseFormat=SCHEMA)
+    made = decode_request(
+        system="Be terse.", tools=[tool], toolChoice="required", responseFormat=SCHEMA
+    )
     offered: list[Tool] = [FunctionTool(name="getWeather", description="Tells.", parameters=SCHEMA)]
     schema = JsonSchemaFormat(name="schema", schema=SCHEMA, strict=True)
     assert made.request == Request(
@@ -86,37 +85,34 @@ def test_a_request_says_the_same_in_our_words() -> None:
     assert list(made.warnings) == []
 
 
-def test_the_least_there_is_to_say() -> None:
+def test_a_minimal_request() -> None:
     made = decode_hashbrown({"model": "m", "messages": [HI]}).continue_thread([])
     assert made.request == Request(model="m", input=[user("hi")], stream=True, store=False)
 
 
-def test_any_json_is_wanted_without_the_schema() -> None:
-    made = talk(responseFormat=SCHEMA, responseFormatMode="json")
+def test_json_mode_asks_for_any_json_object() -> None:
+    made = decode_request(responseFormat=SCHEMA, responseFormatMode="json")
     assert made.request.text.format == JsonObjectFormat()
-    assert talk(responseFormat=SCHEMA, responseFormatMode="schema").request.text.format.type == (
-        "json_schema"
-    )
+    assert decode_request(
+        responseFormat=SCHEMA, responseFormatMode="schema"
+    ).request.text.format.type == ("json_schema")
 
 
-def test_null_is_the_same_as_nothing() -> None:
+def test_null_is_the_same_as_absent() -> None:
     fields = ("responseFormat", "responseFormatMode", "toolChoice", "tools", "threadId", "system")
-    assert talk(**dict.fromkeys(fields)).request == talk().request
+    assert decode_request(**dict.fromkeys(fields)).request == decode_request().request
 
 
-def test_a_field_that_nobody_reads_is_warned_of_and_reaches_no_model() -> None:
-    made = talk(ui=True, temperature=0.5, nothing=None)
+def test_an_unknown_field_is_dropped_with_a_warning() -> None:
+    made = decode_request(ui=True, temperature=0.5, nothing=None)
     assert [(warning.code, warning.param) for warning in made.warnings] == [
         ("unused_parameter", "ui"),
         ("unused_parameter", "temperature"),
     ]
-    assert made.request == talk().request
+    assert made.request == decode_request().request
 
 
-# --- messages --------------------------------------------------------------------------------
-
-
-def test_a_call_and_what_came_of_it() -> None:
+def test_a_call_and_its_output() -> None:
     assert items(HI, CALLED, GIVEN) == [
         user("hi"),
         FunctionCall(call_id="call_1", name="getWeather", arguments='{"city":"Paris"}'),
@@ -127,7 +123,7 @@ def test_a_call_and_what_came_of_it() -> None:
     ]
 
 
-def test_words_beside_a_call_come_before_it() -> None:
+def test_text_comes_before_the_calls_of_its_message() -> None:
     said = CALLED | {"content": "Let me see."}
     assert [item.type for item in items(HI, said, GIVEN)] == [
         "message",
@@ -147,12 +143,12 @@ def test_words_beside_a_call_come_before_it() -> None:
         ([1, 2], "[1,2]"),
     ],
 )
-def test_what_a_tool_gave_back_is_read_as_json(content: object, output: str) -> None:
+def test_a_tool_result_is_encoded_as_json(content: object, output: str) -> None:
     *_, given_back = items(HI, CALLED, GIVEN | {"content": content})
     assert given_back == FunctionCallOutput(call_id="call_1", output=output)
 
 
-def test_what_is_no_text_is_written_as_json() -> None:
+def test_content_that_is_not_text_is_encoded_as_json() -> None:
     call = CALL | {"function": {"name": "f", "arguments": {"a": 1}}}
     bare = CALL | {"id": "call_2", "function": {"name": "g"}}
     said: list[Json] = [
@@ -167,20 +163,20 @@ def test_what_is_no_text_is_written_as_json() -> None:
     ]
 
 
-def test_what_was_said_by_nobody_is_skipped() -> None:
+def test_error_messages_are_skipped() -> None:
     error: Json = {"role": "error", "content": "Failed."}
     empty: Json = {"role": "assistant", "content": ""}
     assert items(HI, error, empty, {"role": "assistant"}, HI) == [user("hi"), user("hi")]
 
 
-def test_an_id_that_comes_again_in_a_later_turn_is_made_unique() -> None:
+def test_a_repeated_call_id_is_made_unique() -> None:
     made = items(HI, CALLED, GIVEN, CALLED, GIVEN | {"content": "again"})
     calls = [item.call_id for item in made if isinstance(item, FunctionCall)]
     outputs = [item.call_id for item in made if isinstance(item, FunctionCallOutput)]
     assert calls == outputs == ["call_1", "call_1_2"]
 
 
-def test_sealed_thinking_comes_back_where_it_stood() -> None:
+def test_encrypted_reasoning_returns_to_its_position() -> None:
     thought = {"before_text": ["1"], "before_call": ["2", "3"]}
     call = CALL | {"metadata": {"antiphon": thought}}
     made = items(HI, {"role": "assistant", "content": "So.", "toolCalls": [call]}, GIVEN)
@@ -192,42 +188,39 @@ def test_sealed_thinking_comes_back_where_it_stood() -> None:
     ]
 
 
-def test_metadata_of_others_is_accepted_and_warned_of() -> None:
+def test_other_metadata_is_accepted_with_a_warning() -> None:
     call = CALL | {"metadata": {"google": {"thoughtSignature": "x"}}}
-    made = talk(messages=[HI, CALLED | {"toolCalls": [call]}, GIVEN])
+    made = decode_request(messages=[HI, CALLED | {"toolCalls": [call]}, GIVEN])
     assert [warning.param for warning in made.warnings] == ["messages[1].toolCalls[0].metadata"]
 
 
-# --- threads ---------------------------------------------------------------------------------
-
-
-def test_a_thread_goes_on_where_it_stopped() -> None:
-    made = talk([HI, CALLED], messages=[GIVEN])
+def test_a_request_continues_its_thread() -> None:
+    made = decode_request([HI, CALLED], messages=[GIVEN])
     assert made.request.input == items(HI, CALLED, GIVEN)
     assert made.messages == [HI, CALLED, GIVEN]
     assert list(made.item_paths) == ["threadId", "threadId.toolCalls[0]", "messages[0]"]
 
 
-def test_what_the_thread_ends_with_is_not_said_twice() -> None:
+def test_overlapping_messages_are_included_once() -> None:
     bye: Json = {"role": "user", "content": "bye"}
-    made = talk([HI, CALLED, GIVEN], messages=[CALLED, GIVEN, bye])
+    made = decode_request([HI, CALLED, GIVEN], messages=[CALLED, GIVEN, bye])
     assert made.messages == [HI, CALLED, GIVEN, bye]
     assert made.item_paths[-1] == "messages[2]"
     assert made.request.input == items(HI, CALLED, GIVEN, bye)
 
 
-def test_what_is_ours_in_a_thread_does_not_make_it_another() -> None:
+def test_our_metadata_does_not_affect_the_overlap() -> None:
     call = FunctionCall(call_id="call_1", name="f", arguments="{}")
     kept = assistant_message([Reasoning(encrypted_content="1"), call])
     known = assistant_message([call])
-    made = talk([HI, kept], messages=[HI, known, GIVEN])
+    made = decode_request([HI, kept], messages=[HI, known, GIVEN])
     assert made.messages == [HI, kept, GIVEN]
     assert Reasoning(encrypted_content="1") in made.request.input
 
 
-def test_a_thread_that_holds_no_messages_is_blamed() -> None:
+def test_a_thread_with_invalid_messages_is_rejected() -> None:
     with pytest.raises(RequestError, match="contains an invalid message") as caught:
-        talk([{"role": "wizard"}])
+        decode_request([{"role": "wizard"}])
     assert caught.value.payload.param == "threadId"
 
 
@@ -235,14 +228,11 @@ MESSAGES = st.lists(st.sampled_from([HI, CALLED, {"role": "assistant", "content"
 
 
 @given(MESSAGES, MESSAGES)
-def test_a_thread_and_what_is_new_are_one_conversation(saved: list[Json], new: list[Json]) -> None:
-    made = talk(saved, messages=new)
-    whole = talk(messages=list(made.messages))
+def test_a_thread_and_new_messages_are_one_conversation(saved: list[Json], new: list[Json]) -> None:
+    made = decode_request(saved, messages=new)
+    whole = decode_request(messages=list(made.messages))
     assert made.request == whole.request
     assert len(made.item_paths) == len(made.request.input)
-
-
-# --- what is wrong ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -277,20 +267,22 @@ def test_a_thread_and_what_is_new_are_one_conversation(saved: list[Json], new: l
         ({"messages": [HI, GIVEN]}, "messages[1].toolCallId", "function_call_not_found"),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, Any], param: str, code: str) -> None:
+def test_an_invalid_field_is_rejected_with_its_path(
+    fields: dict[str, Any], param: str, code: str
+) -> None:
     with pytest.raises(RequestError) as caught:
-        talk(**fields)
+        decode_request(**fields)
     payload = caught.value.payload
     assert (payload.type, payload.param, payload.code) == ("invalid_request", param, code)
 
 
-def test_a_body_that_is_no_object_is_refused() -> None:
+def test_a_body_that_is_not_an_object_is_rejected() -> None:
     with pytest.raises(RequestError, match="expected an object"):
         decode_hashbrown([])
 
 
-def test_our_params_have_their_names() -> None:
-    made = talk(messages=[HI, CALLED, GIVEN])
+def test_our_parameters_are_translated_to_hashbrowns() -> None:
+    made = decode_request(messages=[HI, CALLED, GIVEN])
     assert [made.param_name(param) for param in PARAMS] == list(PARAMS.values())
 
 

@@ -1,4 +1,4 @@
-"""Threads: what overlaps is said once, and an answer becomes the message that its client knows."""
+"""Merging threads, and responses as assistant messages."""
 
 import pytest
 from hypothesis import given
@@ -38,15 +38,12 @@ THREADS = st.lists(MESSAGES, max_size=5)
 
 
 def user_message(text: str) -> Json:
-    """Return a message of the user's."""
+    """Return a user message."""
     return {"role": "user", "content": text}
 
 
-# --- merging ---------------------------------------------------------------------------------
-
-
 @given(THREADS, THREADS)
-def test_a_thread_grows_by_all_but_its_longest_overlap(saved: list[Json], new: list[Json]) -> None:
+def test_the_longest_overlap_is_included_once(saved: list[Json], new: list[Json]) -> None:
     merged = merge_messages(saved, new)
     overlap = len(saved) + len(new) - len(merged)
     assert merged[: len(saved)] == saved
@@ -57,7 +54,7 @@ def test_a_thread_grows_by_all_but_its_longest_overlap(saved: list[Json], new: l
 
 
 @given(THREADS, THREADS)
-def test_what_is_sent_again_changes_nothing(saved: list[Json], new: list[Json]) -> None:
+def test_resending_messages_changes_nothing(saved: list[Json], new: list[Json]) -> None:
     assert merge_messages(saved, []) == saved
     assert merge_messages([], new) == new
     assert merge_messages(saved, saved) == saved
@@ -84,18 +81,18 @@ def test_only_the_end_of_a_thread_overlaps() -> None:
         ),
     ],
 )
-def test_what_repeats_is_compared_a_few_times_only(
+def test_merging_repeated_messages_takes_linear_time(
     new: list[Json], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = 0
 
-    def counted(one: object, other: object) -> bool:
+    def count(one: object, other: object) -> bool:
         nonlocal compared
         compared += 1
         return one == other
 
     saved = [user_message("a")] * 5000
-    monkeypatch.setattr("antiphon.wire.hashbrown.threads.is_same_json", counted)
+    monkeypatch.setattr("antiphon.wire.hashbrown.threads.is_same_json", count)
     merged = merge_messages(saved, new)
     assert compared <= 4 * len(saved)
     overlap = len(saved) + len(new) - len(merged)
@@ -103,7 +100,7 @@ def test_what_repeats_is_compared_a_few_times_only(
     assert overlap == next(size for size in range(5000, -1, -1) if saved[:size] == new[:size])
 
 
-def test_messages_are_compared_to_the_last_key() -> None:
+def test_messages_are_compared_deeply() -> None:
     plain: Json = {"role": "assistant", "content": "a"}
     assert merge_messages([plain], [plain | {"toolCalls": []}]) == [
         plain,
@@ -114,26 +111,23 @@ def test_messages_are_compared_to_the_last_key() -> None:
     assert is_same_json({"x": [1, None, "a"]}, {"x": [1.0, None, "a"]})
 
 
-# --- the answer ------------------------------------------------------------------------------
-
-
 def assistant_text(text: str) -> Message:
-    """Return a message of the model's."""
+    """Return an assistant message item."""
     return Message(role="assistant", content=[OutputText(text=text)])
 
 
 def make_call(id: str, arguments: str = "{}", status: ItemStatus = "completed") -> FunctionCall:
-    """Return a call."""
+    """Return a call item."""
     return FunctionCall(id=id, call_id=id, name="f", arguments=arguments, status=status)
 
 
 def tool_call(index: int, id: str, arguments: str = "{}", **more: object) -> Json:
-    """Return a call as a client knows it."""
+    """Return a call as the client sees it."""
     function = {"name": "f", "arguments": arguments}
     return {"index": index, "id": id, "type": "function", "function": function, **more}
 
 
-def test_an_answer_has_all_its_words_and_its_calls_in_order() -> None:
+def test_an_assistant_message_has_text_and_calls_in_order() -> None:
     refused = Message(role="assistant", content=[RefusalContent(refusal=" No.")])
     items: list[Item] = [
         assistant_text("Hello."),
@@ -148,11 +142,11 @@ def test_an_answer_has_all_its_words_and_its_calls_in_order() -> None:
     }
 
 
-def test_an_answer_of_nothing_is_an_empty_one() -> None:
+def test_an_empty_response_is_an_empty_message() -> None:
     assert assistant_message([]) == {"role": "assistant", "content": "", "toolCalls": []}
 
 
-def test_calls_that_the_response_answers_or_that_were_cut_short_are_not_the_clients() -> None:
+def test_answered_and_incomplete_calls_are_left_out() -> None:
     own = [make_call("own"), FunctionCallOutput(call_id="own", output="done")]
     items: list[Item] = [
         *own,
@@ -163,7 +157,7 @@ def test_calls_that_the_response_answers_or_that_were_cut_short_are_not_the_clie
     assert assistant_message(items)["toolCalls"] == [tool_call(0, "x")]
 
 
-def test_thinking_stays_with_the_call_that_it_led_to() -> None:
+def test_reasoning_is_stored_with_the_following_call() -> None:
     first, second, third = (Reasoning(encrypted_content=text) for text in ("1", "2", "3"))
     items = [
         first,
@@ -192,14 +186,14 @@ def test_thinking_stays_with_the_call_that_it_led_to() -> None:
     ]
 
 
-def test_thinking_without_words_stands_before_its_call() -> None:
+def test_reasoning_without_text_is_before_its_call() -> None:
     answer = assistant_message(
         [Reasoning(encrypted_content="1"), assistant_text(""), make_call("x")]
     )
     assert answer["toolCalls"] == [tool_call(0, "x", metadata={"antiphon": {"before_call": ["1"]}})]
 
 
-def test_what_is_not_ours_in_a_message_stays() -> None:
+def test_only_our_metadata_is_stripped() -> None:
     theirs = {"google": {"thoughtSignature": "x"}}
     message: Json = {"toolCalls": [tool_call(0, "x", metadata=theirs | {"antiphon": {}}), "odd"]}
     assert strip_metadata(message) == {"toolCalls": [tool_call(0, "x", metadata=theirs), "odd"]}
@@ -207,7 +201,7 @@ def test_what_is_not_ours_in_a_message_stays() -> None:
     assert [strip_metadata(other) for other in others] == others
 
 
-def test_thinking_that_a_client_changed_is_not_read() -> None:
+def test_metadata_that_a_client_changed_is_ignored() -> None:
     for metadata in (None, [], {"antiphon": 1}, {"antiphon": {"before_call": "x"}}):
         assert read_sealed_reasoning(metadata, BEFORE_CALL) == []
     assert read_sealed_reasoning({"antiphon": {"before_call": [1, "x"]}}, BEFORE_CALL) == ["x"]
