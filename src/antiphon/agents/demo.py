@@ -118,7 +118,7 @@ async def demo(turn: Turn) -> AsyncIterator[Part]:
     meter = TokenMeter(turn)
     has_schema = bool(turn.tools) or isinstance(turn.request.text.format, JsonSchemaFormat)
     calls, text = await asyncio.to_thread(plan, turn) if has_schema else plan(turn)
-    for part in [*unused_tool_warnings(turn), *write_reasoning(turn, meter)]:
+    for part in [*warn_of_hosted_tools(turn), *write_reasoning(turn, meter)]:
         yield part
     for part in write_calls(calls, meter) if calls else write_text(text, turn, meter):
         if "SLOW" in turn.text:
@@ -165,7 +165,7 @@ def plan(turn: Turn) -> tuple[list[tuple[str, str]], str]:
     return calls, "" if calls else compose_answer(turn)
 
 
-def unused_tool_warnings(turn: Turn) -> Iterator[Part]:
+def warn_of_hosted_tools(turn: Turn) -> Iterator[Part]:
     """Yield a warning for each hosted tool, which this model does not have."""
     for index, tool in enumerate(turn.tools):
         if isinstance(tool, ExtensionTool):

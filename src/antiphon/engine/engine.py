@@ -30,8 +30,8 @@ from antiphon.engine.run import PendingCommit, Run
 from antiphon.engine.sealing import ItemSealer, KeyRing
 from antiphon.engine.validation import (
     check_request,
-    unanswered_call_warnings,
-    unused_field_warnings,
+    warn_of_unpaired_calls,
+    warn_of_unused_fields,
 )
 from antiphon.protocol import context, token_estimate
 from antiphon.protocol.errors import RequestError, StoreError
@@ -293,8 +293,8 @@ class Engine:
             allow_no_output=not generate,
         )
         # With a model, the fallback warns of unused fields: the adapter knows which are used.
-        warnings = [] if generate else unused_field_warnings(request)
-        for warning in warnings + unanswered_call_warnings(first.unpaired_call_ids):
+        warnings = [] if generate else warn_of_unused_fields(request)
+        for warning in warnings + warn_of_unpaired_calls(first.unpaired_call_ids):
             synth.feed(warning)
         persistence = ResponsePersistence(
             response=response,

@@ -15,7 +15,7 @@ from antiphon.agents.turn import Turn
 from antiphon.engine.history import Context
 from antiphon.engine.models import Model, PartSink
 from antiphon.engine.sealing import ItemSealer
-from antiphon.engine.validation import unused_field_warnings
+from antiphon.engine.validation import warn_of_unused_fields
 from antiphon.protocol import context, parts
 from antiphon.protocol.errors import RequestError, UpstreamError, describe_for_log, drop_tracebacks
 from antiphon.protocol.items import Item
@@ -108,7 +108,7 @@ class Fallback:
             model = self.current.model
             warnings = self._fallback_warnings()
             if not model.warns_of_unused_fields:
-                warnings += unused_field_warnings(turn.request)
+                warnings += warn_of_unused_fields(turn.request)
             if warnings:
                 sink.feed(warnings)  # before the answer: a failed response takes no more parts
             try:

@@ -27,7 +27,7 @@ from antiphon.adapters.json_via_tool import encode_prompt
 from antiphon.adapters.registry import make_adapter
 from antiphon.agents.turn import Turn
 from antiphon.engine.models import Model, PartSink, WriteText
-from antiphon.engine.validation import unused_field_warnings
+from antiphon.engine.validation import warn_of_unused_fields
 from antiphon.protocol import parts
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError, describe_for_log
 from antiphon.protocol.parts import Part
@@ -270,7 +270,7 @@ class ProviderModel(Model):
         response = await self._client.send(adapter, request, short_retries=self._short_retries)
         try:
             passes_all = adapter.passes_unknown_fields
-            unused = [] if passes_all else unused_field_warnings(prompt.request)
+            unused = [] if passes_all else warn_of_unused_fields(prompt.request)
             if warnings := unused + prompt.warnings:
                 sink.feed(warnings)
             sink.mark_answering()
@@ -387,7 +387,7 @@ class Providers:
             return ProviderModel(self._client_for(provider), model)
         except (Exception, SystemExit):  # an adapter may be other people's code
             logger.exception("%s: its adapter broke", provider)
-            return UnavailableModel(name, broken_adapter_error(provider))
+            return UnavailableModel(name, adapter_failed_error(provider))
 
     def _client_for(self, name: str) -> ProviderClient:
         """Return the client of a provider. The first use imports its adapter."""
@@ -428,7 +428,7 @@ def redact_error(error: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayl
     )
 
 
-def broken_adapter_error(name: str) -> UpstreamError:
+def adapter_failed_error(name: str) -> UpstreamError:
     """Return the error for an adapter that cannot be created."""
     message = f"{name}: its adapter is broken."
     return UpstreamError(message, status=500, type="server_error", code="server_error")

@@ -88,7 +88,7 @@ def check_tool_choice(request: Request) -> None:
         )
 
 
-def unused_field_warnings(request: Request) -> list[parts.Warn]:
+def warn_of_unused_fields(request: Request) -> list[parts.Warn]:
     """Return a warning for each unknown field of a request, except in extensions."""
     holders: list[tuple[str, ProtocolStruct | None]] = [
         ("", request),
@@ -107,11 +107,11 @@ def unused_field_warnings(request: Request) -> list[parts.Warn]:
         for name in list_unknown_fields(value):
             meant = EQUIVALENT_FIELDS.get(name) if not path else None
             hint = f" Did you mean '{meant}'?" if meant else ""
-            found.append(unused_field_warning(name, join_path(path, name), hint))
-    return found + unused_content_warnings(request.input)
+            found.append(make_unused_field_warning(name, join_path(path, name), hint))
+    return found + warn_of_unused_content(request.input)
 
 
-def unused_content_warnings(items: Iterable[Item]) -> list[parts.Warn]:
+def warn_of_unused_content(items: Iterable[Item]) -> list[parts.Warn]:
     """Return a warning for each unknown field of message content, where it occurs first."""
     paths: dict[str, str] = {}
     for index, item in enumerate(items):
@@ -124,16 +124,16 @@ def unused_content_warnings(items: Iterable[Item]) -> list[parts.Warn]:
                     # The features of an adapter report a file that it cannot send.
                     if name != "file_id":
                         paths.setdefault(name, f"input[{index}].content[{number}].{name}")
-    return [unused_field_warning(name, path) for name, path in paths.items()]
+    return [make_unused_field_warning(name, path) for name, path in paths.items()]
 
 
-def unused_field_warning(name: str, param: str, hint: str = "") -> parts.Warn:
+def make_unused_field_warning(name: str, param: str, hint: str = "") -> parts.Warn:
     """Return the warning for an unknown field."""
     message = f"The field '{name}' is not used by this server.{hint}"
     return parts.Warn("unused_parameter", message, param)
 
 
-def unanswered_call_warnings(call_ids: Iterable[str]) -> list[parts.Warn]:
+def warn_of_unpaired_calls(call_ids: Iterable[str]) -> list[parts.Warn]:
     """Return a warning for each call without output and each output without call."""
     message = "The call '{}' has no output, or the output no call; it was repaired for the model."
     return [
