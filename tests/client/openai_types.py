@@ -1,4 +1,4 @@
-"""The smallest values of openai-python's own types: what its server may say, by OpenAI's word.
+"""The smallest values of openai-python's own types: what OpenAI's server may send.
 
 A value is made of what its type requires and nothing else, and openai-python has accepted it. So
 whatever a new release of that client adds is tried without a word from us.

@@ -68,12 +68,12 @@ EXPECTED = {
     "Go on": ResponseSummary([message_summary("And so it")], "incomplete"),
     "Be bad": ResponseSummary([message_summary("And so it")], "failed"),
 }
-"""What aimock means; it says of neither of the last two why."""
+"""What aimock answers; for the last two it gives no reason."""
 
 EACH = pytest.mark.parametrize("prompt", EXPECTED)
-SHOWN = {"x-api-key": KEY}
-FREE = AgentOptions(smoothing_delay=0, retry_delay=1)
-UNNUMBERED = r"event 0 \(response.created\) .* sequence_number: .* required \[shape\]"
+KEY_HEADER = {"x-api-key": KEY}
+ANY_TRANSPORT = AgentOptions(smoothing_delay=0, retry_delay=1)
+MISSING_NUMBER = r"event 0 \(response.created\) .* sequence_number: .* required \[shape\]"
 
 
 @tool
@@ -93,7 +93,7 @@ class Aimock:
 
     def requests(self) -> list[tuple[str, list[str]]]:
         """Return what this test has asked: where, and the roles of all that it has shown."""
-        journal = httpx.get(f"{self.url}/__aimock/journal", headers=SHOWN).json()
+        journal = httpx.get(f"{self.url}/__aimock/journal", headers=KEY_HEADER).json()
         asked = [entry for entry in journal if (entry.get("body") or {}).get("messages")]
         return [
             (f"{entry['method']} {entry['path']}", [m["role"] for m in entry["body"]["messages"]])
@@ -109,7 +109,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def server(address: str) -> Aimock:
-    assert httpx.post(f"{address}/__aimock/reset/journal", headers=SHOWN).status_code == 200
+    assert httpx.post(f"{address}/__aimock/reset/journal", headers=KEY_HEADER).status_code == 200
     return Aimock(address)
 
 
@@ -132,11 +132,8 @@ def resend_reasons(events) -> list[str | None]:
     return [event.action.reason for event in events if event.type == "context_management"]
 
 
-# --- the client and aimock ------------------------------------------------------------------------
-
-
 @EACH
-async def test_what_it_says_is_understood(server, prompt):
+async def test_every_answer_is_read_over_http_and_websocket(server, prompt):
     async with server.client() as client:
         whole = await client.create(model="gpt-4o", input=prompt, tools=TOOLS)
         streamed = await client.stream(model="gpt-4o", input=prompt, tools=TOOLS).final()
@@ -145,7 +142,7 @@ async def test_what_it_says_is_understood(server, prompt):
     assert [summarize(response) for response in (whole, streamed, turn)] == [EXPECTED[prompt]] * 3
 
 
-async def test_events_without_numbers_are_counted(server):
+async def test_events_without_numbers_are_numbered(server):
     async with server.client() as client:
         events = [event async for event in client.stream(model="gpt-4o", input="Say it")]
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -153,14 +150,14 @@ async def test_events_without_numbers_are_counted(server):
 
 
 @EACH
-async def test_to_the_letter_its_streams_are_illegal(server, prompt):
+async def test_a_strict_client_rejects_streams_without_numbers(server, prompt):
     """The specification requires a number; OpenAI's own server gives one."""
     async with server.client(strict=True) as client:
-        with pytest.raises(RemoteProtocolError, match=UNNUMBERED):
+        with pytest.raises(RemoteProtocolError, match=MISSING_NUMBER):
             await client.stream(model="gpt-4o", input=prompt, tools=TOOLS).final()
         async with client.connect() as session:
             for _ in range(2):  # the rest of the first turn is not taken for the second
-                with pytest.raises(RemoteProtocolError, match=UNNUMBERED):
+                with pytest.raises(RemoteProtocolError, match=MISSING_NUMBER):
                     await session.stream(model="gpt-4o", input=prompt, tools=TOOLS).final()
 
 
@@ -175,7 +172,7 @@ async def test_to_the_letter_its_streams_are_illegal(server, prompt):
         ("Chaos: gone", 502, "upstream_cut", True),
     ],
 )
-async def test_what_it_refuses_is_told(server, prompt, status, code, retryable):
+async def test_an_error_response_is_raised(server, prompt, status, code, retryable):
     async with server.client() as client:
         for ask in (client.create, lambda **fields: client.stream(**fields).final()):
             with pytest.raises(UpstreamError) as caught:
@@ -185,8 +182,8 @@ async def test_what_it_refuses_is_told(server, prompt, status, code, retryable):
             assert error.retryable is retryable
 
 
-async def test_a_refusal_on_a_socket_leaves_the_socket_open(server):
-    """aimock's socket tells an error's type and words, and not its status."""
+async def test_an_error_on_a_websocket_leaves_it_open(server):
+    """aimock's WebSocket sends the type and message of an error, but no status."""
     async with server.client() as client, client.connect() as session:
         with pytest.raises(UpstreamError, match="Slow down"):
             await session.stream(model="gpt-4o", input="Hurry").final()
@@ -197,7 +194,7 @@ async def test_a_refusal_on_a_socket_leaves_the_socket_open(server):
 
 
 @pytest.mark.parametrize("prompt", ["Cut the text", "Cut in time"])
-async def test_what_came_before_a_cut_can_still_be_read(server, prompt):
+async def test_the_text_before_a_cut_can_be_read(server, prompt):
     async with server.client() as client:
         stream = client.stream(model="gpt-4o", input=prompt)
         with pytest.raises(UpstreamError) as caught:
@@ -213,7 +210,7 @@ async def test_what_came_before_a_cut_can_still_be_read(server, prompt):
             assert session.closed
 
 
-async def test_lanes_are_for_servers_that_have_them(server):
+async def test_a_server_without_lanes_answers_in_order(server):
     """aimock has none, and answers in the order it is asked."""
     async with server.client() as client, client.connect() as session:
         first = session.stream(lane="a", model="gpt-4o", input="Say it")
@@ -222,7 +219,7 @@ async def test_lanes_are_for_servers_that_have_them(server):
             assert [(await s.final()).output_text for s in (first, second)] == [TEXT, "Four."]
 
 
-def test_code_that_does_not_await_hears_the_same(server):
+def test_the_synchronous_client_reads_the_same(server):
     with Client(f"{server.url}/v1", api_key=KEY) as client:
         assert "".join(client.stream(model="gpt-4o", input="Say it").text) == TEXT
         assert client.create(model="gpt-4o", input="Say it").output_text == TEXT
@@ -232,13 +229,11 @@ def test_code_that_does_not_await_hears_the_same(server):
         assert result.message == "It is sunny."
 
 
-# --- the agent loop and aimock --------------------------------------------------------------------
-
-
-async def test_every_way_leads_to_the_same_message(server):
+async def test_every_transport_gives_the_same_message(server):
     async with server.client() as client:
         runs = [
-            await run_agent_events(client, "Weather?", way) for way in (CHAT, HTTP, SOCKET, FREE)
+            await run_agent_events(client, "Weather?", way)
+            for way in (CHAT, HTTP, SOCKET, ANY_TRANSPORT)
         ]
     assert [result.message for result, _ in runs] == ["It is sunny."] * 4
     kinds = [event_types(e for e in events if e.type != "context_management") for _, events in runs]
@@ -249,8 +244,8 @@ async def test_every_way_leads_to_the_same_message(server):
 
 
 @STATEFUL_TRANSPORTS
-async def test_a_server_that_cannot_go_on_is_told_everything(server, options):
-    """aimock looks for the question, does not find it, and has no better word for that."""
+async def test_a_server_that_cannot_continue_is_sent_the_whole_conversation(server, options):
+    """aimock does not find the question in the new items, and answers that no fixture matches."""
     async with server.client() as client:
         result, events = await run_agent_events(client, "Weather?", options)
     assert result.message == "It is sunny."
@@ -264,7 +259,7 @@ async def test_a_server_that_cannot_go_on_is_told_everything(server, options):
 
 
 @STATEFUL_TRANSPORTS
-async def test_a_server_that_forgets_in_silence_is_noticed(server, options):
+async def test_a_server_that_ignores_the_previous_response_is_detected(server, options):
     """What a response continues, it names; this one has begun from nothing."""
     async with server.client() as client:
         result, events = await run_agent_events(client, "Anything?", options)
@@ -273,11 +268,11 @@ async def test_a_server_that_forgets_in_silence_is_noticed(server, options):
     assert "".join(event.token for event in events if event.type == "token") == result.message
 
 
-async def test_an_answer_about_something_else_does_not_change_the_way(server):
+async def test_an_unrelated_error_does_not_change_the_transport(server):
     async with server.client() as client:
         with pytest.raises(UpstreamError, match="No fixture matched"):
-            await run_agent_events(client, "Nothing is known of this", FREE)
-        await run_agent_events(client, "Say it", FREE)
+            await run_agent_events(client, "Nothing is known of this", ANY_TRANSPORT)
+        await run_agent_events(client, "Say it", ANY_TRANSPORT)
     assert [where for where, _ in server.requests()] == [
         "POST /v1/responses",
         "POST /v1/chat/completions",
@@ -286,7 +281,7 @@ async def test_an_answer_about_something_else_does_not_change_the_way(server):
 
 
 @ALL_TRANSPORTS
-async def test_trouble_that_passes_is_waited_out(server, options, request):
+async def test_a_temporary_error_is_retried(server, options, request):
     async with server.client(headers={"x-test-id": request.node.name}) as client:
         result, _ = await run_agent_events(client, "At last", options)
     assert (result.message, len(server.requests())) == ("Well.", 2)
@@ -300,10 +295,7 @@ async def test_an_answer_that_is_cut_every_time_ends_the_run(server, options):
     assert len(server.requests()) == 3
 
 
-# --- llmock ---------------------------------------------------------------------------------------
-
-
-async def test_a_server_that_keeps_to_the_letter_is_legal(llmock_server: LLMockServer, llmock):
+async def test_a_strict_client_accepts_a_legal_server(llmock_server: LLMockServer, llmock):
     async with AsyncClient(llmock_server.base_url("openai"), api_key="k", strict=True) as client:
         llmock.reply(TEXT)
         response = await client.stream(model="m", input="Hi!").final()
@@ -316,7 +308,7 @@ async def test_a_server_that_keeps_to_the_letter_is_legal(llmock_server: LLMockS
 
 
 @ALL_TRANSPORTS
-async def test_a_server_that_goes_on_is_sent_only_what_is_new(
+async def test_a_server_that_continues_is_sent_only_new_items(
     llmock_server: LLMockServer, llmock: LLMock, options: AgentOptions
 ):
     llmock.call_tool("get_weather", PARIS).reply("It is sunny.")
@@ -333,7 +325,7 @@ async def test_a_server_that_goes_on_is_sent_only_what_is_new(
 
 
 @pytest.mark.parametrize("options", [CHAT, HTTP], ids=["chat", "http"])
-async def test_llmock_finds_the_loop_to_be_patient(
+async def test_the_loop_retries_as_llmock_expects(
     llmock_server: LLMockServer, llmock: LLMock, options: AgentOptions
 ):
     llmock.rate_limit(retry_after=0.2).fail(500).reply(TEXT).truncate(after_chunks=4)

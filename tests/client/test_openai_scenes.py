@@ -1,4 +1,4 @@
-"""OpenAI's own words, scene by scene: legal, and understood."""
+"""OpenAI's scenes, read by the client: legal, and with the expected meaning."""
 
 import json
 from dataclasses import replace
@@ -41,23 +41,23 @@ def summarize(response: Response) -> Summary:
 
 
 def expected(scene: Summary) -> Summary:
-    """Return what a scene means, without the provider's own word for its end."""
+    """Return the expected summary without the provider's own stop reason."""
     return replace(scene, stop="")
 
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("name", SCENES)
-def test_openais_own_words_are_legal_and_understood(name: str, strict: bool):
-    listener = EventReader(strict=strict)
+def test_openais_streams_are_legal_and_read(name: str, strict: bool):
+    reader = EventReader(strict=strict)
     for frame in sse.Decoder().feed(SCENES[name].stream):
-        assert len(listener.feed_frame(frame.data)) == 1
-    listener.close()
-    assert listener.response is not None
-    assert summarize(listener.response) == expected(SCENES[name].expected)
+        assert len(reader.feed_frame(frame.data)) == 1
+    reader.close()
+    assert reader.response is not None
+    assert summarize(reader.response) == expected(SCENES[name].expected)
 
 
 @pytest.mark.parametrize("name", SCENES)
-async def test_openais_whole_answers_are_understood(name: str):
+async def test_openais_whole_responses_are_read(name: str):
     answer = ScriptedAnswer(SCENES[name].whole, headers={"content-type": "application/json"})
     with scripted_upstream(answer) as server:
         async with AsyncClient(server.url) as client:

@@ -50,7 +50,7 @@ def encode_events(*events: dict[str, Any]) -> list[bytes]:
 
 
 async def stream_events(*events: dict[str, Any]) -> tuple[list[Event], Response]:
-    """Have a stream played, and hear it to its end."""
+    """Serve a stream and read it to its end."""
     frames = zip((event["type"] for event in events), encode_events(*events), strict=True)
     body = b"".join(f"event: {name}\ndata: ".encode() + data + b"\n\n" for name, data in frames)
     with scripted_upstream(sse_answer(body)) as server:
@@ -60,12 +60,12 @@ async def stream_events(*events: dict[str, Any]) -> tuple[list[Event], Response]
 
 
 def scalar_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the words and numbers among an event's fields."""
+    """Return the strings and numbers among an event's fields."""
     kept = {name: value for name, value in fields.items() if isinstance(value, str | int)}
     return {name: value for name, value in kept.items() if name not in ("type", "sequence_number")}
 
 
-def test_openai_knows_as_many_events_and_items_as_ever():
+def test_openai_has_the_known_number_of_events_and_items():
     assert len(EVENTS) >= 59
     assert len(ITEMS) >= 28
     assert len(OPENAI_ONLY) >= 34
@@ -73,7 +73,7 @@ def test_openai_knows_as_many_events_and_items_as_ever():
 
 @FORMS
 @pytest.mark.parametrize("name", sorted(EVENTS.keys() & KNOWN - set(ENDS)))
-async def test_an_event_that_both_know_comes_typed(name, made):
+async def test_an_event_of_the_specification_is_typed(name, made):
     fields = {"annotation": CITED} if name.endswith("annotation.added") else {}
     sent = made(EVENTS[name], **fields)
     events, response = await stream_events(
@@ -90,7 +90,7 @@ async def test_an_event_that_both_know_comes_typed(name, made):
 
 @FORMS
 @pytest.mark.parametrize("name", sorted(OPENAI_ONLY))
-async def test_an_event_that_only_openai_knows_comes_with_its_fields(name, made):
+async def test_an_event_of_openais_own_keeps_its_fields(name, made):
     sent = made(EVENTS[name])
     events, response = await stream_events(
         lifecycle_event("created"), sent, lifecycle_event("completed")
@@ -103,21 +103,21 @@ async def test_an_event_that_only_openai_knows_comes_with_its_fields(name, made)
 
 @FORMS
 @pytest.mark.parametrize("name", ENDS)
-async def test_an_end_is_an_end_though_its_response_says_little(name, made):
+async def test_a_minimal_final_event_ends_the_stream(name, made):
     events, response = await stream_events(lifecycle_event("created"), made(EVENTS[name]))
     assert [event.type for event in events] == ["response.created", name]
     assert response.status == name.removeprefix("response.")
 
 
 @FORMS
-async def test_an_error_is_raised_with_what_it_says(made):
+async def test_an_error_event_is_raised(made):
     fields = {"code": "server_error", "message": "Oh no.", "param": "input"}
     with pytest.raises(UpstreamError, match="Oh no") as caught:
         await stream_events(lifecycle_event("created"), made(EVENTS["error"], **fields))
     assert (caught.value.payload.code, caught.value.payload.param) == ("server_error", "input")
 
 
-async def test_all_of_them_come_through_in_one_stream():
+async def test_all_events_come_through_in_one_stream():
     """About one and the same item, which is not even possible."""
     names = [name for name in EVENTS if name not in (*ENDS, "response.created")]
     sent = [openai.smallest(EVENTS[name]) for name in names]
@@ -132,8 +132,8 @@ async def test_all_of_them_come_through_in_one_stream():
 
 
 @pytest.mark.parametrize("name", sorted(OPENAI_ONLY))
-def test_an_event_that_only_openai_knows_breaks_no_rule(name):
-    listener = EventReader(strict=True)
+def test_an_event_of_openais_own_breaks_no_rule(name):
+    reader = EventReader(strict=True)
     sent = openai.smallest(EVENTS[name])
     for data in encode_events(
         lifecycle_event("created"),
@@ -141,13 +141,13 @@ def test_an_event_that_only_openai_knows_breaks_no_rule(name):
         sent,
         lifecycle_event("completed"),
     ):
-        assert len(listener.feed_frame(data)) == 1
-    listener.close()
+        assert len(reader.feed_frame(data)) == 1
+    reader.close()
 
 
 @FORMS
 @pytest.mark.parametrize("name", ITEMS)
-async def test_an_item_is_kept_as_it_came(name, made):
+async def test_an_item_is_kept_unchanged(name, made):
     item = made(ITEMS[name])
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     added = done | {"type": "response.output_item.added"}
@@ -168,8 +168,8 @@ async def test_an_item_is_kept_as_it_came(name, made):
     assert {key: fields.get(key) for key in told} == told
 
 
-async def test_a_model_that_does_not_think_is_asked_for_no_thinking():
-    """OpenAI's refuse to seal what they do not have, and have to be asked again."""
+async def test_a_model_without_reasoning_is_not_asked_for_encrypted_reasoning():
+    """OpenAI rejects the request for encrypted reasoning, and it is repeated without."""
     message = "Encrypted content is not supported with this model."
     error = {"message": message, "type": "invalid_request_error", "param": "include", "code": None}
     refusal, answer = json_answer({"error": error}, 400), sse_answer(SCENES["text"].stream)

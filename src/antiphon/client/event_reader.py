@@ -45,6 +45,7 @@ class EventReader(ForeignReader):
         """End the stream; raises the reason if the response has not ended."""
         if self.ended:
             return
+        # The error event says more than that the stream was cut.
         if self.error is not None:
             raise stream_error(self.error)
         super().close()

@@ -38,7 +38,7 @@ def decode_stream(body: bytes, **options: object) -> Response:
 
 
 def warning_message(response: Response) -> str:
-    """Return what a response says about its upstream's manners, or nothing."""
+    """Return the warning about broken rules, or an empty string."""
     found = [w.message for w in response.warnings or [] if w.code == "upstream_protocol"]
     assert len(found) < 2
     return found[0] if found else ""

@@ -1,4 +1,4 @@
-"""An Open Responses server as upstream: what it says is heard as OpenAI's own client reads it."""
+"""Answers of Open Responses servers, decoded as OpenAI's own client reads them."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from openai.types.responses import Response as TheirResponse
+from openai.types.responses import Response as OpenAIResponse
 from openai.types.responses import ResponseCompletedEvent, ResponseIncompleteEvent
 
 from antiphon.adapters.base import Provider
@@ -60,7 +60,7 @@ from tests.adapters.scenes.responses import (
 )
 from tests.http_client import post_response, stream_events
 from tests.protocol.builders import final_response
-from tests.protocol.builders import synthesize as made_stream
+from tests.protocol.builders import synthesize as synthesize_stream
 from tests.protocol.strategies import part_lists
 from tests.run_server import run_server
 from tests.scripted_upstream import json_answer, scripted_upstream, sse_answer
@@ -95,17 +95,14 @@ def summarize(response: Response, stop: str) -> Summary:
     )
 
 
-# --- answers ---
-
-
-def test_every_scene_is_played():
+def test_there_is_a_scene_of_every_name():
     assert set(SCENES) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize("pieces", [0, 1, 9])
 @pytest.mark.parametrize("adapter", [ADAPTER, STRICT_ADAPTER])
-def test_a_stream_means_what_it_should(name: str, pieces: int, adapter: OpenResponses):
+def test_a_stream_decodes_to_the_expected_response(name: str, pieces: int, adapter: OpenResponses):
     scene = SCENES[name]
     asking = encode_request(adapter, stream=True, **scene.request)
     parts_heard = decode_parts(asking, scene.stream, pieces=pieces)
@@ -117,7 +114,7 @@ def test_a_stream_means_what_it_should(name: str, pieces: int, adapter: OpenResp
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_whole_answer_means_the_same_as_the_stream(name: str):
+def test_a_whole_response_decodes_to_the_same_as_the_stream(name: str):
     scene = SCENES[name]
     in_one = decode_response(encode_request(ADAPTER, **scene.request), scene.whole, stream=False)
     streamed = decode_response(encode_request(ADAPTER, stream=True, **scene.request), scene.stream)
@@ -141,7 +138,7 @@ def test_openais_own_client_reads_the_same_stream(name: str):
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_openais_own_client_reads_the_same_whole_answer(name: str):
+def test_openais_own_client_reads_the_same_whole_response(name: str):
     scene = SCENES[name]
     playing = json_answer(json.loads(scene.whole))
     with scripted_upstream(playing) as provider, openai_client(provider.url) as client:
@@ -149,7 +146,7 @@ def test_openais_own_client_reads_the_same_whole_answer(name: str):
     assert summarize_openai(answer) == scene.expected
 
 
-def summarize_openai(answer: TheirResponse) -> Summary:
+def summarize_openai(answer: OpenAIResponse) -> Summary:
     counts, details = answer.usage, answer.incomplete_details
     assert counts
     pieces = [c for item in answer.output if item.type == "message" for c in item.content]
@@ -187,7 +184,7 @@ def summarize_openai(answer: TheirResponse) -> Summary:
         ("cancelled", None, parts.Finish("cancelled", "cancelled")),
     ],
 )
-def test_every_end_is_understood(status: str, reason: str | None, finish: parts.Finish):
+def test_every_status_has_its_finish_reason(status: str, reason: str | None, finish: parts.Finish):
     details = {"reason": reason} if reason else None
     end = response(message("Hi"), status=status, incomplete_details=details)
     assert (
@@ -205,10 +202,10 @@ def test_a_message_keeps_its_phase():
     assert said.phase == "commentary"
 
 
-@pytest.mark.parametrize("told_before", [True, False])
-def test_annotations_are_told_once_whatever_they_are(told_before: bool):
+@pytest.mark.parametrize("streamed", [True, False])
+def test_annotations_of_any_type_are_emitted_once(streamed: bool):
     item = message(content=[CITED_MESSAGE])
-    events = events_of(item) if told_before else events_of(item)[-1:]
+    events = events_of(item) if streamed else events_of(item)[-1:]
     (said,) = items_without_ids(decode_stream(stream(events, response(item))))
     types = [note["type"] for note in said["content"][0]["annotations"]]
     assert types == [
@@ -219,7 +216,7 @@ def test_annotations_are_told_once_whatever_they_are(told_before: bool):
     ]
 
 
-def test_log_probabilities_without_bytes_are_spelled_out():
+def test_log_probabilities_without_bytes_get_the_bytes_of_their_token():
     weighed = [{"token": "Hé", "logprob": -0.1, "top_logprobs": [{"token": "H", "logprob": -2}]}]
     events = events_of(message("Hé"))
     events[2] |= {"logprobs": weighed}
@@ -235,7 +232,7 @@ def test_log_probabilities_without_bytes_are_spelled_out():
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_text", "reasoning_content"])
-def test_raw_thinking_is_heard_in_every_spelling(name: str):
+def test_raw_reasoning_is_read_in_every_spelling(name: str):
     item = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [RAW_REASONING]}
     events = events_of(item, deltas=["Hm. ", "Well."])
     body = stream(events, response(item)).replace(b"reasoning_text.d", f"{name}.d".encode())
@@ -255,7 +252,7 @@ OTHER_ITEMS = [
 
 @pytest.mark.parametrize(("item", "type"), OTHER_ITEMS)
 @pytest.mark.parametrize("streamed", [True, False])
-def test_items_of_other_types_are_carried_whole(item: dict, type: str, streamed: bool):
+def test_items_of_other_types_are_emitted_whole(item: dict, type: str, streamed: bool):
     end = response(item, message("Hi"))
     events = [*events_of(item), *events_of(message("Hi"), 1)]
     body = stream(events, end) if streamed else json.dumps(end).encode()
@@ -281,7 +278,7 @@ def test_a_hosted_call_that_never_ends_loses_nothing():
     assert (decode_stream(cut).output_text, decode_stream(cut).status) == ("Hi", "failed")
 
 
-def test_a_compaction_is_carried():
+def test_a_compaction_is_emitted():
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "sealed"}
     body = stream(events_of(item), response(item))
     assert items_without_ids(decode_stream(body)) == [
@@ -290,7 +287,7 @@ def test_a_compaction_is_carried():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_what_is_neither_words_nor_refusal_is_left_out_with_a_warning(streamed: bool):
+def test_content_that_is_neither_text_nor_refusal_is_left_out_with_a_warning(streamed: bool):
     pieces = [*message("Hi")["content"], {"type": "output_audio", "data": "aGk="}]
     item = message(content=pieces)
     events = [*events_of(message("Hi"))[:-1], events_of(SEARCH)[-1] | {"item": item}]
@@ -302,7 +299,7 @@ def test_what_is_neither_words_nor_refusal_is_left_out_with_a_warning(streamed: 
 
 
 @pytest.mark.parametrize("deltas", [["H", "i"], ["H"], []])
-def test_content_that_is_a_string_is_one_text(deltas: list[str]):
+def test_string_content_is_one_text_part(deltas: list[str]):
     item = message("Hi") | {"content": "Hi"}
     said = [fields for fields in events_of(message("Hi"), deltas=deltas) if "delta" in fields]
     for result in (
@@ -316,7 +313,7 @@ def test_content_that_is_a_string_is_one_text(deltas: list[str]):
         assert not any(w.code == "unsupported_content" for w in result.warnings or [])
 
 
-def test_extension_events_are_passed_on_and_unknown_ones_are_not():
+def test_events_with_a_slug_are_passed_on_and_unknown_ones_dropped():
     middle = [
         {"type": "acme:progress", "percent": 3},
         event("web_search_call.searching", item_id="ws_1", output_index=0),
@@ -340,7 +337,7 @@ def test_warnings_of_another_antiphon_are_passed_on():
 
 @given(cuts=st.lists(st.integers(1, 900), max_size=8))
 @settings(deadline=None)
-def test_however_the_bytes_are_cut_the_parts_are_the_same(cuts: list[int]):
+def test_any_chunking_gives_the_same_parts(cuts: list[int]):
     body = SCENES["thinking_and_call"].stream
     decoder = encode_request(ADAPTER, stream=True).decoder
     pieces: list[Part] = []
@@ -350,9 +347,6 @@ def test_however_the_bytes_are_cut_the_parts_are_the_same(cuts: list[int]):
         rest = rest[cut:]
     pieces += decoder.feed(rest) + decoder.close()
     assert pieces == decode_parts(encode_request(ADAPTER, stream=True), body)
-
-
-# --- our own words, heard again ---
 
 
 def comparable(response: Response) -> list[object]:
@@ -388,7 +382,7 @@ def comparable(response: Response) -> list[object]:
 
 
 def has_no_overlap(events: list[Event]) -> bool:
-    """Tell whether every message and every thought is done before another item begins."""
+    """Return whether every message and reasoning item is done before another item begins."""
     growing = False
     for one in events:
         if isinstance(one, OutputItemAdded):
@@ -401,16 +395,16 @@ def has_no_overlap(events: list[Event]) -> bool:
 
 
 @pytest.mark.parametrize("dialect", [Dialect, OpenAIDialect])
-@given(made_parts=part_lists())
+@given(source_parts=part_lists())
 @settings(
     max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
-def test_what_we_say_at_either_door_is_heard_as_it_was_meant(
-    dialect: type[Dialect], made_parts: list[Part]
+def test_our_own_streams_decode_to_the_same_response_in_either_dialect(
+    dialect: type[Dialect], source_parts: list[Part]
 ):
-    events = made_stream(*made_parts)
+    events = synthesize_stream(*source_parts)
     assume(has_no_overlap(events))
     door = dialect(frozenset(INCLUDE))
     body = b"".join(door.encode_sse(one) for one in events)
@@ -422,9 +416,6 @@ def test_what_we_say_at_either_door_is_heard_as_it_was_meant(
     assert comparable(in_one) == comparable(final_response(events))
 
 
-# --- house behind house ---
-
-
 REQUESTS: list[dict[str, Any]] = [
     {},
     {"tools": [TOOL], "tool_choice": "required"},
@@ -433,7 +424,7 @@ REQUESTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("door", ["/v1", "/openai/v1"])
-def test_our_own_server_is_an_upstream_at_either_door(door: str):
+def test_our_own_server_is_a_provider_at_either_door(door: str):
     with run_server() as behind:
         there = Provider(name="there", adapter="responses", base_url=behind + door, strict=True)
         with run_server(Settings(providers=[there])) as front:
@@ -466,7 +457,7 @@ INVALID_RESPONSES = {
 
 
 @pytest.mark.parametrize("name", INVALID_RESPONSES)
-def test_a_whole_answer_that_breaks_rules_is_mended_with_a_warning(name: str):
+def test_a_whole_response_that_breaks_rules_is_repaired_with_a_warning(name: str):
     body, rule = INVALID_RESPONSES[name]
     result = decode_response(encode_request(ADAPTER), json.dumps(body).encode(), stream=False)
     assert result.status == body.get("status", "completed")
@@ -474,7 +465,7 @@ def test_a_whole_answer_that_breaks_rules_is_mended_with_a_warning(name: str):
 
 
 @pytest.mark.parametrize("name", INVALID_RESPONSES)
-def test_a_strict_reader_takes_no_whole_answer_that_breaks_rules(name: str):
+def test_a_strict_decoder_rejects_a_whole_response_that_breaks_rules(name: str):
     body, rule = INVALID_RESPONSES[name]
     result = decode_response(
         encode_request(STRICT_ADAPTER), json.dumps(body).encode(), stream=False
@@ -486,13 +477,13 @@ def test_a_strict_reader_takes_no_whole_answer_that_breaks_rules(name: str):
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_whole_answer_as_it_should_be_is_warned_of_by_nobody(name: str):
+def test_a_legal_whole_response_has_no_warning(name: str):
     result = decode_response(encode_request(STRICT_ADAPTER), SCENES[name].whole, stream=False)
     assert result.status in ("completed", "incomplete")
     assert not warning_message(result)
 
 
-def test_a_whole_answer_that_failed_says_why_even_to_a_strict_reader():
+def test_a_failed_whole_response_keeps_its_error_in_strict_mode():
     failure = {"code": "c", "message": "Oh."}
     body = response(message("a", status="in_progress"), status="failed", error=failure)
     result = decode_response(

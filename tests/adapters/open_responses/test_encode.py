@@ -37,10 +37,8 @@ from tests.adapters.scenes.responses import (
 )
 from tests.scripted_upstream import json_answer, scripted_upstream, sse_answer
 
-# --- requests ---
 
-
-def sent_by_them(**fields: object) -> dict:
+def sent_by_openai_client(**fields: object) -> dict:
     """Return what OpenAI's own client sends."""
     playing = sse_answer(SCENES["text"].stream) if fields.get("stream") else json_answer(response())
     with scripted_upstream(playing) as provider, openai_client(provider.url) as client:
@@ -148,16 +146,18 @@ SAME_REQUESTS: dict[str, dict] = {
 
 
 @pytest.mark.parametrize("name", SAME_REQUESTS)
-def test_we_send_what_openais_own_client_sends(name: str):
+def test_a_request_is_what_openais_own_client_sends(name: str):
     fields = {"input": HISTORY[:1], **SAME_REQUESTS[name]}
-    theirs = sent_by_them(**{"stream": False, "store": False, "include": INCLUDE, **fields})
+    theirs = sent_by_openai_client(
+        **{"stream": False, "store": False, "include": INCLUDE, **fields}
+    )
     extra = fields.pop("extra_body", {})
     request = encode_request(ADAPTER, upstream_model="gpt-5.4", **{**fields, **extra})
     assert request.body == theirs
     assert request.warnings == []
 
 
-def test_nothing_of_our_state_is_sent():
+def test_state_and_ids_of_antiphon_are_not_sent():
     request = encode_request(
         ADAPTER,
         input=[
@@ -190,19 +190,19 @@ def test_nothing_of_our_state_is_sent():
     ]
 
 
-def test_ids_and_statuses_are_where_openais_types_demand_and_know_them():
-    identified, timeless = set(), set()
+def test_ids_and_statuses_are_sent_where_openais_types_have_them():
+    with_id, without_status = set(), set()
     for kind in get_args(ResponseInputItemParam):
         fields = get_type_hints(kind, include_extras=True)
         (type,) = re.findall(r"Literal\['(\w+)'\]", str(fields["type"]))
         if type not in ITEM_TYPES | {"item_reference"}:
-            identified |= {f"openai:{type}"} if "Required" in str(fields["id"]) else set()
-            timeless |= {f"openai:{type}"} if "status" not in fields else set()
-    assert identified == ITEMS_WITH_ID
-    assert timeless == ITEMS_WITHOUT_STATUS
+            with_id |= {f"openai:{type}"} if "Required" in str(fields["id"]) else set()
+            without_status |= {f"openai:{type}"} if "status" not in fields else set()
+    assert with_id == ITEMS_WITH_ID
+    assert without_status == ITEMS_WITHOUT_STATUS
 
 
-def test_an_approval_is_of_a_request_that_goes_along():
+def test_an_approval_names_the_id_of_the_request_that_is_sent_with_it():
     wanted = {"server_label": "x", "name": "f", "arguments": "{}"}
     item = {"type": "mcp_approval_request", "id": "mcpr_theirs", **wanted}
     result = decode_response(encode_request(ADAPTER), stream(events_of(item), response(item)))
@@ -216,13 +216,13 @@ def test_an_approval_is_of_a_request_that_goes_along():
     assert sent[1:] == [{"type": "mcp_approval_request", "id": kept.id, **wanted}, said]
 
 
-def test_sealed_thinking_is_asked_for_once_and_what_the_client_wants_stays():
+def test_encrypted_reasoning_is_requested_once_beside_the_clients_includes():
     wanted = [INCLUDE_ENCRYPTED_REASONING, "message.output_text.logprobs"]
     assert encode_request(ADAPTER, include=wanted).body["include"] == wanted[::-1]
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_sealed_thinking_goes_back_as_it_came(streamed: bool):
+def test_encrypted_reasoning_is_sent_back_unchanged(streamed: bool):
     scene = SCENES["thinking_and_call"]
     asking = encode_request(ADAPTER, stream=streamed, tools=[TOOL])
     result = decode_response(asking, scene.stream if streamed else scene.whole, stream=streamed)
@@ -241,7 +241,7 @@ def test_sealed_thinking_goes_back_as_it_came(streamed: bool):
     }
 
 
-def test_thinking_without_a_word_goes_back_too():
+def test_encrypted_reasoning_without_text_is_sent_back():
     hidden = reasoning("")
     result = decode_stream(
         stream([*events_of(hidden), *events_of(SAID, 1)], response(hidden, SAID))
@@ -255,7 +255,7 @@ def test_thinking_without_a_word_goes_back_too():
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_raw_thinking_goes_back_to_where_it_came_from(streamed: bool):
+def test_raw_reasoning_is_sent_back_to_its_server(streamed: bool):
     item = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [RAW_REASONING]}
     end = response(item, SAID)
     events = [*events_of(item), *events_of(SAID, 1)]
@@ -270,7 +270,7 @@ def test_raw_thinking_goes_back_to_where_it_came_from(streamed: bool):
     }
 
 
-def test_thinking_of_others_and_thinking_that_leads_nowhere_is_left_out():
+def test_reasoning_of_others_and_reasoning_without_output_is_left_out():
     foreign = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     orphan = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
     request = encode_request(ADAPTER, input=[USER, foreign, SAID, OUTPUT, orphan, USER, orphan])
@@ -291,7 +291,7 @@ def test_calls_of_other_models_get_legal_names():
 
 
 @pytest.mark.parametrize("slug", ["anthropic", "google", "antiphon"])
-def test_what_only_another_provider_knows_is_left_out_with_a_warning(slug: str):
+def test_types_private_to_another_adapter_are_left_out_with_a_warning(slug: str):
     request = encode_request(
         ADAPTER,
         input=[{"type": f"{slug}:search_call", "id": "x"}, USER],
@@ -302,7 +302,7 @@ def test_what_only_another_provider_knows_is_left_out_with_a_warning(slug: str):
     assert "tools" not in request.body
 
 
-def test_what_came_without_a_slug_goes_back_without_one():
+def test_a_type_that_came_without_a_slug_is_sent_back_without_one():
     new = {"id": "n_1", "type": "brand_new_call", "status": "completed", "page": 3}
     result = decode_stream(stream(events_of(new), response(new)))
     history = [to_builtins(result.output[0]), USER]
@@ -313,16 +313,13 @@ def test_what_came_without_a_slug_goes_back_without_one():
     assert request.body["tools"] == [{"type": "brand_new", "a": 1}]
 
 
-def test_what_a_model_lacks_is_not_sent():
+def test_a_feature_that_the_model_lacks_is_not_sent():
     lacking = Capabilities(lacks=frozenset({"temperature", "json_schema", "max_output_tokens"}))
     request = encode_request(ADAPTER, temperature=1, capabilities=lacking)
     assert "temperature" not in request.body
     assert [warning.param for warning in request.warnings] == ["temperature"]
     with pytest.raises(RequestError):
         encode_request(ADAPTER, max_output_tokens=99, capabilities=lacking)
-
-
-# --- where ---
 
 
 @pytest.mark.parametrize("url", ["http://there/v1", "http://there/v1/"])
@@ -334,17 +331,15 @@ def test_the_address_may_end_with_a_slash(url: str):
     assert listing.url == "http://there/v1/models"
 
 
-def test_the_address_is_the_communitys_unless_another_is_given():
+def test_the_default_address_is_that_of_open_responses():
     assert encode_request(ADAPTER).sent.url == "https://api.openresponses.com/v1/responses"
     assert OpenResponses.key_env == ("OPENRESPONSES_API_KEY",)
 
 
-# --- OpenAI's own server ---
-
 OPENAI = make_adapter(OpenResponses, base_url="https://api.openai.com/v1")
 
 
-def test_openai_is_not_sent_what_its_responses_do_not_have():
+def test_openai_is_not_sent_parameters_that_it_rejects():
     unknown = {"seed": 7, "presence_penalty": 0.5, "frequency_penalty": 0.5}
     question = encode_request(OPENAI, **unknown)
     assert not unknown.keys() & question.body.keys()

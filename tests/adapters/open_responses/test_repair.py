@@ -1,4 +1,4 @@
-"""Open Responses servers that are sloppy, broken, or not there."""
+"""Open Responses servers that send invalid streams, fail, or have no endpoint."""
 
 import json
 
@@ -47,8 +47,6 @@ from tests.adapters.scenes.responses import (
 )
 from tests.http_client import stream_events
 from tests.scripted_upstream import json_answer
-
-# --- streams that are not as they should be ---
 
 
 def without_fields(*names: str) -> list[dict]:
@@ -118,7 +116,7 @@ INVALID_STREAMS = {
 
 
 @pytest.mark.parametrize("name", INVALID_STREAMS)
-def test_a_sloppy_stream_is_mended_and_told_once_with_a_warning(name: str):
+def test_an_invalid_stream_is_repaired_and_emitted_once_with_a_warning(name: str):
     result = decode_stream(stream(INVALID_STREAMS[name], response(*TWO_ITEMS)))
     assert items_without_ids(result) == EXPECTED_ITEMS
     assert result.status == "completed"
@@ -128,7 +126,7 @@ def test_a_sloppy_stream_is_mended_and_told_once_with_a_warning(name: str):
 
 
 @pytest.mark.parametrize("name", INVALID_STREAMS)
-def test_a_strict_reader_takes_no_sloppy_stream(name: str):
+def test_a_strict_decoder_rejects_an_invalid_stream(name: str):
     result = decode_stream(stream(INVALID_STREAMS[name], response(*TWO_ITEMS)), strict=True)
     assert result.status == "failed"
     assert result.error
@@ -136,14 +134,14 @@ def test_a_strict_reader_takes_no_sloppy_stream(name: str):
 
 
 @pytest.mark.parametrize("name", [name for name in INVALID_STREAMS if "but the end" not in name])
-def test_a_sloppy_stream_may_end_with_an_empty_output(name: str):
+def test_an_invalid_stream_may_end_with_an_empty_output(name: str):
     assert (
         items_without_ids(decode_stream(stream(INVALID_STREAMS[name], response())))
         == EXPECTED_ITEMS
     )
 
 
-def test_deltas_may_come_under_an_id_that_is_announced_later():
+def test_deltas_may_have_another_id_than_the_item_that_is_added_later():
     first, *rest = [
         fields | {"item_id": "early"} if fields["type"].endswith(".delta") else fields
         for fields in events_of(TWO_ITEMS[0], 0, ["On", "e."])
@@ -152,7 +150,7 @@ def test_deltas_may_come_under_an_id_that_is_announced_later():
     assert items_without_ids(decode_stream(stream(events, response(*TWO_ITEMS)))) == EXPECTED_ITEMS
 
 
-def test_other_ids_in_the_final_response_make_no_other_items():
+def test_other_ids_in_the_final_response_add_no_items():
     final = [item | {"id": f"final_{number}"} for number, item in enumerate(TWO_ITEMS)]
     assert items_without_ids(decode_stream(stream(TWO_EVENTS, response(*final)))) == EXPECTED_ITEMS
 
@@ -164,7 +162,7 @@ def test_numbers_may_be_missing():
     assert warning_message(result).endswith("sequence_number: this field is required [shape]")
 
 
-def test_a_strict_reader_stops_at_a_delta_that_is_out_of_order():
+def test_a_strict_decoder_stops_at_a_delta_with_a_wrong_number():
     body = stream(TWO_EVENTS, response(*TWO_ITEMS)).replace(
         b'"sequence_number": 4', b'"sequence_number": 9'
     )
@@ -182,7 +180,7 @@ def test_names_of_events_may_be_missing():
     assert items_without_ids(decode_stream(body)) == EXPECTED_ITEMS
 
 
-def test_two_calls_on_one_index_stay_two():
+def test_two_calls_with_one_index_stay_two():
     second = call("weather", '{"city":"Oslo"}', "2")
     events = [
         item_added(SAID, 0),
@@ -212,7 +210,7 @@ def interleave(first: list[dict], second: list[dict]) -> list[dict]:
 @pytest.mark.parametrize("kept", ["", "delta", "done", "output_item.done"])
 @pytest.mark.parametrize("in_turns", [True, False])
 @pytest.mark.parametrize("final", [True, False])
-def test_calls_that_share_an_id_are_told_apart_by_their_places(
+def test_calls_that_share_an_id_are_identified_by_their_index(
     id: str | None, kept: str, in_turns: bool, final: bool
 ):
     calls: list[dict] = [item | {"id": id} for item in TWO_CALLS]
@@ -233,7 +231,7 @@ def test_calls_that_share_an_id_are_told_apart_by_their_places(
 
 @pytest.mark.parametrize("id", ["", "same", None])
 @pytest.mark.parametrize("announced", [True, False])
-def test_messages_that_share_an_id_are_told_apart_by_their_places(id: str | None, announced: bool):
+def test_messages_that_share_an_id_are_identified_by_their_index(id: str | None, announced: bool):
     both = [message(text, id="x") | {"id": id} for text in ("One. ", "Two.")]
     events = [
         fields
@@ -249,7 +247,7 @@ def test_messages_that_share_an_id_are_told_apart_by_their_places(id: str | None
         ]
 
 
-def test_an_id_that_is_nobody_elses_counts_more_than_an_index():
+def test_a_unique_id_takes_precedence_over_an_index():
     events = [
         fields | {"output_index": 0} if fields["type"].endswith(".delta") else fields
         for fields in interleave(*(events_of(item, place) for place, item in enumerate(TWO_CALLS)))
@@ -265,7 +263,7 @@ TRUNCATED = {"status": "incomplete", "incomplete_details": {"reason": "max_outpu
 
 @pytest.mark.parametrize("arguments", ['{"city', '{"city":"Par', ""])
 @pytest.mark.parametrize("before", [0, 1])
-def test_a_call_that_was_cut_off_is_incomplete_whatever_its_server_calls_it(
+def test_a_truncated_call_is_incomplete_whatever_status_its_server_sends(
     arguments: str, before: int
 ):
     calls = [*TWO_CALLS[:before], call("time", arguments, "3")]
@@ -284,7 +282,7 @@ def test_a_call_that_was_cut_off_is_incomplete_whatever_its_server_calls_it(
 
 
 @pytest.mark.parametrize("arguments", ['{"city":"Oslo"}', "{}"])
-def test_a_whole_call_of_a_response_that_was_cut_off_is_complete(arguments: str):
+def test_a_whole_call_of_a_truncated_response_is_completed(arguments: str):
     item = call("time", arguments, "3")
     final = response(item, **TRUNCATED)
     whole = decode_response(encode_request(ADAPTER), json.dumps(final).encode(), stream=False)
@@ -294,14 +292,14 @@ def test_a_whole_call_of_a_response_that_was_cut_off_is_complete(arguments: str)
         ]
 
 
-def test_arguments_that_are_no_json_may_end_a_completed_response():
+def test_arguments_of_a_completed_response_need_not_be_json():
     item = call("time", "Oslo", "3")
     for events in (events_of(item), []):
         (told,) = items_without_ids(decode_stream(stream(events, response(item))))
         assert (told["status"], told["arguments"]) == ("completed", "Oslo")
 
 
-def test_a_text_that_contradicts_its_deltas_does_not_come_twice():
+def test_a_text_that_contradicts_its_deltas_is_dropped():
     item = message("Another text.")
     events = events_of(item, deltas=["One ", "text."])
     result = decode_stream(stream(events, response(item)))
@@ -309,7 +307,7 @@ def test_a_text_that_contradicts_its_deltas_does_not_come_twice():
     assert "[deltas-add-up]" in warning_message(result)
 
 
-def test_a_long_list_of_broken_rules_is_cut():
+def test_a_warning_names_three_broken_rules_at_most():
     strays = [fields | {"item_id": "x", "output_index": 7} for fields in TWO_EVENTS[1:4]]
     events = [item_added(message(), 3) | {"item": message()}, *strays]
     text = warning_message(
@@ -319,7 +317,7 @@ def test_a_long_list_of_broken_rules_is_cut():
     assert text.endswith("more.")
 
 
-def test_half_a_character_finds_its_other_half():
+def test_a_surrogate_pair_in_two_deltas_is_joined():
     events = events_of(message("🎵"), deltas=["\ud83c", "\udfb5"])
     frames = [
         f"data: {json.dumps(fields | {'sequence_number': number})}\n\n"
@@ -337,13 +335,10 @@ def test_half_a_character_finds_its_other_half():
     assert not warning_message(result)
 
 
-def test_lines_may_end_as_they_like_and_a_byte_order_mark_may_come_first():
+def test_any_line_ending_and_a_byte_order_mark_are_accepted():
     body = SCENES["text"].stream
     for other in (body.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + body, body + b"data: [DONE]\n\n"):
         assert decode_stream(other).output_text == "Hello, 🎵!"
-
-
-# --- answers that go wrong ---
 
 
 @pytest.mark.parametrize("error", [FLAT_ERROR, NESTED_ERROR])
@@ -372,7 +367,7 @@ def test_an_error_in_the_stream_is_a_failure(error: dict, before: int):
         ("It broke.", (502, "responses: It broke.", "model_error", None)),
     ],
 )
-def test_an_error_without_a_type_keeps_what_it_says(
+def test_an_error_without_a_type_keeps_its_message_and_code(
     error: object, told: tuple, end: bytes, strict: bool
 ):
     there = make_adapter(OpenResponses, strict=strict)
@@ -382,7 +377,7 @@ def test_an_error_without_a_type_keeps_what_it_says(
     assert (last.status, last.error.message, last.error.type, last.error.code) == told
 
 
-def test_an_error_that_a_failed_response_follows_is_told_once_with_its_usage():
+def test_an_error_before_a_failed_response_is_one_failure_with_its_usage():
     failure = {"code": "rate_limit_exceeded", "message": "Too fast."}
     end = response(status="failed", error=failure, usage=usage(3, 4))
     parts_heard = decode_parts(encode_request(ADAPTER, stream=True), stream([FLAT_ERROR], end))
@@ -397,7 +392,7 @@ def test_an_error_that_a_failed_response_follows_is_told_once_with_its_usage():
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
-def test_nothing_is_waited_for_after_the_end(status: str):
+def test_the_decoder_is_done_at_the_end_of_the_response(status: str):
     decoder = encode_request(ADAPTER, stream=True).decoder
     heard = decoder.feed(stream(TWO_EVENTS, response(*TWO_ITEMS, status=status)))
     assert isinstance(heard[-1], parts.Finish | parts.Failure)
@@ -407,7 +402,7 @@ def test_nothing_is_waited_for_after_the_end(status: str):
     assert decoder.close() == []
 
 
-def test_an_error_waits_for_the_response_that_failed():
+def test_an_error_event_waits_for_the_failed_response():
     decoder = encode_request(ADAPTER, stream=True).decoder
     assert decoder.feed(sse_bytes([FLAT_ERROR])) == []
     assert not decoder.done
@@ -418,7 +413,7 @@ def test_an_error_waits_for_the_response_that_failed():
 
 
 @pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n", b"event: response.comp"])
-def test_a_stream_without_its_end_was_cut(end: bytes):
+def test_a_stream_without_an_end_was_cut(end: bytes):
     body = SCENES["text"].stream
     result = decode_stream(body[: body.index(b"event: response.completed")] + end)
     assert result.status == "failed"
@@ -428,13 +423,13 @@ def test_a_stream_without_its_end_was_cut(end: bytes):
 
 
 @pytest.mark.parametrize("body", [b"data: <html>\n\n", b"data: [1]\n\n", b'data: {"type":3}\n\n'])
-def test_bytes_that_cannot_be_read_are_a_failure(body: bytes):
+def test_unreadable_bytes_are_a_failure(body: bytes):
     result = decode_stream(body)
     assert (result.status, result.error.code) == ("failed", "upstream_invalid")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"object":"response"}'])
-def test_a_whole_answer_that_is_none_makes_no_trouble(body: bytes):
+def test_a_body_without_a_response_is_a_failure(body: bytes):
     result = decode_response(encode_request(ADAPTER), body, stream=False)
     assert result.status == ("completed" if b"response" in body else "failed")
 
@@ -447,7 +442,7 @@ def test_a_whole_answer_that_is_none_makes_no_trouble(body: bytes):
         (response(status="in_progress"), "model_error"),
     ],
 )
-def test_a_whole_answer_that_failed_is_a_failure(body: dict, code: str):
+def test_a_failed_or_unfinished_whole_response_is_a_failure(body: dict, code: str):
     result = decode_response(encode_request(ADAPTER), json.dumps(body).encode(), stream=False)
     assert result.status == "failed"
     assert result.error
@@ -493,19 +488,19 @@ def corrupted_events(draw: st.DrawFn) -> list[dict]:
 
 @given(events=corrupted_events(), strict=st.booleans())
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_nonsense_breaks_anything(events: list[dict], strict: bool):
+def test_corrupted_events_never_raise(events: list[dict], strict: bool):
     result = decode_stream(sse_bytes(events), strict=strict)  # which judges what it tells
     assert result.status in ("completed", "incomplete", "failed")
 
 
 @given(body=JUNK, output=st.lists(JUNK, max_size=3))
 @settings(deadline=None)
-def test_no_nonsense_in_one_piece_breaks_anything(body: object, output: list[object]):
+def test_any_json_as_a_whole_response_never_raises(body: object, output: list[object]):
     for value in (body, response() | {"output": output}):
         decode_response(encode_request(ADAPTER), json.dumps(value).encode(), stream=False)
 
 
-def test_odd_shapes_are_passed_over():
+def test_events_of_the_wrong_shape_are_skipped():
     odd = [
         event("output_text.delta", item_id=3, output_index=[1], content_index="x", delta={"a": 1}),
         event("output_item.added", item=None, output_index=None),
@@ -546,7 +541,9 @@ def test_odd_shapes_are_passed_over():
         ),
     ],
 )
-def test_a_refusal_is_told_in_its_own_words(status: int, body: dict, type: str, code: str | None):
+def test_an_error_response_keeps_its_message_type_and_code(
+    status: int, body: dict, type: str, code: str | None
+):
     error = ADAPTER.decode_error(status, {"retry-after": "2"}, json.dumps(body).encode())
     assert (error.status, error.payload.type, error.payload.code) == (status, type, code)
     assert error.payload.message == "responses: No."
@@ -554,18 +551,15 @@ def test_a_refusal_is_told_in_its_own_words(status: int, body: dict, type: str, 
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b'{"detail":[3]}'])
-def test_a_refusal_without_words_is_told_all_the_same(body: bytes):
+def test_an_error_response_without_a_message_names_its_status(body: bytes):
     assert (
         str(ADAPTER.decode_error(502, {}, body)) == "responses: answered 502 and did not say why."
     )
 
 
-# --- another way ---
-
-
 @pytest.mark.parametrize("status", [404, 405, 501])
 @pytest.mark.parametrize("body", [b"", b'{"error":{"message":"Not Found"}}'])
-def test_a_server_without_responses_is_asked_in_chat(status: int, body: bytes):
+def test_a_server_without_the_endpoint_is_asked_in_chat(status: int, body: bytes):
     here = make_adapter(OpenResponses, base_url="http://there:1234/v1/", api_key_env=None)
     other = here.fallback_adapter(here.decode_error(status, {}, body))
     assert isinstance(other, OpenAI)
@@ -574,7 +568,7 @@ def test_a_server_without_responses_is_asked_in_chat(status: int, body: bytes):
     assert other.provider.name == "responses"
 
 
-def test_the_way_through_chat_is_remembered():
+def test_the_fallback_to_chat_is_remembered():
     with serve_providers(["responses"]) as home:
         behind = home.upstreams["responses"]
         chat = stream_answer(CHAT["text"])
@@ -591,7 +585,7 @@ def test_the_way_through_chat_is_remembered():
 @pytest.mark.parametrize(
     ("status", "code"), [(404, "model_not_found"), (400, "x"), (429, "x"), (500, "x")]
 )
-def test_other_refusals_are_final(status: int, code: str):
+def test_other_errors_have_no_fallback(status: int, code: str):
     body = json.dumps({"error": {"message": "No.", "code": code}}).encode()
     assert ADAPTER.fallback_adapter(ADAPTER.decode_error(status, {}, body)) is None
 
@@ -603,7 +597,7 @@ def test_other_refusals_are_final(status: int, code: str):
         "Reasoning input items can only be provided to a reasoning or computer use model.",
     ],
 )
-def test_a_model_that_does_not_think_is_not_asked_to_nor_sent_thoughts_again(words: str):
+def test_a_model_without_reasoning_is_neither_sent_reasoning_nor_asked_for_it(words: str):
     error = ADAPTER.decode_error(400, {}, json.dumps({"error": {"message": words}}).encode())
     other = ADAPTER.fallback_adapter(error)
     assert isinstance(other, OpenResponses)

@@ -1,4 +1,4 @@
-"""Values of strangers: what fits is taken, the rest is kept beside it, and nothing is refused."""
+"""Lenient reading: fields that fit are read, others are kept in `extra`, nothing is refused."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ KINDS: list[type[ProtocolStruct]] = [
         (InputTokens, 7, InputTokens(input_tokens=0)),
     ],
 )
-def test_what_fits_is_taken(kind: type[ProtocolStruct], raw: object, value: Any):
+def test_fields_that_fit_are_read(kind: type[ProtocolStruct], raw: object, value: Any):
     read = LENIENT.read(kind, raw)
     if isinstance(value, dict):
         assert isinstance(read, Message)
@@ -71,7 +71,7 @@ def test_what_fits_is_taken(kind: type[ProtocolStruct], raw: object, value: Any)
         assert read == value
 
 
-def test_what_has_the_wrong_shape_is_kept_beside():
+def test_fields_of_the_wrong_shape_are_kept_in_extra():
     response = LENIENT.read(
         Response,
         {
@@ -106,7 +106,7 @@ def test_what_has_the_wrong_shape_is_kept_beside():
 
 @settings(deadline=None)
 @given(ITEMS)
-def test_what_is_right_is_read_by_the_letter(item: ProtocolStruct):
+def test_a_valid_value_is_read_exactly(item: ProtocolStruct):
     assert LENIENT.read(type(item), to_builtins(item)) == item
 
 

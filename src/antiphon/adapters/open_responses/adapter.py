@@ -87,6 +87,7 @@ class OpenResponses(Adapter):
 
         OpenAI's models without reasoning reject reasoning items, and the request to encrypt them.
         """
+        # Many servers have Chat Completions only, and a configuration need not say which.
         if self._chat_fallback and is_missing_endpoint(error):
             key = self.provider.api_key_env or self.key_env[0]
             changes = {"adapter": "openai", "base_url": self.base_url, "api_key_env": key}

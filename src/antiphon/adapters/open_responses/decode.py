@@ -89,7 +89,7 @@ class OpenResponsesDecoder(Decoder):
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter, sse.Decoder(MAX_EVENT_BYTES))
         strict = adapter.provider.strict
-        # OpenAI adds event types all the time. They are dropped, so they break nothing.
+        # New event types of OpenAI's are dropped, so they break nothing.
         self._checker = ForeignChecker(strict=strict, extensions=False)
         self._reader = ForeignReader(
             read_error=lambda raw: adapter.failure_part(read_error(raw)).error,
@@ -108,6 +108,7 @@ class OpenResponsesDecoder(Decoder):
         frame = cast("sse.SseEvent", chunk)
         if frame.data == sse.DONE:  # nothing has ended the response before
             return self.truncation_parts()
+        # Most events are deltas of one text: they take the hot path before anything is looked at.
         raw = cast("JsonObject", json.decode_foreign(frame.data))
         if type(raw) is not dict or type(raw.get("type", "")) is not str:
             raise ValueError("this is not an event")
@@ -156,6 +157,7 @@ class OpenResponsesDecoder(Decoder):
         if status == "incomplete" and output:
             output[-1] = _truncate(output[-1])
         found: list[Part] = []
+        # Whatever the stream did not have is in the final output, or lost.
         for tracked, item in zip(self._reader.items.match_output(output), output, strict=True):
             found += self._parts.update(tracked.output_index, item, done=True)
         found += self._parts.flush()
@@ -403,6 +405,7 @@ class PartMapper:
         return parts.Reasoning(key=item.key, part=index, summary=text)
 
     def _annotation_part(self, item: EmittedItem, index: int, annotation: TextAnnotation) -> Part:
+        # The synthesizer opens a message in a phase only for a text.
         item.phase = item.phase if item.texts else None
         item.annotations[index] = item.annotations.get(index, 0) + 1
         self._last = item

@@ -90,6 +90,7 @@ class LenientReader:
         return self.read(Response, values | {"output": self.read_items(values.get("output"))})
 
     def _struct(self, kind: type[ProtocolStruct], raw: JsonObject) -> ProtocolStruct:
+        # Normalizing may refuse what follows from it, a message's content for example.
         with suppress(InvalidValueError):
             raw = kind.normalize(raw, "")
         values: JsonObject = {}
@@ -121,6 +122,7 @@ class LenientReader:
         if origin in (Union, UnionType):
             return self._one_of(inner, raw)
         if origin is Literal:
+            # A word that is not in the specification yet is more use than none.
             return raw if any(type(raw) is type(allowed) for allowed in inner) else MISSING
         if origin in (list, dict):
             return self._entries(inner[-1], raw) if _is(origin, raw) else MISSING

@@ -40,13 +40,14 @@ OPENAI_EVENT_SUBJECTS = OPENAI_ITEMS | {
 """What OpenAI's own events are about: `response.web_search_call.searching` and the like."""
 
 REASONING_PREFIXES = ("response.reasoning_text.", "response.reasoning_content.")
-"""What OpenAI and vLLM write for the specification's `response.reasoning.`."""
+"""What OpenAI and other servers write for the specification's `response.reasoning.`."""
 
 
 def add_slugs(raw: object) -> object:
     """Give OpenAI's own types their slug, wherever a request or a response may hold them."""
     if not isinstance(raw, dict):
         return raw
+    # The fields of a request are also those of a response, which echoes most of them.
     fields = dict(cast("JsonObject", raw))
     for name, add in (("input", add_item_slugs), ("tools", _add_tool_slug)):
         if isinstance(fields.get(name), list):
@@ -81,6 +82,7 @@ def add_slug(type: str, slug: str) -> str:
     """
     if is_extension_type(type):
         return type
+    # The specification asks for `slug:name`, both of letters, digits and underscores.
     return slug + (re.sub(r"\W", "_", type, flags=re.ASCII) or "unknown")
 
 
@@ -95,6 +97,7 @@ def canonical_event_type(type: str) -> str:
 def extension_event_type(type: str) -> str:
     """Return the type of an event that the specification does not have; OpenAI's get a slug."""
     subject = type.partition("response.")[2].partition(".")[0]
+    # A `keepalive` is about nothing, and counts as OpenAI's.
     is_openai = subject in OPENAI_EVENT_SUBJECTS or type == "keepalive"
     return f"{SLUG}{subject}" if is_openai else type
 

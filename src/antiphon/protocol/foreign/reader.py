@@ -116,6 +116,7 @@ class ForeignReader:
         self._join_surrogates(fields)
         if self._checker is not None:
             self._checker.check(fields)
+        # A strict checker has raised by now; a client that sees a second end may count it twice.
         if self.ended:
             return []
         number = number if type(number) is int and number >= 0 else self.last_number + 1
@@ -175,6 +176,7 @@ class ForeignReader:
         kind = EVENT_CLASSES.get(name)
         if kind is ErrorEvent:
             return ErrorEvent(sequence_number=number, error=self._read_error(fields)), None
+        # An event without its object or text would be read as one that says nothing.
         if kind is None or not _has_required_fields(kind, fields):
             return _unknown_event(raw, fields, number), None
         lenient, names = self._lenient, kind.__struct_fields__
@@ -187,6 +189,7 @@ class ForeignReader:
             fields["part"] = lenient.read_content(fields["part"])
         if "annotation" in names:
             fields["annotation"] = lenient.read_annotation(fields["annotation"])
+        # Some servers send "response.cancelled"; the specification ends it as incomplete.
         fields["type"] = "response.incomplete" if kind is ResponseIncomplete else name
         tracked = self.items.locate(kind, fields)
         return cast("Event", lenient.read(kind, fields)), tracked
@@ -210,6 +213,7 @@ class ForeignReader:
             event = self._complete_response(event)
         is_known = tracked is not None and tracked.has(event)
         missing = tracked.open(event) if tracked else []
+        # Folding an item or a part that was added before would empty it.
         for one in missing if is_known else (*missing, event):
             self._fold_event(one)
         # What is missing at the start of a resumed stream came before it.
@@ -247,6 +251,7 @@ class ForeignReader:
             response = replace(
                 response, id=known.id, model=known.model, created_at=known.created_at
             )
+        # Some servers end their streams with an empty `output`.
         if not response.output and known.output:
             finished = [_finish_item(item, response.status) for item in known.output]
             response = replace(response, output=finished)

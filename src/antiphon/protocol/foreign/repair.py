@@ -73,6 +73,7 @@ class TrackedItem(Struct):
     def open(self, event: Event) -> list[Event]:
         """Return the opening events that are missing before an event, and record them and it."""
         missing: list[Event] = []
+        # Clients, and the fold, look up the item and the part of every event inside them.
         if not self.opened and not isinstance(event, OutputItemAdded):
             missing.append(_item_added(self, event))
         self.opened = True
@@ -97,6 +98,8 @@ class ItemTracker:
         """By id and index. Without an index: the last item that has the id."""
         self._by_index: dict[tuple[str, int | None], TrackedItem] = {}
 
+    # Neither ids nor indexes can be relied on: some servers use one index for all items, a new id
+    # in every event, or no id at all.
     def locate(self, event: type[SequencedEvent], fields: JsonObject) -> TrackedItem | None:
         """Find the item that an event is about, and write its index into the event's fields."""
         index = fields.get("output_index")
@@ -136,6 +139,7 @@ class ItemTracker:
         known = self._known(kind, id, index)
         if known and not (known.done and known.is_elsewhere(index)):
             return known
+        # An id that nobody has used may be a new one for the item at the event's index.
         there = self._by_index.get((kind, index)) if index is not None or not id else None
         return there if there and not there.done else self._begin(kind, id, index, type)
 
@@ -156,6 +160,7 @@ class ItemTracker:
         return known if id else None
 
     def _begin(self, kind: str, id: str, index: int | None, type: str) -> TrackedItem:
+        # Other items keep their index: clients may have seen it.
         own = self._next if index is None or index in self._taken else index
         tracked = TrackedItem(kind, type, own, id)
         self._taken.add(own)

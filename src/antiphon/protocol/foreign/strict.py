@@ -153,6 +153,7 @@ def _normalize_event(raw: JsonObject) -> JsonObject:
 
 
 def _normalize_response(raw: JsonObject) -> JsonObject:
+    # All other fields repeat the request, and every server has its own idea of how.
     names = ("id", "status", "error", "incomplete_details")
     kept = {name: raw[name] for name in names if name in raw}
     output = [_normalize_item(as_object(item)) for item in as_array(raw.get("output"))]
@@ -169,6 +170,7 @@ def _normalize_item(raw: JsonObject) -> JsonObject:
     for name in ("content", "summary"):
         if isinstance(item.get(name), list):
             item[name] = [_normalize_part(as_object(part)) for part in as_array(item[name])]
+    # Encrypted content may change from event to event, and an empty `content` means none.
     if item["type"] == "reasoning":
         item = omit(item, ("encrypted_content", "status"))
         item = {name: value for name, value in item.items() if value or name != "content"}
@@ -179,6 +181,7 @@ def _normalize_part(raw: JsonObject) -> JsonObject:
     part = omit(raw, ("logprobs", "annotations"))
     part["type"] = _known_type(raw.get("type"), CONTENT_TYPES)
     if part["type"] == "output_text":
+        # Only their number is compared: their types are the servers' own.
         annotations = as_array(raw.get("annotations"))
         part["annotations"] = [{"type": f"{SLUG}annotation"}] * len(annotations)
     return part
