@@ -1,6 +1,7 @@
 """Every rule is broken once, by a stream that is legal otherwise."""
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.protocol.checker import StreamChecker, check_stream, find_violations
 from antiphon.protocol.errors import RemoteProtocolError
@@ -20,10 +21,19 @@ from tests.protocol.broken_streams import (
     PARALLEL_CALLS,
     RULE_BREAKS,
     TRUNCATED,
+    Change,
     Stream,
     alter,
+    insert_copy,
+    set_field,
 )
-from tests.protocol.builders import make_response, make_synth, to_json
+from tests.protocol.builders import (
+    final_response,
+    make_call,
+    make_response,
+    make_synth,
+    to_json,
+)
 
 
 def broken_rules(events: Stream) -> list[str]:
@@ -102,3 +112,34 @@ def test_a_cancelled_response_ends_as_incomplete():
 def test_an_item_is_added_in_progress_and_done_in_a_final_status():
     assert {"in_progress"} == ITEM_START_STATUSES
     assert {"completed", "incomplete", "failed"} == ITEM_FINAL_STATUSES
+
+
+def test_a_response_without_streaming_is_checked_too():
+    response = final_response(LEGAL)
+    assert StreamChecker().check_response(response) == []
+    call = make_call("fc_0", "f", "{}", "call_0", "in_progress")
+    running = replace(response, status="in_progress", output=[call, call])
+    rules = [violation.rule for violation in StreamChecker().check_response(running)]
+    assert rules == ["response-status", "item-status", "item-id", "item-status"]
+
+
+@pytest.mark.parametrize(
+    ("change", "rules"),
+    [
+        (
+            set_field("content_part.done", "part", {"type": "refusal", "refusal": "No"}, nth=1),
+            {"part-kind"},
+        ),
+        (set_field("content_part.done", "part.text", "Other", nth=1), {"deltas-add-up"}),
+        (set_field("summary_part.done", "part.text", "Other"), {"deltas-add-up"}),
+        (set_field("output_item.done", "item.summary", []), {"item-content", "output-matches"}),
+        (set_field("output_item.done", "item.content", []), {"item-content", "output-matches"}),
+        (
+            insert_copy("summary_part.added", "output_item.done", item_id="msg_0", output_index=1),
+            {"item-added"},
+        ),
+    ],
+)
+def test_a_part_that_differs_from_its_events_is_a_violation(change: Change, rules: set[str]):
+    events = alter(change)
+    assert rules <= set(broken_rules(events))

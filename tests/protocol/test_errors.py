@@ -14,6 +14,8 @@ from antiphon.protocol.errors import (
     RequestError,
     StoreError,
     UpstreamError,
+    describe_for_log,
+    drop_tracebacks,
 )
 from antiphon.protocol.request import Request
 from antiphon.protocol.struct import InvalidValueError, decode
@@ -115,3 +117,39 @@ def test_every_exception_derives_from_antiphon_error():
     assert LocalProtocolError.__bases__ == RemoteProtocolError.__bases__ == (ProtocolError,)
     for kind in (RequestError, UpstreamError, StoreError):
         assert kind.__bases__ == (AntiphonError,)
+
+
+@pytest.mark.parametrize(
+    ("error", "label"),
+    [
+        (ErrorPayload(message="secret", type="server_error", code="overloaded"), "overloaded"),
+        (ErrorPayload(message="secret", type="server_error"), "server_error"),
+        (ErrorPayload(message="m", type="server_error", code="a prompt"), "server_error"),
+        (ErrorPayload(message="m", type="a prompt"), "error"),
+    ],
+)
+def test_a_log_gets_the_code_or_type_of_an_error_and_never_its_message(
+    error: ErrorPayload, label: str
+):
+    assert describe_for_log(502, error) == f"502 {label}"
+
+
+def test_a_request_error_can_advise_a_retry():
+    error = RequestError("Busy.", type="too_many_requests").with_retry_after(3)
+    assert (error.status, error.headers) == (429, {"retry-after": "3"})
+
+
+def test_the_tracebacks_of_an_error_and_its_causes_are_dropped():
+    def fail() -> None:
+        try:
+            raise ValueError("inner")
+        except ValueError as inner:
+            raise ExceptionGroup("group", [inner]) from inner
+
+    with pytest.raises(ExceptionGroup) as caught:
+        fail()
+    group = caught.value
+    drop_tracebacks(group)
+    assert group.__traceback__ is None
+    assert group.__cause__ is not None
+    assert group.__cause__.__traceback__ is None

@@ -27,6 +27,7 @@ from antiphon.protocol.struct import (
     decode_as,
     encode,
     is_extension_type,
+    list_unknown_fields,
     to_builtins,
 )
 from antiphon.protocol.tools import Tool
@@ -408,3 +409,9 @@ def test_every_union_accepts_extensions_and_rejects_other_unknown_types(union: o
     assert to_json(decode_as(union, raw)) == raw
     with pytest.raises(InvalidValueError, match="unknown type 'thing'"):
         decode_as(union, raw | {"type": "thing"})
+
+
+def test_unknown_fields_are_listed_unless_null_or_an_extensions():
+    request = decode(Request, {"odd": 1, "none": None, "acme:own": 2})
+    assert list_unknown_fields(request) == ["odd"]
+    assert list_unknown_fields(Request()) == []

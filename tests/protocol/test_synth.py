@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from antiphon.protocol import content, parts
+from antiphon.protocol.checker import find_violations
 from antiphon.protocol.content import (
     OutputText,
     ReasoningText,
@@ -37,8 +38,7 @@ from antiphon.protocol.parts import (
     Text,
     Usage,
 )
-from antiphon.protocol.response import ResponseError, ResponseWarning
-from antiphon.protocol.response import ResponseUsage as Counted
+from antiphon.protocol.response import ResponseError, ResponseUsage, ResponseWarning
 from antiphon.protocol.struct import encode
 from tests.protocol.builders import (
     CITATION,
@@ -251,14 +251,14 @@ def test_usage_is_merged_field_by_field_and_the_later_wins():
     last = synthesize(
         Usage(input_tokens=10), Text("Hi"), Usage(11, 3, cached_tokens=4), Usage(None, 5)
     )
-    counted = Counted.of(11, 5, cached=4)
+    counted = ResponseUsage.of(11, 5, cached=4)
     assert final_response(last) == make_final_response(make_message("msg_0", "Hi"), usage=counted)
 
 
 def test_a_negative_count_is_ignored():
     last = synthesize(Usage(10, 3), Text("Hi"), Usage(-1, -(2**63), cached_tokens=-5))
     assert final_response(last) == make_final_response(
-        make_message("msg_0", "Hi"), usage=Counted.of(10, 3)
+        make_message("msg_0", "Hi"), usage=ResponseUsage.of(10, 3)
     )
 
 
@@ -282,7 +282,7 @@ def test_usage_after_the_finish_is_kept():
     assert events == number_events(
         start_events(),
         message_events("msg_0", 0, "Hi"),
-        completed_event(make_message("msg_0", "Hi"), usage=Counted.of(1, 2, reasoning=1)),
+        completed_event(make_message("msg_0", "Hi"), usage=ResponseUsage.of(1, 2, reasoning=1)),
     )
 
 
@@ -352,7 +352,7 @@ def test_an_ordinary_finish_is_completed(reason: parts.Reason):
 def test_a_failure_in_the_middle_of_a_text_keeps_the_text_so_far():
     cut = make_message("msg_0", "Hi", status="incomplete")
     error = ResponseError(code="overloaded", message="It broke.", type="server_error")
-    response = make_final_response(cut, status="failed", error=error, usage=Counted.of(3, 0))
+    response = make_final_response(cut, status="failed", error=error, usage=ResponseUsage.of(3, 0))
     assert synthesize(Usage(3), Text("Hi"), Failure(ERROR)) == number_events(
         start_events(),
         message_events("msg_0", 0, "Hi", status="incomplete"),
@@ -458,3 +458,22 @@ def test_a_lone_surrogate_in_any_part_can_be_encoded(single_message: bool):
     assert final_response(events).warnings == [
         ResponseWarning(code=REPLACED, message=REPLACED, param=REPLACED)
     ]
+
+
+def test_a_response_can_end_as_an_earlier_one_did():
+    earlier = final_response(synthesize(Text("Hi"), Finish("length")))
+    synth = make_synth()
+    assert not synth.started
+    events = [*synth.start(), *synth.feed(Text("Hi")), *synth.end_as(earlier)]
+    assert synth.started
+    assert final_response(events) == earlier
+    assert find_violations(events) == []
+
+
+def test_a_failure_can_drop_the_output():
+    synth = make_synth()
+    synth.start()
+    synth.feed(Text("Hi"))
+    [event] = synth.fail_without_output(ERROR)
+    response = final_response([event])
+    assert (response.status, response.output, synth.ended) == ("failed", [], True)

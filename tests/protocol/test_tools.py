@@ -1,5 +1,7 @@
 import pytest
 
+from antiphon.protocol.items import ExtensionItem, FunctionCallOutput
+from antiphon.protocol.struct import InvalidValueError, decode
 from antiphon.protocol.tools import (
     CUSTOM_TOOL,
     AllowedTools,
@@ -11,6 +13,10 @@ from antiphon.protocol.tools import (
     ToolChoice,
     callable_names,
     callable_tools,
+    check_custom_item,
+    decode_custom_call,
+    decode_custom_output,
+    decode_custom_tool,
     must_call,
 )
 
@@ -56,3 +62,31 @@ def test_a_tool_choice_decides_what_may_and_must_be_called(
 )
 def test_a_custom_tool_is_called_by_its_name(choice: ToolChoice, names: set[str]):
     assert callable_names([*OFFERED, C], choice) == names
+
+
+CUSTOM_CALL = {"type": "openai:custom_tool_call", "call_id": "c", "name": "grep", "input": "a b"}
+CUSTOM_OUTPUT = {"type": "openai:custom_tool_call_output", "call_id": "c", "output": "done"}
+
+
+def test_the_items_of_a_custom_tool_are_decoded():
+    tool = ExtensionTool(type=CUSTOM_TOOL, extra={"name": "grep"})
+    assert decode_custom_tool(tool).name == "grep"
+    call, output = (decode(ExtensionItem, item) for item in (CUSTOM_CALL, CUSTOM_OUTPUT))
+    assert decode_custom_call(call).input == "a b"
+    assert decode_custom_output(output) == FunctionCallOutput(call_id="c", output="done")
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        (CUSTOM_CALL | {"name": ""}, "input[0].name"),
+        (CUSTOM_CALL | {"input": 1}, "input[0].input"),
+        (CUSTOM_OUTPUT | {"call_id": None}, "input[0].call_id"),
+    ],
+)
+def test_an_invalid_item_of_a_custom_tool_is_rejected(item: dict[str, object], path: str):
+    check_custom_item(CUSTOM_CALL, "input[0]")
+    check_custom_item({"type": "message"}, "input[0]")
+    with pytest.raises(InvalidValueError) as caught:
+        check_custom_item(item, "input[0]")
+    assert caught.value.path == path
