@@ -316,6 +316,21 @@ def test_a_citation_of_a_document_keeps_its_fields():
     assert answer.content == [OutputText(text="Oslo.", annotations=[note])]
 
 
+@pytest.mark.parametrize("citation", [5, None, {"type": "not a type!"}])
+def test_an_unreadable_citation_is_ignored(citation: object):
+    blocks = start_block(0, text_block("")) + block_delta(0, "text_delta", text="Oslo.")
+    blocks += block_delta(0, "citations_delta", citation=citation) + stop_block(0)
+    [answer] = decode_response(ask(), stream(blocks, "end_turn", usage(1, 1))).output
+    assert isinstance(answer, Message)
+    assert answer.content == [OutputText(text="Oslo.")]
+
+
+def test_done_ends_the_stream():
+    body = stream(text_deltas(0, "x"), "end_turn", usage(1, 1))
+    body = body.replace(event({"type": "message_stop"}), b"data: [DONE]\n\n")
+    assert decode_response(ask(), body + text_deltas(1, "y")).output_text == "x"
+
+
 def test_blocks_of_other_server_tools_are_sent_back_unchanged():
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "bash_code_execution"}
     result = {

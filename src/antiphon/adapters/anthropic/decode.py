@@ -139,6 +139,7 @@ class AnthropicDecoder(Decoder):
         self._open_blocks[index] = self._last_block = opened
         match block.type:
             case "text":
+                # Citations split a text into blocks; together they are one message.
                 if before is not None and before.block.type == "text":
                     opened.key, opened.part = before.key, before.part + 1
                 opened.citations += block.citations if is_array(block.citations) else []
@@ -148,6 +149,7 @@ class AnthropicDecoder(Decoder):
             case "redacted_thinking" if block.data:
                 sealed = to_json_text(SealedThinking(redacted=block.data))
                 return (parts.Reasoning(key=index, encrypted_content=sealed),)
+            # The tools were sent only because the history has calls; the client offers none.
             case "tool_use" if not self._may_call:
                 del self._open_blocks[index]
                 return (dropped_call_warning(block.name or ""),)
@@ -212,6 +214,7 @@ class AnthropicDecoder(Decoder):
         if not text:
             return ()
         opened.pieces.append(text)
+        # Only if a summary was requested is the thinking one; otherwise it is the thinking itself.
         if self._wants_summary:
             return (parts.Reasoning(key=opened.key, summary=text),)
         return (parts.Reasoning(text, opened.key),)
@@ -221,6 +224,7 @@ class AnthropicDecoder(Decoder):
     ) -> Sequence[Part]:
         """Start the block of a tool that Anthropic runs."""
         type = opened.block.type
+        # read_raw() parses the JSON once more, so it is called only where all fields are needed.
         if type == "server_tool_use":
             opened.raw = read_raw()
         elif type == "web_search_tool_result" and self._has_web_search:
@@ -268,6 +272,7 @@ class AnthropicDecoder(Decoder):
         details = usage.output_tokens_details
         return [
             parts.Usage(
+                # In the protocol cached tokens are a part of the input tokens.
                 self._input_tokens + self._cache_write_tokens + self._cache_read_tokens,
                 usage.output_tokens,
                 self._cache_read_tokens,

@@ -180,6 +180,7 @@ class MessagesEncoder:
             case Reasoning(encrypted_content=str() as sealed):
                 return _encode_thinking(sealed)
             case ExtensionItem() if item.type.startswith(SLUG):
+                # The client may have changed the item, so its block is checked.
                 block, type = item.get("block"), item.type.removeprefix(SLUG)
                 return [block] if is_object(block) and block.get("type") == type else []
             case _:
@@ -258,6 +259,7 @@ def _encode_source(file: media.Media) -> JsonObject:
 
 def _encode_tools(prompt: Prompt) -> list[JsonObject]:
     tools = [_encode_tool(prompt, tool, index) for index, tool in enumerate(prompt.request.tools)]
+    # Anthropic rejects calls in the history of a request without tools.
     names = history_tool_names(prompt, MAX_TOOL_NAME)
     return tools + [{"name": name, "input_schema": EMPTY_SCHEMA} for name in names]
 
@@ -289,6 +291,7 @@ def _encode_web_search(prompt: Prompt, options: Schema, path: str) -> JsonObject
             case ("external_web_access", True) | (_, None):
                 pass
             case "user_location", _ if is_object(value):
+                # Anthropic requires the type; OpenAI's clients may leave it out.
                 search[name] = {"type": "approximate"} | value
             case "filters", _ if is_object(value):
                 search |= {key: value[key] for key in DOMAIN_FILTERS if value.get(key)}

@@ -18,6 +18,7 @@ CLAUDE_NAME = re.compile(
     r"claude-(?:(?P<family>opus|sonnet|haiku|fable|mythos)-)?"
     r"(?:instant-)?v?(?:(?P<major>\d)(?:[.-](?P<minor>\d{1,2}))?(?!\d)|preview)"
 )
+# The API has no default: `max_tokens` is mandatory.
 DEFAULT_MAX_TOKENS = 8192
 """Tokens for the answer when neither the client nor the configuration sets a limit."""
 
@@ -62,6 +63,7 @@ def lookup_claude(model: str) -> Claude:
     if found is None:
         return Claude()
     family = found["family"] or ""
+    # A preview has no number; it belongs to the generation of 5.
     version = (int(found["major"] or 5), int(found["minor"] or 0))
     top_family = family in ("fable", "mythos")
     return Claude(

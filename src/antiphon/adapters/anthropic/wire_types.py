@@ -24,6 +24,7 @@ class SealedThinking(Struct, omit_defaults=True):
     redacted: str = ""
 
 
+# The types of responses have gc=False: they are short-lived and form no cycles.
 class OutputTokensDetails(Struct, gc=False):
     """Parts of the output tokens."""
 

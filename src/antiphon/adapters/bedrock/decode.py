@@ -127,6 +127,7 @@ class BedrockDecoder(Decoder):
         return self.complete_calls()
 
     def _decode_delta(self, index: int, delta: ContentBlock) -> Sequence[Part]:
+        # Text and reasoning have no start event: a new index starts a block.
         if index != self._block_index:
             return [*self._start_block(index), *self._decode_delta(index, delta)]
         if delta.text is not None:
@@ -134,6 +135,7 @@ class BedrockDecoder(Decoder):
             return (parts.Text(delta.text, index),)
         if delta.tool_use:
             arguments = delta.tool_use.input
+            # Increments of dropped calls and of Bedrock's own tools are ignored.
             if index in self._call_indexes and isinstance(arguments, str) and arguments:
                 return (parts.Call(index, arguments=arguments),)
             return ()

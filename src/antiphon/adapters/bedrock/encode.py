@@ -141,6 +141,7 @@ class ConverseEncoder:
         if self.system:
             self.system.append(CACHE_POINT)
         last = cast("list[JsonObject]", self.messages[-1]["content"])
+        # A cache point may not follow a document.
         if self.messages[-1]["role"] == "user" and "document" not in last[-1]:
             last.append(CACHE_POINT)
 
@@ -177,6 +178,7 @@ class ConverseEncoder:
 
     def _encode_tool_result(self, item: FunctionCallOutput) -> JsonObject:
         content = encode_pieces(self._prompt, item, self._encode_content)
+        # Converse rejects a tool result without content.
         content = content or _text_blocks(NO_OUTPUT)
         result: JsonObject = {"toolUseId": self._tool_use_id(item.call_id), "content": content}
         # Other models reject `status`.
@@ -252,6 +254,7 @@ def _encode_tool_config(prompt: Prompt, *, caches: bool, enforce_choice: bool) -
     if request.tool_choice == "none" and not has_calls:
         return None
     tools = [_encode_tool(prompt, tool, index) for index, tool in enumerate(request.tools)]
+    # Converse rejects calls in the history of a request without tools.
     empty: JsonObject = {"inputSchema": {"json": EMPTY_SCHEMA}}
     tools += [{"toolSpec": {"name": name} | empty} for name in history_tool_names(prompt)]
     if not tools:

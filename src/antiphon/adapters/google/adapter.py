@@ -168,6 +168,7 @@ def api_root_url(provider: Provider, url: str) -> str:
         else:
             host = "aiplatform" if location == "global" else f"{location}-aiplatform"
         url = f"https://{host}.googleapis.com"
+    # The default URL has a version, which the configured one replaces.
     elif not provider.base_url and provider.api_version:
         url = API_VERSION_SUFFIX.sub("", url)
     if API_VERSION_SUFFIX.search(url) or "/projects/" in url:
@@ -177,6 +178,7 @@ def api_root_url(provider: Provider, url: str) -> str:
 
 def find_error(body: object) -> ErrorBody | None:
     """Return the error in a body, if there is one."""
+    # A request for a stream without `alt=sse` is answered by an array.
     if isinstance(body, list) and body:
         body = cast("list[object]", body)[0]
     try:

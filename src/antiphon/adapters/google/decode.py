@@ -99,6 +99,7 @@ class GoogleDecoder(Decoder):
         super().__init__(adapter, GoogleSseDecoder())
         self._call_count = 0
         self._reasoning_key = 0
+        # The text of the current message so far; citations refer to it.
         self._text_pieces: list[str] = []
         self._pending_signature: Reasoning | None = None
         self._last_finish: Finish | None = None
@@ -136,6 +137,7 @@ class GoogleDecoder(Decoder):
             status = error.code if error.code and 400 <= error.code < 600 else 502
             decoded.append(self.adapter.failure_part(error.info, status))
         for candidate in response.candidates or ():
+            # Only one candidate is requested; parts of another would mix with it.
             if not candidate.index:
                 self._decode_candidate(candidate, decoded)
         if (feedback := response.prompt_feedback) and feedback.block_reason:
@@ -200,6 +202,7 @@ class GoogleDecoder(Decoder):
         return logprobs
 
     def _decode_call(self, call: FunctionCall, signature: str | None, decoded: list[Part]) -> None:
+        # The rest of a call in increments, which are never requested.
         if not call.name:
             return
         self._flush_signature(decoded)

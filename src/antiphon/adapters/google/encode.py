@@ -176,6 +176,7 @@ class ContentsEncoder:
         instructions = self._prompt.request.instructions
         system: list[JsonObject] = [{"text": instructions}] if instructions else []
         turns = split_turns(self._prompt.items)
+        # Google accepts only text as instructions; images stay in the conversation.
         if turns and turns[0].role == "system" and all(map(_is_text_only, turns[0].items)):
             system += self._encode_user(turns.pop(0).items)
         # Signatures are checked in the current turn: what follows the user's last message.
@@ -247,6 +248,7 @@ class ContentsEncoder:
             for file in encode_pieces(self._prompt, item, _read_media):
                 fits = not self._is_old_model and file.media_type in RESPONSE_MEDIA_TYPES
                 (inside if fits else separate).append(_encode_media(file))
+            # Google requires the function's name, and an output item has only the call's id.
             name = self._call_names.get(item.call_id, item.call_id)
             response: JsonObject = {"name": name, "response": _encode_response(item.text)}
             response |= self._id_fields(item.call_id) | drop_empty({"parts": inside})
@@ -299,6 +301,7 @@ def _read_media(part: Content) -> list[media.Media]:
             return []
     if file.url.startswith("s3://"):
         raise ValueError("Google does not read from S3")
+    # Google rejects media without a type.
     return [file if file.media_type else replace(file, media_type=guess)]
 
 
@@ -324,6 +327,7 @@ def _sign_text(parts: list[JsonObject], signature: ThoughtSignature) -> None:
     if not (isinstance(text, str) and 0 < signature.length <= len(text)):
         parts.append({"text": ""} | signature.fields)
         return
+    # One message may join several parts of a response; only the last one was signed.
     start = len(text) - signature.length
     parts[-1:] = [{"text": text[:start]}] if start else []
     parts.append({"text": text[start:]} | signature.fields)
