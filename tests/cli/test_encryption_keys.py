@@ -1,4 +1,4 @@
-"""The seal's keys, as the command line takes them."""
+"""Encryption keys on the command line."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def test_keys_are_separated_by_commas_or_spaces() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "hunter2", f"{NEW},hunter2"], ids=["empty", "word", "two"])
-def test_what_is_no_key_is_refused_without_being_shown(text: str) -> None:
+def test_invalid_encryption_keys_are_rejected_without_being_shown(text: str) -> None:
     with pytest.raises(StartupError, match="Make one with: openssl rand -base64 32") as caught:
         serve(ServeOptions(seal_keys=text))
     assert "hunter2" not in str(caught.value)

@@ -61,9 +61,9 @@ def models(*arguments: str, cwd: Path, **variables: str) -> tuple[int, str, str]
 
 def as_json(*arguments: str, cwd: Path, **variables: str) -> dict:
     """Run the command for machines."""
-    code, said, complaint = models("--json", *arguments, cwd=cwd, **variables)
+    code, output, complaint = models("--json", *arguments, cwd=cwd, **variables)
     assert (code, complaint) == (0, "")
-    return json.loads(said)
+    return json.loads(output)
 
 
 def local(provider: ScriptedUpstream, adapter: str = "openai", more: str = "") -> str:
@@ -95,10 +95,10 @@ def test_everything_is_listed_with_its_state_and_its_reason(tmp_path: Path) -> N
             + 'never = ["anthropic/claude-x", "locked/x"]\n'
         )
         keys = {"LOCAL_KEY": "sk-local", "LOCKED_KEY": "sk-locked", "OLLAMA_HOST": nobody}
-        code, said, complaint = models(cwd=tmp_path, **keys)
-        asked = provider.requests[0]
+        code, output, complaint = models(cwd=tmp_path, **keys)
+        requested = provider.requests[0]
     assert (code, complaint) == (0, "")
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         "configuration: antiphon.toml",
         "",
         "agents",
@@ -126,21 +126,24 @@ def test_everything_is_listed_with_its_state_and_its_reason(tmp_path: Path) -> N
         "  writer     not ready  WRITER_API_KEY is not set",
         "  responses  not ready  OPENRESPONSES_API_KEY is not set",
     ]
-    assert (asked.method, asked.path) == ("GET", "/v1/models")
-    assert (asked.headers["authorization"], asked.headers["x-team"]) == ("Bearer sk-local", "a")
+    assert (requested.method, requested.path) == ("GET", "/v1/models")
+    assert (requested.headers["authorization"], requested.headers["x-team"]) == (
+        "Bearer sk-local",
+        "a",
+    )
 
 
-def test_machines_are_told_the_same(tmp_path: Path) -> None:
+def test_the_json_output_has_the_same_content(tmp_path: Path) -> None:
     with scripted_upstream(LIST) as provider:
         file = tmp_path / "mine.toml"
         file.write_text(local(provider) + '[models]\nfast = ["local/small", "demo"]\n')
-        told = as_json("--config", str(file), cwd=tmp_path)
-    assert told["config"] == str(file)
-    assert told["agents"] == ["demo", "echo"]
-    assert told["aliases"] == [
+        result = as_json("--config", str(file), cwd=tmp_path)
+    assert result["config"] == str(file)
+    assert result["agents"] == ["demo", "echo"]
+    assert result["aliases"] == [
         {"name": "fast", "status": "ready", "targets": ["local/small", "demo"], "reason": ""}
     ]
-    assert told["providers"][0] == {
+    assert result["providers"][0] == {
         "name": "local",
         "adapter": "openai",
         "status": "ready",
@@ -148,8 +151,8 @@ def test_machines_are_told_the_same(tmp_path: Path) -> None:
         "url": f"{provider.url}/v1",
         "models": ["local/small", "local/org/huge:1", "local/\x1b[31m"],
     }
-    assert [one["name"] for one in told["providers"] if one["status"] == "ready"] == ["local"]
-    assert told["problems"] == []
+    assert [one["name"] for one in result["providers"] if one["status"] == "ready"] == ["local"]
+    assert result["problems"] == []
 
 
 LISTS = [
@@ -168,10 +171,10 @@ def test_every_dialect_lists_its_models(
 ) -> None:
     with scripted_upstream(answer) as provider:
         (tmp_path / "antiphon.toml").write_text(local(provider, adapter))
-        told = as_json(cwd=tmp_path)["providers"][0]
-        asked = provider.requests[0].path
-    assert (told["status"], told["models"][0]) == ("ready", "local/small"), told
-    assert asked.startswith(path)
+        result = as_json(cwd=tmp_path)["providers"][0]
+        requested = provider.requests[0].path
+    assert (result["status"], result["models"][0]) == ("ready", "local/small"), result
+    assert requested.startswith(path)
 
 
 STRANGE = [
@@ -201,55 +204,55 @@ STRANGE = [
 
 
 @pytest.mark.parametrize(("answer", "status", "reason"), STRANGE)
-def test_strange_answers_are_told_as_they_are(
+def test_unexpected_answers_of_a_provider_are_reported(
     tmp_path: Path, answer: ScriptedAnswer, status: str, reason: str
 ) -> None:
     with scripted_upstream(answer) as provider:
         (tmp_path / "antiphon.toml").write_text(local(provider))
-        told = as_json(cwd=tmp_path)["providers"][0]
-    assert (told["status"], told["models"]) == (status, [])
-    assert told["reason"] == reason.replace("URL", provider.url)
+        result = as_json(cwd=tmp_path)["providers"][0]
+    assert (result["status"], result["models"]) == (status, [])
+    assert result["reason"] == reason.replace("URL", provider.url)
 
 
-def test_providers_that_never_answer_are_waited_for_at_the_same_time(tmp_path: Path) -> None:
+def test_unresponsive_providers_are_probed_concurrently(tmp_path: Path) -> None:
     with scripted_upstream(ScriptedAnswer(delay=50)) as slow:
         names = ("a", "b", "c")
         tables = (
             f'[providers.{name}]\nadapter = "openai"\nbase_url = "{slow.url}"\n' for name in names
         )
         (tmp_path / "antiphon.toml").write_text("".join(tables))
-        told = as_json(cwd=tmp_path)["providers"][:3]
-    assert {one["status"] for one in told} == {"not ready"}
-    assert all("5 seconds" in one["reason"] for one in told), told
+        result = as_json(cwd=tmp_path)["providers"][:3]
+    assert {one["status"] for one in result} == {"not ready"}
+    assert all("5 seconds" in one["reason"] for one in result), result
 
 
-def test_credentials_that_never_come_are_not_waited_for(tmp_path: Path) -> None:
+def test_slow_credentials_time_out(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[profile slow]\ncredential_process = sleep 50\n")
     (tmp_path / "antiphon.toml").write_text(
         '[providers.aws]\nadapter = "bedrock"\nregion = "eu-west-1"\nprofile = "slow"\n'
     )
-    begun = time.monotonic()
-    told = as_json(cwd=tmp_path, AWS_CONFIG_FILE=str(tmp_path / "config"))["providers"][0]
-    assert time.monotonic() - begun < 20
-    assert told["status"] == "not ready"
-    assert told["reason"] == "no credentials within 5 seconds"
+    started = time.monotonic()
+    result = as_json(cwd=tmp_path, AWS_CONFIG_FILE=str(tmp_path / "config"))["providers"][0]
+    assert time.monotonic() - started < 20
+    assert result["status"] == "not ready"
+    assert result["reason"] == "no credentials within 5 seconds"
 
 
 def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
     with scripted_upstream(LIST) as provider:
         url = f"{provider.url}/v1"
-        code, said, _ = models(cwd=tmp_path, OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-x")
+        code, output, _ = models(cwd=tmp_path, OPENAI_BASE_URL=url, OPENAI_API_KEY="sk-x")
     assert code == 0
-    assert said.startswith("configuration: the environment alone\n")
-    assert f"\n  openai     ready      3 models at {url}\n    openai/small\n" in said
+    assert output.startswith("configuration: the environment alone\n")
+    assert f"\n  openai     ready      3 models at {url}\n    openai/small\n" in output
 
 
-def test_a_name_that_the_terminal_cannot_show_ends_nothing(tmp_path: Path) -> None:
+def test_unprintable_names_do_not_break_the_output(tmp_path: Path) -> None:
     file = tmp_path / "antiphon.toml"
     file.write_text('["providers"."é"]\nadapter = "openai"\n', encoding="utf-8")
-    code, said, complaint = models(cwd=tmp_path, PYTHONIOENCODING="ascii")
+    code, output, complaint = models(cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (code, complaint) == (0, "")
-    assert "  ?          not ready  OPENAI_API_KEY is not set\n" in said
+    assert "  ?          not ready  OPENAI_API_KEY is not set\n" in output
     file.write_text('["providers"."é"]\nadapter = "none"\n', encoding="utf-8")
     code, _, complaint = models(cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (code, "Traceback" in complaint) == (2, False)
@@ -262,19 +265,19 @@ def test_a_name_that_the_terminal_cannot_show_ends_nothing(tmp_path: Path) -> No
 def test_a_bad_configuration_is_one_line_and_a_code(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[models]\na = "a"\n')
     circle = "models.a: circular alias: a -> a. Name a model instead."
-    said = f"antiphon: antiphon.toml: {circle}\n"
-    assert models(cwd=tmp_path) == (2, "", said)
+    output = f"antiphon: antiphon.toml: {circle}\n"
+    assert models(cwd=tmp_path) == (2, "", output)
     absent = "antiphon: none.toml: there is no such file. Check --config.\n"
     assert models("--config", "none.toml", cwd=tmp_path) == (2, "", absent)
-    for file, complaint in (("antiphon.toml", said), ("none.toml", absent)):
+    for file, complaint in (("antiphon.toml", output), ("none.toml", absent)):
         served = ended(tmp_path, "--config", file)
         assert (served.returncode, served.stdout, served.stderr) == (2, "", complaint)
 
 
 def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").symlink_to("gone.toml")
-    said = "antiphon: antiphon.toml: this link is broken. Fix or remove it.\n"
-    assert models(cwd=tmp_path) == (2, "", said)
+    output = "antiphon: antiphon.toml: this link is broken. Fix or remove it.\n"
+    assert models(cwd=tmp_path) == (2, "", output)
 
 
 AGENTS = """
@@ -294,12 +297,12 @@ app = create_app(Settings(agents=[mine], demo=False))
 """
 
 
-def test_agents_and_settings_of_the_users_own_are_listed_too(tmp_path: Path) -> None:
+def test_a_users_agents_and_settings_are_listed(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "antiphon.toml").write_text('[models]\nalso = "mine"\n')
-    told = as_json("--app", "agents:mine", cwd=tmp_path)
-    assert told["agents"] == ["demo", "echo", "mine"]
-    assert [alias["name"] for alias in told["aliases"]] == ["also"]
+    result = as_json("--app", "agents:mine", cwd=tmp_path)
+    assert result["agents"] == ["demo", "echo", "mine"]
+    assert [alias["name"] for alias in result["aliases"]] == ["also"]
     own = as_json("--app", "agents:own", cwd=tmp_path)
     assert (own["config"], [alias["name"] for alias in own["aliases"]]) == (None, ["me"])
     (far,) = own["providers"]
@@ -317,28 +320,28 @@ def install(site: Path, adapter: str) -> str:
 
 def test_an_adapter_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     path = install(tmp_path, "acme_nowhere:Acme")
-    code, said, _ = models(cwd=tmp_path, PYTHONPATH=path)
+    code, output, _ = models(cwd=tmp_path, PYTHONPATH=path)
     assert code == 0
-    assert said.endswith(
+    assert output.endswith(
         "\nadapters that cannot be used\n  the adapter 'acme' of acme 1.0 cannot be loaded: "
         "ModuleNotFoundError: No module named 'acme_nowhere'\n"
     )
 
 
-def test_an_adapter_that_leaves_or_breaks_is_named(tmp_path: Path) -> None:
+def test_failing_adapters_are_listed(tmp_path: Path) -> None:
     path = install(tmp_path, "acme_mine:Acme")
     (tmp_path / "acme_mine.py").write_text("raise SystemExit(3)")
-    code, said, complaint = models(cwd=tmp_path, PYTHONPATH=path)
+    code, output, complaint = models(cwd=tmp_path, PYTHONPATH=path)
     assert (code, complaint) == (0, "")
-    assert said.endswith("\n  the adapter 'acme' of acme 1.0 cannot be loaded: SystemExit: 3\n")
+    assert output.endswith("\n  the adapter 'acme' of acme 1.0 cannot be loaded: SystemExit: 3\n")
     (tmp_path / "acme_mine.py").write_text(
         "from antiphon.adapters.openai import OpenAI\n"
         "class Acme(OpenAI):\n    def models_request(self):\n        raise ValueError('no luck')\n"
     )
     (tmp_path / "antiphon.toml").write_text('[providers.acme]\nbase_url = "http://127.0.0.1:9"\n')
-    code, said, complaint = models(cwd=tmp_path, PYTHONPATH=path)
+    code, output, complaint = models(cwd=tmp_path, PYTHONPATH=path)
     assert (code, complaint) == (0, "")
-    assert "  acme       not ready  its adapter failed: ValueError: no luck\n" in said
+    assert "  acme       not ready  its adapter failed: ValueError: no luck\n" in output
 
 
 @pytest.mark.parametrize("table", ["[providers.acme]", '[providers.x]\nadapter = "acme"'])
@@ -346,11 +349,11 @@ def test_an_adapter_that_cannot_be_loaded_is_no_slip_of_the_pen(tmp_path: Path, 
     path = install(tmp_path, "acme_nowhere:Acme")
     (tmp_path / "antiphon.toml").write_text(table)
     name = "acme" if "acme]" in table else "x"
-    said = (
+    output = (
         f"antiphon: antiphon.toml: providers.{name}.adapter: the adapter 'acme' of acme 1.0 cannot "
         "be loaded: ModuleNotFoundError: No module named 'acme_nowhere'.\n"
     )
-    assert models(cwd=tmp_path, PYTHONPATH=path) == (2, "", said)
+    assert models(cwd=tmp_path, PYTHONPATH=path) == (2, "", output)
 
 
 def test_a_terminal_is_shown_colours() -> None:
@@ -367,16 +370,13 @@ def test_a_terminal_is_shown_colours() -> None:
     ]
 
 
-# --- antiphon serve ---------------------------------------------------------------------------
-
-
 def bare(**variables: str) -> dict[str, str]:
     """Return what takes every provider out of the environment, for `command`."""
     hidden = {name: "" for name in os.environ if VARIABLES.search(name)}
     return hidden | {"OLLAMA_HOST": closed()} | variables
 
 
-def test_a_server_says_which_providers_are_ready(tmp_path: Path) -> None:
+def test_the_banner_lists_the_ready_providers(tmp_path: Path) -> None:
     with scripted_upstream(LIST) as provider:
         file = tmp_path / "mine.toml"
         more = 'api_key_env = "LOCAL_KEY"\n[providers.other]\nadapter = "anthropic"\n'
@@ -384,16 +384,16 @@ def test_a_server_says_which_providers_are_ready(tmp_path: Path) -> None:
         arguments = ("--config", str(file))
         with run_command(*arguments, env=bare(LOCAL_KEY="k")) as (address, process):
             assert process.stdout
-            said = [process.stdout.readline() for _ in range(2)]
+            output = [process.stdout.readline() for _ in range(2)]
             with http_client(address) as http:
                 names = [model["id"] for model in http.get("/v1/models").json()["data"]]
-    assert said == ["models: demo, echo, fast\n", "providers: local, ollama (if it runs)\n"]
+    assert output == ["models: demo, echo, fast\n", "providers: local, ollama (if it runs)\n"]
     assert names[:3] == ["demo", "echo", "fast"]
     assert {name.partition("/")[0] for name in names[3:]} == {"local"}
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_what_cannot_be_written_is_not_taken_for_written(tmp_path: Path, form: list[str]) -> None:
+def test_write_errors_of_the_output_are_reported(tmp_path: Path, form: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "antiphon", "models", *form],
@@ -410,7 +410,7 @@ def test_what_cannot_be_written_is_not_taken_for_written(tmp_path: Path, form: l
     assert "No space left on device" in done.stderr
 
 
-def test_a_provider_that_cannot_be_asked_is_named_in_the_log(tmp_path: Path) -> None:
+def test_unavailable_providers_are_logged_at_startup(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[providers.mine]\nadapter = "anthropic"\n')
     done = ended(tmp_path, "--data", "/dev/null")
     assert "WARNING antiphon.serve provider mine is unavailable: ANTHROPIC_API_KEY" in done.stderr
@@ -429,18 +429,18 @@ def test_a_key_on_an_open_road_is_warned_of_in_the_log(tmp_path: Path) -> None:
 def test_settings_that_name_providers_are_served_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "antiphon.toml").write_text('[models]\nfast = "ollama/x"\n')
-    said: list[str] = []
+    output: list[str] = []
     for arguments in (
         ["--app", "agents:own"],
         ["--app", "agents:own", "--config", "antiphon.toml"],
     ):
         with run_command(*arguments, cwd=tmp_path, env=bare()) as (_, process):
             assert process.stdout
-            said.append(process.stdout.readline())
-    assert said == ["models: demo, echo, mine, me\n", "models: demo, echo, mine, fast\n"]
+            output.append(process.stdout.readline())
+    assert output == ["models: demo, echo, mine, me\n", "models: demo, echo, mine, fast\n"]
 
 
-def test_an_application_of_the_users_own_has_its_own_configuration(tmp_path: Path) -> None:
+def test_a_users_application_has_its_own_configuration(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "antiphon.toml").write_text("not toml, and never read")
     with (

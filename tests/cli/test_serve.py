@@ -86,31 +86,25 @@ def models(address: str) -> list[str]:
         return [model["id"] for model in http.get("/v1/models").json()["data"]]
 
 
-# --- what it says of itself -------------------------------------------------------------------
-
-
-def test_it_knows_its_version() -> None:
+def test_the_version_is_printed() -> None:
     assert run("--version") == (0, f"antiphon {__version__}\n")
 
 
 def test_help_shows_every_option() -> None:
-    code, said = run("serve", "--help")
+    code, output = run("serve", "--help")
     assert code == 0
     options = "--host --port --app --config --data --api-key ANTIPHON_API_KEY --no-auth".split()
     for option in options:
-        assert option in said
+        assert option in output
 
 
-def test_without_a_command_there_is_help() -> None:
-    _, said = run()
-    assert "serve" in said
-    assert "Usage" in said
+def test_without_a_command_help_is_printed() -> None:
+    _, output = run()
+    assert "serve" in output
+    assert "Usage" in output
 
 
-# --- what it serves ---------------------------------------------------------------------------
-
-
-def test_it_serves_demo_and_echo_and_says_where_and_what_to_try() -> None:
+def test_the_banner_shows_the_address_and_an_example() -> None:
     with run_command() as (address, process):
         assert process.stdout
         models_line, providers_line, *to_try = [
@@ -131,8 +125,8 @@ def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
         assert models(address) == ["demo", "echo", "my-agent", "my-agent/loud"]
         plain = post_response(address, "/openai", model="my-agent", input="Hello!").json()
         loud = post_response(address, "/openai", model="my-agent/loud", input="Hello!").json()
-    said = [answer["output"][0]["content"][0]["text"] for answer in (plain, loud)]
-    assert said == ["You said: Hello!", "HELLO!"]
+    output = [answer["output"][0]["content"][0]["text"] for answer in (plain, loud)]
+    assert output == ["You said: Hello!", "HELLO!"]
 
 
 def test_settings_are_served_as_they_are_and_one_of_their_models_is_to_be_tried(
@@ -145,7 +139,7 @@ def test_settings_are_served_as_they_are_and_one_of_their_models_is_to_be_tried(
     assert '"model": "my-agent"' in lines[-1]
 
 
-def test_an_application_of_the_users_own_is_served_as_it_is(folder: Path) -> None:
+def test_a_users_application_is_served_unchanged(folder: Path) -> None:
     with run_command("--app", "mine:app", cwd=folder) as (address, _):
         assert models(address) == ["other"]
         assert post_response(address, model="other").status_code == 200
@@ -188,7 +182,7 @@ NO_NAME = "is not a module name. Write it as in an import: package.module."
         ("./mine", f"'./mine' {NO_NAME}"),
     ],
 )
-def test_what_cannot_be_served_is_named(
+def test_invalid_targets_are_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str
 ) -> None:
     monkeypatch.chdir(folder)
@@ -198,54 +192,51 @@ def test_what_cannot_be_served_is_named(
     assert str(caught.value) == message
 
 
-def test_a_refusal_is_one_line_without_a_traceback(folder: Path) -> None:
-    said = "antiphon: no module 'nowhere'. Is nowhere.py in this folder?\n"
-    assert run("serve", "--port", "0", "--app", "nowhere", cwd=folder) == (2, said)
+def test_an_error_is_one_log_line_without_a_traceback(folder: Path) -> None:
+    output = "antiphon: no module 'nowhere'. Is nowhere.py in this folder?\n"
+    assert run("serve", "--port", "0", "--app", "nowhere", cwd=folder) == (2, output)
 
 
-def test_a_port_that_is_none_is_refused() -> None:
-    code, said = run("serve", "--port", "65536")
+def test_an_invalid_port_is_rejected() -> None:
+    code, output = run("serve", "--port", "65536")
     assert code == 2
-    assert "--port" in said
-    assert "Traceback" not in said
+    assert "--port" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
-def test_a_time_that_is_none_is_refused(seconds: str) -> None:
-    code, said = run("serve", "--port", "0", "--drain-seconds", seconds)
+def test_an_invalid_drain_time_is_rejected(seconds: str) -> None:
+    code, output = run("serve", "--port", "0", "--drain-seconds", seconds)
     assert code == 2
-    assert "--drain-seconds" in said
-    assert "Traceback" not in said
+    assert "--drain-seconds" in output
+    assert "Traceback" not in output
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, said = run("serve", "--port", str(port))
+        code, output = run("serve", "--port", str(port))
     assert code == 2
     message = f"antiphon: port {port} is already in use. Choose another one with --port.\n"
-    assert said == message
+    assert output == message
 
 
 def test_an_address_that_is_none_is_named() -> None:
-    code, said = run("serve", "--host", "nowhere.invalid", "--no-auth")
+    code, output = run("serve", "--host", "nowhere.invalid", "--no-auth")
     assert code == 2
-    assert said.startswith("antiphon: cannot listen on nowhere.invalid:8000: ")
-    assert "Traceback" not in said
+    assert output.startswith("antiphon: cannot listen on nowhere.invalid:8000: ")
+    assert "Traceback" not in output
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    code, said = run("serve", "--port", "0", "--data", str(tmp_path / "file"))
+    code, output = run("serve", "--port", "0", "--data", str(tmp_path / "file"))
     assert code == 2
-    assert str(tmp_path / "file") in said
-    assert said.endswith("Choose another folder with --data.\n")
-    assert "Traceback" not in said
-
-
-# --- who may use it ---------------------------------------------------------------------------
+    assert str(tmp_path / "file") in output
+    assert output.endswith("Choose another folder with --data.\n")
+    assert "Traceback" not in output
 
 
 def refusal(host: str, target: str | None = None, api_key: str | None = None) -> str:
@@ -263,12 +254,12 @@ def test_beyond_this_machine_it_needs_a_key(host: str) -> None:
     )
 
 
-def test_without_a_key_the_command_ends_at_once_and_says_what_to_do() -> None:
-    code, said = run("serve", "--host", "0.0.0.0", "--port", "0")
-    assert (code, said) == (2, f"antiphon: {refusal('0.0.0.0')}\n")
+def test_serving_other_machines_without_a_key_fails_with_advice() -> None:
+    code, output = run("serve", "--host", "0.0.0.0", "--port", "0")
+    assert (code, output) == (2, f"antiphon: {refusal('0.0.0.0')}\n")
 
 
-def test_an_application_of_the_users_own_has_its_own_keys(
+def test_a_users_application_has_its_own_keys(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -284,7 +275,7 @@ def test_an_application_of_the_users_own_has_its_own_keys(
     assert refusal("127.0.0.1", "mine:app", "key") == given
 
 
-def test_an_empty_key_is_refused() -> None:
+def test_an_empty_key_is_rejected() -> None:
     empty = "the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it."
     assert refusal("127.0.0.1", api_key="") == empty
 
@@ -305,7 +296,7 @@ KEYED: list[tuple[list[str], dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "env", "key"), KEYED)
-def test_a_key_is_asked_for_wherever_it_was_set(
+def test_an_api_key_can_be_set_by_option_variable_and_settings(
     folder: Path, arguments: list[str], env: dict[str, str], key: str
 ) -> None:
     with run_command(*arguments, cwd=folder, env=env) as (address, _):
@@ -330,25 +321,22 @@ def test_the_key_and_the_content_are_never_logged() -> None:
             )
         process.terminate()
         assert process.stdout
-        said = process.stdout.read()
-    assert len(re.findall(r"antiphon.access (GET|POST) /v1/\w+ (200|401|500) ", said)) == 3
-    assert not [word for word in ("sk-hidden", "secret", "private") if word in said]
-
-
-# --- how it ends ------------------------------------------------------------------------------
+        output = process.stdout.read()
+    assert len(re.findall(r"antiphon.access (GET|POST) /v1/\w+ (200|401|500) ", output)) == 3
+    assert not [word for word in ("sk-hidden", "secret", "private") if word in output]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_soon_when_it_is_told_to(number: signal.Signals) -> None:
+def test_a_signal_stops_the_server(number: signal.Signals) -> None:
     with run_command() as (address, process):
         assert post_response(address).status_code == 200
-        begun = time.monotonic()
+        started = time.monotonic()
         process.send_signal(number)
         process.wait(20)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - started < 5
 
 
-def words(address: str, model: str = "demo") -> Iterator[str]:
+def deltas(address: str, model: str = "demo") -> Iterator[str]:
     """Give a slow stream, chunk by chunk."""
     with (
         http_client(address) as http,
@@ -359,9 +347,9 @@ def words(address: str, model: str = "demo") -> Iterator[str]:
         yield from answer.iter_text()
 
 
-def test_it_finishes_what_it_has_begun_before_it_ends() -> None:
+def test_running_responses_finish_before_the_exit() -> None:
     with run_command() as (address, process):
-        stream = words(address)
+        stream = deltas(address)
         text = next(stream)
         process.terminate()
         text += "".join(stream)
@@ -391,39 +379,37 @@ async def deaf(turn):
 
 
 @pytest.mark.parametrize("times", [2, 5])
-def test_a_second_interrupt_ends_it_at_once_and_streams_are_told(
-    tmp_path: Path, times: int
-) -> None:
+def test_a_second_interrupt_stops_at_once_and_ends_the_streams(tmp_path: Path, times: int) -> None:
     (tmp_path / "mine.py").write_text(HANGS)
     with run_command("--app", "mine", cwd=tmp_path) as (address, process):
-        stream = words(address, "hangs")
+        stream = deltas(address, "hangs")
         text = next(stream)
-        begun = time.monotonic()
+        started = time.monotonic()
         for _ in range(times):
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
         text += "".join(stream)
         assert process.wait(20) == 130
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - started < 5
         assert process.stdout
-        said = process.stdout.read()
+        output = process.stdout.read()
     assert "event: response.failed" in text
     assert "The server stopped while this response was being made." in text
     assert text.endswith("data: [DONE]\n\n")
-    assert "Traceback" not in said
+    assert "Traceback" not in output
 
 
-def test_a_second_interrupt_does_not_wait_for_who_does_not_listen(tmp_path: Path) -> None:
+def test_a_second_interrupt_does_not_wait_for_stuck_tasks(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(HANGS)
     with run_command("--app", "mine", cwd=tmp_path) as (address, process):
-        stream = words(address, "deaf")
+        stream = deltas(address, "deaf")
         next(stream)
-        begun = time.monotonic()
+        started = time.monotonic()
         for _ in range(2):
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
         assert process.wait(20) == 130
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - started < 5
         with pytest.raises(httpx.RemoteProtocolError):
             list(stream)
         assert process.stdout

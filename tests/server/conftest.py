@@ -1,4 +1,4 @@
-"""What the tests of the stateful endpoints share."""
+"""Fixtures of the tests of stateful endpoints."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from tests.server.stateful_server import serve_agents
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite"])
-def house(
+def server_url(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """Serve with each kind of store."""

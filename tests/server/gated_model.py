@@ -1,4 +1,4 @@
-"""A model that tests hold in their hand, and what they check of a WebSocket's messages."""
+"""A model that tests control, and checks of WebSocket messages."""
 
 import asyncio
 import threading
@@ -54,8 +54,8 @@ def envelope_error(envelope: Json) -> tuple[int, str, str]:
     return envelope["status"], envelope["error"]["type"], envelope["error"]["code"]
 
 
-def close_code(talk: WsClient) -> int | None:
+def close_code(ws: WsClient) -> int | None:
     """Return the code that a connection is closed with, after no further message."""
     with pytest.raises(ConnectionClosed) as ended:
-        raise AssertionError(talk.receive())
+        raise AssertionError(ws.receive())
     return ended.value.rcvd.code if ended.value.rcvd else None

@@ -1,4 +1,4 @@
-"""A server with the hardened protocol and a peculiar app; and clients that talk raw bytes to it."""
+"""A server with the hardened protocol and a test application; clients that send raw bytes."""
 
 import asyncio
 import io
@@ -140,14 +140,14 @@ def send_all(client: socket.socket, *chunks: bytes, pause: float = 0) -> None:
 
 def receive_all(client: socket.socket, until: bytes | None = None) -> bytes:
     """Read until the connection closes, or until these bytes have come."""
-    heard = b""
+    received = b""
     with suppress(ConnectionResetError):
-        while until is None or until not in heard:
+        while until is None or until not in received:
             piece = client.recv(65536)
             if not piece:
                 break
-            heard += piece
-    return heard
+            received += piece
+    return received
 
 
 class RecordedSocket(io.BytesIO):
@@ -190,12 +190,12 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 @contextmanager
 def run_server(limits: ConnectionLimits, loop: str = "uvloop") -> Iterator[RawServer]:
-    house = RawServer(limits, loop)
-    thread = threading.Thread(target=house.server.run)
+    running_server = RawServer(limits, loop)
+    thread = threading.Thread(target=running_server.server.run)
     thread.start()
     try:
-        assert eventually(lambda: house.server.started)
-        yield house
+        assert eventually(lambda: running_server.server.started)
+        yield running_server
     finally:
-        house.server.should_exit = True
+        running_server.server.should_exit = True
         thread.join(WAIT)

@@ -1,4 +1,4 @@
-"""Servers that keep things, the agents they serve, and what tests ask of them."""
+"""Servers with a store, their agents, and requests to them."""
 
 import asyncio
 import json
@@ -62,8 +62,8 @@ async def counter(turn: Turn) -> AsyncIterator[object]:
 @agent("mirror")
 async def mirror(turn: Turn) -> str:
     """Says what it was given to read, in order, and the instructions."""
-    said = [[item.role, item.text] for item in turn.items if isinstance(item, Message)]
-    return json.dumps({"instructions": turn.instructions, "said": said})
+    output = [[item.role, item.text] for item in turn.items if isinstance(item, Message)]
+    return json.dumps({"instructions": turn.instructions, "said": output})
 
 
 AGENTS = [endless, counter, mirror]

@@ -1,4 +1,4 @@
-"""The application's paths, served alone or inside someone else's application."""
+"""The application's routes, served alone or mounted in another application."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -107,7 +107,7 @@ def test_every_model_is_listed(place: str, door: str) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", MODELS)
-def test_each_model_can_be_looked_up_and_asked(place: str, door: str, name: str) -> None:
+def test_each_model_can_be_retrieved_and_used(place: str, door: str, name: str) -> None:
     with http_client(place) as http:
         body = http.get(f"{door}/models/{name}").json()
         quoted = http.get(f"{door}/models/{name.replace('/', '%2F')}").json()
@@ -121,11 +121,11 @@ def test_each_model_can_be_looked_up_and_asked(place: str, door: str, name: str)
     assert post_response(place, door, model=name).status_code == 200
 
 
-def test_an_entry_is_asked_by_its_name(place: str) -> None:
-    said = {
+def test_an_entry_is_called_by_its_name(place: str) -> None:
+    output = {
         name: _text(post_response(place, model=name).json()) for name in MODELS if "agent" in name
     }
-    assert said == {"my-agent": "Hi!", "my-agent/loud": "HI!", "my-agent/deep/er": "deeper Hi!"}
+    assert output == {"my-agent": "Hi!", "my-agent/loud": "HI!", "my-agent/deep/er": "deeper Hi!"}
 
 
 def _text(response: dict[str, Any]) -> str:
@@ -143,7 +143,7 @@ def test_a_model_that_does_not_exist_is_not_found(place: str, name: str) -> None
     assert (openai.status_code, openai.json()) == (404, body)
 
 
-def test_the_server_says_that_it_is_well(place: str) -> None:
+def test_the_health_check_responds(place: str) -> None:
     with http_client(place) as http:
         answers = [http.get(path) for path in ("/healthz", "/readyz")]
     assert [answer.status_code for answer in answers] == [200, 200]
@@ -174,7 +174,7 @@ def test_an_unknown_path_is_not_found(place: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/openai/nothing", "/openai/v1/nothing"])
-def test_an_unknown_path_behind_openais_door_is_told_in_its_words(place: str, path: str) -> None:
+def test_an_unknown_path_at_openais_door_has_openais_error_format(place: str, path: str) -> None:
     with http_client(place) as http:
         answer = http.get(path)
     error = answer.json()["error"]
@@ -195,7 +195,7 @@ def test_an_unknown_path_behind_openais_door_is_told_in_its_words(place: str, pa
         ("DELETE", "/models/demo", {"GET", "HEAD"}),
     ],
 )
-def test_a_wrong_method_is_told_the_right_ones(
+def test_a_405_lists_the_allowed_methods(
     place: str, door: str, method: str, path: str, allowed: set[str]
 ) -> None:
     with http_client(place) as http:
@@ -209,9 +209,7 @@ def test_a_wrong_method_is_told_the_right_ones(
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_responses_are_made_and_streamed_and_refused_wherever_the_application_is(
-    place: str, door: str
-) -> None:
+def test_a_mounted_application_creates_streams_and_rejects(place: str, door: str) -> None:
     assert _text(post_response(place, door, model="my-agent").json()) == "Hi!"
     assert event_types(stream_events(place, door))[-1] == "response.completed"
     refused = post_response(place, door, model="gpt-9", stream=True)
@@ -223,14 +221,14 @@ def test_responses_are_made_and_streamed_and_refused_wherever_the_application_is
     assert ("error" in failed) == (door == "/v1")
 
 
-def test_the_applications_around_it_keep_their_own_paths() -> None:
+def test_an_outer_application_keeps_its_paths() -> None:
     with run_server(in_fastapi()) as address, http_client(address) as http:
         assert http.get("/own").json() == {"own": True}
         assert http.get("/ai/models/v1/models").headers["x-outer"] == "yes"
         assert http.get("/v1/models").json() == {"detail": "Not Found"}
 
 
-def test_a_route_of_the_users_own_that_comes_first_is_taken() -> None:
+def test_a_users_route_takes_precedence() -> None:
     def mine(request: Request) -> PlainTextResponse:
         return PlainTextResponse(request.path_params["rest"])
 
@@ -250,7 +248,7 @@ def test_a_path_that_looks_like_a_pattern_is_a_path_like_any_other(place: str, p
             assert (answer.status_code, answer.json()["error"]["param"]) == (404, "response_id")
 
 
-def test_only_our_own_agents_are_served_when_that_is_asked_for() -> None:
+def test_demo_models_can_be_turned_off() -> None:
     with (
         run_server(Settings(agents=[my_agent], demo=False)) as address,
         http_client(address) as http,
@@ -260,7 +258,7 @@ def test_only_our_own_agents_are_served_when_that_is_asked_for() -> None:
         assert post_response(address, model="demo").status_code == 404
 
 
-def test_an_agent_of_the_users_takes_the_place_of_ours_of_the_same_name() -> None:
+def test_a_users_agent_overrides_a_built_in_one() -> None:
     @agent("demo")
     async def other() -> str:
         return "mine"

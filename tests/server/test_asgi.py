@@ -1,4 +1,4 @@
-"""Requests at the level of HTTP: their bodies, and clients who leave."""
+"""Request bodies over HTTP, and clients that disconnect."""
 
 import asyncio
 import gzip
@@ -28,15 +28,9 @@ JSON = {"content-type": "application/json"}
 BODY = json.dumps({"model": "demo", "input": "Hi!"}).encode()
 
 
-# --- headers ----------------------------------------------------------------------------------
-
-
 def test_of_several_headers_with_one_name_the_first_is_read() -> None:
     scope = {"headers": ((b"a", b"1"), (b"b", b"\xe9"), (b"a", b"2"))}
     assert [header(scope, name) for name in (b"a", b"b", b"c")] == ["1", "é", None]
-
-
-# --- bodies -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -83,7 +77,7 @@ def test_a_body_without_a_type_is_not_read(server: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["application/json", "application/json; charset=utf-8", "Application/JSON"]
 )
-def test_the_type_of_json_may_be_written_in_several_ways(server: str, kind: str) -> None:
+def test_variants_of_the_json_media_type_are_accepted(server: str, kind: str) -> None:
     with http_client(server) as http:
         answer = http.post("/v1/responses", content=BODY, headers={"content-type": kind})
     assert answer.status_code == 200
@@ -95,7 +89,7 @@ def test_a_body_in_pieces_is_put_together(server: str) -> None:
         assert http.post("/v1/responses", content=pieces, headers=JSON).status_code == 200
 
 
-def test_a_compressed_body_is_refused_clearly(server: str) -> None:
+def test_a_compressed_body_is_rejected_clearly(server: str) -> None:
     with http_client(server) as http:
         headers = JSON | {"content-encoding": "gzip"}
         answer = http.post("/v1/responses", content=gzip.compress(BODY), headers=headers)
@@ -118,7 +112,7 @@ def pieces(size: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("body", [b" " * 101, b" " * 100_000])
-def test_a_body_over_the_limit_is_refused_by_its_length(
+def test_a_body_over_the_limit_is_rejected_by_its_length(
     narrow: str, door: str, body: bytes
 ) -> None:
     with http_client(narrow) as http:
@@ -129,7 +123,7 @@ def test_a_body_over_the_limit_is_refused_by_its_length(
 
 
 @pytest.mark.parametrize("size", [101, 1000])
-def test_a_body_over_the_limit_is_refused_without_its_length(narrow: str, size: int) -> None:
+def test_a_body_over_the_limit_is_rejected_without_its_length(narrow: str, size: int) -> None:
     with http_client(narrow) as http:
         answer = http.post("/v1/responses", content=pieces(size), headers=JSON)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
@@ -143,14 +137,11 @@ def test_a_body_at_the_limit_is_read(narrow: str, known: bool) -> None:
         assert http.post("/v1/responses", content=body, headers=JSON).status_code == 200
 
 
-# --- clients who leave ------------------------------------------------------------------------
-
-
 class WatchedModel:
     """An agent that never ends by itself, and remembers what became of it."""
 
     def __init__(self, *, says: bool) -> None:
-        self.begun = threading.Event()
+        self.started = threading.Event()
         self.stopped = threading.Event()
         self.says = says
 
@@ -158,7 +149,7 @@ class WatchedModel:
         """Say something or nothing, and wait."""
         if self.says:
             yield "Hello"
-        self.begun.set()
+        self.started.set()
         try:
             await asyncio.sleep(120)
         finally:
@@ -168,15 +159,13 @@ class WatchedModel:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("says", [True, False])
 @pytest.mark.parametrize("commit", [0.01, 60])
-def test_a_client_that_leaves_stops_the_agent_within_a_second(
-    stream: bool, says: bool, commit: float
-) -> None:
+def test_a_disconnect_stops_the_agent(stream: bool, says: bool, commit: float) -> None:
     watched = WatchedModel(says=says)
     settings = Settings(agents=[agent("watched")(watched)], commit_seconds=commit)
-    asked = {"model": "watched", "input": "Hi!", "stream": stream}
+    requested = {"model": "watched", "input": "Hi!", "stream": stream}
     with run_server(settings) as address:
-        with visiting(address, asked) as connection:
-            assert watched.begun.wait(20)
+        with visiting(address, requested) as connection:
+            assert watched.started.wait(20)
             if stream and says:
                 received(connection, b'"delta":"Hello"')
         assert watched.stopped.wait(1)
@@ -193,36 +182,36 @@ def test_the_agent_is_stopped_behind_the_middleware_of_others_too(stream: bool) 
         return await call_next(request)
 
     outer.mount("/", create_app(Settings(agents=[agent("watched")(watched)])))
-    asked = {"model": "watched", "input": "Hi!", "stream": stream}
+    requested = {"model": "watched", "input": "Hi!", "stream": stream}
     with run_server(outer) as address:
-        with visiting(address, asked):
-            assert watched.begun.wait(20)
+        with visiting(address, requested):
+            assert watched.started.wait(20)
         assert watched.stopped.wait(1)
 
 
-def test_a_thread_is_told_that_the_client_has_left() -> None:
-    begun, told = threading.Event(), threading.Event()
+def test_a_threaded_agent_is_notified_of_a_disconnect() -> None:
+    started, result = threading.Event(), threading.Event()
 
     @agent("blocking")
     def blocking(turn: Turn) -> str:
-        begun.set()
+        started.set()
         wait_until(turn.cancelled.is_set)
-        told.set()
+        result.set()
         return "never heard"
 
-    asked = {"model": "blocking", "input": "Hi!"}
+    requested = {"model": "blocking", "input": "Hi!"}
     with run_server(Settings(agents=[blocking])) as address:
-        with visiting(address, asked):
-            assert begun.wait(20)
-        assert told.wait(1)
+        with visiting(address, requested):
+            assert started.wait(20)
+        assert result.wait(1)
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_body_starts_nothing() -> None:
-    begun = threading.Event()
+def test_a_disconnect_within_the_body_starts_no_model() -> None:
+    started = threading.Event()
 
     @agent("eager")
     async def eager() -> str:
-        begun.set()
+        started.set()
         return "Hello"
 
     with run_server(Settings(agents=[eager])) as address:
@@ -230,7 +219,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_starts_nothing() -> None
         with http_client(address) as http, pytest.raises(ZeroDivisionError):
             http.post("/v1/responses", content=_broken(json.dumps(body).encode()), headers=JSON)
         assert post_response(address).status_code == 200
-        assert not begun.is_set()
+        assert not started.is_set()
 
 
 def _broken(body: bytes) -> Iterator[bytes]:

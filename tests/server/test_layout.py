@@ -1,4 +1,4 @@
-"""The server and the command line know no provider: each adapter describes its own."""
+"""The server and the command line name no provider: each adapter describes its own."""
 
 import re
 from pathlib import Path

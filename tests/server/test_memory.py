@@ -1,4 +1,4 @@
-"""What a request held is freed when it has been answered, also if it failed.
+"""Memory: the objects of a request are freed after its response, also if it failed.
 
 `antiphon serve` freezes the garbage collector at start-up, and it runs by the number of objects,
 not by their size: whatever only the collector could free may stay for hours.
@@ -38,8 +38,8 @@ NOWHERE = "http://127.0.0.1:9/v1"
 async def broken(turn: Turn) -> AsyncIterator[str]:
     """Begins to answer, and fails; its error and its frame refer to each other."""
     yield "So"
-    kept = ValueError(turn.text)
-    raise kept
+    stored = ValueError(turn.text)
+    raise stored
 
 
 def make_app(url: str = NOWHERE) -> Starlette:
@@ -82,18 +82,18 @@ async def converse(app: AsgiApp, *texts: str) -> list[Any]:
     incoming.put_nowait({"type": "websocket.connect"})
     for text in texts:
         incoming.put_nowait({"type": "websocket.receive", "text": text})
-    heard: list[Any] = []
+    received: list[Any] = []
 
     async def send(message: Message) -> None:
         if message["type"] == "websocket.send":
-            heard.append(json.loads(message["text"]))
-            if sum(event["type"] in ENDS for event in heard) == len(texts):
+            received.append(json.loads(message["text"]))
+            if sum(event["type"] in ENDS for event in received) == len(texts):
                 incoming.put_nowait({"type": "websocket.disconnect", "code": 1000})
 
     scope = {"type": "websocket", "path": "/v1/responses", "query_string": b"", "root_path": ""}
     whole = {**scope, "headers": [(b"host", b"localhost")], "server": ("127.0.0.1", 80)}
     await app(whole, incoming.get, send)
-    return heard
+    return received
 
 
 ENDS = frozenset({"error", "response.failed", "response.completed"})

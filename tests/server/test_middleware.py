@@ -1,4 +1,4 @@
-"""What every request passes: its id, its key, its line in the log, and the shape of its errors."""
+"""Request ids, authentication, host checks, access log and error responses."""
 
 import asyncio
 import logging
@@ -28,10 +28,7 @@ BODY = {"model": "demo", "input": "Hi!"}
 ID = re.compile(r"req_[0-9a-f]{40,}")
 
 
-# --- ids --------------------------------------------------------------------------------------
-
-
-def test_every_answer_has_an_id_of_its_own(server: str) -> None:
+def test_every_response_has_a_unique_request_id(server: str) -> None:
     with http_client(server) as http:
         answers = [
             http.get("/healthz"),
@@ -51,20 +48,17 @@ def test_every_answer_has_an_id_of_its_own(server: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["abc", "7", "a.b:c_d-e", "x" * 128])
-def test_an_id_that_the_caller_gives_is_kept(server: str, given: str) -> None:
+def test_a_clients_request_id_is_used(server: str, given: str) -> None:
     with http_client(server) as http:
         answer = http.get("/healthz", headers={"x-request-id": given})
     assert answer.headers["x-request-id"] == given
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "two words", "semi;colon", "<b>", "a\tb", "ü"])
-def test_an_id_that_is_not_sane_is_replaced(server: str, given: str) -> None:
+def test_an_invalid_request_id_is_replaced(server: str, given: str) -> None:
     with http_client(server) as http:
         answer = http.get("/healthz", headers=Headers({"x-request-id": given}, "utf-8"))
     assert ID.fullmatch(answer.headers["x-request-id"])
-
-
-# --- keys -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +87,7 @@ def locked() -> Iterator[str]:
     ("method", "path"),
     [("GET", "/v1/models"), ("POST", "/v1/responses"), ("GET", "/nothing"), ("GET", "/healthz/")],
 )
-def test_without_the_key_nothing_is_told(
+def test_requests_without_the_key_are_rejected(
     locked: str, method: str, path: str, authorization: str | None
 ) -> None:
     given = {} if authorization is None else {"authorization": authorization}
@@ -112,7 +106,7 @@ def test_without_the_key_nothing_is_told(
 
 
 @pytest.mark.parametrize("door", DOORS[1:])
-def test_at_openais_door_the_refusal_has_its_detail(locked: str, door: str) -> None:
+def test_an_error_at_openais_door_has_a_detail(locked: str, door: str) -> None:
     answer = post_response(locked, door)
     error = answer.json()["error"]
     assert (answer.status_code, error["type"]) == (401, "authentication_error")
@@ -128,7 +122,7 @@ def test_with_the_key_everything_is_open(locked: str, door: str, scheme: str) ->
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_anyone_may_ask_how_the_server_is(locked: str, path: str) -> None:
+def test_health_checks_need_no_key(locked: str, path: str) -> None:
     with http_client(locked) as http:
         assert http.get(path).status_code == 200
 
@@ -136,8 +130,6 @@ def test_anyone_may_ask_how_the_server_is(locked: str, path: str) -> None:
 def test_settings_do_not_show_their_key() -> None:
     assert KEY not in repr(Settings(api_key=KEY))
 
-
-# --- the log ----------------------------------------------------------------------------------
 
 LINE = re.compile(r"(\w+) (\S+) (\d+) \d+\.\dms (\d+)B (\S+)")
 
@@ -156,16 +148,18 @@ def test_every_request_has_a_line_without_any_content(
 ) -> None:
     with http_client(locked) as http:
         headers = {"authorization": f"Bearer {KEY}", "x-request-id": "mine"}
-        asked = {"model": "demo", "input": "the secret prompt", "metadata": {"a": "private"}}
+        requested = {"model": "demo", "input": "the secret prompt", "metadata": {"a": "private"}}
         answers = [
-            http.post("/v1/responses", json=asked, headers=headers),
-            http.post("/openai/responses", json=asked | {"stream": True}, headers=headers),
-            http.post("/v1/responses?q=hidden", json=asked | {"model": "gpt-9"}, headers=headers),
+            http.post("/v1/responses", json=requested, headers=headers),
+            http.post("/openai/responses", json=requested | {"stream": True}, headers=headers),
+            http.post(
+                "/v1/responses?q=hidden", json=requested | {"model": "gpt-9"}, headers=headers
+            ),
             http.get("/healthz", headers=headers),
             http.get("/v1/models", headers={"x-request-id": "mine"}),
         ]
-        asked["input"] = "the secret prompt to FAIL"
-        answers.append(http.post("/v1/responses", json=asked, headers=headers))
+        requested["input"] = "the secret prompt to FAIL"
+        answers.append(http.post("/v1/responses", json=requested, headers=headers))
     wait_until(lambda: len(log()) == len(answers))
     found = [LINE.fullmatch(line) for line in log()]
     assert [match.groups() if match else None for match in found] == [
@@ -173,12 +167,12 @@ def test_every_request_has_a_line_without_any_content(
         for a in answers
     ]
     ours = [record for record in caplog.records if record.name.startswith("antiphon")]
-    said = "\n".join(caplog.handler.format(record) for record in ours)
+    output = "\n".join(caplog.handler.format(record) for record in ours)
     for secret in ("secret prompt", "private", "hidden", KEY, "Hello from"):
-        assert secret not in said
+        assert secret not in output
 
 
-def test_a_path_cannot_write_lines_of_its_own(server: str, log: Callable[[], list[str]]) -> None:
+def test_a_path_cannot_forge_log_lines(server: str, log: Callable[[], list[str]]) -> None:
     with http_client(server) as http:
         http.get("/v1/x%0aGET%20/forged%20200")
     wait_until(lambda: len(log()) == 1)
@@ -189,28 +183,23 @@ def test_a_path_cannot_write_lines_of_its_own(server: str, log: Callable[[], lis
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_left_has_a_line_that_says_so(
-    stream: bool, log: Callable[[], list[str]]
-) -> None:
-    begun = threading.Event()
+def test_a_disconnect_is_logged_as_499(stream: bool, log: Callable[[], list[str]]) -> None:
+    started = threading.Event()
 
     @agent("waiting")
     async def waiting() -> AsyncIterator[str]:
-        begun.set()
+        started.set()
         await asyncio.sleep(120)
         yield "never heard"
 
     with run_server(Settings(agents=[waiting])) as address:
         with visiting(address, {"model": "waiting", "input": "Hi!", "stream": stream}):
-            assert begun.wait(20)
+            assert started.wait(20)
         wait_until(lambda: len(log()) == 1)
     [line] = log()
     match = LINE.fullmatch(line)
     assert match
     assert match.groups()[:4] == ("POST", "/v1/responses", "499", "0")
-
-
-# --- what nobody expected ---------------------------------------------------------------------
 
 
 def broken(after: int) -> GatewayMiddleware:
@@ -226,7 +215,7 @@ def broken(after: int) -> GatewayMiddleware:
 
 
 @pytest.mark.parametrize("door", ["/v1", "/openai"])
-def test_what_nobody_expected_is_a_500_that_names_the_line_in_the_log(
+def test_an_unexpected_error_is_a_500_with_the_request_id(
     door: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with run_server(broken(0)) as address, http_client(address) as http:
@@ -246,7 +235,7 @@ def test_what_nobody_expected_is_a_500_that_names_the_line_in_the_log(
     assert record.exc_info
 
 
-def test_what_breaks_after_the_answer_has_begun_breaks_the_answer() -> None:
+def test_an_error_after_the_start_aborts_the_response() -> None:
     with (
         run_server(broken(1)) as address,
         http_client(address) as http,
@@ -257,9 +246,6 @@ def test_what_breaks_after_the_answer_has_begun_breaks_the_answer() -> None:
             answer.read()
 
 
-# --- names ------------------------------------------------------------------------------------
-
-
 def status_for(address: str, host: str, **headers: str) -> int:
     """Ask for a response by some name."""
     body = {"model": "echo", "input": "Hi!"}
@@ -268,18 +254,18 @@ def status_for(address: str, host: str, **headers: str) -> int:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000"])
-def test_a_strangers_name_for_this_machine_is_refused(server: str, host: str) -> None:
+def test_a_foreign_host_name_is_rejected(server: str, host: str) -> None:
     assert status_for(server, host) == 403
     answer = httpx.get(f"{server}/v1/models", headers={"host": host})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1:80", "[::1]:8000", "box"])
-def test_its_own_names_are_welcome(server: str, host: str) -> None:
+def test_local_host_names_are_accepted(server: str, host: str) -> None:
     assert status_for(server, host) == 200
 
 
-def test_a_name_that_is_allowed_or_comes_with_a_key_is_welcome() -> None:
+def test_allowed_hosts_and_requests_with_a_key_are_accepted() -> None:
     with run_server(Settings(allowed_hosts=["gateway.example"])) as address:
         assert status_for(address, "gateway.example") == 200
         assert status_for(address, "other.example") == 403

@@ -1,4 +1,4 @@
-"""The engine behind an application: made once, drained at the end, and its troubles told."""
+"""The engine of an application: started once, drained at shutdown; failures of its store."""
 
 import asyncio
 import signal
@@ -46,7 +46,7 @@ def service(folder: Path | None = None, **settings: object) -> Service:
     return Service(Settings(**chosen))  # pyright: ignore[reportArgumentType]
 
 
-async def test_the_engine_is_made_once_however_many_ask_for_it(tmp_path: Path) -> None:
+async def test_concurrent_requests_start_one_engine(tmp_path: Path) -> None:
     one = service(tmp_path)
     first, *others = await asyncio.gather(*(one.engine() for _ in range(20)))
     assert all(other is first for other in others)
@@ -62,26 +62,26 @@ async def test_without_a_folder_everything_is_in_memory() -> None:
     await one.close()
 
 
-async def test_what_a_server_may_remember_is_a_setting() -> None:
+async def test_the_cache_size_is_a_setting() -> None:
     one = service(memory_bytes=7, memory_seconds=8.0)
     recent = (await one.engine()).history.cache
     assert (recent._max_bytes, recent._max_age_seconds) == (7, 8.0)
     await one.close()
 
 
-async def test_work_is_interrupted_when_its_time_is_over_and_none_is_taken_any_more() -> None:
+async def test_draining_interrupts_work_and_accepts_none() -> None:
     one = service(drain_seconds=0.1)
     await one.engine()
     short = one.start_task(asyncio.sleep(0.05, "done"))
     long = one.start_task(asyncio.sleep(60))
-    begun = time.monotonic()
+    started_at = time.monotonic()
     draining = asyncio.create_task(one.drain())
     await asyncio.sleep(0.01)
     with pytest.raises(RequestError) as caught:
         one.start_task(asyncio.sleep(0))
     assert caught.value.payload == server_stopping_error().payload
     await draining
-    assert 0.1 <= time.monotonic() - begun < 1
+    assert 0.1 <= time.monotonic() - started_at < 1
     assert await short == "done"
     with pytest.raises(asyncio.CancelledError, match="drain"):
         await long
@@ -91,12 +91,9 @@ async def test_work_is_interrupted_when_its_time_is_over_and_none_is_taken_any_m
 async def test_a_drain_with_nothing_to_do_is_over_at_once() -> None:
     one = service(drain_seconds=60)
     await one.engine()
-    begun = time.monotonic()
+    started_at = time.monotonic()
     await one.close()
-    assert time.monotonic() - begun < 1
-
-
-# --- a store in trouble -----------------------------------------------------------------------
+    assert time.monotonic() - started_at < 1
 
 
 def test_a_folder_that_cannot_be_used_is_a_503_and_recovers(tmp_path: Path) -> None:
@@ -113,7 +110,7 @@ def test_a_folder_that_cannot_be_used_is_a_503_and_recovers(tmp_path: Path) -> N
     assert answer.status_code == 200
 
 
-async def test_a_store_that_fails_at_the_start_is_let_go_of(
+async def test_a_store_that_fails_at_startup_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Failing(MemoryStore):
@@ -139,7 +136,7 @@ async def test_a_store_that_fails_at_the_start_is_let_go_of(
     await one.close()
 
 
-async def test_the_store_is_there_until_what_was_interrupted_is_kept(tmp_path: Path) -> None:
+async def test_the_store_stays_open_until_interrupted_work_is_stored(tmp_path: Path) -> None:
     @agent("endless")
     async def endless() -> AsyncIterator[str]:
         while True:
@@ -159,8 +156,6 @@ async def test_the_store_is_there_until_what_was_interrupted_is_kept(tmp_path: P
         assert run.response.status == "failed"
     await store.close()
 
-
-# --- the end of a server ----------------------------------------------------------------------
 
 AGENTS = """
 import asyncio
@@ -206,7 +201,7 @@ class StreamReader(threading.Thread):
         return parse_event(self.text.split("\n\n")[0])["response"]["id"]
 
 
-def test_a_server_that_is_told_to_stop_ends_what_runs_and_exits_in_time(folder: Path) -> None:
+def test_a_stopping_server_finishes_running_work_and_exits(folder: Path) -> None:
     data = folder / "data"
     options = ["--app", "mine", "--data", str(data), "--drain-seconds", "2"]
     with run_command(*options, cwd=folder) as (address, process):
@@ -217,7 +212,7 @@ def test_a_server_that_is_told_to_stop_ends_what_runs_and_exits_in_time(folder: 
         wait_until(lambda: get_response(address, job)["status"] == "in_progress")
         with http_client(address) as http:
             assert http.get("/healthz").status_code == 200  # the connection is there
-            begun = time.monotonic()
+            started_at = time.monotonic()
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             refused_somehow(http)
@@ -225,7 +220,7 @@ def test_a_server_that_is_told_to_stop_ends_what_runs_and_exits_in_time(folder: 
         for reader in readers:
             reader.join(20)
         process.wait(20)
-        assert 2 <= time.monotonic() - begun < 2 + 5
+        assert 2 <= time.monotonic() - started_at < 2 + 5
     for reader in readers:
         events = parse_stream(reader.text)
         assert event_types(events)[-2:] == ["error", "response.failed"]
@@ -249,13 +244,13 @@ def refused_somehow(http: httpx.Client) -> None:
 def test_a_server_with_nothing_to_do_stops_at_once(folder: Path) -> None:
     with run_command("--data", str(folder / "data"), cwd=folder) as (address, process):
         create_response(address, "demo", "Hi!")
-        begun = time.monotonic()
+        started_at = time.monotonic()
         process.send_signal(signal.SIGTERM)
         process.wait(20)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - started_at < 3
 
 
-def test_what_was_queued_when_the_server_stopped_is_made_by_the_next_one(tmp_path: Path) -> None:
+def test_queued_responses_run_after_a_restart(tmp_path: Path) -> None:
     with serve_agents(tmp_path, background_slots=1) as address:
         running = create_response(address, "endless", "go", background=True)["id"]
         wait_until(lambda: get_response(address, running)["status"] == "in_progress")
@@ -279,7 +274,7 @@ async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://here/v1"
     ) as http:
-        kept = (await http.post("/responses", json={"model": "echo", "input": "Hi!"})).json()
+        stored = (await http.post("/responses", json={"model": "echo", "input": "Hi!"})).json()
         await engine.store.database.write(
             lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone()
         )
@@ -292,11 +287,11 @@ async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost
             lambda connection: connection.execute("PRAGMA max_page_count = 100000").fetchone()
         )
         assert (await http.post("/responses", json=body)).status_code == 200
-        assert (await http.get(f"/responses/{kept['id']}")).json() == kept
+        assert (await http.get(f"/responses/{stored['id']}")).json() == stored
     await app.state.service.close()
 
 
-async def test_a_second_server_on_a_folder_leaves_alone_what_the_first_makes(
+async def test_a_second_server_on_a_folder_does_not_touch_running_responses(
     tmp_path: Path,
 ) -> None:
     first, second = service(tmp_path), service(tmp_path)
@@ -309,7 +304,7 @@ async def test_a_second_server_on_a_folder_leaves_alone_what_the_first_makes(
     await first.close()
 
 
-def test_an_application_may_live_twice(tmp_path: Path) -> None:
+def test_an_application_can_be_started_twice(tmp_path: Path) -> None:
     app = create_app(Settings(responses_dir=tmp_path, drain_seconds=0))
     for _ in range(2):
         with TestClient(app) as http:

@@ -1,4 +1,4 @@
-"""What an address says about itself."""
+"""Checks of URLs."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_only_this_machine_is_this_machine(host: str, expected: bool) -> None:
         ("https://:secret@a.b", "contains a user name or password"),
     ],
 )
-def test_what_cannot_be_asked_is_told(url: str, problem: str | None) -> None:
+def test_invalid_urls_are_reported(url: str, problem: str | None) -> None:
     assert invalid_url_problem(url) == problem
 
 

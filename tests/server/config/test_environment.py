@@ -1,4 +1,4 @@
-"""What the environment alone says about providers."""
+"""Providers that are configured by the environment alone."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ UNSET = {
 }
 
 
-def test_with_nothing_said_there_is_ollama_and_a_reason_for_every_other() -> None:
+def test_without_configuration_only_the_local_provider_is_available() -> None:
     assert parse_config("", {}) == GatewayConfig(providers={"ollama": OLLAMA}, reasons=UNSET)
     assert {"ollama", *UNSET} == BUILT_IN.keys()
 
@@ -138,7 +138,7 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
         ("writer", "WRITER_API_KEY", "WRITER_BASE_URL", "/v1/chat", "authorization"),
     ],
 )
-def test_a_provider_is_asked_where_its_own_variable_says(
+def test_the_base_url_is_read_from_the_providers_variable(
     name: str, key: str, address: str, path: str, shown: str
 ) -> None:
     with scripted_upstream(whole_answer(SCENE_MODULES[name].SCENES["text"])) as played:
@@ -159,7 +159,7 @@ def test_a_provider_is_asked_where_its_own_variable_says(
         ('project = "p"', None),
     ],
 )
-def test_a_file_says_whether_google_is_asked_where_the_environment_says(
+def test_the_file_overrides_vertex_variables_of_the_environment(
     table: str, base_url: str | None
 ) -> None:
     config = parse_config(f"[providers.google]\n{table}\n", {"GOOGLE_GEMINI_BASE_URL": HERE})
@@ -175,7 +175,7 @@ def test_a_profile_that_names_its_region_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "environ", "fields", "key"), ENVIRONMENTS)
-def test_what_a_providers_own_variables_say_is_enough(
+def test_a_providers_own_variables_suffice(
     name: str, environ: dict[str, str], fields: dict[str, str], key: str | None
 ) -> None:
     config = parse_config("", environ)
@@ -219,7 +219,7 @@ def test_what_a_providers_own_variables_say_is_enough(
         ),
     ],
 )
-def test_what_is_missing_is_named(environ: dict[str, str], name: str, reason: str) -> None:
+def test_missing_variables_are_named(environ: dict[str, str], name: str, reason: str) -> None:
     config = parse_config("", environ)
     assert config.reasons[name] == reason
     assert name not in config.providers

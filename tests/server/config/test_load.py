@@ -1,4 +1,4 @@
-"""`antiphon.toml` and the environment: what they mean together, and where they are read from."""
+"""`antiphon.toml` combined with the environment, and where both are read from."""
 
 import logging
 import re
@@ -27,8 +27,6 @@ def only(text: str, name: str, environ: dict[str, str] | None = None) -> Provide
     """Read a configuration and return one of its providers."""
     return parse_config(text, environ or {}).providers[name]
 
-
-# --- the file ---------------------------------------------------------------------------------
 
 LOCAL = """
 [providers.local]
@@ -78,15 +76,15 @@ def test_a_file_names_providers_their_models_and_aliases() -> None:
     assert config.ready == ["local", "ollama"]
 
 
-def test_a_file_says_how_long_a_provider_may_take() -> None:
-    said = (
+def test_a_providers_timeouts_are_read_from_the_file() -> None:
+    output = (
         "[providers.ollama]\ntimeouts = { connect = 5, first_byte = 60.5, idle = 30, total = 600 }"
     )
-    (found,) = parse_config(said, {}).providers.values()
+    (found,) = parse_config(output, {}).providers.values()
     assert found.timeouts == {"connect": 5.0, "first_byte": 60.5, "idle": 30.0, "total": 600.0}
 
 
-def test_a_key_that_is_not_there_leaves_the_provider_unready() -> None:
+def test_a_provider_without_its_key_is_not_ready() -> None:
     for environ in ({}, {"LOCAL_KEY": ""}):
         config = parse_config(LOCAL, environ)
         assert "local" in config.providers
@@ -167,7 +165,7 @@ FILED: list[tuple[str, dict[str, str], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("table", "environ", "reasons"), FILED)
-def test_a_provider_of_the_file_is_ready_with_what_it_needs(
+def test_a_fully_configured_provider_is_ready(
     table: str, environ: dict[str, str], reasons: dict[str, str]
 ) -> None:
     config = parse_config(f"[providers.x]\n{table}\n", environ)
@@ -201,7 +199,7 @@ def test_bedrocks_region_and_profile_stand_in_the_file_or_the_environment() -> N
         ('profile = "work"\nbase_url = "https://proxy.example"', {}, None),
     ],
 )
-def test_bedrocks_region_may_be_that_of_the_profile(
+def test_bedrocks_region_can_come_from_the_profile(
     tmp_path: Path, table: str, environ: dict[str, str], region: str | None
 ) -> None:
     file = tmp_path / "config"
@@ -234,7 +232,7 @@ def test_a_hook_lies_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert getattr(hook, "__name__", "") == "change"
 
 
-def test_an_alias_may_mean_an_agent_or_another_alias() -> None:
+def test_an_alias_may_name_an_agent_or_another_alias() -> None:
     text = '[models]\na = ["b", "my-agent/loud"]\nb = ["demo", "ollama/x/y:z"]\n'
     config = parse_config(text, {}, agents=["demo", "my-agent", "my-agent/loud"])
     assert config.models == {
@@ -263,9 +261,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: {reason}"
 
 
-# --- where it is read from --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("url", "warned"),
     [
@@ -287,14 +282,14 @@ def test_a_key_that_others_can_read_is_warned_of(
     with caplog.at_level(logging.WARNING, "antiphon.config"):
         load_config(source, {"LOCAL_KEY": "sk-hidden"})
         load_config(source, {})
-    said = (
+    output = (
         f"local: the key in LOCAL_KEY is sent to {url} unencrypted, and can be read on the way. "
         "Use https."
     )
-    assert caplog.messages == ([said] if warned else [])
+    assert caplog.messages == ([output] if warned else [])
 
 
-def test_python_reads_nothing_unless_it_is_told_to(
+def test_settings_do_not_read_the_configuration_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [*AZURE, "AWS_REGION", "GOOGLE_CLOUD_PROJECT", "OLLAMA_HOST"]:
@@ -327,8 +322,6 @@ def test_the_example_is_read() -> None:
         "best": ["anthropic/claude-haiku-4-5", "local/small"],
     }
 
-
-# --- docs/configuration.md ------------------------------------------------------------------------
 
 DOCS = (ROOT / "docs" / "configuration.md").read_text()
 

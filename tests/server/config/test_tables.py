@@ -1,4 +1,4 @@
-"""Every mistake in `antiphon.toml`, and the whole of what is said about it."""
+"""Every mistake in `antiphon.toml`, and its complete error message."""
 
 import sys
 from pathlib import Path
@@ -327,7 +327,7 @@ def test_a_mistake_names_the_file_the_key_and_the_fix(text: str, message: str) -
 
 
 @pytest.mark.parametrize("name", ["KEY", "_k2", "AZURE_OPENAI_API_KEY_2", "MYCOMPANYOPENAIAPIKEY"])
-def test_a_variable_may_have_any_name_that_looks_like_one(name: str) -> None:
+def test_plausible_variable_names_are_accepted(name: str) -> None:
     config = parse_config(OPENAI + f'api_key_env = "{name}"', {name: "k"})
     assert config.keys == {"local": "k"}
 
@@ -369,6 +369,6 @@ def test_a_hook_whose_module_breaks_is_named(
 @pytest.mark.parametrize(
     "name", ["ASIA_PACIFIC_OPENAI_KEY", "AZUREOPENAIAPIKEYEU1", "MYCOMPANYOPENAIKEY2024"]
 )
-def test_names_that_people_think_of_are_taken(name: str) -> None:
+def test_common_names_are_accepted(name: str) -> None:
     table = {"adapter": "openai", "api_key_env": name}
     assert parse_provider_table("local", table, Path())["api_key_env"] == name

@@ -1,4 +1,4 @@
-"""`POST /chat/completions` at every door: what is answered, what is refused, what is kept."""
+"""`POST /chat/completions` at every door: responses, errors and storage."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -23,7 +23,7 @@ EACH_DOOR = pytest.mark.parametrize("door", DOORS)
 Json = dict[str, Any]
 
 
-def said(text: str) -> list[dict[str, str]]:
+def printed(text: str) -> list[dict[str, str]]:
     """Return a chat of one message."""
     return [{"role": "user", "content": text}]
 
@@ -31,7 +31,7 @@ def said(text: str) -> list[dict[str, str]]:
 def ask(address: str, door: str = "/v1", **body: object) -> httpx.Response:
     """Ask `demo` for a completion, unless the body says otherwise."""
     with http_client(address) as http:
-        chat = {"model": "demo", "messages": said("Hi!"), **body}
+        chat = {"model": "demo", "messages": printed("Hi!"), **body}
         return http.post(f"{door}/chat/completions", json=chat)
 
 
@@ -57,9 +57,6 @@ def refusal(answer: httpx.Response) -> tuple[int, str, str, str]:
     error = body["error"]
     assert error.keys() == {"message", "type", "param", "code"}
     return answer.status_code, error["type"], error["param"], error["code"]
-
-
-# --- answers ---------------------------------------------------------------------------------
 
 
 @EACH_DOOR
@@ -96,7 +93,7 @@ def test_a_completion_is_the_same_at_every_door(server: str, door: str) -> None:
 
 
 @EACH_DOOR
-def test_a_stream_says_the_same(server: str, door: str) -> None:
+def test_a_stream_has_the_same_content(server: str, door: str) -> None:
     chunks = hear(server, door, stream_options={"include_usage": True})
     assert text_of(chunks) == HELLO
     assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
@@ -114,7 +111,7 @@ def test_a_limit_below_sixteen_is_obeyed(server: str) -> None:
         assert choice["finish_reason"] == "length"
 
 
-def test_what_is_not_used_is_warned_of_by_its_own_name(server: str) -> None:
+def test_warnings_use_the_clients_parameter_names(server: str) -> None:
     body = {"logit_bias": {"1": 1}, "tools": [{"type": "custom", "custom": {"name": "sql"}}]}
     messages = [{"role": "user", "content": "Hi!", "name": "Ann"}]
     warnings = ask(server, messages=messages, **body).json()["antiphon:warnings"]
@@ -127,7 +124,7 @@ def test_what_is_not_used_is_warned_of_by_its_own_name(server: str) -> None:
     assert hear(server, messages=messages, **body)[-1]["antiphon:warnings"] == warnings
 
 
-def test_nothing_is_kept_unless_the_client_says_so(server: str) -> None:
+def test_nothing_is_stored_unless_the_client_asks_for_it(server: str) -> None:
     with http_client(server) as http:
         for store, status in ((None, 404), (False, 404), (True, 200)):
             id = ask(server, store=store).json()["id"].replace("chatcmpl-", "resp_")
@@ -136,7 +133,7 @@ def test_nothing_is_kept_unless_the_client_says_so(server: str) -> None:
 
 def test_a_key_is_answered_once(server: str) -> None:
     """Also where the answer is streamed again, told anew from what was made."""
-    body: Json = {"model": "demo", "messages": said("Hi!"), "stream": True}
+    body: Json = {"model": "demo", "messages": printed("Hi!"), "stream": True}
     with http_client(server) as http:
         first, again = (
             http.post("/v1/chat/completions", json=body, headers={"idempotency-key": "chat-1"})
@@ -146,9 +143,6 @@ def test_a_key_is_answered_once(server: str) -> None:
     assert ids[0] == ids[1]
     assert again.text.endswith("data: [DONE]\n\n")
     assert HELLO in again.text
-
-
-# --- models of our own -----------------------------------------------------------------------
 
 
 @agent("worker")
@@ -174,14 +168,14 @@ def gate() -> GatedModel:
 
 
 @pytest.fixture(scope="module")
-def house(gate: GatedModel) -> Iterator[str]:
+def server_url(gate: GatedModel) -> Iterator[str]:
     """Serve those models."""
     with run_server(Settings(agents=(worker, gate.agent), heartbeat_seconds=0.05)) as address:
         yield address
 
 
-def test_an_agents_own_work_is_not_the_clients(house: str) -> None:
-    (choice,) = ask(house, model="worker").json()["choices"]
+def test_a_cancellation_within_an_agent_is_not_a_disconnect(server_url: str) -> None:
+    (choice,) = ask(server_url, model="worker").json()["choices"]
     assert choice["message"] == {
         "role": "assistant",
         "content": "Green tea.",
@@ -189,35 +183,37 @@ def test_an_agents_own_work_is_not_the_clients(house: str) -> None:
         "annotations": [],
     }
     assert choice["finish_reason"] == "stop"
-    chunks = hear(house, model="worker")
+    chunks = hear(server_url, model="worker")
     assert text_of(chunks) == "Green tea."
     assert not any("tool_calls" in chunk["choices"][0]["delta"] for chunk in chunks)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_upstreams_refusal_keeps_its_status(house: str, stream: bool) -> None:
-    answer = ask(house, model="worker/busy", stream=stream)
+def test_a_providers_error_keeps_its_status(server_url: str, stream: bool) -> None:
+    answer = ask(server_url, model="worker/busy", stream=stream)
     assert refusal(answer)[0] == 429
     assert answer.headers["retry-after"] == "3"
 
 
-def test_a_client_that_leaves_stops_the_model_and_hears_its_heart_until_then(
-    house: str, gate: GatedModel
+def test_heartbeats_are_sent_until_a_disconnect_stops_the_model(
+    server_url: str, gate: GatedModel
 ) -> None:
-    path, body = "/v1/chat/completions", {"model": "gate", "messages": said("Hi!"), "stream": True}
-    with http_client(house) as http, http.stream("POST", path, json=body) as answer:
+    path, body = (
+        "/v1/chat/completions",
+        {"model": "gate", "messages": printed("Hi!"), "stream": True},
+    )
+    with http_client(server_url) as http, http.stream("POST", path, json=body) as answer:
         lines = answer.iter_lines()
         assert next(line for line in lines if line.startswith(":")) == ": keep-alive"
         assert gate.running == 1
     wait_until(lambda: gate.running == 0)
 
 
-# --- refusals --------------------------------------------------------------------------------
-
-
 @EACH_DOOR
 @pytest.mark.parametrize("stream", [False, True])
-def test_refusals_point_into_the_chat(server: str, door: str, stream: bool) -> None:
+def test_errors_name_the_parameters_of_the_chat_request(
+    server: str, door: str, stream: bool
+) -> None:
     invalid = "invalid_request_error"
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"enum": []}}}]
     format = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": []}}}
@@ -231,7 +227,7 @@ def test_refusals_point_into_the_chat(server: str, door: str, stream: bool) -> N
             (400, invalid, "messages[0].tool_call_id", "function_call_not_found"),
         ),
         (
-            {"messages": said("USE_TOOL"), "tools": tools},
+            {"messages": printed("USE_TOOL"), "tools": tools},
             (400, invalid, "tools[0].function.parameters", None),
         ),
         (
@@ -246,15 +242,15 @@ def test_refusals_point_into_the_chat(server: str, door: str, stream: bool) -> N
 
 @EACH_DOOR
 def test_a_failing_model_is_a_server_error_and_an_error_in_a_stream(server: str, door: str) -> None:
-    whole = ask(server, door, messages=said("FAIL"))
+    whole = ask(server, door, messages=printed("FAIL"))
     assert refusal(whole) == (500, "server_error", None, "server_error")
-    *chunks, last = hear(server, door, messages=said("FAIL"))
+    *chunks, last = hear(server, door, messages=printed("FAIL"))
     assert text_of(chunks) == "Hello from Antiphon's demo"
     assert last == whole.json()
 
 
 @EACH_DOOR
-def test_what_is_no_chat_at_all_is_refused_in_openais_words(server: str, door: str) -> None:
+def test_an_invalid_chat_request_has_openais_error_format(server: str, door: str) -> None:
     path = f"{door}/chat/completions"
     with http_client(server) as http:
         answers = [
@@ -272,6 +268,6 @@ def test_what_is_no_chat_at_all_is_refused_in_openais_words(server: str, door: s
     ]
 
 
-def test_a_key_is_asked_for_in_openais_words() -> None:
+def test_the_authentication_error_is_in_openais_format() -> None:
     with run_server(Settings(api_key="sk-secret")) as address:
         assert refusal(ask(address)) == (401, "authentication_error", None, "invalid_api_key")

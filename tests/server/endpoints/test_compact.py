@@ -1,4 +1,4 @@
-"""`POST /responses/compact`, at every door; and the keys that a server seals with."""
+"""`POST /responses/compact` at every door, and the server's encryption keys."""
 
 import asyncio
 import threading
@@ -51,7 +51,7 @@ async def reader(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[str]:
+def server_url() -> Iterator[str]:
     """Give the address of a server with this file's agents."""
     with run_server(Settings(agents=[patient, reader])) as address:
         yield address
@@ -92,9 +92,9 @@ def test_compact_missing_model(server: str) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_every_door_has_it_in_its_own_dialect(server: str, door: str) -> None:
-    said = [*SAID, {"type": "web_search_call", "id": "ws_1", "status": "completed"}]
-    made = compacted(server, door, model="demo", input=said)
+def test_every_door_uses_its_dialect(server: str, door: str) -> None:
+    output = [*SAID, {"type": "web_search_call", "id": "ws_1", "status": "completed"}]
+    made = compacted(server, door, model="demo", input=output)
     details = made["usage"]["input_tokens_details"]
     assert details == (
         {"cached_tokens": 0} if door == "/v1" else {"cached_tokens": 0, "cache_write_tokens": 0}
@@ -103,31 +103,31 @@ def test_every_door_has_it_in_its_own_dialect(server: str, door: str) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("store", [True, False])
-def test_the_output_is_accepted_verbatim(house: str, door: str, store: bool) -> None:
-    made = compacted(house, door, model="demo", input=SAID)
-    said = [*made["output"], {"role": "user", "content": "What is it called?"}]
-    first = post_response(house, door, model="reader", input=said, store=store)
+def test_the_output_is_accepted_verbatim(server_url: str, door: str, store: bool) -> None:
+    made = compacted(server_url, door, model="demo", input=SAID)
+    output = [*made["output"], {"role": "user", "content": "What is it called?"}]
+    first = post_response(server_url, door, model="reader", input=output, store=store)
     assert first.status_code == 200, first.text
     check_response(first.json())
     text = first.json()["output"][0]["content"][0]["text"]
     assert "- assistant: A fine name for a ship." in text
     follow = {"previous_response_id": first.json()["id"], "input": "And?", "store": store}
-    second = post_response(house, door, model="reader", **follow)
+    second = post_response(server_url, door, model="reader", **follow)
     assert "- assistant: A fine name for a ship." in second.text
 
 
-def test_what_is_listed_stays_sealed(house: str) -> None:
-    made = compacted(house, model="demo", input=SAID)
-    response = post_response(house, model="reader", input=made["output"]).json()
-    with http_client(house) as http:
+def test_listed_items_stay_encrypted(server_url: str) -> None:
+    made = compacted(server_url, model="demo", input=SAID)
+    response = post_response(server_url, model="reader", input=made["output"]).json()
+    with http_client(server_url) as http:
         page = http.get(f"/v1/responses/{response['id']}/input_items?order=asc").json()
     assert page["data"] == made["output"]
 
 
-def test_a_stored_chain_can_be_compacted_and_compacted_again(house: str) -> None:
-    first = post_response(house, model="echo", input="Our ship is called the Aurora.").json()
-    once = compacted(house, model="demo", previous_response_id=first["id"])
-    twice = compacted(house, model="demo", input=[*once["output"], *SAID])
+def test_a_stored_chain_can_be_compacted_and_compacted_again(server_url: str) -> None:
+    first = post_response(server_url, model="echo", input="Our ship is called the Aurora.").json()
+    once = compacted(server_url, model="demo", previous_response_id=first["id"])
+    twice = compacted(server_url, model="demo", input=[*once["output"], *SAID])
     assert [item["type"] for item in twice["output"]] == ["message", "message", "compaction"]
     assert twice["output"][0] == once["output"][0]
 
@@ -152,7 +152,7 @@ def test_a_stored_chain_can_be_compacted_and_compacted_again(house: str) -> None
         ({"input": "Hi", "prompt_cache_key": "k" * 65}, 400, "prompt_cache_key", "invalid_value"),
     ],
 )
-def test_what_cannot_be_compacted_is_refused(
+def test_invalid_compactions_are_rejected(
     server: str, body: dict[str, Any], status: int, param: str, code: str
 ) -> None:
     answer = compact(server, **{"model": "demo", **body})
@@ -173,21 +173,18 @@ def test_get_is_not_possible(server: str) -> None:
         assert http.get("/v1/responses/compact").status_code == 404
 
 
-def test_a_client_that_leaves_stops_the_model(house: str) -> None:
+def test_a_disconnect_stops_the_model(server_url: str) -> None:
     STARTED.clear()
     STOPPED.clear()
     body = {"model": "patient", "input": "Hi"}
     soon = httpx.Timeout(WAIT, read=0.3)
-    with http_client(house) as http, pytest.raises(httpx.ReadTimeout):
+    with http_client(server_url) as http, pytest.raises(httpx.ReadTimeout):
         http.post("/v1/responses/compact", json=body, timeout=soon)
     assert STARTED.is_set()
     assert STOPPED.wait(WAIT)
 
 
-# --- keys -------------------------------------------------------------------------------------
-
-
-def test_a_server_that_comes_back_opens_what_it_sealed(tmp_path: Path) -> None:
+def test_a_restarted_server_decrypts_its_own_content(tmp_path: Path) -> None:
     settings = Settings(agents=[reader], responses_dir=tmp_path)
     with run_server(settings) as address:
         made = compacted(address, model="demo", input=SAID)
@@ -210,13 +207,13 @@ def test_servers_with_the_same_keys_open_each_others_seals() -> None:
         assert post_response(address, model="reader", input=made["output"]).status_code == 400
 
 
-def test_keys_of_ones_own_leave_no_file(tmp_path: Path) -> None:
+def test_configured_encryption_keys_are_not_written_to_a_file(tmp_path: Path) -> None:
     with run_server(Settings(seal_keys=[KEY], responses_dir=tmp_path)) as address:
         compacted(address, model="demo", input=SAID)
     assert not (tmp_path / "seal.keys").exists()
 
 
-def test_what_is_no_key_is_refused_at_once() -> None:
+def test_invalid_encryption_keys_are_rejected_at_once() -> None:
     with pytest.raises(ValueError, match=r"Key 2 is not 32 bytes in base64\."):
         create_app(Settings(seal_keys=[KEY, "hunter2"]))
     assert KEY not in repr(Settings(seal_keys=[KEY]))

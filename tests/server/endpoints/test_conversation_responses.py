@@ -1,4 +1,4 @@
-"""Responses in conversations: what they read, what they leave, and who has to wait."""
+"""Responses in conversations: their input, the items they add, and locking."""
 
 import asyncio
 import json
@@ -67,8 +67,8 @@ def make(http: httpx.Client, *items: object) -> str:
 
 def ask(http: httpx.Client, conversation: object, **body: object) -> httpx.Response:
     """Ask for a response in a conversation."""
-    asked = {"model": "witness", "input": "?", "conversation": conversation, **body}
-    return http.post("/responses", json=asked)
+    requested = {"model": "witness", "input": "?", "conversation": conversation, **body}
+    return http.post("/responses", json=requested)
 
 
 def items_of(http: httpx.Client, id: str) -> list[dict[str, Any]]:
@@ -94,14 +94,11 @@ def text_of(answer: httpx.Response) -> str:
 def running(http: httpx.Client, id: str, **body: object) -> Iterator[str]:
     """Keep a response waiting in a conversation, in the background; give its id."""
     RELEASE.clear()
-    begun = ask(http, id, model="held", background=True, **body).json()
-    assert begun["conversation"] == {"id": id}
-    yield begun["id"]
+    started = ask(http, id, model="held", background=True, **body).json()
+    assert started["conversation"] == {"id": id}
+    yield started["id"]
     RELEASE.set()
-    wait_until(lambda: http.get(f"/responses/{begun['id']}").json()["completed_at"] is not None)
-
-
-# --- what they read and leave ----------------------------------------------------------------
+    wait_until(lambda: http.get(f"/responses/{started['id']}").json()["completed_at"] is not None)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -125,7 +122,7 @@ def test_responses_in_one_conversation_see_each_other(http: httpx.Client, stream
     assert [item["id"] for item in inputs] == [items[3]["id"]]
 
 
-def test_what_is_added_and_deleted_in_between_counts(http: httpx.Client) -> None:
+def test_items_added_and_deleted_between_responses_count(http: httpx.Client) -> None:
     id = make(http)
     assert text_of(ask(http, id, input="one")) == "one"
     added = {"items": [{"role": "user", "content": "two"}]}
@@ -196,9 +193,6 @@ def test_a_conversation_outlives_its_responses_and_they_outlive_it(http: httpx.C
     assert http.get(f"/conversations/{other}").status_code == 404
 
 
-# --- who has to wait, and what is refused ----------------------------------------------------
-
-
 def refused(answer: httpx.Response) -> tuple[int, str, str]:
     """Return an error's status, code and param."""
     error = answer.json()["error"]
@@ -235,7 +229,7 @@ def test_an_unknown_conversation_is_not_found(
     assert refused(answer) == (404, "conversation_not_found", "conversation")
 
 
-def test_what_a_conversation_cannot_be_with(http: httpx.Client) -> None:
+def test_a_conversation_excludes_other_parameters(http: httpx.Client) -> None:
     id = make(http)
     assert refused(ask(http, id, store=False)) == (400, "store_required", "conversation")
     both = ask(http, id, previous_response_id="resp_" + "0" * 48)

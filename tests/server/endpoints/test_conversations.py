@@ -69,10 +69,7 @@ def error_of(answer: httpx.Response) -> tuple[int, str, str]:
     return answer.status_code, error["code"], error["param"]
 
 
-# --- conversations ---------------------------------------------------------------------------
-
-
-def test_a_conversation_is_made_read_changed_and_deleted(http: httpx.Client) -> None:
+def test_a_conversation_is_created_read_updated_and_deleted(http: httpx.Client) -> None:
     made = http.post("/conversations", json={"metadata": {"topic": "weather"}}).json()
     id = made["id"]
     assert re.fullmatch("conv_[0-9a-f]{48}", id)
@@ -100,7 +97,7 @@ def test_a_conversation_is_made_read_changed_and_deleted(http: httpx.Client) -> 
 @pytest.mark.parametrize(
     "body", [None, b"", b"{}", b'{"items":null,"metadata":null}', b'{"items":[]}']
 )
-def test_a_conversation_may_begin_with_nothing(http: httpx.Client, body: bytes | None) -> None:
+def test_a_conversation_may_start_empty(http: httpx.Client, body: bytes | None) -> None:
     headers = {} if body is None else {"content-type": "application/json"}
     made = http.post("/conversations", content=body, headers=headers)
     assert (made.status_code, made.json()["metadata"]) == (200, {})
@@ -133,7 +130,7 @@ def test_metadata_has_its_limits(http: httpx.Client, name: str) -> None:
     assert http.get(f"/conversations/{id}").json()["metadata"] == {"kept": "yes"}
 
 
-def test_a_change_must_say_what_changes(http: httpx.Client) -> None:
+def test_an_update_without_metadata_is_rejected(http: httpx.Client) -> None:
     missing = http.post(f"/conversations/{make(http)}", json={})
     assert error_of(missing) == (400, "missing_required_parameter", "metadata")
 
@@ -150,7 +147,7 @@ def test_a_body_must_be_a_json_object(http: httpx.Client, path: str) -> None:
     assert error_of(form) == (415, "unsupported_media_type", None)
 
 
-def test_what_is_not_there_is_unknown_in_the_same_words(http: httpx.Client) -> None:
+def test_all_missing_resources_have_the_same_error(http: httpx.Client) -> None:
     there = make(http, "a")
     bodies: set[str] = set()
     for id in (ID, "conv_short", "resp_" + "0" * 48, "..", "x" * 300, "%00"):
@@ -177,7 +174,7 @@ def test_what_is_not_there_is_unknown_in_the_same_words(http: httpx.Client) -> N
     assert http.get(f"/conversations/{elsewhere}/items/b").status_code == 200
 
 
-def test_other_methods_are_refused(http: httpx.Client) -> None:
+def test_other_methods_are_rejected(http: httpx.Client) -> None:
     for method, path in (
         ("GET", "/conversations"),
         ("PUT", f"/conversations/{ID}"),
@@ -186,9 +183,6 @@ def test_other_methods_are_refused(http: httpx.Client) -> None:
     ):
         answer = http.request(method, path)
         assert error_of(answer) == (405, "method_not_allowed", None)
-
-
-# --- items -----------------------------------------------------------------------------------
 
 
 def named(item: dict[str, Any], id: str, *, specified: bool) -> dict[str, Any]:
@@ -205,7 +199,7 @@ def named(item: dict[str, Any], id: str, *, specified: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", ["at once", "later", "one by one"])
-def test_every_item_comes_back_with_an_id_and_every_field(http: httpx.Client, how: str) -> None:
+def test_every_item_is_returned_with_an_id_and_all_fields(http: httpx.Client, how: str) -> None:
     id = make(http, items=ITEMS) if how == "at once" else make(http)
     if how == "later":
         added = http.post(f"/conversations/{id}/items", json={"items": ITEMS}).json()
@@ -218,8 +212,8 @@ def test_every_item_comes_back_with_an_id_and_every_field(http: httpx.Client, ho
     page = http.get(f"/conversations/{id}/items", params={"order": "asc"}).json()
     specified = http.base_url.path == "/v1/"
     assert page["data"] == [
-        named(item, shown["id"], specified=specified)
-        for item, shown in zip(ITEMS, page["data"], strict=True)
+        named(item, displayed["id"], specified=specified)
+        for item, displayed in zip(ITEMS, page["data"], strict=True)
     ]
     ids = [item["id"] for item in page["data"]]
     assert re.fullmatch("(msg_[0-9a-f]{48} ){2}fc_1( fco_[0-9a-f]{48}){2} .*", " ".join(ids))
@@ -277,7 +271,7 @@ BAD_ITEMS = {
 
 
 @pytest.mark.parametrize("name", BAD_ITEMS)
-def test_bad_items_are_named_and_none_is_kept(http: httpx.Client, name: str) -> None:
+def test_invalid_items_are_reported_and_none_is_stored(http: httpx.Client, name: str) -> None:
     items, param = BAD_ITEMS[name]
     id = make(http, "kept")
     answers = [http.post(f"/conversations/{id}/items", json={"items": items})]
@@ -310,22 +304,22 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_custom_calls_are_refused_in_a_conversation_as_in_the_input_of_a_response(
+def test_custom_calls_are_rejected_in_a_conversation_as_in_the_input_of_a_response(
     http: httpx.Client, name: str
 ) -> None:
     item, place = ODD[name]
-    asked = http.post("/responses", json={"model": "demo", "input": [item]})
-    assert (asked.status_code, asked.json()["error"]["param"]) == (400, f"input{place}")
-    told = asked.text.replace(f"input{place}", f"items{place}")
+    requested = http.post("/responses", json={"model": "demo", "input": [item]})
+    assert (requested.status_code, requested.json()["error"]["param"]) == (400, f"input{place}")
+    result = requested.text.replace(f"input{place}", f"items{place}")
     id = make(http, items=[{"id": "kept", **PATCH}])
     for path in ("/conversations", f"/conversations/{id}/items"):
         answer = http.post(path, json={"items": [item]})
-        assert (answer.status_code, answer.text) == (400, told)
+        assert (answer.status_code, answer.text) == (400, result)
     page = http.get(f"/conversations/{id}/items").json()
     assert [item["id"] for item in page["data"]] == ["kept"]
 
 
-def test_a_reference_brings_what_it_names(http: httpx.Client) -> None:
+def test_an_item_reference_is_replaced_by_its_item(http: httpx.Client) -> None:
     first = make(http, items=ITEMS[:2])
     page = http.get(f"/conversations/{first}/items").json()
     named = [{"type": "item_reference", "id": item["id"]} for item in page["data"]]
@@ -335,7 +329,7 @@ def test_a_reference_brings_what_it_names(http: httpx.Client) -> None:
     assert copied["data"] == page["data"]
 
 
-def test_a_deleted_item_is_gone_and_the_conversation_comes_back(http: httpx.Client) -> None:
+def test_deleting_an_item_returns_the_conversation(http: httpx.Client) -> None:
     id = make(http, "a", "b", "c", metadata={"k": "v"})
     gone = http.delete(f"/conversations/{id}/items/b")
     assert gone.json() == http.get(f"/conversations/{id}").json()

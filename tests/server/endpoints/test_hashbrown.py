@@ -1,4 +1,4 @@
-"""`POST /hashbrown/chat`: agents in frames, threads and their places, and what goes wrong."""
+"""`POST /hashbrown/chat`: frames, threads and errors."""
 
 import asyncio
 import json
@@ -57,9 +57,6 @@ def loaded(address: str, thread: str) -> list[Json]:
     return post_frames(address, operation="load-thread", threadId=thread, messages=[])
 
 
-# --- agents ----------------------------------------------------------------------------------
-
-
 @agent("worker")
 async def worker(turn: Turn) -> AsyncIterator[Part]:
     """Calls a tool of its own, then answers."""
@@ -89,7 +86,7 @@ def gate() -> GatedModel:
 
 
 @pytest.fixture(scope="module")
-def house(gate: GatedModel) -> Iterator[str]:
+def server_url(gate: GatedModel) -> Iterator[str]:
     """Serve those models."""
     settings = Settings(agents=(worker, gate.agent), heartbeat_seconds=0.02, outlet_bytes=50_000)
     with run_server(settings) as address:
@@ -104,16 +101,16 @@ def test_an_agent_answers_in_frames(server: str) -> None:
     assert response["output"][0]["content"][0]["text"] == HELLO
 
 
-def test_an_agents_own_work_is_not_the_clients(house: str) -> None:
-    frames = post_frames(house, model="worker", tools=[TOOL])
+def test_a_cancellation_within_an_agent_is_not_a_disconnect(server_url: str) -> None:
+    frames = post_frames(server_url, model="worker", tools=[TOOL])
     assert text_of(frames) == "Green tea."
     assert call_frames(frames) == []
     assert "".join(frame["delta"] for frame in of_type(frames, "reasoning.delta")) == "Tea?"
-    (_, answer) = loaded(house, frames[-1]["threadId"])[-1]["thread"]
+    (_, answer) = loaded(server_url, frames[-1]["threadId"])[-1]["thread"]
     assert answer == {"role": "assistant", "content": "Green tea.", "toolCalls": []}
 
 
-def test_an_agent_reads_the_system_prompt_and_the_whole_conversation(house: str) -> None:
+def test_an_agent_reads_the_system_prompt_and_the_whole_conversation(server_url: str) -> None:
     messages = [
         user_message("Hi!"),
         {
@@ -130,14 +127,14 @@ def test_an_agent_reads_the_system_prompt_and_the_whole_conversation(house: str)
         },
         {"role": "tool", "content": {"status": "rejected", "reason": {}}, "toolCallId": "c"},
     ]
-    frames = post_frames(house, model="worker/reader", system="Be terse.", messages=messages)
+    frames = post_frames(server_url, model="worker/reader", system="Be terse.", messages=messages)
     assert json.loads(text_of(frames)) == [
         "Be terse.",
         ["message", "message", "function_call", "function_call_output"],
     ]
 
 
-def test_an_answer_may_be_held_to_a_schema(server: str) -> None:
+def test_a_response_can_follow_a_schema(server: str) -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
@@ -149,26 +146,21 @@ def test_an_answer_may_be_held_to_a_schema(server: str) -> None:
     assert isinstance(json.loads(text_of(frames))["city"], str)
 
 
-def test_what_is_not_used_is_warned_of(server: str) -> None:
+def test_unused_parameters_cause_a_warning(server: str) -> None:
     response = generation_frames(post_frames(server, ui=True))[-1]["response"]
     assert [warning["param"] for warning in response["antiphon:warnings"]] == ["ui"]
 
 
-def test_nothing_but_the_thread_is_kept(server: str) -> None:
+def test_only_the_thread_is_stored(server: str) -> None:
     id = generation_frames(post_frames(server))[-1]["response"]["id"]
     with http_client(server) as http:
         assert http.get(f"/v1/responses/{id}").status_code == 404
 
 
-# --- the stream ------------------------------------------------------------------------------
-
-
-def test_frames_leave_when_they_are_made_and_silence_is_silent(
-    house: str, gate: GatedModel
-) -> None:
+def test_frames_are_sent_at_once_without_heartbeats(server_url: str, gate: GatedModel) -> None:
     body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
     decoder, frames = Decoder(), []
-    with http_client(house) as http, http.stream("POST", PATH, json=body) as answer:
+    with http_client(server_url) as http, http.stream("POST", PATH, json=body) as answer:
         pieces = answer.iter_raw()
         while not of_type(frames, "output_text.delta"):
             frames += decoder.feed(next(pieces))
@@ -183,18 +175,18 @@ def test_frames_leave_when_they_are_made_and_silence_is_silent(
     assert text_of(frames) == "Well."
 
 
-def test_a_client_that_leaves_stops_the_model(house: str, gate: GatedModel) -> None:
+def test_a_disconnect_stops_the_model(server_url: str, gate: GatedModel) -> None:
     body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
-    with http_client(house) as http, http.stream("POST", PATH, json=body) as answer:
+    with http_client(server_url) as http, http.stream("POST", PATH, json=body) as answer:
         pieces = answer.iter_raw()
         next(pieces)
         wait_until(lambda: gate.running == 1)
     wait_until(lambda: gate.running == 0)
 
 
-def test_a_reader_that_is_slow_makes_the_model_wait(house: str, gate: GatedModel) -> None:
+def test_a_slow_client_makes_the_model_wait(server_url: str, gate: GatedModel) -> None:
     body = {"model": "gate/endless", "messages": [user_message("Well")], "tools": []}
-    with http_client(house) as http, http.stream("POST", PATH, json=body) as answer:
+    with http_client(server_url) as http, http.stream("POST", PATH, json=body) as answer:
         pieces = answer.iter_raw()
         next(pieces)
         before = -1
@@ -204,8 +196,8 @@ def test_a_reader_that_is_slow_makes_the_model_wait(house: str, gate: GatedModel
     assert before * 10_000 < 20_000_000
 
 
-def test_an_agent_that_breaks_ends_with_one_error_and_no_secret(house: str) -> None:
-    frames = post_frames(house, model="worker/broken")
+def test_a_failing_agent_ends_with_one_error_without_details(server_url: str) -> None:
+    frames = post_frames(server_url, model="worker/broken")
     assert text_of(frames) == "So"
     assert frames[-1]["error"] == {
         "type": "server_error",
@@ -214,7 +206,7 @@ def test_an_agent_that_breaks_ends_with_one_error_and_no_secret(house: str) -> N
     }
 
 
-def test_a_server_that_stops_says_so_in_the_stream(gate: GatedModel) -> None:
+def test_a_stopping_server_fails_its_streams(gate: GatedModel) -> None:
     settings = Settings(agents=(gate.agent,), drain_seconds=0.1, responses_dir=None)
     app = create_app(settings)
     body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
@@ -231,7 +223,7 @@ def test_a_server_that_stops_says_so_in_the_stream(gate: GatedModel) -> None:
     assert "The server stopped" in frames[-1]["error"]["message"]
 
 
-def test_an_answer_that_ends_while_the_server_stops_is_still_saved(gate: GatedModel) -> None:
+def test_a_response_that_ends_during_shutdown_is_saved(gate: GatedModel) -> None:
     settings = Settings(agents=(gate.agent,), drain_seconds=10, responses_dir=None)
     app = create_app(settings)
     body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
@@ -253,28 +245,25 @@ def test_an_answer_that_ends_while_the_server_stops_is_still_saved(gate: GatedMo
     assert types(frames)[-2:] == SAVED
 
 
-# --- threads ---------------------------------------------------------------------------------
-
-
-def test_a_thread_begins_goes_on_and_is_shown(server: str) -> None:
+def test_a_thread_is_created_continued_and_loaded(server: str) -> None:
     thread = post_frames(server)[-1]["threadId"]
     frames = post_frames(server, threadId=thread, messages=[user_message("And?")])
     assert types(frames)[:3] == [*LOADED, "response.created"]
     assert "thread" not in frames[1]
     assert types(frames)[-2:] == SAVED
     assert frames[-1]["threadId"] == thread
-    shown = loaded(server, thread)
-    assert types(shown) == LOADED
-    assert [message["role"] for message in shown[-1]["thread"]] == [
+    displayed = loaded(server, thread)
+    assert types(displayed) == LOADED
+    assert [message["role"] for message in displayed[-1]["thread"]] == [
         "user",
         "assistant",
         "user",
         "assistant",
     ]
-    assert shown[-1]["thread"][:2] == [user_message("Hi!"), ANSWERED]
+    assert displayed[-1]["thread"][:2] == [user_message("Hi!"), ANSWERED]
 
 
-def test_what_a_thread_ends_with_is_not_said_twice(server: str) -> None:
+def test_repeated_messages_are_not_added_to_a_thread(server: str) -> None:
     thread = post_frames(server)[-1]["threadId"]
     again = [user_message("Hi!"), ANSWERED, user_message("And?")]
     post_frames(server, threadId=thread, messages=again)
@@ -295,7 +284,7 @@ def test_two_threads_never_meet(server: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["generate", "load-thread"])
-def test_a_thread_that_is_not_there_is_a_failure_to_load(server: str, operation: str) -> None:
+def test_an_unknown_thread_fails_to_load(server: str, operation: str) -> None:
     frames = post_frames(server, operation=operation, threadId="thread_0")
     assert frames == [
         {"type": "thread-load-start"},
@@ -308,14 +297,14 @@ def test_a_thread_without_an_id_cannot_be_shown(server: str) -> None:
     assert (frame["error"]["type"], frame["error"]["param"]) == ("invalid_request", "threadId")
 
 
-def test_threads_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_threads_survive_a_restart(tmp_path: Path) -> None:
     with run_server(Settings(responses_dir=tmp_path)) as address:
         thread = post_frames(address)[-1]["threadId"]
     with run_server(Settings(responses_dir=tmp_path)) as address:
         assert loaded(address, thread)[-1]["thread"] == [user_message("Hi!"), ANSWERED]
 
 
-def test_without_threads_there_are_no_frames_of_them() -> None:
+def test_without_threads_no_thread_frames_are_sent() -> None:
     with run_server(Settings(threads=False)) as address:
         assert generation_frames(frames := post_frames(address)) == frames
         assert post_frames(address, threadId="x") == [
@@ -325,9 +314,6 @@ def test_without_threads_there_are_no_frames_of_them() -> None:
                 "error": "Thread loading is not available for this transport.",
             },
         ]
-
-
-# --- a place of one's own --------------------------------------------------------------------
 
 
 class FakeThreadStorage:
@@ -366,7 +352,7 @@ def own(drawer: FakeThreadStorage) -> Iterator[str]:
         yield address
 
 
-def test_threads_may_be_kept_elsewhere(own: str, drawer: FakeThreadStorage) -> None:
+def test_threads_can_be_stored_elsewhere(own: str, drawer: FakeThreadStorage) -> None:
     frames = post_frames(own)
     assert frames[-1] == {"type": "thread-save-success", "threadId": "mine-0"}
     assert drawer.threads == {("", "mine-0"): [user_message("Hi!"), ANSWERED]}
@@ -375,7 +361,7 @@ def test_threads_may_be_kept_elsewhere(own: str, drawer: FakeThreadStorage) -> N
     assert post_frames(own, threadId="nothing")[-1]["error"] == "No such drawer."
 
 
-def test_a_thread_must_keep_its_name(own: str, drawer: FakeThreadStorage) -> None:
+def test_a_thread_must_keep_its_id(own: str, drawer: FakeThreadStorage) -> None:
     post_frames(own)
     drawer.renamed = True
     frames = post_frames(own, threadId="mine-0", messages=[user_message("And?")])
@@ -409,14 +395,11 @@ def test_a_thread_that_cannot_be_saved_does_not_spoil_the_answer(
     assert frames[-1] == {"type": "thread-save-failure", "error": told}
 
 
-def test_a_thread_of_something_else_is_refused(own: str, drawer: FakeThreadStorage) -> None:
+def test_a_thread_id_of_another_type_is_rejected(own: str, drawer: FakeThreadStorage) -> None:
     drawer.threads["", "odd"] = [{"role": "wizard", "content": "x"}]
     frames = post_frames(own, threadId="odd")
     assert types(frames) == [*LOADED, "error"]
     assert frames[-1]["error"]["param"] == "threadId"
-
-
-# --- refusals --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -435,7 +418,7 @@ def test_a_thread_of_something_else_is_refused(own: str, drawer: FakeThreadStora
         ),
     ],
 )
-def test_a_refusal_is_one_frame_that_names_the_param(
+def test_an_error_is_one_frame_that_names_the_param(
     server: str, body: dict[str, Any], param: str, code: str
 ) -> None:
     (frame,) = post_frames(server, **body)
@@ -449,7 +432,7 @@ def test_a_body_that_is_json_and_nothing_else_is_one_frame(server: str) -> None:
     assert frame["error"]["type"] == "invalid_request"
 
 
-def test_what_is_no_request_at_all_is_refused_as_everywhere(server: str) -> None:
+def test_invalid_bodies_are_rejected(server: str) -> None:
     with http_client(server) as http:
         answers = [
             http.post(PATH, content="{", headers={"content-type": "application/json"}),
@@ -464,7 +447,7 @@ def test_what_is_no_request_at_all_is_refused_as_everywhere(server: str) -> None
     ]
 
 
-def test_a_key_is_asked_for() -> None:
+def test_an_api_key_is_required() -> None:
     with run_server(Settings(api_key="sk-secret")) as address:
         answer = post(address)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")

@@ -1,4 +1,4 @@
-"""`POST /responses/input_tokens`, at every door."""
+"""`POST /responses/input_tokens` at every door."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -36,7 +36,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_a_count_is_what_a_response_will_have_read(
+def test_the_count_equals_the_input_tokens_of_a_response(
     server: str, door: str, body: dict[str, Any]
 ) -> None:
     read = post_response(server, door, **(body | {"stream": False})).json()["usage"]["input_tokens"]
@@ -45,7 +45,7 @@ def test_a_count_is_what_a_response_will_have_read(
     assert answer.json() == {"object": "response.input_tokens", "input_tokens": read}
 
 
-def test_what_came_before_is_counted(server: str) -> None:
+def test_earlier_turns_are_counted(server: str) -> None:
     first = post_response(server, model="echo", input="one two three").json()
     answer = count(server, input="four", previous_response_id=first["id"])
     assert answer.json()["input_tokens"] == 7
@@ -76,12 +76,12 @@ def test_an_estimate_is_marked_as_one() -> None:
         ({"previous_response_id": "resp_" + "0" * 48}, 400, "previous_response_id"),
     ],
 )
-def test_what_a_response_would_refuse_is_refused(
+def test_invalid_requests_are_rejected_like_a_responses(
     server: str, body: dict[str, Any], status: int, param: str
 ) -> None:
     answer = count(server, **body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
 
 
-def test_counting_makes_nothing(server: str) -> None:
+def test_counting_stores_nothing(server: str) -> None:
     assert count(server, input="FAIL").status_code == 200

@@ -1,4 +1,4 @@
-"""`GET /models` with providers: what they list is listed, and asked for only now and then."""
+"""`GET /models` with providers: their lists are included and cached."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ def listed(address: str, door: str = "/v1") -> list[str]:
     return [model["id"] for model in answer["data"]]
 
 
-def test_what_providers_list_is_listed_beside_what_is_configured() -> None:
+def test_models_of_providers_and_configuration_are_listed() -> None:
     with scripted_upstream(json_answer({"data": [{"id": "small"}, {"id": "big"}]})) as provider:
         configured = Provider(
             name="local",
@@ -46,7 +46,7 @@ def test_half_a_character_in_a_name_is_mended() -> None:
             assert listed(address) == ["demo", "echo", "local/half\ufffd", "local/good"]
 
 
-def test_a_model_need_not_be_listed_to_be_known() -> None:
+def test_an_unlisted_model_can_be_retrieved() -> None:
     provider = Provider(name="gone", adapter="openai", base_url="http://127.0.0.1:9/v1")
     with run_server(Settings(providers=[provider])) as address:
         answer = httpx.get(f"{address}/v1/models/gone/anything")
@@ -92,7 +92,7 @@ BROKEN_ADAPTERS = "its adapter failed: ValueError: no luck"
         (OddListing, "its adapter failed: AttributeError: "),
     ],
 )
-def test_an_adapter_that_breaks_troubles_nobody_else(
+def test_a_failing_adapter_does_not_affect_others(
     adapter: type[Adapter],
     reason: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""A response continues another: what was said before is heard again, and nothing else is."""
+"""`previous_response_id`: a response continues another one."""
 
 import json
 import sqlite3
@@ -49,7 +49,7 @@ def said_to_model(response: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("door", DIALECT_DOORS)
-def test_each_turn_hears_all_that_came_before_it_in_order(place: str, door: str) -> None:
+def test_each_turn_reads_all_earlier_turns_in_order(place: str, door: str) -> None:
     first = create_response(place, "mirror", "one", door)
     second = create_response(place, "mirror", "two", door, previous_response_id=first["id"])
     third = create_response(
@@ -74,7 +74,7 @@ def test_instructions_are_not_inherited(place: str) -> None:
     assert second["instructions"] is None
 
 
-def test_the_model_may_change_in_mid_chain(place: str) -> None:
+def test_the_model_can_change_within_a_chain(place: str) -> None:
     first = create_response(place, "echo", "one")
     second = create_response(place, "demo", "two", previous_response_id=first["id"])
     third = create_response(place, "mirror", "three", previous_response_id=second["id"])
@@ -87,7 +87,7 @@ def test_the_model_may_change_in_mid_chain(place: str) -> None:
     ]
 
 
-def test_a_chain_may_go_on_without_input(place: str) -> None:
+def test_a_chain_can_continue_without_input(place: str) -> None:
     first = create_response(place, "echo", "one")
     body = {"model": "mirror", "previous_response_id": first["id"]}
     answer = call(place, "POST", "/v1/responses", json=body)
@@ -112,7 +112,7 @@ def test_forks_do_not_see_each_other(place: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["counter", "endless"])
-def test_what_a_broken_or_cancelled_turn_said_is_part_of_the_chain(place: str, model: str) -> None:
+def test_partial_output_is_part_of_the_chain(place: str, model: str) -> None:
     id = create_response(place, model, "2 broken", background=True)["id"]
     wait_until(lambda: get_response(place, id)["status"] != "queued")
     if model == "endless":
@@ -123,7 +123,7 @@ def test_what_a_broken_or_cancelled_turn_said_is_part_of_the_chain(place: str, m
     assert heard_next[-1] == ["user", "and?"]
 
 
-def test_a_tool_loop_goes_on_by_its_output_alone(place: str) -> None:
+def test_a_tool_loop_continues_with_the_output_only(place: str) -> None:
     tools = [{"type": "function", "name": "ping"}]
     first = create_response(place, "demo", "ping", tools=tools)
     output = {"type": "function_call_output", "output": "pong"}
@@ -132,35 +132,29 @@ def test_a_tool_loop_goes_on_by_its_output_alone(place: str) -> None:
     assert output_text(second) == "ping says: pong"
 
 
-# --- what cannot be continued -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("id", [UNKNOWN_ID, "resp_1", "../..", "", "x" * 1000, "msg_1"])
-def test_an_unknown_parent_is_an_error_of_its_own(house: str, id: str) -> None:
+def test_an_unknown_parent_has_its_own_error(server_url: str, id: str) -> None:
     for stream in (False, True):
-        answer = post_response(house, model="mirror", previous_response_id=id, stream=stream)
+        answer = post_response(server_url, model="mirror", previous_response_id=id, stream=stream)
         if id:
             assert error_code(answer) == MISSING
         else:
             assert answer.status_code == 200  # which is none at all
-    answer = post_response(house, "/openai", model="mirror", previous_response_id=UNKNOWN_ID)
+    answer = post_response(server_url, "/openai", model="mirror", previous_response_id=UNKNOWN_ID)
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_a_parent_that_is_still_running_has_to_end_first(house: str) -> None:
-    id = create_response(house, "endless", "go", background=True)["id"]
-    answer = post_response(house, model="mirror", previous_response_id=id)
+def test_a_parent_that_is_still_running_has_to_end_first(server_url: str) -> None:
+    id = create_response(server_url, "endless", "go", background=True)["id"]
+    answer = post_response(server_url, model="mirror", previous_response_id=id)
     code = "previous_response_in_progress"
     assert error_code(answer) == (400, code, "previous_response_id")
-    call(house, "POST", f"/v1/responses/{id}/cancel")
-    assert post_response(house, model="mirror", previous_response_id=id).status_code == 200
+    call(server_url, "POST", f"/v1/responses/{id}/cancel")
+    assert post_response(server_url, model="mirror", previous_response_id=id).status_code == 200
 
 
-# --- at once, and many at once ----------------------------------------------------------------
-
-
-def test_a_follow_up_sent_the_instant_the_end_arrives_finds_its_parent(house: str) -> None:
-    with http_client(house) as http:
+def test_a_follow_up_sent_the_instant_the_end_arrives_finds_its_parent(server_url: str) -> None:
+    with http_client(server_url) as http:
         previous = None
         for number in range(100):
             body = {"model": "echo", "input": f"{number}", "stream": True}
@@ -173,39 +167,37 @@ def test_a_follow_up_sent_the_instant_the_end_arrives_finds_its_parent(house: st
                     text += next(chunks)
                 frames = [frame for frame in text.split("\n\n") if frame.startswith("event:")]
                 previous = parse_event(frames[-1])["response"]["id"]
-    last = read_mirror(create_response(house, "mirror", "end", previous_response_id=previous))
+    last = read_mirror(create_response(server_url, "mirror", "end", previous_response_id=previous))
     assert len(last) == 201
 
 
-def test_conversations_at_once_do_not_mix(house: str) -> None:
-    def talk(name: int) -> None:
+def test_conversations_at_once_do_not_mix(server_url: str) -> None:
+    def ws(name: int) -> None:
         previous = None
         for turn in range(4):
             response = create_response(
-                house, "echo", f"{name}.{turn}", previous_response_id=previous
+                server_url, "echo", f"{name}.{turn}", previous_response_id=previous
             )
             previous = response["id"]
-        last = create_response(house, "mirror", "end", previous_response_id=previous)
-        words = [text for role, text in read_mirror(last) if role == "user"]
-        assert words == [*(f"{name}.{turn}" for turn in range(4)), "end"]
+        last = create_response(server_url, "mirror", "end", previous_response_id=previous)
+        deltas = [text for role, text in read_mirror(last) if role == "user"]
+        assert deltas == [*(f"{name}.{turn}" for turn in range(4)), "end"]
 
     with ThreadPoolExecutor(20) as pool:
-        list(pool.map(talk, range(50)))
+        list(pool.map(ws, range(50)))
 
-
-# --- what is not to be stored -----------------------------------------------------------------
 
 SECRET = "xylophone-7391"
 
 
-def test_what_is_not_stored_can_be_continued_from_memory_and_is_never_on_disk(
+def test_unstored_responses_continue_from_memory_and_never_reach_the_disk(
     tmp_path: Path,
 ) -> None:
-    with serve_agents(tmp_path) as house:
+    with serve_agents(tmp_path) as server_url:
         previous = None
         for turn in range(5):
             previous = create_response(
-                house,
+                server_url,
                 "echo",
                 f"{SECRET} {turn}",
                 instructions=SECRET,
@@ -213,14 +205,16 @@ def test_what_is_not_stored_can_be_continued_from_memory_and_is_never_on_disk(
                 store=False,
                 previous_response_id=previous,
             )["id"]
-        last = create_response(house, "mirror", "end", store=False, previous_response_id=previous)
+        last = create_response(
+            server_url, "mirror", "end", store=False, previous_response_id=previous
+        )
         assert len(read_mirror(last)) == 11
-        create_response(house, "echo", "stored")
+        create_response(server_url, "echo", "stored")
         checkpoint(tmp_path)
         files = [path.read_bytes() for path in tmp_path.iterdir()]
-    with serve_agents(tmp_path) as house:
+    with serve_agents(tmp_path) as server_url:
         assert (
-            error_code(post_response(house, model="mirror", previous_response_id=previous))
+            error_code(post_response(server_url, model="mirror", previous_response_id=previous))
             == MISSING
         )
     files += [path.read_bytes() for path in tmp_path.iterdir()]
@@ -235,54 +229,64 @@ def checkpoint(folder: Path) -> None:
     connection.close()
 
 
-def test_nothing_of_what_was_deleted_is_left_in_the_file(tmp_path: Path) -> None:
-    with serve_agents(tmp_path) as house:
-        id = create_response(house, "echo", SECRET, background=True)["id"]
-        wait_until_ended(house, id)
-        call(house, "DELETE", f"/v1/responses/{id}")
+def test_deleted_content_is_erased_from_the_file(tmp_path: Path) -> None:
+    with serve_agents(tmp_path) as server_url:
+        id = create_response(server_url, "echo", SECRET, background=True)["id"]
+        wait_until_ended(server_url, id)
+        call(server_url, "DELETE", f"/v1/responses/{id}")
         checkpoint(tmp_path)
         files = [path.read_bytes() for path in tmp_path.iterdir()]
     assert not [content for content in files if SECRET.encode() in content]
 
 
 def test_a_stored_child_of_an_unstored_parent_lasts_as_long_as_the_memory(tmp_path: Path) -> None:
-    with serve_agents(tmp_path) as house:
-        parent = create_response(house, "echo", "parent", store=False)["id"]
-        child = create_response(house, "echo", "child", previous_response_id=parent)["id"]
+    with serve_agents(tmp_path) as server_url:
+        parent = create_response(server_url, "echo", "parent", store=False)["id"]
+        child = create_response(server_url, "echo", "child", previous_response_id=parent)["id"]
         assert (
-            len(read_mirror(create_response(house, "mirror", "end", previous_response_id=child)))
+            len(
+                read_mirror(
+                    create_response(server_url, "mirror", "end", previous_response_id=child)
+                )
+            )
             == 5
         )
-    with serve_agents(tmp_path) as house:
+    with serve_agents(tmp_path) as server_url:
         assert (
-            error_code(post_response(house, model="mirror", previous_response_id=child)) == MISSING
+            error_code(post_response(server_url, model="mirror", previous_response_id=child))
+            == MISSING
         )
-        assert get_response(house, child)["previous_response_id"] == parent
+        assert get_response(server_url, child)["previous_response_id"] == parent
 
 
-def test_what_was_evicted_is_not_found() -> None:
-    with serve_agents(None, memory_bytes=8000) as house:
-        ids = [create_response(house, "echo", "x" * 300, store=False)["id"] for _ in range(10)]
+def test_evicted_responses_are_not_found() -> None:
+    with serve_agents(None, memory_bytes=8000) as server_url:
+        ids = [create_response(server_url, "echo", "x" * 300, store=False)["id"] for _ in range(10)]
         statuses = [
-            post_response(house, model="mirror", previous_response_id=id).status_code for id in ids
+            post_response(server_url, model="mirror", previous_response_id=id).status_code
+            for id in ids
         ]
         assert statuses[0] == 400
         assert (
-            error_code(post_response(house, model="mirror", previous_response_id=ids[0])) == MISSING
+            error_code(post_response(server_url, model="mirror", previous_response_id=ids[0]))
+            == MISSING
         )
 
 
-def test_what_is_too_old_is_not_found() -> None:
-    with serve_agents(None, memory_seconds=0) as house:
-        id = create_response(house, "echo", "x", store=False)["id"]
-        assert error_code(post_response(house, model="mirror", previous_response_id=id)) == MISSING
+def test_expired_responses_are_not_found() -> None:
+    with serve_agents(None, memory_seconds=0) as server_url:
+        id = create_response(server_url, "echo", "x", store=False)["id"]
+        assert (
+            error_code(post_response(server_url, model="mirror", previous_response_id=id))
+            == MISSING
+        )
 
 
 def test_a_stored_chain_outlives_the_server(tmp_path: Path) -> None:
-    with serve_agents(tmp_path) as house:
-        first = create_response(house, "echo", "one")["id"]
-        second = create_response(house, "echo", "two", previous_response_id=first)
-    with serve_agents(tmp_path) as house:
-        assert get_response(house, second["id"]) == second
-        third = create_response(house, "mirror", "three", previous_response_id=second["id"])
+    with serve_agents(tmp_path) as server_url:
+        first = create_response(server_url, "echo", "one")["id"]
+        second = create_response(server_url, "echo", "two", previous_response_id=first)
+    with serve_agents(tmp_path) as server_url:
+        assert get_response(server_url, second["id"]) == second
+        third = create_response(server_url, "mirror", "three", previous_response_id=second["id"])
     assert [text for role, text in read_mirror(third) if role == "user"] == ["one", "two", "three"]

@@ -1,4 +1,4 @@
-"""What a path and a query say, checked."""
+"""Query and path parameters."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_flag_is_true_or_false(text: str, expected: bool) -> None:
     assert query(text).flag("stream") is expected
 
 
-def test_a_flag_that_is_neither_is_refused() -> None:
+def test_an_invalid_boolean_is_rejected() -> None:
     with pytest.raises(RequestError) as caught:
         query("stream=yes").flag("stream")
     assert caught.value.payload == ErrorPayload(
@@ -52,7 +52,7 @@ def test_a_flag_that_is_neither_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x", "1.0", "1e2", " 1", "+1", "٣", "-1", "101", "9" * 30])
-def test_a_number_that_is_none_or_out_of_bounds_is_refused(value: str) -> None:
+def test_an_invalid_integer_is_rejected(value: str) -> None:
     with pytest.raises(RequestError) as caught:
         query(f"n={value}").integer("n", 0, 100)
     assert caught.value.payload.message == "'n' must be a whole number from 0 to 100."
@@ -71,7 +71,7 @@ def test_a_cursor_has_the_defaults_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["resp", "conv", "msg", "fco"])
-def test_our_own_ids_are_ids(prefix: str) -> None:
+def test_our_ids_match_the_pattern(prefix: str) -> None:
     id = new_id(prefix)
     assert path_id({"path_params": {"id": id}}, "id", "Response") == id
 
@@ -79,13 +79,13 @@ def test_our_own_ids_are_ids(prefix: str) -> None:
 @pytest.mark.parametrize(
     "id", ["", "x", "resp_", "resp_short", "resp-" + "0" * 48, "resp_" + "0" * 65, "resp_0\n" * 8]
 )
-def test_what_cannot_be_an_id_is_unknown(id: str) -> None:
+def test_a_malformed_id_is_not_found(id: str) -> None:
     with pytest.raises(RequestError) as caught:
         path_id({"path_params": {"id": id}}, "id", "Response")
     assert caught.value.payload == not_found_error("Response", id).payload
 
 
-def test_the_unknown_is_not_repeated_at_length() -> None:
+def test_long_unknown_ids_are_truncated_in_errors() -> None:
     error = not_found_error("Conversation", "x" * 1000)
     assert error.payload == ErrorPayload(
         message=f"Conversation '{'x' * 80}' not found.",

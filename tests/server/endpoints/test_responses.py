@@ -1,4 +1,4 @@
-"""`POST /responses` at every door: what is answered, and what is refused."""
+"""`POST /responses` at every door: responses and errors."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -102,8 +102,8 @@ async def silent() -> None:
 @agent("moody")
 async def moody(turn: Turn) -> AsyncIterator[object]:
     """Raises what it is told to, after as many words as it is told."""
-    error, _, words = turn.text.partition(" ")
-    for word in words.split():
+    error, _, deltas = turn.text.partition(" ")
+    for word in deltas.split():
         yield word
     if error == "upstream":
         raise UpstreamError(
@@ -126,7 +126,7 @@ async def noted() -> AsyncIterator[object]:
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[str]:
+def server_url() -> Iterator[str]:
     """Give the address of a server with this file's agents."""
     with run_server(Settings(agents=[silent, moody, noted])) as address:
         yield address
@@ -142,11 +142,8 @@ def without_identity(value: Any) -> Any:
     return value
 
 
-# --- whole and streamed, at every door --------------------------------------------------------
-
-
 @pytest.mark.parametrize("door", DOORS)
-def test_a_response_is_made_at_every_door(server: str, door: str) -> None:
+def test_a_response_is_created_at_every_door(server: str, door: str) -> None:
     answer = post_response(server, door, input="Hi!")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -174,18 +171,14 @@ def test_a_response_is_made_at_every_door(server: str, door: str) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", [name for name in REQUESTS if name != "fail"])
-def test_a_whole_response_is_what_its_stream_would_have_ended_with(
-    server: str, name: str, door: str
-) -> None:
+def test_a_json_response_equals_the_end_of_its_stream(server: str, name: str, door: str) -> None:
     whole = post_response(server, door, **REQUESTS[name]).json()
     ending = stream_events(server, door, **REQUESTS[name])[-1]["response"]
     assert without_identity(whole) == without_identity(ending)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_everything_said_at_the_specifications_door_is_the_specifications(
-    server: str, name: str
-) -> None:
+def test_every_event_at_the_specifications_door_is_valid(server: str, name: str) -> None:
     events = stream_events(server, **REQUESTS[name])
     for event in events:
         check_event(event)
@@ -200,9 +193,7 @@ def test_everything_said_at_the_specifications_door_is_the_specifications(
 
 @pytest.mark.parametrize("door", OPENAI)
 @pytest.mark.parametrize("name", REQUESTS)
-def test_everything_said_at_openais_door_keeps_the_rules_too(
-    server: str, name: str, door: str
-) -> None:
+def test_every_event_at_openais_door_obeys_the_rules(server: str, name: str, door: str) -> None:
     events = stream_events(server, door, **REQUESTS[name])
     text = json.dumps(events)
     for theirs, ours in (
@@ -259,15 +250,15 @@ def test_a_hosted_tool_is_echoed_under_the_doors_name_for_it_and_warned_about(
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_silent_agent_has_answered_with_an_empty_string(house: str, door: str) -> None:
-    [message] = post_response(house, door, model="silent").json()["output"]
+def test_a_silent_agent_has_answered_with_an_empty_string(server_url: str, door: str) -> None:
+    [message] = post_response(server_url, door, model="silent").json()["output"]
     assert message["content"] == [{"type": "output_text", "text": "", "annotations": []}]
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_call_and_its_output_make_a_loop(server: str, door: str) -> None:
-    asked = {"role": "user", "content": "What's the weather in Oslo?"}
-    [call] = post_response(server, door, input=[asked], tools=[WEATHER]).json()["output"]
+def test_a_tool_call_is_answered_with_its_output(server: str, door: str) -> None:
+    requested = {"role": "user", "content": "What's the weather in Oslo?"}
+    [call] = post_response(server, door, input=[requested], tools=[WEATHER]).json()["output"]
     assert (call["type"], call["name"], call["status"]) == (
         "function_call",
         "get_weather",
@@ -275,9 +266,9 @@ def test_a_call_and_its_output_make_a_loop(server: str, door: str) -> None:
     )
     assert json.loads(call["arguments"]) == {} or json.loads(call["arguments"])["city"]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Rain."}
-    [message] = post_response(server, door, input=[asked, call, output], tools=[WEATHER]).json()[
-        "output"
-    ]
+    [message] = post_response(
+        server, door, input=[requested, call, output], tools=[WEATHER]
+    ).json()["output"]
     assert message["content"][0]["text"] == "get_weather says: Rain."
 
 
@@ -292,13 +283,11 @@ def test_only_the_body_decides_whether_an_answer_is_streamed(server: str) -> Non
             assert streamed.headers["content-type"] == "text/event-stream; charset=utf-8"
 
 
-def test_an_agent_may_send_events_of_its_own(house: str) -> None:
-    events = stream_events(house, model="noted")
+def test_an_agent_may_send_extension_events(server_url: str) -> None:
+    events = stream_events(server_url, model="noted")
     [own] = [event for event in events if event["type"] == "acme:note"]
     assert own == {"type": "acme:note", "sequence_number": own["sequence_number"], "note": 1}
 
-
-# --- requests that are refused ----------------------------------------------------------------
 
 INVALID: list[tuple[dict[str, Any], str, str]] = [
     ({"temperature": "hot"}, "temperature", "invalid_value"),
@@ -363,7 +352,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("body", "param", "code"), INVALID)
-def test_an_invalid_request_is_refused_before_any_stream(
+def test_an_invalid_request_is_rejected_before_any_stream(
     server: str, body: dict[str, Any], param: str, code: str, stream: bool
 ) -> None:
     for door, type in (("/v1", "invalid_request"), ("/openai", "invalid_request_error")):
@@ -406,7 +395,7 @@ def test_without_model_or_input_xaibos_clients_read_the_detail_they_know(
 
 
 @pytest.mark.parametrize("body", ["[]", '"text"', "5", "null", "true"])
-def test_a_body_that_is_no_object_is_refused(server: str, body: str) -> None:
+def test_a_body_that_is_no_object_is_rejected(server: str, body: str) -> None:
     with http_client(server) as http:
         headers = {"content-type": "application/json"}
         answer = http.post("/v1/responses", content=body, headers=headers)
@@ -414,14 +403,14 @@ def test_a_body_that_is_no_object_is_refused(server: str, body: str) -> None:
     assert answer.json()["error"]["type"] == "invalid_request"
 
 
-# --- agents that fail -------------------------------------------------------------------------
-
 FAILED = "The model 'moody' failed while answering."
 
 
 @pytest.mark.parametrize("said", ["", "one two"])
-def test_a_failing_agent_ends_its_stream_as_the_specification_asks(house: str, said: str) -> None:
-    events = stream_events(house, model="moody", input=f"runtime {said}")
+def test_a_failing_agent_ends_its_stream_in_the_specifications_format(
+    server_url: str, said: str
+) -> None:
+    events = stream_events(server_url, model="moody", input=f"runtime {said}")
     error, failed = events[-2:]
     number = len(events) - 2
     payload = {"message": FAILED, "type": "server_error", "param": None, "code": "server_error"}
@@ -440,10 +429,10 @@ def test_a_failing_agent_ends_its_stream_as_the_specification_asks(house: str, s
 
 @pytest.mark.parametrize("door", OPENAI)
 @pytest.mark.parametrize("said", ["", "one two"])
-def test_a_failing_agent_ends_its_stream_as_openais_clients_expect(
-    house: str, said: str, door: str
+def test_a_failing_agent_ends_its_stream_in_openais_format(
+    server_url: str, said: str, door: str
 ) -> None:
-    events = stream_events(house, door, model="moody", input=f"runtime {said}")
+    events = stream_events(server_url, door, model="moody", input=f"runtime {said}")
     assert "error" not in event_types(events)
     assert events[-1]["type"] == "response.failed"
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -453,9 +442,9 @@ def test_a_failing_agent_ends_its_stream_as_openais_clients_expect(
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("said", ["", "one two"])
 def test_a_failing_agent_is_a_500_when_nothing_is_streamed(
-    house: str, said: str, door: str
+    server_url: str, said: str, door: str
 ) -> None:
-    answer = post_response(house, door, model="moody", input=f"runtime {said}")
+    answer = post_response(server_url, door, model="moody", input=f"runtime {said}")
     error = {"message": FAILED, "type": "server_error", "param": None, "code": "server_error"}
     detail = {} if door == "/v1" else {"detail": FAILED}
     assert (answer.status_code, answer.json()) == (500, {"error": error} | detail)
@@ -463,10 +452,8 @@ def test_a_failing_agent_is_a_500_when_nothing_is_streamed(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_upstreams_error_keeps_its_status_while_nothing_has_been_said(
-    house: str, stream: bool
-) -> None:
-    answer = post_response(house, model="moody", input="upstream", stream=stream)
+def test_a_providers_early_error_keeps_its_status(server_url: str, stream: bool) -> None:
+    answer = post_response(server_url, model="moody", input="upstream", stream=stream)
     error = {
         "message": "Slow down.",
         "type": "too_many_requests",
@@ -475,16 +462,16 @@ def test_an_upstreams_error_keeps_its_status_while_nothing_has_been_said(
     }
     assert (answer.status_code, answer.json()) == (429, {"error": error})
     assert answer.headers["retry-after"] == "7"
-    openai = post_response(house, "/openai", model="moody", input="upstream", stream=stream)
+    openai = post_response(server_url, "/openai", model="moody", input="upstream", stream=stream)
     body = {"error": error | {"type": "rate_limit_error"}, "detail": "Slow down."}
     assert (openai.status_code, openai.json()) == (429, body)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_agent_may_refuse_a_request_while_nothing_has_been_said(
-    house: str, stream: bool
+def test_an_agent_may_raise_an_error_with_a_status_before_any_output(
+    server_url: str, stream: bool
 ) -> None:
-    answer = post_response(house, model="moody", input="request", stream=stream)
+    answer = post_response(server_url, model="moody", input="request", stream=stream)
     error = {
         "message": "Not that.",
         "type": "invalid_request",
@@ -494,21 +481,21 @@ def test_an_agent_may_refuse_a_request_while_nothing_has_been_said(
     assert (answer.status_code, answer.json()) == (400, {"error": error})
 
 
-def test_an_upstreams_error_fails_a_stream_that_has_begun(house: str) -> None:
-    events = stream_events(house, model="moody", input="upstream one")
+def test_a_providers_error_fails_a_started_stream(server_url: str) -> None:
+    events = stream_events(server_url, model="moody", input="upstream one")
     assert event_types(events)[-2:] == ["error", "response.failed"]
     assert events[-1]["response"]["error"] == {
         "code": "rate_limit_exceeded",
         "message": "Slow down.",
         "type": "too_many_requests",
     }
-    whole = post_response(house, model="moody", input="upstream one")
+    whole = post_response(server_url, model="moody", input="upstream one")
     assert whole.status_code == 429
     assert whole.headers["retry-after"] == "7"
     assert whole.json()["error"]["code"] == "rate_limit_exceeded"
 
 
-def test_a_whole_stream_reads_the_same_from_its_raw_text(server: str) -> None:
+def test_a_stream_is_framed_correctly(server: str) -> None:
     answer = post_response(server, stream=True)
     assert event_types(parse_stream(answer.text)) == [
         "response.created",

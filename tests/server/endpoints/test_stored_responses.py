@@ -1,4 +1,4 @@
-"""What is kept can be read, listed, cancelled and deleted, at every door, on disk or in memory."""
+"""Stored responses: get, list, cancel and delete at every door, in SQLite and in memory."""
 
 import sqlite3
 import time
@@ -29,8 +29,6 @@ from tests.server.stateful_server import (
     wait_until_ended,
 )
 
-# --- reading ----------------------------------------------------------------------------------
-
 BODIES: dict[str, dict[str, Any]] = {
     "plain": {"model": "demo", "input": "Hi!", "user": "me", "metadata": {"a": "b"}},
     "reasoning": {
@@ -56,38 +54,40 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_what_is_read_is_what_was_answered(house: str, door: str, body: dict[str, Any]) -> None:
-    answer = call(house, "POST", f"{door}/responses", json=body)
-    again = call(house, "GET", f"{door}/responses/{answer.json()['id']}")
+def test_a_stored_response_equals_the_response(
+    server_url: str, door: str, body: dict[str, Any]
+) -> None:
+    answer = call(server_url, "POST", f"{door}/responses", json=body)
+    again = call(server_url, "GET", f"{door}/responses/{answer.json()['id']}")
     assert (again.status_code, again.json()) == (200, answer.json())
     assert again.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("door", DIALECT_DOORS)
-def test_what_is_read_is_what_a_stream_ended_with(house: str, door: str) -> None:
-    last = stream_events(house, door)[-1]
-    assert get_response(house, last["response"]["id"], door) == last["response"]
+def test_a_stored_response_equals_the_end_of_its_stream(server_url: str, door: str) -> None:
+    last = stream_events(server_url, door)[-1]
+    assert get_response(server_url, last["response"]["id"], door) == last["response"]
 
 
 @pytest.mark.parametrize("door", DIALECT_DOORS)
-def test_a_failed_response_is_kept_with_what_was_made(house: str, door: str) -> None:
-    events = stream_events(house, door, model="counter", input="2 broken")
-    response = get_response(house, events[0]["response"]["id"], door)
+def test_a_failed_response_is_stored_with_its_partial_output(server_url: str, door: str) -> None:
+    events = stream_events(server_url, door, model="counter", input="2 broken")
+    response = get_response(server_url, events[0]["response"]["id"], door)
     assert response == events[-1]["response"]
     assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
     assert output_text(response) == "0 1 "
 
 
-def test_a_response_can_be_read_while_it_is_made(house: str) -> None:
+def test_a_response_can_be_read_while_it_is_in_progress(server_url: str) -> None:
     with (
-        http_client(house) as http,
+        http_client(server_url) as http,
         http.stream("POST", "/v1/responses", json=endless(stream=True)) as answer,
     ):
         chunks = answer.iter_text()
         id = next(chunks).partition('"id":"')[2].partition('"')[0]
-        assert get_response(house, id)["status"] == "in_progress"
-    wait_until(lambda: get_response(house, id)["status"] == "cancelled")
-    response = get_response(house, id)
+        assert get_response(server_url, id)["status"] == "in_progress"
+    wait_until(lambda: get_response(server_url, id)["status"] == "cancelled")
+    response = get_response(server_url, id)
     assert output_text(response).startswith("more ")
     assert response["incomplete_details"] == {"reason": "cancelled"}
     assert response["usage"]["output_tokens"] > 0
@@ -102,28 +102,26 @@ def endless(**body: Any) -> dict[str, Any]:
     "query",
     ["include=reasoning.encrypted_content&include=b", "include[]=a&include[]=b", "include=", "x=1"],
 )
-def test_includes_are_accepted_however_they_are_written(house: str, query: str) -> None:
-    id = create_response(house, "demo", "Hi!")["id"]
-    assert call(house, "GET", f"/openai/responses/{id}?{query}").status_code == 200
+def test_includes_are_accepted_however_they_are_written(server_url: str, query: str) -> None:
+    id = create_response(server_url, "demo", "Hi!")["id"]
+    assert call(server_url, "GET", f"/openai/responses/{id}?{query}").status_code == 200
 
 
-def test_sealed_reasoning_is_shown_to_those_who_ask_for_it(house: str) -> None:
+def test_encrypted_reasoning_is_included_on_request(server_url: str) -> None:
     include = "reasoning.encrypted_content"
     body = {"reasoning": {"effort": "low"}, "include": [include]}
-    response = create_response(house, "demo", "Hi!", **body)
-    with http_client(house) as http:
+    response = create_response(server_url, "demo", "Hi!", **body)
+    with http_client(server_url) as http:
         path = f"/v1/responses/{response['id']}"
         assert "encrypted_content" not in http.get(path).json()["output"][0]
         assert http.get(path, params={"include": include}).json() == response
 
 
-def test_what_is_not_stored_cannot_be_read(house: str) -> None:
-    id = create_response(house, "demo", "Hi!", store=False)["id"]
+def test_unstored_responses_cannot_be_read(server_url: str) -> None:
+    id = create_response(server_url, "demo", "Hi!", store=False)["id"]
     for method, path in (*READS, ("POST", "/cancel"), ("DELETE", "")):
-        assert call(house, method, f"/v1/responses/{id}{path}").status_code == 404
+        assert call(server_url, method, f"/v1/responses/{id}{path}").status_code == 404
 
-
-# --- ids that lead nowhere --------------------------------------------------------------------
 
 READS = [("GET", ""), ("GET", "?stream=true"), ("GET", "/input_items")]
 NOWHERE = [
@@ -145,48 +143,47 @@ NOWHERE = [
 
 @pytest.mark.parametrize("id", NOWHERE)
 @pytest.mark.parametrize(("method", "path"), [*READS, ("POST", "/cancel"), ("DELETE", "")], ids=str)
-def test_an_id_that_leads_nowhere_is_not_found_whatever_it_looks_like(
-    house: str, method: str, path: str, id: str
+def test_an_unknown_id_is_not_found_whatever_its_format(
+    server_url: str, method: str, path: str, id: str
 ) -> None:
-    answer = call(house, method, f"/v1/responses/{id}{path}")
+    answer = call(server_url, method, f"/v1/responses/{id}{path}")
     assert error_code(answer) == (404, "response_not_found", "response_id")
-    answer = call(house, method, f"/openai/responses/{id}{path}")
+    answer = call(server_url, method, f"/openai/responses/{id}{path}")
     assert answer.status_code == 404
     assert answer.json()["detail"] == "Response not found"
 
 
-# --- deleting ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("door", DIALECT_DOORS)
 @pytest.mark.parametrize("background", [False, True])
-def test_what_is_deleted_is_gone_everywhere(house: str, door: str, background: bool) -> None:
-    id = create_response(house, "counter", "3", background=background)["id"]
-    wait_until_ended(house, id)
-    child = create_response(house, "mirror", "and?", previous_response_id=id)["id"]
-    answer = call(house, "DELETE", f"{door}/responses/{id}")
+def test_deleted_responses_are_gone_everywhere(
+    server_url: str, door: str, background: bool
+) -> None:
+    id = create_response(server_url, "counter", "3", background=background)["id"]
+    wait_until_ended(server_url, id)
+    child = create_response(server_url, "mirror", "and?", previous_response_id=id)["id"]
+    answer = call(server_url, "DELETE", f"{door}/responses/{id}")
     deleted = {"id": id, "object": "response", "deleted": True}
     assert (answer.status_code, answer.json()) == (200, deleted)
     for method, path in (*READS, ("POST", "/cancel"), ("DELETE", "")):
-        assert call(house, method, f"{door}/responses/{id}{path}").status_code == 404
+        assert call(server_url, method, f"{door}/responses/{id}{path}").status_code == 404
     for parent in (id, child):  # both were hot in memory
-        answer = post_response(house, door, model="mirror", previous_response_id=parent)
+        answer = post_response(server_url, door, model="mirror", previous_response_id=parent)
         missing = (400, "previous_response_not_found", "previous_response_id")
         assert error_code(answer) == missing
-    assert get_response(house, child)["previous_response_id"] == id
+    assert get_response(server_url, child)["previous_response_id"] == id
 
 
 def test_nothing_of_a_deleted_response_is_left_in_any_table(tmp_path: Path) -> None:
-    with serve_agents(tmp_path) as house:
+    with serve_agents(tmp_path) as server_url:
         body = {"model": "counter", "input": "3", "background": True}
         headers = {"idempotency-key": "k"}
-        answer = call(house, "POST", "/v1/responses", json=body, headers=headers)
+        answer = call(server_url, "POST", "/v1/responses", json=body, headers=headers)
         id = answer.json()["id"]
-        wait_until_ended(house, id)
+        wait_until_ended(server_url, id)
         assert rows_of(tmp_path, id) > 0
-        call(house, "DELETE", f"/v1/responses/{id}")
+        call(server_url, "DELETE", f"/v1/responses/{id}")
         assert rows_of(tmp_path, id) == 0
-        again = call(house, "POST", "/v1/responses", json=body, headers=headers)
+        again = call(server_url, "POST", "/v1/responses", json=body, headers=headers)
         assert again.json()["id"] != id
 
 
@@ -199,18 +196,15 @@ def rows_of(folder: Path, id: str) -> int:
     return sum(any(id in str(value) for value in row) for row in rows)
 
 
-# --- cancelling -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("door", DIALECT_DOORS)
-def test_cancelling_really_stops_the_agent_and_keeps_what_it_made(house: str, door: str) -> None:
+def test_cancelling_stops_the_agent_and_keeps_its_output(server_url: str, door: str) -> None:
     stopped = ENDLESS_COUNTER.stopped
-    id = create_response(house, "endless", "go", door, background=True)["id"]
-    wait_until(lambda: get_response(house, id)["status"] == "in_progress")
+    id = create_response(server_url, "endless", "go", door, background=True)["id"]
+    wait_until(lambda: get_response(server_url, id)["status"] == "in_progress")
     time.sleep(0.1)
-    begun = time.monotonic()
-    answer = call(house, "POST", f"{door}/responses/{id}/cancel")
-    assert time.monotonic() - begun < 1
+    started = time.monotonic()
+    answer = call(server_url, "POST", f"{door}/responses/{id}/cancel")
+    assert time.monotonic() - started < 1
     ticks = ENDLESS_COUNTER.ticks
     assert ENDLESS_COUNTER.stopped == stopped + 1
     response = answer.json()
@@ -220,38 +214,35 @@ def test_cancelling_really_stops_the_agent_and_keeps_what_it_made(house: str, do
     assert response["output"][0]["status"] == "incomplete"
     assert response["usage"]["output_tokens"] > 0
     assert response["antiphon:warnings"][0]["code"] == "usage_estimated"
-    assert get_response(house, id, door) == response
-    assert call(house, "POST", f"{door}/responses/{id}/cancel").json() == response
-    last = replay(house, id, door=door)[-1]
+    assert get_response(server_url, id, door) == response
+    assert call(server_url, "POST", f"{door}/responses/{id}/cancel").json() == response
+    last = replay(server_url, id, door=door)[-1]
     assert (last["type"], last["response"]) == ("response.incomplete", response)
     assert ENDLESS_COUNTER.ticks == ticks
 
 
 @pytest.mark.parametrize("door", DIALECT_DOORS)
-def test_cancelling_leaves_a_finished_response_as_it_is(house: str, door: str) -> None:
-    id = create_response(house, "counter", "1", background=True)["id"]
-    response = wait_until_ended(house, id, door)
-    answer = call(house, "POST", f"{door}/responses/{id}/cancel")
+def test_cancelling_does_not_change_a_finished_response(server_url: str, door: str) -> None:
+    id = create_response(server_url, "counter", "1", background=True)["id"]
+    response = wait_until_ended(server_url, id, door)
+    answer = call(server_url, "POST", f"{door}/responses/{id}/cancel")
     assert (answer.status_code, answer.json()) == (200, response)
-    assert get_response(house, id, door) == response
+    assert get_response(server_url, id, door) == response
 
 
-def test_only_background_responses_can_be_cancelled(house: str) -> None:
-    id = create_response(house, "demo", "Hi!")["id"]
-    answer = call(house, "POST", f"/v1/responses/{id}/cancel")
+def test_only_background_responses_can_be_cancelled(server_url: str) -> None:
+    id = create_response(server_url, "demo", "Hi!")["id"]
+    answer = call(server_url, "POST", f"/v1/responses/{id}/cancel")
     assert error_code(answer) == (400, "not_a_background_response", "response_id")
-    answer = call(house, "POST", f"/openai/responses/{id}/cancel")
+    answer = call(server_url, "POST", f"/openai/responses/{id}/cancel")
     assert answer.status_code == 400
     assert answer.json()["detail"] == "Only background responses can be cancelled"
-    assert get_response(house, id)["status"] == "completed"
+    assert get_response(server_url, id)["status"] == "completed"
 
 
-# --- input items ------------------------------------------------------------------------------
-
-
-def listed(house: str, id: str, door: str = "/v1", **query: Any) -> dict[str, Any]:
+def listed(server_url: str, id: str, door: str = "/v1", **query: Any) -> dict[str, Any]:
     """List a response's input."""
-    answer = call(house, "GET", f"{door}/responses/{id}/input_items", params=query)
+    answer = call(server_url, "GET", f"{door}/responses/{id}/input_items", params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -266,9 +257,9 @@ def texts(page: dict[str, Any]) -> list[str]:
     return [item["content"][0]["text"] for item in page["data"]]
 
 
-def test_the_input_of_a_response_is_listed_latest_first(house: str) -> None:
-    id = create_response(house, "demo", numbered(3))["id"]
-    page = listed(house, id)
+def test_the_input_of_a_response_is_listed_latest_first(server_url: str) -> None:
+    id = create_response(server_url, "demo", numbered(3))["id"]
+    page = listed(server_url, id)
     assert texts(page) == ["message 2", "message 1", "message 0"]
     assert page == {
         "object": "list",
@@ -283,38 +274,40 @@ def test_the_input_of_a_response_is_listed_latest_first(house: str) -> None:
         "role": "user",
         "content": [{"type": "input_text", "text": "message 2"}],
     }
-    assert texts(listed(house, id, order="asc")) == texts(page)[::-1]
-    assert listed(house, id, include="a")["data"] == page["data"]
+    assert texts(listed(server_url, id, order="asc")) == texts(page)[::-1]
+    assert listed(server_url, id, include="a")["data"] == page["data"]
 
 
-def test_a_string_is_one_user_message(house: str) -> None:
-    page = listed(house, create_response(house, "demo", "Hi!")["id"])
+def test_a_string_is_one_user_message(server_url: str) -> None:
+    page = listed(server_url, create_response(server_url, "demo", "Hi!")["id"])
     assert texts(page) == ["Hi!"]
 
 
-def test_a_page_has_twenty_items_unless_another_number_is_asked_for(house: str) -> None:
-    id = create_response(house, "demo", numbered(101))["id"]
-    sizes = {limit: len(listed(house, id, limit=limit)["data"]) for limit in (1, 20, 100)}
+def test_a_page_has_twenty_items_by_default(server_url: str) -> None:
+    id = create_response(server_url, "demo", numbered(101))["id"]
+    sizes = {limit: len(listed(server_url, id, limit=limit)["data"]) for limit in (1, 20, 100)}
     assert sizes == {1: 1, 20: 20, 100: 100}
-    assert len(listed(house, id)["data"]) == 20
+    assert len(listed(server_url, id)["data"]) == 20
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
-def test_pages_tile_the_list_forwards_and_backwards(house: str, order: str, limit: int) -> None:
-    id = create_response(house, "demo", numbered(7))["id"]
-    whole = listed(house, id, order=order)["data"]
+def test_pages_tile_the_list_forwards_and_backwards(
+    server_url: str, order: str, limit: int
+) -> None:
+    id = create_response(server_url, "demo", numbered(7))["id"]
+    whole = listed(server_url, id, order=order)["data"]
     forwards: list[Any] = []
     query: dict[str, Any] = {"order": order, "limit": limit}
     more = True
     while more:
-        page = listed(house, id, **query)
+        page = listed(server_url, id, **query)
         forwards += page["data"]
         more = page["has_more"]
         assert more == (len(forwards) < 7)
         query["after"] = page["last_id"]
     assert forwards == whole
-    last = listed(house, id, order=order, before=whole[-1]["id"])
+    last = listed(server_url, id, order=order, before=whole[-1]["id"])
     assert last["data"] == whole[:-1]
 
 
@@ -330,9 +323,9 @@ def test_pages_tile_the_list_forwards_and_backwards(house: str, order: str, limi
         ("order=up", "order"),
     ],
 )
-def test_a_list_that_cannot_be_is_refused(house: str, query: str, param: str) -> None:
-    id = create_response(house, "demo", "Hi!")["id"]
-    answer = call(house, "GET", f"/v1/responses/{id}/input_items?{query}")
+def test_invalid_list_parameters_are_rejected(server_url: str, query: str, param: str) -> None:
+    id = create_response(server_url, "demo", "Hi!")["id"]
+    answer = call(server_url, "GET", f"/v1/responses/{id}/input_items?{query}")
     assert error_code(answer) == (400, "invalid_value", param)
 
 
@@ -368,39 +361,39 @@ EVERYTHING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("door", DIALECT_DOORS)
-def test_every_field_of_every_item_survives(house: str, door: str) -> None:
-    id = create_response(house, "mirror", EVERYTHING)["id"]
-    assert listed(house, id, door, order="asc")["data"] == EVERYTHING
+def test_every_field_of_every_item_survives(server_url: str, door: str) -> None:
+    id = create_response(server_url, "mirror", EVERYTHING)["id"]
+    assert listed(server_url, id, door, order="asc")["data"] == EVERYTHING
 
 
-def test_the_same_items_may_be_sent_again_and_again(house: str) -> None:
-    first = create_response(house, "demo", EVERYTHING)
-    again = create_response(house, "mirror", [*EVERYTHING, *first["output"], *numbered(1)])
+def test_the_same_items_may_be_sent_again_and_again(server_url: str) -> None:
+    first = create_response(server_url, "demo", EVERYTHING)
+    again = create_response(server_url, "mirror", [*EVERYTHING, *first["output"], *numbered(1)])
     expected = [*EVERYTHING, *first["output"]]
-    assert listed(house, again["id"], order="asc")["data"][:-1] == expected
+    assert listed(server_url, again["id"], order="asc")["data"][:-1] == expected
 
 
-def test_an_item_can_be_named_instead_of_sent(house: str) -> None:
-    first = create_response(house, "echo", "remember me")
-    ids = [listed(house, first["id"])["first_id"], first["output"][0]["id"]]
+def test_an_item_can_be_named_instead_of_sent(server_url: str) -> None:
+    first = create_response(server_url, "echo", "remember me")
+    ids = [listed(server_url, first["id"])["first_id"], first["output"][0]["id"]]
     references = [{"type": "item_reference", "id": id} for id in ids]
-    answer = create_response(house, "mirror", [*references, *numbered(1)])
+    answer = create_response(server_url, "mirror", [*references, *numbered(1)])
     assert '"remember me"], ["assistant", "remember me"], ["user", "message 0"]' in output_text(
         answer
     )
 
 
-def test_one_door_reads_what_another_wrote(house: str) -> None:
-    response = create_response(house, "demo", "Hi!", "/openai", reasoning={"effort": "low"})
+def test_a_response_can_be_read_at_another_door(server_url: str) -> None:
+    response = create_response(server_url, "demo", "Hi!", "/openai", reasoning={"effort": "low"})
     id = response["id"]
-    assert get_response(house, id, "/openai/v1") == response
-    ours = get_response(house, id, "/v1")
+    assert get_response(server_url, id, "/openai/v1") == response
+    ours = get_response(server_url, id, "/v1")
     assert ours == {name: response[name] for name in response if name != "user"} | {
         "usage": ours["usage"]
     }
 
 
-def test_a_wrong_method_is_refused_with_those_that_are_right(house: str) -> None:
-    answer: httpx.Response = call(house, "PATCH", f"/v1/responses/{UNKNOWN_ID}")
+def test_a_wrong_method_is_rejected_with_those_that_are_right(server_url: str) -> None:
+    answer: httpx.Response = call(server_url, "PATCH", f"/v1/responses/{UNKNOWN_ID}")
     assert answer.status_code == 405
     assert set(answer.headers["allow"].split(", ")) >= {"GET", "DELETE"}

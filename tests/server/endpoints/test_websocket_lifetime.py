@@ -1,4 +1,4 @@
-"""The life of a WebSocket: who may open one, what ends it, and what is left in the log."""
+"""WebSocket connections: who may open one, what ends it, and the access log."""
 
 import asyncio
 import json
@@ -28,10 +28,7 @@ def gated(gate: GatedModel) -> Iterator[str]:
         yield address
 
 
-# --- who may come, and when they must go ------------------------------------------------------
-
-
-def test_a_key_is_asked_for_before_anything_else() -> None:
+def test_authentication_precedes_validation() -> None:
     with run_server(Settings(api_key="secret")) as address:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic secret"}):
             with (
@@ -43,14 +40,14 @@ def test_a_key_is_asked_for_before_anything_else() -> None:
             assert answer.status_code == 401
             assert answer.headers["www-authenticate"] == "Bearer"
             assert json.loads(answer.body or b"")["error"]["code"] == "invalid_api_key"
-        with ws_client(address, additional_headers={"Authorization": "Bearer secret"}) as talk:
-            assert talk.completed_response()["status"] == "completed"
+        with ws_client(address, additional_headers={"Authorization": "Bearer secret"}) as ws:
+            assert ws.completed_response()["status"] == "completed"
 
 
 def test_a_web_page_must_be_allowed_to_connect() -> None:
     with run_server(Settings(allowed_origins=["https://good.example"])) as address:
-        with ws_client(address, origin="https://good.example") as talk:
-            assert talk.completed_response()["status"] == "completed"
+        with ws_client(address, origin="https://good.example") as ws:
+            assert ws.completed_response()["status"] == "completed"
         for origin in ("https://evil.example", "null", "https://good.example.evil"):
             with pytest.raises(InvalidStatus) as refused, ws_client(address, origin=origin):
                 pass
@@ -60,7 +57,7 @@ def test_a_web_page_must_be_allowed_to_connect() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_server_that_cannot_refuse_with_a_status_closes_at_once() -> None:
+async def test_a_server_without_the_http_extension_closes_the_handshake() -> None:
     sent: list[dict[str, object]] = []
 
     async def receive() -> dict[str, object]:
@@ -75,18 +72,18 @@ async def test_a_server_that_cannot_refuse_with_a_status_closes_at_once() -> Non
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
-def test_there_are_no_websockets_elsewhere(server: str) -> None:
+def test_other_paths_accept_no_websocket(server: str) -> None:
     with pytest.raises(InvalidStatus) as refused, ws_client(server, "/v1/models"):
         pass
     assert refused.value.response.status_code == 403
 
 
 def test_leaving_stops_the_model_at_once(gated: str, gate: GatedModel) -> None:
-    with ws_client(gated) as talk:
-        talk.create(model="gate", store=True)
-        talk.create(model="gate", stream_id="a")
-        talk.create(model="gate", input="waits for ever")
-        id = talk.receive()["response"]["id"]
+    with ws_client(gated) as ws:
+        ws.create(model="gate", store=True)
+        ws.create(model="gate", stream_id="a")
+        ws.create(model="gate", input="waits for ever")
+        id = ws.receive()["response"]["id"]
         wait_until(lambda: gate.running == 2)
         left = time.monotonic()
     wait_until(lambda: gate.running == 0)
@@ -97,37 +94,37 @@ def test_leaving_stops_the_model_at_once(gated: str, gate: GatedModel) -> None:
         wait_until(lambda: http.get(f"/v1/responses/{id}").json()["status"] == "cancelled")
 
 
-def test_a_reader_who_does_not_read_makes_the_model_wait(gated: str, gate: GatedModel) -> None:
-    with ws_client(gated, max_queue=1, close_timeout=0.1) as talk:
-        talk.create(model="gate/endless")
+def test_a_client_that_does_not_read_makes_the_model_wait(gated: str, gate: GatedModel) -> None:
+    with ws_client(gated, max_queue=1, close_timeout=0.1) as ws:
+        ws.create(model="gate/endless")
         wait_until(lambda: gate.deltas_sent > 10)
         time.sleep(0.3)
-        said = gate.deltas_sent
+        output = gate.deltas_sent
         time.sleep(0.3)
-        assert gate.deltas_sent == said
+        assert gate.deltas_sent == output
 
 
-def test_the_time_of_a_connection_ends_with_an_envelope() -> None:
-    with run_server(Settings(socket_seconds=0.5)) as address, ws_client(address) as talk:
-        talk.completed_response()
-        assert envelope_error(talk.receive()) == LIMIT
-        assert close_code(talk) == 1001
+def test_an_expired_connection_ends_with_an_error_message() -> None:
+    with run_server(Settings(socket_seconds=0.5)) as address, ws_client(address) as ws:
+        ws.completed_response()
+        assert envelope_error(ws.receive()) == LIMIT
+        assert close_code(ws) == 1001
 
 
-def test_a_turn_that_runs_may_end_when_the_time_is_over_and_none_begins(gate: GatedModel) -> None:
+def test_an_expired_connection_finishes_running_turns_and_starts_none(gate: GatedModel) -> None:
     settings = Settings(agents=[gate.agent], socket_seconds=0.3)
-    with run_server(settings) as address, ws_client(address) as talk:
-        talk.create(model="gate", input="first")
-        talk.create(model="gate", input="second")
+    with run_server(settings) as address, ws_client(address) as ws:
+        ws.create(model="gate", input="first")
+        ws.create(model="gate", input="second")
         time.sleep(0.5)
-        talk.create(model="gate", input="late", stream_id="late")
-        late = talk.receive_turn()
+        ws.create(model="gate", input="late", stream_id="late")
+        late = ws.receive_turn()
         assert envelope_error(late[-1]) == LIMIT
         assert late[-1]["stream_id"] == "late"
         gate.release.set()
-        assert response_text(talk.receive_turn()[-1]["response"]) == "first."
-        assert envelope_error(talk.receive()) == envelope_error(talk.receive()) == LIMIT
-        assert close_code(talk) == 1001
+        assert response_text(ws.receive_turn()[-1]["response"]) == "first."
+        assert envelope_error(ws.receive()) == envelope_error(ws.receive()) == LIMIT
+        assert close_code(ws) == 1001
 
 
 def test_a_turn_that_does_not_end_is_interrupted(
@@ -135,42 +132,42 @@ def test_a_turn_that_does_not_end_is_interrupted(
 ) -> None:
     monkeypatch.setattr(websocket, "GRACE_SECONDS", 0.2)
     settings = Settings(agents=[gate.agent], socket_seconds=0.3)
-    with run_server(settings) as address, ws_client(address) as talk:
-        events = talk.turn(model="gate")
+    with run_server(settings) as address, ws_client(address) as ws:
+        events = ws.turn(model="gate")
         assert events[-1]["type"] == "response.failed"
-        assert envelope_error(talk.receive()) == LIMIT
-        assert close_code(talk) == 1001
+        assert envelope_error(ws.receive()) == LIMIT
+        assert close_code(ws) == 1001
 
 
-def test_a_stopping_server_lets_turns_end_and_begins_none(gate: GatedModel) -> None:
+def test_a_stopping_server_finishes_turns_and_starts_none(gate: GatedModel) -> None:
     app = create_app(without_store(Settings(agents=[gate.agent])))
-    with run_server(app) as address, ws_client(address) as idle, ws_client(address) as talk:
-        talk.create(model="gate", input="running")
-        assert talk.receive()["type"] == "response.created"
+    with run_server(app) as address, ws_client(address) as idle, ws_client(address) as ws:
+        ws.create(model="gate", input="running")
+        assert ws.receive()["type"] == "response.created"
         drain(app, gate)
         assert close_code(idle) == 1001
-        talk.create(stream_id="new")
-        refused = talk.receive_turn()[-1]
+        ws.create(stream_id="new")
+        refused = ws.receive_turn()[-1]
         assert envelope_error(refused) == (503, "server_error", "server_stopping")
         assert refused["error"]["headers"] == {"retry-after": "1"}
         with pytest.raises(InvalidStatus) as unwelcome, ws_client(address):
             pass
         assert unwelcome.value.response.status_code == 503
         gate.release.set()
-        assert response_text(talk.receive_turn()[-1]["response"]) == "running."
-        assert close_code(talk) == 1001
+        assert response_text(ws.receive_turn()[-1]["response"]) == "running."
+        assert close_code(ws) == 1001
 
 
 def test_a_stopping_server_interrupts_what_does_not_end(gate: GatedModel) -> None:
     app = create_app(without_store(Settings(agents=[gate.agent], drain_seconds=0.1)))
-    with run_server(app) as address, ws_client(address) as talk:
-        talk.create(model="gate")
-        assert talk.receive()["type"] == "response.created"
+    with run_server(app) as address, ws_client(address) as ws:
+        ws.create(model="gate")
+        assert ws.receive()["type"] == "response.created"
         drain(app, gate)
-        failed = talk.receive_turn()[-1]
+        failed = ws.receive_turn()[-1]
         assert failed["type"] == "response.failed"
         assert "server stopped" in failed["response"]["error"]["message"]
-        assert close_code(talk) == 1001
+        assert close_code(ws) == 1001
 
 
 def drain(app: Starlette, gate: GatedModel) -> None:
@@ -179,17 +176,14 @@ def drain(app: Starlette, gate: GatedModel) -> None:
     asyncio.run_coroutine_threadsafe(app.state.service.drain(), gate.loop)
 
 
-# --- the log ----------------------------------------------------------------------------------
-
-
-def test_turns_and_connections_are_logged_without_a_word_of_them(
+def test_turns_and_connections_are_logged_without_content(
     server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "antiphon.access"):
-        with ws_client(server, additional_headers={"X-Request-Id": "req_mine"}) as talk:
-            assert talk.socket.response is not None
-            talk.completed_response(input="secret")
-            talk.error_message(model="secret")
+        with ws_client(server, additional_headers={"X-Request-Id": "req_mine"}) as ws:
+            assert ws.socket.response is not None
+            ws.completed_response(input="secret")
+            ws.error_message(model="secret")
         wait_until(lambda: len(caplog.messages) == 3)
     lines = [re.sub(r"[\d.]+ms", "0ms", line) for line in caplog.messages]
     assert lines[:2] == [

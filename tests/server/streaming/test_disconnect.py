@@ -1,4 +1,4 @@
-"""What is made for a client stops when the client leaves, and only then."""
+"""A disconnect cancels the work for that client, and nothing else."""
 
 import asyncio
 from collections.abc import MutableMapping
@@ -48,7 +48,7 @@ def depth() -> int:
 
 
 @pytest.mark.parametrize("error", [None, OSError("lost"), RuntimeError("what is this?")])
-async def test_work_stops_when_its_client_leaves_or_cannot_be_heard(
+async def test_a_task_is_cancelled_when_its_client_disconnects(
     error: Exception | None,
 ) -> None:
     visitor = FakeClient()
@@ -59,7 +59,7 @@ async def test_work_stops_when_its_client_leaves_or_cannot_be_heard(
     assert depth() == 0
 
 
-async def test_a_client_that_leaves_as_the_work_ends_stops_nothing_that_follows() -> None:
+async def test_a_disconnect_at_the_end_of_a_task_cancels_nothing_else() -> None:
     visitor = FakeClient()
 
     async def work() -> str:
@@ -74,16 +74,16 @@ async def test_a_client_that_leaves_as_the_work_ends_stops_nothing_that_follows(
 
 
 async def test_the_end_of_the_server_is_a_503() -> None:
-    house = service()
-    asyncio.get_running_loop().call_soon(asyncio.ensure_future, house.drain())
+    server_url = service()
+    asyncio.get_running_loop().call_soon(asyncio.ensure_future, server_url.drain())
     with pytest.raises(RequestError) as raised:
-        await run_until_disconnect(house, waiting(), FakeClient().receive)
+        await run_until_disconnect(server_url, waiting(), FakeClient().receive)
     assert (raised.value.payload.code, depth()) == ("server_stopping", 0)
     with pytest.raises(RequestError, match="server is stopping"):
-        await run_until_disconnect(house, waiting(), FakeClient().receive)
+        await run_until_disconnect(server_url, waiting(), FakeClient().receive)
 
 
-async def test_whoever_else_stops_the_task_stops_it() -> None:
+async def test_other_cancellations_are_not_swallowed() -> None:
     task = asyncio.create_task(run_until_disconnect(service(), waiting(), FakeClient().receive))
     await asyncio.sleep(0)
     task.cancel()

@@ -1,4 +1,4 @@
-"""Server-Sent Events as they leave: their framing, their pace, and readers who are slow."""
+"""Server-Sent Events: framing, timing, and slow clients."""
 
 import asyncio
 import json
@@ -57,9 +57,6 @@ def received(connection: socket.socket, until: bytes) -> bytes:
     return data
 
 
-# --- framing ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("door", DOORS)
 def test_a_stream_is_framed_to_the_letter(server: str, door: str) -> None:
     answer = post_response(server, door, stream=True, input="Two\nlines\r\nand ünïcode")
@@ -101,15 +98,15 @@ def test_every_event_of_a_text_has_its_shape(server: str, door: str) -> None:
     created, progress, added, opened, *deltas, done, closed, whole, completed = stream_events(
         server, door
     )
-    begun = created["response"]
-    assert begun == progress["response"]
-    assert (begun["object"], begun["status"], begun["model"], begun["output"]) == (
+    started = created["response"]
+    assert started == progress["response"]
+    assert (started["object"], started["status"], started["model"], started["output"]) == (
         "response",
         "in_progress",
         "demo",
         [],
     )
-    assert begun["completed_at"] is None
+    assert started["completed_at"] is None
     id, text = added["item"]["id"], "Hello from Antiphon's demo model. You said: Hi!"
     item = {"type": "message", "id": id, "role": "assistant"}
     part = {"type": "output_text", "annotations": []}
@@ -124,8 +121,8 @@ def test_every_event_of_a_text_has_its_shape(server: str, door: str) -> None:
         "type": "response.content_part.added",
         "part": part | {"text": ""},
     }
-    words = [delta.pop("delta") for delta in deltas]
-    assert "".join(words) == text
+    texts = [delta.pop("delta") for delta in deltas]
+    assert "".join(texts) == text
     expected = place | odds | {"type": "response.output_text.delta"}
     assert [_unnumbered(delta) for delta in deltas] == [expected] * len(deltas)
     assert _unnumbered(done) == place | odds | {
@@ -143,7 +140,7 @@ def test_every_event_of_a_text_has_its_shape(server: str, door: str) -> None:
         "item": finished,
     }
     response = completed["response"]
-    assert response == begun | {
+    assert response == started | {
         "status": "completed",
         "completed_at": response["completed_at"],
         "output": [finished],
@@ -155,7 +152,7 @@ def _unnumbered(event: dict[str, Any]) -> dict[str, Any]:
     return {name: event[name] for name in event if name != "sequence_number"}
 
 
-def test_a_cut_answer_ends_with_incomplete(server: str) -> None:
+def test_a_truncated_response_ends_with_incomplete(server: str) -> None:
     events = stream_events(server, input="A story!", max_output_tokens=16)
     done, last = events[-2:]
     assert (done["type"], done["item"]["status"]) == ("response.output_item.done", "incomplete")
@@ -175,10 +172,10 @@ async def test_an_event_is_never_split_between_two_writes() -> None:
         "headers": [(b"content-type", b"application/json")],
     }
     body = json.dumps({"model": "demo", "input": "A story!", "stream": True}).encode()
-    asked = iter([{"type": "http.request", "body": body}])
+    requested = iter([{"type": "http.request", "body": body}])
 
     async def receive() -> Any:
-        for message in asked:
+        for message in requested:
             return message
         await asyncio.sleep(WAIT)
         raise AssertionError("the stream did not end")
@@ -195,10 +192,7 @@ async def test_an_event_is_never_split_between_two_writes() -> None:
     assert len(parse_stream(b"".join(writes).decode())) > 60
 
 
-# --- pace -------------------------------------------------------------------------------------
-
-
-def test_a_delta_leaves_as_soon_as_it_is_made() -> None:
+def test_a_delta_is_sent_at_once() -> None:
     released = threading.Event()
 
     @agent("patient")
@@ -208,14 +202,17 @@ def test_a_delta_leaves_as_soon_as_it_is_made() -> None:
             await asyncio.sleep(0.01)
         yield "second"
 
-    asked = {"model": "patient", "input": "Hi!", "stream": True}
-    with run_server(Settings(agents=[patient])) as address, visiting(address, asked) as connection:
+    requested = {"model": "patient", "input": "Hi!", "stream": True}
+    with (
+        run_server(Settings(agents=[patient])) as address,
+        visiting(address, requested) as connection,
+    ):
         assert b'"delta":"second"' not in received(connection, b'"delta":"first"')
         released.set()
         received(connection, b"data: [DONE]\n\n")
 
 
-def test_everything_that_was_made_leaves_before_a_model_goes_on_thinking() -> None:
+def test_all_events_are_sent_before_the_model_continues() -> None:
     released = threading.Event()
 
     @agent("plain")
@@ -224,8 +221,11 @@ def test_everything_that_was_made_leaves_before_a_model_goes_on_thinking() -> No
         yield "second"
         assert released.wait(WAIT)
 
-    asked = {"model": "plain", "input": "Hi!", "stream": True}
-    with run_server(Settings(agents=[plain])) as address, visiting(address, asked) as connection:
+    requested = {"model": "plain", "input": "Hi!", "stream": True}
+    with (
+        run_server(Settings(agents=[plain])) as address,
+        visiting(address, requested) as connection,
+    ):
         received(connection, b'"delta":"second"')
         released.set()
         received(connection, b"data: [DONE]\n\n")
@@ -254,11 +254,11 @@ def test_a_lively_stream_has_no_comments(server: str) -> None:
     assert ": keep-alive" not in post_response(server, stream=True).text
 
 
-def test_a_stream_is_promised_when_its_model_says_nothing_for_a_while() -> None:
+def test_a_stream_starts_after_the_commit_time() -> None:
     settings = Settings(agents=[quiet], commit_seconds=0.05)
     with run_server(settings) as address:
-        asked = {"model": "quiet", "input": "fail", "stream": True}
-        with visiting(address, asked) as connection:
+        requested = {"model": "quiet", "input": "fail", "stream": True}
+        with visiting(address, requested) as connection:
             early = received(connection, b"event: response.in_progress")
             assert early.startswith(b"HTTP/1.1 200 ")
             assert b"response.failed" not in early
@@ -271,13 +271,10 @@ def test_a_stream_is_promised_when_its_model_says_nothing_for_a_while() -> None:
             assert events[-1]["response"]["error"]["message"] == "Too late."
 
 
-def test_a_model_that_speaks_in_time_keeps_its_status() -> None:
+def test_an_error_before_the_commit_time_keeps_its_status() -> None:
     with run_server(Settings(agents=[quiet], commit_seconds=15)) as address:
         answer = post_response(address, model="quiet", input="fail", stream=True)
     assert (answer.status_code, answer.json()["error"]["message"]) == (429, "Too late.")
-
-
-# --- readers who are slow, and many -----------------------------------------------------------
 
 
 def test_a_model_waits_for_a_slow_reader_while_others_are_served() -> None:
@@ -290,10 +287,10 @@ def test_a_model_waits_for_a_slow_reader_while_others_are_served() -> None:
             made += 1
             yield "x" * 1000
 
-    asked = {"model": "endless", "input": "Hi!", "stream": True}
+    requested = {"model": "endless", "input": "Hi!", "stream": True}
     settings = Settings(agents=[endless], outlet_bytes=64 * 1024)
     with run_server(settings) as address:
-        with visiting(address, asked, buffer=4096) as connection:
+        with visiting(address, requested, buffer=4096) as connection:
             received(connection, b'"delta":"xxx')
             paused = _standstill(lambda: made)
             assert paused < 5000
@@ -316,7 +313,7 @@ def _standstill(count: Any) -> int:
     return last
 
 
-def test_a_model_that_never_waits_does_not_hold_up_the_others() -> None:
+def test_a_model_that_never_yields_does_not_block_others() -> None:
     answered = threading.Event()
 
     @agent("greedy")

@@ -1,4 +1,4 @@
-"""Lanes: order within them, company between them, and limits to both."""
+"""Lanes: order within a lane, concurrency between lanes, limits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -71,7 +71,7 @@ async def test_only_so_many_are_at_work_at_once() -> None:
     assert len(diary.lines) == 2 * (MAX_ACTIVE_LANES + 3)
 
 
-async def test_a_lane_that_has_more_to_do_lets_others_begin_first() -> None:
+async def test_waiting_lanes_start_before_a_lane_continues() -> None:
     diary, lanes = JobLog(), LaneScheduler(100)
     for index in range(MAX_ACTIVE_LANES):
         lanes.add(f"lane{index}", diary.work("early"), 0)
@@ -84,7 +84,7 @@ async def test_a_lane_that_has_more_to_do_lets_others_begin_first() -> None:
     assert diary.lines.index("other begins") < diary.lines.index("later begins")
 
 
-async def test_only_so_many_lanes_may_be_named() -> None:
+async def test_named_lanes_are_limited() -> None:
     diary, lanes = JobLog(), LaneScheduler(100)
     diary.go.set()
     for index in range(MAX_NAMED_LANES):
@@ -100,7 +100,7 @@ async def test_only_so_many_lanes_may_be_named() -> None:
     assert diary.lines[-2:] == ["unnamed begins", "unnamed ends"]
 
 
-async def test_only_so_much_may_wait() -> None:
+async def test_queued_turns_are_limited() -> None:
     diary, lanes = JobLog(), LaneScheduler(100)
     for _ in range(1 + MAX_QUEUED):
         lanes.add("", diary.work("x"), 0)
@@ -116,7 +116,7 @@ async def test_only_so_much_may_wait() -> None:
     assert diary.lines[-1] == "y ends"
 
 
-async def test_only_so_many_bytes_may_wait() -> None:
+async def test_queued_bytes_are_limited() -> None:
     diary, lanes = JobLog(), LaneScheduler(100)
     lanes.add("", diary.work("a"), 100)
     await run_pending()
@@ -129,7 +129,7 @@ async def test_only_so_many_bytes_may_wait() -> None:
     assert [line for line in diary.lines if "ends" in line] == ["a ends", "b ends", "d ends"]
 
 
-async def test_stopping_stops_what_runs_and_forgets_what_waits() -> None:
+async def test_stopping_cancels_running_jobs_and_drops_queued_ones() -> None:
     diary, lanes = JobLog(), LaneScheduler(100)
     lanes.add("", diary.work("a"), 0)
     lanes.add("", diary.work("b"), 0)

@@ -1,4 +1,4 @@
-"""What leaves a WebSocket: in order, no faster than it is read, and announced in time."""
+"""Outgoing WebSocket messages: order, backpressure, and when a response is announced."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ async def test_messages_are_sent_in_order_and_the_connection_is_closed_after_the
     ]
 
 
-async def test_whoever_writes_too_much_waits_for_the_reader() -> None:
+async def test_a_fast_model_waits_for_the_client() -> None:
     outgoing, reader = OutgoingQueue(10), FakeReader()
     sending = asyncio.create_task(outgoing.run(reader.send))
     outgoing.put(b"x" * 10)
@@ -78,16 +78,13 @@ async def test_whoever_writes_too_much_waits_for_the_reader() -> None:
     sending.cancel()
 
 
-async def test_nobody_waits_for_a_reader_that_has_to_go() -> None:
+async def test_closing_wakes_a_waiting_writer() -> None:
     outgoing = OutgoingQueue(10)
     outgoing.put(b"x" * 11)
     waiting = asyncio.gather(outgoing.drain(), outgoing.flush())
     await run_pending()
     outgoing.close(1001, "Over.")
     await waiting
-
-
-# --- the voice of a turn ----------------------------------------------------------------------
 
 
 class TurnFixture:
@@ -99,17 +96,17 @@ class TurnFixture:
         self.voice = TurnSink(self.outgoing, Dialect(), lane)
         self.says: asyncio.Queue[str | Exception] = asyncio.Queue()
         request = Request.from_message("stage", "Hi!")
-        begun = Response.new(request, id="resp_1", created_at=0)
-        synth = Synth(begun, ids=lambda prefix: f"{prefix}_1", clock=lambda: 0.0)
+        started = Response.new(request, id="resp_1", created_at=0)
+        synth = Synth(started, ids=lambda prefix: f"{prefix}_1", clock=lambda: 0.0)
         self.run = Run(self.answer, Turn(request, request.input), synth, self.voice)
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
-        while said := await self.says.get():
-            if isinstance(said, Exception):
-                raise said
-            sink.feed([Text(said)])
+        while output := await self.says.get():
+            if isinstance(output, Exception):
+                raise output
+            sink.feed([Text(output)])
 
-    async def heard(self) -> list[str]:
+    async def received(self) -> list[str]:
         """Return the types of what has been sent by now."""
         sending = asyncio.create_task(self.outgoing.run(self.reader.send))
         await run_pending()
@@ -120,29 +117,29 @@ class TurnFixture:
 BEGUN = ["response.created", "response.in_progress"]
 
 
-async def test_a_response_is_announced_when_its_model_begins_to_answer() -> None:
+async def test_a_response_is_announced_when_its_model_starts() -> None:
     stage = TurnFixture()
     driving = asyncio.create_task(stage.run.execute())
-    assert await stage.heard() == []
+    assert await stage.received() == []
     stage.says.put_nowait("word")
-    assert (await stage.heard())[:3] == [*BEGUN, "response.output_item.added"]
+    assert (await stage.received())[:3] == [*BEGUN, "response.output_item.added"]
     assert not stage.voice.ended
     stage.says.put_nowait("")
     await driving
     assert stage.voice.ended
-    assert (await stage.heard())[-1] == "response.completed"
+    assert (await stage.received())[-1] == "response.completed"
     assert stage.voice.status == 200
 
 
-async def test_a_refusal_before_any_answer_leaves_nothing_said() -> None:
+async def test_an_error_before_any_output_drops_the_pending_events() -> None:
     stage = TurnFixture()
     stage.says.put_nowait(RequestError("No."))
     with pytest.raises(RequestError):
         await stage.run.execute()
-    assert await stage.heard() == []
+    assert await stage.received() == []
     assert not stage.voice.ended
     stage.voice.fail(ReportedError(RequestError("No.").payload, 400, {}))
-    assert await stage.heard() == ["error"]
+    assert await stage.received() == ["error"]
     assert stage.voice.status == 400
 
 
@@ -151,18 +148,18 @@ async def test_a_response_that_was_announced_in_time_can_only_fail() -> None:
     driving = asyncio.create_task(stage.run.execute())
     await run_pending()
     stage.voice.commit(stage.run)
-    assert await stage.heard() == BEGUN
+    assert await stage.received() == BEGUN
     stage.says.put_nowait(RequestError("No."))
     await driving
-    assert await stage.heard() == [*BEGUN, "response.failed"]
+    assert await stage.received() == [*BEGUN, "response.failed"]
     assert {json.loads(message["text"])["stream_id"] for message in stage.reader.read} == {"lane"}
     assert stage.voice.status == 500
 
 
-async def test_a_response_that_was_refused_already_is_not_announced() -> None:
+async def test_a_failed_response_is_not_announced() -> None:
     stage = TurnFixture()
     stage.says.put_nowait(RequestError("No."))
     with pytest.raises(RequestError):
         await stage.run.execute()
     stage.voice.commit(stage.run)
-    assert await stage.heard() == []
+    assert await stage.received() == []

@@ -1,4 +1,4 @@
-"""What a provider sends leaves in the turn of the loop it came in, in order, and past nobody."""
+"""A provider's events are forwarded in the same iteration of the loop, in order."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ async def run_in_loop(work: Callable[[], None]) -> None:
     await asyncio.sleep(0)
 
 
-async def test_once_the_head_is_sent_no_task_is_woken_for_what_is_written() -> None:
+async def test_direct_writes_wake_no_task() -> None:
     wire = FakeConnection()
     stream = EventStream(Dialect(), 10_000, wire.direct)
     stream.write([event(0)])
@@ -74,7 +74,7 @@ async def test_once_the_head_is_sent_no_task_is_woken_for_what_is_written() -> N
     ]
 
 
-async def test_nothing_overtakes_what_waits() -> None:
+async def test_direct_writes_do_not_overtake_buffered_chunks() -> None:
     wire = FakeConnection(open=False)
     stream = EventStream(Dialect(), 10_000, wire.direct)
     sending = asyncio.create_task(stream.send(wire.send, 60))
@@ -88,7 +88,7 @@ async def test_nothing_overtakes_what_waits() -> None:
     assert b"".join(chunk for _, chunk in wire.sent) == written(0, 1) + b"data: [DONE]\n\n"
 
 
-async def test_a_server_that_cannot_take_more_is_waited_for() -> None:
+async def test_a_busy_transport_is_awaited() -> None:
     wire = FakeConnection(open=False)
     stream = EventStream(Dialect(), 10_000, wire.direct)
     sending = asyncio.create_task(stream.send(wire.send, 60))
@@ -100,16 +100,13 @@ async def test_a_server_that_cannot_take_more_is_waited_for() -> None:
     assert wire.sent == [("task", written(0)), ("task", b"data: [DONE]\n\n")]
 
 
-# --- with a provider ------------------------------------------------------------------------------
-
-
 def local(provider: ScriptedUpstream) -> Settings:
     return Settings(
         providers=[Provider(name="local", adapter="openai", base_url=f"{provider.url}/v1")]
     )
 
 
-def words(count: int, size: int = 10) -> bytes:
+def texts(count: int, size: int = 10) -> bytes:
     """Write a completion of many words, each of which can be told from the others."""
     chunks = (
         {"choices": [{"index": 0, "delta": {"content": f"{number:>{size}}"}}]}
@@ -121,24 +118,22 @@ def words(count: int, size: int = 10) -> bytes:
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["cut", "one by one"])
-def test_a_reader_who_stops_and_goes_on_loses_nothing(
-    alone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_pauses_loses_nothing(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     count, size = (300, 3000) if alone else (3000, 2000)
-    said = words(count, size)
+    output = texts(count, size)
     swift: list[int] = []
 
-    def add(flow: TextFastPath, words: list[str]) -> int:
-        swift.append(len(words))
-        return plain_add(flow, words)
+    def add(flow: TextFastPath, texts: list[str]) -> int:
+        swift.append(len(texts))
+        return plain_add(flow, texts)
 
     plain_add = TextFastPath.append
     monkeypatch.setattr(TextFastPath, "append", add)
     pace = (
-        {"chunk_size": said.index(b"\n\n") + 2, "pause": 0.002} if alone else {"chunk_size": 4096}
+        {"chunk_size": output.index(b"\n\n") + 2, "pause": 0.002} if alone else {"chunk_size": 4096}
     )
     with (
-        scripted_upstream(sse_answer(said, **pace)) as provider,
+        scripted_upstream(sse_answer(output, **pace)) as provider,
         run_server(local(provider)) as url,
     ):
         body = {"model": "local/m", "input": "Hi", "stream": True, "store": False}
@@ -192,11 +187,11 @@ class UppercaseMiddleware:
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_middleware_of_the_users_own_sees_everything(inside: bool) -> None:
+def test_a_users_middleware_sees_every_chunk(inside: bool) -> None:
     chunk = {"choices": [{"index": 0, "delta": {"content": "word "}}]}
-    said = f"data: {json.dumps(chunk)}\n\n".encode()
-    answer = said * 20 + words(0)
-    with scripted_upstream(sse_answer(answer, chunk_size=len(said), pause=0.01)) as provider:
+    output = f"data: {json.dumps(chunk)}\n\n".encode()
+    answer = output * 20 + texts(0)
+    with scripted_upstream(sse_answer(answer, chunk_size=len(output), pause=0.01)) as provider:
         app = create_app(local(provider))
         if inside:
             app.router.middleware_stack = UppercaseMiddleware(app.router.middleware_stack)

@@ -1,4 +1,4 @@
-"""A piece that comes alone leaves at once, and those in a row when the loop turns, as one."""
+"""Direct writes: single chunks at once, chunks in quick succession joined."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -42,66 +42,66 @@ def chunk_writer(cycle: FakeCycle) -> tuple[ChunkWriter, FakeLoop]:
     return ChunkWriter(cast("Any", cycle), cast("Any", clock)), clock
 
 
-async def test_pieces_that_come_alone_leave_at_once() -> None:
+async def test_single_chunks_are_written_at_once() -> None:
     cycle = FakeCycle()
-    way, clock = chunk_writer(cycle)
+    writer, clock = chunk_writer(cycle)
     for piece in (b"one", b"three"):
         clock.now += 2 * COALESCE_SECONDS
-        assert way.write(piece)
+        assert writer.write(piece)
     assert cycle.written == [b"3\r\none\r\n", b"5\r\nthree\r\n"]
-    assert way.size == 8
+    assert writer.size == 8
     await asyncio.sleep(0)
     assert len(cycle.written) == 2
 
 
-async def test_what_follows_in_a_row_leaves_when_the_loop_turns_in_one_chunk() -> None:
+async def test_chunks_in_quick_succession_are_joined() -> None:
     cycle = FakeCycle()
-    way, clock = chunk_writer(cycle)
+    writer, clock = chunk_writer(cycle)
     for piece in (b"one", b"two", b"three"):
-        assert way.write(piece)
+        assert writer.write(piece)
     clock.now += 2 * COALESCE_SECONDS
-    assert way.write(b"!")  # which overtakes nothing
+    assert writer.write(b"!")  # which overtakes nothing
     assert cycle.written == [b"3\r\none\r\n"]
     await asyncio.sleep(0)
     assert cycle.written[1:] == [b"9\r\ntwothree!\r\n"]
-    assert way.size == 12
+    assert writer.size == 12
     await asyncio.sleep(0)
-    assert way.write(b"more")
+    assert writer.write(b"more")
     assert cycle.written[2:] == [b"4\r\nmore\r\n"]
 
 
-async def test_every_client_has_its_own_row_whoever_speaks_between() -> None:
+async def test_chunks_of_different_clients_are_not_joined() -> None:
     first, second = FakeCycle(), FakeCycle()
     ways = chunk_writer(first)[0], chunk_writer(second)[0]
-    for way in ways * 3:
-        assert way.write(b"x")
+    for writer in ways * 3:
+        assert writer.write(b"x")
     await asyncio.sleep(0)
     assert first.written == second.written == [b"1\r\nx\r\n", b"2\r\nxx\r\n"]
 
 
-async def test_what_a_task_writes_that_never_lets_the_loop_turn_does_not_gather_for_ever() -> None:
+async def test_the_buffer_of_a_task_that_never_yields_is_bounded() -> None:
     cycle = FakeCycle()
-    way, _ = chunk_writer(cycle)
+    writer, _ = chunk_writer(cycle)
     piece = b"x" * 1000
-    assert way.write(piece)
+    assert writer.write(piece)
     for _ in range(MAX_BUFFERED_BYTES // len(piece)):
-        assert way.write(piece)
+        assert writer.write(piece)
     assert len(cycle.written) == 1
-    assert way.write(piece)
+    assert writer.write(piece)
     assert len(cycle.written) == 2  # too much has gathered: it leaves now, and may fill a buffer
-    assert way.write(piece)
+    assert writer.write(piece)
     assert len(cycle.written) == 2  # and gathering begins anew
     cycle.flow.write_paused = True
-    assert not way.write(piece)
+    assert not writer.write(piece)
     await asyncio.sleep(0)
     assert cycle.written[2:] == [b"3e8\r\n%b\r\n" % piece]
 
 
-async def test_a_piece_larger_than_that_leaves_alone() -> None:
+async def test_a_chunk_above_the_buffer_limit_is_written_at_once() -> None:
     cycle = FakeCycle()
-    way, _ = chunk_writer(cycle)
+    writer, _ = chunk_writer(cycle)
     for _ in range(2):
-        assert way.write(b"x" * (MAX_BUFFERED_BYTES + 1))
+        assert writer.write(b"x" * (MAX_BUFFERED_BYTES + 1))
     assert len(cycle.written) == 2
     await asyncio.sleep(0)
     assert len(cycle.written) == 2
@@ -116,11 +116,11 @@ async def test_a_client_that_is_behind_or_gone_is_sent_nothing(behind: str) -> N
     assert cycle.written == []
 
 
-async def test_a_client_that_leaves_within_the_turn_is_sent_no_more() -> None:
+async def test_buffered_chunks_are_dropped_after_a_disconnect() -> None:
     cycle = FakeCycle()
-    way, _ = chunk_writer(cycle)
-    assert way.write(b"x")
-    assert way.write(b"y")
+    writer, _ = chunk_writer(cycle)
+    assert writer.write(b"x")
+    assert writer.write(b"y")
     cycle.disconnected = True
     await asyncio.sleep(0)
     assert cycle.written == [b"1\r\nx\r\n"]

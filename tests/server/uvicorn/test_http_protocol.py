@@ -1,4 +1,4 @@
-"""The hardened protocol, in a real server on a real socket, against clients that misbehave."""
+"""The hardened HTTP protocol in a real server, against misbehaving clients."""
 
 import asyncio
 import pickle
@@ -53,22 +53,22 @@ def patient(loop: str) -> Iterator[RawServer]:
     """A server with small sizes but ample time."""
     with run_server(
         ConnectionLimits(header_bytes=8192, header_count=20, pipelined=4), loop
-    ) as house:
-        yield house
+    ) as running_server:
+        yield running_server
 
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[RawServer]:
     """A server with hardly any time for a head, and ample time for all else."""
-    with run_server(ConnectionLimits(header_seconds=SHORT)) as house:
-        yield house
+    with run_server(ConnectionLimits(header_seconds=SHORT)) as running_server:
+        yield running_server
 
 
 @pytest.fixture(scope="module")
 def stern() -> Iterator[RawServer]:
     """A server with hardly any patience for a pause in a body."""
-    with run_server(ConnectionLimits(body_stall_seconds=SHORT)) as house:
-        yield house
+    with run_server(ConnectionLimits(body_stall_seconds=SHORT)) as running_server:
+        yield running_server
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def brisk(loop: str) -> Iterator[RawServer]:
     """A server that soon gives up on readers who do not read and on idle connections."""
     with run_server(
         ConnectionLimits(write_stall_seconds=SHORT, keep_alive_seconds=SHORT), loop
-    ) as house:
-        yield house
+    ) as running_server:
+        yield running_server
 
 
 class RecordingTransport:
@@ -99,7 +99,7 @@ class RecordingTransport:
 
 
 @pytest.mark.anyio
-async def test_a_head_leaves_with_the_body_that_follows_or_when_the_loop_turns():
+async def test_response_headers_are_sent_with_the_first_chunk_or_in_the_next_iteration():
     whole, slow, cut = RecordingTransport(), RecordingTransport(), RecordingTransport()
     for cycle in (whole, slow, cut):
         cycle.transport = HeaderBuffer(cast("Any", cycle), asyncio.get_running_loop())
@@ -114,10 +114,7 @@ async def test_a_head_leaves_with_the_body_that_follows_or_when_the_loop_turns()
     assert (whole.writes, slow.writes) == ([b"head body ", b"more"], [b"head ", b"body"])
 
 
-# --- clients that behave -------------------------------------------------------------------------
-
-
-def test_a_kept_connection_serves_request_after_request(patient: RawServer):
+def test_a_keep_alive_connection_serves_many_requests(patient: RawServer):
     with patient.connect() as client:
         for body in (b"", b"x", b"x" * 200_000):
             send_all(client, post(len(body), body))
@@ -141,9 +138,9 @@ def test_a_request_may_come_byte_by_byte(patient: RawServer):
 
 
 def test_a_body_that_keeps_coming_may_take_longer_than_a_stall():
-    with run_server(ConnectionLimits(body_stall_seconds=2 * SHORT)) as house:
+    with run_server(ConnectionLimits(body_stall_seconds=2 * SHORT)) as running_server:
         pieces = [post(6, extra=b"Connection: close\r\n"), *[b"x"] * 6]
-        assert house.exchange(*pieces, pause=SHORT / 2) == [(200, b"6")]
+        assert running_server.exchange(*pieces, pause=SHORT / 2) == [(200, b"6")]
 
 
 def test_a_client_is_not_blamed_for_the_slowness_of_the_app(stern: RawServer):
@@ -152,11 +149,11 @@ def test_a_client_is_not_blamed_for_the_slowness_of_the_app(stern: RawServer):
     assert stern.exchange(request) == [(200, b"500000")]
 
 
-def test_a_client_that_expects_a_continue_has_its_whole_time_from_then():
+def test_the_body_timeout_of_expect_continue_starts_with_the_100():
     extra = b"Expect: 100-continue\r\nConnection: close\r\n"
     request = post(2, path=b"/slow", extra=extra)
     limits = ConnectionLimits(body_stall_seconds=LONGER * 1.1)
-    with run_server(limits) as house, house.connect(request) as client:
+    with run_server(limits) as running_server, running_server.connect(request) as client:
         assert receive_all(client, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         time.sleep(SHORT / 2)
         send_all(client, b"xx")
@@ -179,7 +176,7 @@ def test_a_websocket_outlives_the_limits_of_http(hasty: RawServer):
         assert client.recv(timeout=WAIT) == "still here"
 
 
-def test_a_kept_connection_can_become_a_websocket(brisk: RawServer):
+def test_a_keep_alive_connection_can_be_upgraded(brisk: RawServer):
     with brisk.connect(GET) as client:
         receive_all(client, b"\r\n\r\n0")
         send_all(client, UPGRADE)
@@ -194,15 +191,12 @@ def test_an_upgrade_we_do_not_know_is_ignored(patient: RawServer):
     assert patient.exchange(request) == [(200, b"0")]
 
 
-# --- clients that are too slow -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("silence", [b"", b"\r\n"])
-def test_a_silent_connection_is_closed_without_a_word(hasty: RawServer, silence: bytes):
+def test_an_idle_new_connection_is_closed_without_a_response(hasty: RawServer, silence: bytes):
     assert hasty.exchange(silence) == []
 
 
-def test_headers_that_do_not_end_in_time_are_refused(hasty: RawServer):
+def test_slow_headers_are_rejected(hasty: RawServer):
     assert hasty.exchange(b"GET / HTTP/1.1\r\nHost: a\r\n") == [(408, b"request_timeout")]
 
 
@@ -211,7 +205,7 @@ def test_dripping_headers_do_not_buy_time(hasty: RawServer):
     assert hasty.exchange(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
 
 
-def test_the_headers_of_a_later_request_have_their_own_time(hasty: RawServer):
+def test_later_requests_have_their_own_header_timeout(hasty: RawServer):
     with hasty.connect(GET) as client:
         assert parse_answers(receive_all(client, b"\r\n\r\n0")) == [(200, b"0")]
         time.sleep(LONGER)
@@ -220,8 +214,8 @@ def test_the_headers_of_a_later_request_have_their_own_time(hasty: RawServer):
 
 
 def test_the_first_headers_have_their_time_from_the_connection():
-    with run_server(ConnectionLimits(header_seconds=0.8)) as house:
-        assert house.exchange(b"", b"GET / HTTP/1.1\r\n", GET, pause=0.5) == [
+    with run_server(ConnectionLimits(header_seconds=0.8)) as running_server:
+        assert running_server.exchange(b"", b"GET / HTTP/1.1\r\n", GET, pause=0.5) == [
             (408, b"request_timeout")
         ]
 
@@ -231,16 +225,16 @@ def test_a_blank_line_during_an_answer_is_no_offence(hasty: RawServer):
         assert parse_answers(receive_all(client, b"\r\n\r\n0")) == [(200, b"0")]
 
 
-def test_a_body_that_stalls_is_refused_and_its_app_told(stern: RawServer):
+def test_a_body_that_stalls_is_rejected_and_the_app_is_notified(stern: RawServer):
     stern.app.disconnected.clear()
     assert stern.exchange(post(5, b"xx")) == [(408, b"request_timeout")]
     assert stern.app.disconnected.wait(WAIT)
 
 
-def test_a_body_that_drips_for_too_long_is_refused():
-    with run_server(ConnectionLimits(body_total_seconds=SHORT)) as house:
+def test_a_body_that_drips_for_too_long_is_rejected():
+    with run_server(ConnectionLimits(body_total_seconds=SHORT)) as running_server:
         drops = [post(100), *[b"x"] * 20]
-        assert house.exchange(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
+        assert running_server.exchange(*drops, pause=SHORT / 4) == [(408, b"request_timeout")]
 
 
 def test_an_answer_that_needs_no_body_is_finished(stern: RawServer):
@@ -268,21 +262,21 @@ def test_an_idle_connection_is_closed_even_if_it_sent_a_little_more(brisk: RawSe
         assert [receive_all(client) for client in (mute, blank, late)] == [b"", b"", b""]
 
 
-def test_a_reader_who_never_reads_is_cut_off_and_its_app_told(brisk: RawServer):
+def test_a_client_that_never_reads_is_disconnected(brisk: RawServer):
     brisk.app.disconnected.clear()
     with brisk.connect(ENDLESS, buffer=4096):
         assert brisk.app.disconnected.wait(WAIT)
         assert eventually(brisk.is_empty)
 
 
-def test_a_reader_who_reads_is_not_cut_off(brisk: RawServer):
+def test_a_client_that_reads_is_not_disconnected(brisk: RawServer):
     with brisk.connect(ENDLESS) as client:
         deadline = time.monotonic() + LONGER
         while time.monotonic() < deadline:
             assert client.recv(65536)
 
 
-def test_no_finished_answer_waits_for_ever_to_be_read(brisk: RawServer):
+def test_a_finished_unread_response_times_out(brisk: RawServer):
     with ExitStack() as visits:
         for size in range(65536, 400_000, 32768):
             request = b"GET /sized?%d HTTP/1.1\r\nHost: a\r\n\r\n" % size
@@ -290,7 +284,7 @@ def test_no_finished_answer_waits_for_ever_to_be_read(brisk: RawServer):
         assert eventually(brisk.is_empty)
 
 
-def test_no_broken_off_answer_waits_for_ever_to_be_read(brisk: RawServer):
+def test_an_aborted_unread_response_times_out(brisk: RawServer):
     with ExitStack() as visits:
         for size in range(65536, 400_000, 32768):
             request = chunked(b"").replace(b" / ", b" /early?%d " % (size // 5))
@@ -300,7 +294,7 @@ def test_no_broken_off_answer_waits_for_ever_to_be_read(brisk: RawServer):
         assert eventually(brisk.is_empty)
 
 
-def test_what_waits_in_the_kernel_to_be_read_is_bounded(patient: RawServer):
+def test_the_kernel_buffer_is_bounded(patient: RawServer):
     with patient.connect(GET) as client:
         receive_all(client, b"\r\n\r\n0")
         (protocol,) = patient.server.server_state.connections
@@ -308,9 +302,6 @@ def test_what_waits_in_the_kernel_to_be_read_is_bounded(patient: RawServer):
         held = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         assert held <= 2 * 65536  # Linux doubles what it is asked for
         assert transport.get_write_buffer_limits() == (16384, 65536)
-
-
-# --- clients that are too large ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -325,7 +316,7 @@ def test_what_waits_in_the_kernel_to_be_read_is_bounded(patient: RawServer):
         pytest.param(b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"x" * 8192), id="long target"),
     ],
 )
-def test_a_head_that_is_too_large_is_refused(patient: RawServer, request_bytes: bytes):
+def test_a_head_that_is_too_large_is_rejected(patient: RawServer, request_bytes: bytes):
     assert patient.exchange(request_bytes) == [(431, b"headers_too_large")]
 
 
@@ -338,18 +329,16 @@ def test_a_head_that_is_too_large_is_refused(patient: RawServer, request_bytes: 
         pytest.param(chunked(b"0\r\nX: "), id="trailer"),
     ],
 )
-def test_what_never_ends_is_refused_before_it_fills_the_memory(patient: RawServer, start: bytes):
+def test_endless_headers_are_rejected(patient: RawServer, start: bytes):
     assert patient.exchange(start, *[b"x" * 4096] * 50, pause=0.001) == [
         (431, b"headers_too_large")
     ]
 
 
-def test_too_many_waiting_requests_are_refused_after_the_others_are_answered(patient: RawServer):
+def test_too_many_pipelined_requests_are_rejected_after_the_others(patient: RawServer):
     expected = [(200, b"0")] * 5 + [(400, b"invalid_http")]
     assert patient.exchange(GET * 20) == expected
 
-
-# --- clients that can be read in two ways --------------------------------------------------------
 
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -419,7 +408,7 @@ def with_headers(headers: bytes) -> bytes:
     ],
 )
 @pytest.mark.parametrize("pause", [0, 0.005], ids=["at once", "apart"])
-def test_an_ambiguous_request_is_refused_and_hides_no_other(
+def test_an_ambiguous_request_is_rejected_and_smuggles_no_other(
     patient: RawServer, request_bytes: bytes, pause: float
 ):
     assert patient.exchange(request_bytes, HIDDEN, pause=pause) == [(400, b"invalid_http")]
@@ -433,10 +422,7 @@ def test_a_trailer_does_not_become_a_header(patient: RawServer):
     assert patient.app.headers == [(b"host", b"a"), (b"transfer-encoding", b"chunked")]
 
 
-# --- refusals in their turn ----------------------------------------------------------------------
-
-
-def test_a_refusal_waits_for_the_answers_before_it(patient: RawServer):
+def test_an_error_waits_for_the_earlier_responses(patient: RawServer):
     assert patient.exchange(SOON + GET + b"\0") == [
         (200, b"0"),
         (200, b"0"),
@@ -444,39 +430,39 @@ def test_a_refusal_waits_for_the_answers_before_it(patient: RawServer):
     ]
 
 
-def test_a_refusal_waits_for_an_answer_that_is_only_a_head(patient: RawServer):
+def test_an_error_waits_for_a_response_without_a_body(patient: RawServer):
     with patient.connect(SOON.replace(b"GET", b"HEAD") + b"\0") as client:
-        heard = receive_all(client)
-    assert [line for line in heard.splitlines() if line.startswith(b"HTTP/")] == [
+        received = receive_all(client)
+    assert [line for line in received.splitlines() if line.startswith(b"HTTP/")] == [
         b"HTTP/1.1 200 OK",
         b"HTTP/1.1 400 Bad Request",
     ]
 
 
-def test_a_refused_body_behind_another_request_waits_its_turn(patient: RawServer):
+def test_the_error_of_a_pipelined_body_waits_for_its_turn(patient: RawServer):
     requests = SOON + GET + chunked(b"zz\r\n")
     assert patient.exchange(requests) == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
 
 
-def test_what_comes_after_a_refusal_is_not_heard(hasty: RawServer):
+def test_data_after_a_rejection_is_ignored(hasty: RawServer):
     with hasty.connect(SLOW + GET[:-2] + b"X: y\r\n") as client:
         time.sleep(SHORT * 1.5)
         send_all(client, b"\r\n" + GET)
         assert parse_answers(receive_all(client)) == [(200, b"0"), (408, b"request_timeout")]
 
 
-def test_no_refusal_is_written_into_an_answer_under_way(patient: RawServer):
+def test_no_error_is_written_into_a_started_response(patient: RawServer):
     with patient.connect(chunked(b"").replace(b" / ", b" /early ")) as client:
         head = receive_all(client, b"\r\n\r\n")
         send_all(client, b"zz\r\n")
         assert head + receive_all(client) == head
 
 
-def test_an_upgrade_waits_for_no_answer(patient: RawServer):
+def test_a_pipelined_upgrade_is_rejected(patient: RawServer):
     assert patient.exchange(SOON + UPGRADE) == [(200, b"0"), (400, b"invalid_http")]
 
 
-def test_a_disconnect_ends_the_answer_under_way_though_others_wait(patient: RawServer):
+def test_a_disconnect_stops_the_active_request_of_a_pipeline(patient: RawServer):
     patient.app.disconnected.clear()
     with patient.connect(ENDLESS + GET) as client:
         receive_all(client, b"xxx")

@@ -1,4 +1,4 @@
-"""Heads that can be read in one way only, and the others."""
+"""Ambiguous request heads are rejected, all others accepted."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_a_plain_head_passes(version: str, target: bytes, headers: list[tuple[by
         ("1.1", b"http://a:80/", [HOST], "and Host differ"),
     ],
 )
-def test_an_ambiguous_head_is_refused(
+def test_an_ambiguous_head_is_rejected(
     version: str, target: bytes, headers: list[tuple[bytes, bytes]], blamed: str
 ):
     with pytest.raises(RequestError, match=blamed) as caught:
@@ -58,6 +58,6 @@ def test_an_upgrade_without_a_body_passes(headers: list[tuple[bytes, bytes]]):
 
 
 @pytest.mark.parametrize("header", [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")])
-def test_an_upgrade_with_a_body_is_refused(header: tuple[bytes, bytes]):
+def test_an_upgrade_with_a_body_is_rejected(header: tuple[bytes, bytes]):
     with pytest.raises(RequestError, match="body"):
         request_checks.check_upgrade_request([HOST, header])

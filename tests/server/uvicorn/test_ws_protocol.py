@@ -1,4 +1,4 @@
-"""WebSockets to clients that do not read, do not answer, or are there when the server stops."""
+"""WebSocket clients that do not read or do not answer pings; shutdown of the server."""
 
 import asyncio
 import gc
@@ -33,8 +33,8 @@ HANDSHAKE = (
 )
 
 
-class House:
-    """A running server whose app speaks until its client has left."""
+class StreamingServer:
+    """A running server whose app sends messages until its client disconnects."""
 
     def __init__(self, size: int, **options: Any) -> None:
         self.size = size
@@ -58,13 +58,13 @@ class House:
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        speaking = asyncio.create_task(self.speak(send))
+        sending = asyncio.create_task(self.send_messages(send))
         while (await receive())["type"] != "websocket.disconnect":
             pass
-        speaking.cancel()
+        sending.cancel()
         self.left.set()
 
-    async def speak(self, send: Any) -> None:
+    async def send_messages(self, send: Any) -> None:
         while self.size:
             await send({"type": "websocket.send", "text": "x" * self.size})
             await asyncio.sleep(0.01)
@@ -81,7 +81,7 @@ class House:
         return not self.server.server_state.connections
 
     @contextmanager
-    def visit(self) -> Iterator[socket.socket]:
+    def connect_raw(self) -> Iterator[socket.socket]:
         """Open a WebSocket by hand, to be read as slowly as a test likes."""
         with socket.socket() as client:
             client.settimeout(WAIT)
@@ -93,20 +93,20 @@ class House:
 
 
 @contextmanager
-def running(size: int, **options: Any) -> Iterator[House]:
+def run_streaming_server(size: int, **options: Any) -> Iterator[StreamingServer]:
     """Run a server."""
-    house = House(size, **options)
-    thread = threading.Thread(target=house.server.run)
+    running_server = StreamingServer(size, **options)
+    thread = threading.Thread(target=running_server.server.run)
     thread.start()
     try:
-        wait_until(lambda: house.server.started)
-        yield house
+        wait_until(lambda: running_server.server.started)
+        yield running_server
     finally:
-        house.server.should_exit = True
+        running_server.server.should_exit = True
         thread.join(WAIT)
 
 
-def end_of(client: Connection) -> int | None:
+def read_close_code(client: Connection) -> int | None:
     """Read to the end of a connection; return the code that the server closes it with."""
     with suppress(ConnectionClosed):
         while client.recv(WAIT):
@@ -115,75 +115,90 @@ def end_of(client: Connection) -> int | None:
 
 
 def test_a_client_that_does_not_read_is_cut_off() -> None:
-    with running(size=100_000) as house, house.visit():
-        assert house.left.wait(WAIT)
-        wait_until(house.is_empty)
+    with run_streaming_server(size=100_000) as running_server, running_server.connect_raw():
+        assert running_server.left.wait(WAIT)
+        wait_until(running_server.is_empty)
 
 
 def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
-    with running(size=20_000) as house, house.visit() as client:
+    with (
+        run_streaming_server(size=20_000) as running_server,
+        running_server.connect_raw() as client,
+    ):
         deadline = time.monotonic() + 4 * SHORT
         while time.monotonic() < deadline:
             client.recv(65536)
-        assert not house.left.is_set()
+        assert not running_server.left.is_set()
 
 
 @pytest.mark.parametrize("size", [0, 100_000])
 def test_a_client_that_answers_no_ping_is_cut_off(size: int) -> None:
-    lively = {"ws_ping_interval": 0.1, "ws_ping_timeout": 0.1}
-    with running(size, **lively) as house, house.visit():
-        assert house.left.wait(WAIT)
-        wait_until(house.is_empty)
+    keepalive = {"ws_ping_interval": 0.1, "ws_ping_timeout": 0.1}
+    with run_streaming_server(size, **keepalive) as running_server, running_server.connect_raw():
+        assert running_server.left.wait(WAIT)
+        wait_until(running_server.is_empty)
 
 
-def test_a_client_that_answers_pings_may_be_silent() -> None:
-    lively = {"ws_ping_interval": 0.05, "ws_ping_timeout": 0.1}
-    with running(0, **lively) as house, connect(house.url, proxy=None) as client:
+def test_a_client_that_answers_pings_may_be_idle() -> None:
+    keepalive = {"ws_ping_interval": 0.05, "ws_ping_timeout": 0.1}
+    with (
+        run_streaming_server(0, **keepalive) as running_server,
+        connect(running_server.url, proxy=None) as client,
+    ):
         with pytest.raises(TimeoutError):
             client.recv(0.5)
-        assert not house.left.is_set()
+        assert not running_server.left.is_set()
 
 
-def test_a_stopping_server_lets_the_app_speak_on_for_a_while() -> None:
-    with running(10) as house, connect(house.url, proxy=None) as client:
+def test_a_stopping_server_lets_the_app_continue_for_the_drain_time() -> None:
+    with (
+        run_streaming_server(10) as running_server,
+        connect(running_server.url, proxy=None) as client,
+    ):
         client.recv(WAIT)
-        house.server.should_exit = True
+        running_server.server.should_exit = True
         stopped = time.monotonic()
-        assert end_of(client) == 1012
+        assert read_close_code(client) == 1012
         assert time.monotonic() - stopped >= SHORT
 
 
-def test_a_server_that_is_told_to_stop_ends_its_turns_first() -> None:
-    with run_command("--drain-seconds", "10") as (address, process), ws_client(address) as talk:
-        talk.create(input="SLOW")
-        while talk.receive()["type"] != "response.output_text.delta":
+def test_a_stopping_server_finishes_its_turns() -> None:
+    with (
+        run_command("--drain-seconds", "10") as (address, process),
+        ws_client(address) as ws_session,
+    ):
+        ws_session.create(input="SLOW")
+        while ws_session.receive()["type"] != "response.output_text.delta":
             pass
         process.send_signal(signal.SIGTERM)
-        last = talk.receive_turn()[-1]
+        last = ws_session.receive_turn()[-1]
         assert last["type"] == "response.completed"
         assert len(response_text(last["response"]).split()) >= 30
-        assert end_of(talk.socket) == 1001
+        assert read_close_code(ws_session.socket) == 1001
         process.wait(5)
 
 
 def test_a_frame_that_is_too_large_closes_the_connection() -> None:
-    with running(0, ws_max_size=1000) as house, connect(house.url, proxy=None) as client:
+    with (
+        run_streaming_server(0, ws_max_size=1000) as running_server,
+        connect(running_server.url, proxy=None) as client,
+    ):
         client.send("x" * 1001)
-        assert end_of(client) == 1009
+        assert read_close_code(client) == 1009
 
 
 def test_an_unclean_close_releases_the_last_message_without_the_garbage_collector() -> None:
     gc.collect()
     gc.disable()
     try:
-        with running(0) as house:
-            with connect(house.url, proxy=None) as client:
+        with run_streaming_server(0) as running_server:
+            with connect(running_server.url, proxy=None) as client:
                 client.send("x" * 10_000)
                 client.ping().wait(WAIT)  # the server has read the message
                 client.send("y" * 10_000)
                 client.socket.shutdown(socket.SHUT_RDWR)
-            assert house.left.wait(WAIT)
-            wait_until(house.is_empty)
+            assert running_server.left.wait(WAIT)
+            wait_until(running_server.is_empty)
             frames = [one for one in gc.get_objects() if isinstance(one, Frame)]
             assert [frame for frame in frames if len(frame.data) == 10_000] == []
     finally:
