@@ -44,14 +44,14 @@ async def client(
 # --- made ---
 
 
-async def test_a_response_is_made(client: AsyncClient):
+async def test_create_returns_a_completed_response(client: AsyncClient):
     response = await client.create(model="demo", input="Hi!", metadata={"a": "b"})
     assert (response.status, response.output_text) == ("completed", HELLO)
     assert response.metadata == {"a": "b"}
     assert response.usage is not None
 
 
-async def test_a_stream_is_legal_and_folds_to_its_end(client: AsyncClient):
+async def test_a_stream_is_valid_and_its_fold_equals_the_final_response(client: AsyncClient):
     async with client.stream(model="demo", input="Hi!", reasoning={"effort": "low"}) as stream:
         events = [event async for event in stream]
         assert isinstance(events[0], ResponseCreated)
@@ -72,31 +72,31 @@ async def test_the_snapshot_grows_while_the_stream_is_read(client: AsyncClient):
     assert stream.response.output_text == said == HELLO
 
 
-async def test_the_text_alone(client: AsyncClient):
+async def test_text_yields_the_deltas(client: AsyncClient):
     texts = [text async for text in client.stream(model="echo", input="one two").text]
     assert texts == ["one", " two"]
 
 
-async def test_the_end_alone(client: AsyncClient):
+async def test_final_returns_the_response(client: AsyncClient):
     final = await client.stream(model="demo", input="story", max_output_tokens=16).final()
     assert (final.status, len(final.output_text.split())) == ("incomplete", 16)
 
 
-async def test_batches_hold_every_event_once(client: AsyncClient):
+async def test_batches_contain_every_event_once(client: AsyncClient):
     batches = [batch async for batch in client.stream(model="demo", input="Hi!").batches()]
     events = [event for batch in batches for event in batch]
     assert all(batches)
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-async def test_a_failure_in_mid_answer_is_a_response(client: AsyncClient):
+async def test_a_failure_during_generation_is_a_failed_response(client: AsyncClient):
     final = await client.stream(model="demo", input="FAIL").final()
     assert final.status == "failed"
     assert final.error is not None
     assert final.output_text
 
 
-async def test_tools_and_their_outputs_go_back_as_our_own_values(client: AsyncClient):
+async def test_tool_calls_and_outputs_can_be_sent_back_as_structs(client: AsyncClient):
     asked = await client.create(model="demo", input="The weather, please.", tools=[WEATHER])
     (call,) = asked.output
     assert isinstance(call, FunctionCall)
@@ -114,14 +114,14 @@ async def test_tools_and_their_outputs_go_back_as_our_own_values(client: AsyncCl
     assert chained.output_text == whole.output_text
 
 
-async def test_values_and_json_may_be_mixed(client: AsyncClient):
+async def test_structs_and_json_can_be_mixed(client: AsyncClient):
     mixed = [
         {"role": "user", "content": [InputText(text="one"), {"type": "input_text", "text": " two"}]}
     ]
     assert (await client.create(model="echo", input=mixed)).output_text == "one two"
 
 
-async def test_fields_that_only_the_server_knows_go_along(client: AsyncClient):
+async def test_extra_body_and_extra_headers_are_sent(client: AsyncClient):
     response = await client.create(
         model="demo", input="Hi!", extra_body={"acme:hint": 1}, extra_headers={"X-A": "b"}
     )
@@ -129,7 +129,7 @@ async def test_fields_that_only_the_server_knows_go_along(client: AsyncClient):
 
 
 @pytest.mark.parametrize("fields", [{"stream": True}, {"wheels": 4}, {"input": {1j}}])
-async def test_a_mistake_is_told_before_anything_is_sent(fields: dict):
+async def test_an_invalid_request_raises_before_anything_is_sent(fields: dict):
     client = AsyncClient("http://127.0.0.1:1/v1")
     with pytest.raises(RequestError) as caught:
         await client.create(**fields)
@@ -143,7 +143,7 @@ async def test_a_mistake_is_told_before_anything_is_sent(fields: dict):
 # --- kept ---
 
 
-async def test_a_response_is_kept_and_deleted(client: AsyncClient):
+async def test_a_stored_response_is_retrieved_and_deleted(client: AsyncClient):
     made = await client.create(model="demo", input="Hi!")
     assert await client.retrieve(made.id) == made
     await client.delete(made.id)
@@ -158,7 +158,7 @@ async def test_a_response_is_kept_and_deleted(client: AsyncClient):
     )
 
 
-async def test_input_items_page_by_themselves(client: AsyncClient, monkeypatch: pytest.MonkeyPatch):
+async def test_input_items_reads_all_pages(client: AsyncClient, monkeypatch: pytest.MonkeyPatch):
     made = await client.create(model="demo", input=NUMBERS)
     wanted = [f"Number {n}." for n in range(7)]
     for limit in (1, 3, 7, 100):
@@ -187,7 +187,7 @@ async def test_a_background_response_is_cancelled(client: AsyncClient):
     assert (await client.resume(begun.id).final()).status == "cancelled"
 
 
-async def test_an_id_is_not_a_path(client: AsyncClient):
+async def test_ids_are_percent_encoded(client: AsyncClient):
     with pytest.raises(UpstreamError) as caught:
         await client.retrieve("../models")
     assert caught.value.status == 404
@@ -196,7 +196,7 @@ async def test_an_id_is_not_a_path(client: AsyncClient):
 
 
 @pytest.mark.parametrize("id", [".", ".."])
-async def test_an_id_that_leads_elsewhere_is_refused(client: AsyncClient, id: str):
+async def test_an_id_of_dots_is_rejected(client: AsyncClient, id: str):
     with pytest.raises(RequestError, match="cannot be used as an id"):
         await client.conversations.delete_item("conv_1", id)
 
@@ -204,7 +204,7 @@ async def test_an_id_that_leads_elsewhere_is_refused(client: AsyncClient, id: st
 # --- conversations ---
 
 
-async def test_a_conversation_from_beginning_to_end(client: AsyncClient):
+async def test_a_conversation_is_created_changed_and_deleted(client: AsyncClient):
     conversations = client.conversations
     made = await conversations.create(items="one", metadata={"topic": "a"})
     assert await conversations.retrieve(made.id) == made
@@ -230,28 +230,30 @@ async def test_a_conversation_from_beginning_to_end(client: AsyncClient):
 # --- the rest ---
 
 
-async def test_a_conversation_is_made_small(client: AsyncClient):
+async def test_a_conversation_is_compacted(client: AsyncClient):
     small = await client.compact(model="demo", input=NUMBERS)
     assert small.output[-1].type == "compaction"
     response = await client.create(model="demo", input=[*small.output, user_message("Hi!")])
     assert response.output_text == f"{HELLO} This conversation has 9 messages."
 
 
-async def test_tokens_are_counted(client: AsyncClient):
+async def test_input_tokens_counts_without_generating(client: AsyncClient):
     assert (await client.input_tokens(model="demo", input="one two three")).input_tokens == 3
 
 
-async def test_the_models_are_listed(client: AsyncClient):
+async def test_models_lists_the_names(client: AsyncClient):
     assert await client.models() == ["demo", "echo"]
 
 
-async def test_a_socket_is_opened(client: AsyncClient):
+async def test_connect_opens_a_websocket(client: AsyncClient):
     async with client.connect() as session:
         final = await session.stream(model="demo", input="Hi!", store=False).final()
     assert final.output_text == HELLO
 
 
-async def test_the_environment_says_where_and_who(server: str, monkeypatch: pytest.MonkeyPatch):
+async def test_base_url_and_key_come_from_the_environment(
+    server: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("ANTIPHON_BASE_URL", f"{server}/v1/")
     monkeypatch.setenv("ANTIPHON_API_KEY", "secret")
     async with AsyncClient() as client:
@@ -262,7 +264,7 @@ async def test_the_environment_says_where_and_who(server: str, monkeypatch: pyte
     assert AsyncClient().base_url == "http://127.0.0.1:8000/v1"
 
 
-def test_importing_it_brings_nothing_that_is_not_needed_yet():
+def test_importing_the_clients_loads_no_slow_modules():
     code = (
         "import sys, antiphon.client.async_client, antiphon.client.sync_client; print(*sys.modules)"
     )
@@ -271,7 +273,7 @@ def test_importing_it_brings_nothing_that_is_not_needed_yet():
     assert heavy & set(ran.stdout.split()) == set()
 
 
-async def test_a_page_without_items_is_the_last_whatever_it_says():
+async def test_an_empty_page_ends_the_pagination():
     empty = json_answer({"object": "list", "data": [], "has_more": True, "last_id": "msg_1"})
     with scripted_upstream(empty) as server:
         async with AsyncClient(server.url) as client:

@@ -20,7 +20,7 @@ LIMIT = "rate_limit_exceeded"
         ({"status": "400"}, 500, "model_error", None, None),
     ],
 )
-def test_errors_of_every_shape_are_read(
+def test_every_shape_of_error_message_is_decoded(
     envelope: dict[str, object], status: int, type: str, code: str | None, message: str | None
 ) -> None:
     error = websocket_message_error(json.dumps({"type": "error"} | envelope).encode())

@@ -36,9 +36,7 @@ KEPT: dict[str, tuple[ScriptedAnswer, Callable[[AsyncClient], Awaitable[object]]
 
 
 @pytest.mark.parametrize("way", KEPT)
-async def test_what_may_be_asked_twice_is_asked_again_when_nothing_comes(
-    asking: ClientFactory, way: str
-):
+async def test_get_and_delete_are_retried_after_a_timeout(asking: ClientFactory, way: str):
     answer, ask = KEPT[way]
     with scripted_upstream(ScriptedAnswer(delay=WAIT), answer) as server:
         await ask(asking(server, timeout=0.2, retries=1))
@@ -47,9 +45,7 @@ async def test_what_may_be_asked_twice_is_asked_again_when_nothing_comes(
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
-async def test_a_server_that_never_answers_is_not_asked_for_ever(
-    asking: ClientFactory, retries: int
-):
+async def test_timeouts_are_retried_a_limited_number_of_times(asking: ClientFactory, retries: int):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
         with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds") as caught:
             await asking(server, timeout=0.1, retries=retries).retrieve("resp_0")
@@ -57,7 +53,7 @@ async def test_a_server_that_never_answers_is_not_asked_for_ever(
     assert (caught.value.status, caught.value.payload.code) == (504, "timeout")
 
 
-async def test_what_may_have_been_heard_is_not_asked_for_twice(asking: ClientFactory):
+async def test_a_post_is_not_retried_after_a_timeout(asking: ClientFactory):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
         client = asking(server, timeout=0.1, retries=2)
         for ask in (
@@ -74,7 +70,7 @@ async def test_what_may_have_been_heard_is_not_asked_for_twice(asking: ClientFac
 # --- refused ---
 
 
-async def test_a_server_that_is_busy_is_asked_again(asking: ClientFactory):
+async def test_a_429_or_5xx_is_retried(asking: ClientFactory):
     busy = json_answer({"error": {"message": "Later."}}, 429, retry_after="0.01")
     with scripted_upstream(busy, busy, sse_answer(encode_sse(LEGAL))) as server:
         assert await asking(server, retries=2).stream(**REQUEST).final() == fold(LEGAL)
@@ -103,7 +99,7 @@ async def test_a_server_that_is_busy_is_asked_again(asking: ClientFactory):
         ),
     ],
 )
-async def test_a_refusal_is_read_in_every_shape(
+async def test_every_shape_of_error_body_is_decoded(
     asking: ClientFactory, body: Any, payload: dict[str, str]
 ):
     with scripted_upstream(json_answer(body, 400)) as server:
@@ -138,7 +134,7 @@ ASKS: dict[str, tuple[str, Callable[[AsyncClient], Awaitable[object]]]] = {
 @pytest.mark.parametrize("way", ASKS)
 @pytest.mark.parametrize(("location", "place"), MOVED)
 @pytest.mark.parametrize("status", [301, 308])
-async def test_a_server_that_has_moved_is_not_followed_and_its_place_is_told(
+async def test_a_redirect_is_not_followed_and_the_error_names_its_target(
     asking: ClientFactory, status: int, location: str, place: str, way: str
 ):
     path, ask = ASKS[way]
@@ -156,7 +152,9 @@ async def test_a_server_that_has_moved_is_not_followed_and_its_place_is_told(
 
 
 @pytest.mark.parametrize("location", [None, "http://[", "mailto:a@b.example"])
-async def test_a_redirect_to_nowhere_is_told_as_it_is(asking: ClientFactory, location: str | None):
+async def test_a_redirect_without_a_location_is_an_ordinary_error(
+    asking: ClientFactory, location: str | None
+):
     headers = {"location": location} if location else {}
     with (
         scripted_upstream(ScriptedAnswer(b"", 301, headers)) as server,
@@ -168,7 +166,7 @@ async def test_a_redirect_to_nowhere_is_told_as_it_is(asking: ClientFactory, loc
 HTML = {"content-type": "text/html"}
 
 
-async def test_a_page_is_no_answer(asking: ClientFactory):
+async def test_an_html_page_is_an_error(asking: ClientFactory):
     with scripted_upstream(ScriptedAnswer(b"<html>Bad gateway</html>", 502, HTML)) as server:
         client = asking(server)
         with pytest.raises(UpstreamError, match="answered 502 and did not say why"):
@@ -193,7 +191,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-async def test_an_answer_that_is_none_says_what_it_is(asking: ClientFactory, odd: str):
+async def test_an_unexpected_body_is_described_in_the_error(asking: ClientFactory, odd: str):
     answer, message = ODD[odd]
     with scripted_upstream(answer) as server:
         client, who = asking(server), server.url.removeprefix("http://")
@@ -209,7 +207,7 @@ async def test_an_answer_that_is_none_says_what_it_is(asking: ClientFactory, odd
             assert (caught.value.status, caught.value.payload.code) == (502, "upstream_invalid")
 
 
-async def test_a_page_is_no_stream(asking: ClientFactory):
+async def test_an_html_page_instead_of_a_stream_is_an_error(asking: ClientFactory):
     with (
         scripted_upstream(ScriptedAnswer(b"<html>Welcome!</html>", 200, HTML)) as server,
         pytest.raises(UpstreamError, match="answered with a web page"),
@@ -217,7 +215,7 @@ async def test_a_page_is_no_stream(asking: ClientFactory):
         await asking(server).stream(**REQUEST).final()
 
 
-async def test_a_response_that_is_called_a_page_is_a_response(asking: ClientFactory):
+async def test_json_with_an_html_content_type_is_accepted(asking: ClientFactory):
     with scripted_upstream(ScriptedAnswer(b'{"id": "resp_0", "output": []}', 200, HTML)) as server:
         assert (await asking(server).create(**REQUEST)).id == "resp_0"
         assert (await asking(server).stream(**REQUEST).final()).id == "resp_0"
@@ -226,16 +224,14 @@ async def test_a_response_that_is_called_a_page_is_a_response(asking: ClientFact
 @pytest.mark.parametrize(
     "answer", [ScriptedAnswer(status=204), ScriptedAnswer(), json_answer({"deleted": True})]
 )
-async def test_what_is_deleted_need_not_be_talked_about(
-    asking: ClientFactory, answer: ScriptedAnswer
-):
+async def test_delete_accepts_an_empty_body(asking: ClientFactory, answer: ScriptedAnswer):
     with scripted_upstream(answer) as server:
         await asking(server).delete("resp_0")
         await asking(server).conversations.delete("conv_0")
     assert [request.method for request in server.requests] == ["DELETE", "DELETE"]
 
 
-async def test_a_page_has_deleted_nothing(asking: ClientFactory):
+async def test_delete_rejects_an_html_page(asking: ClientFactory):
     with (
         scripted_upstream(ScriptedAnswer(b"<html>Welcome!</html>", 200, HTML)) as server,
         pytest.raises(UpstreamError, match="answered with a web page"),
@@ -259,7 +255,7 @@ UNFINISHED = {
 
 @pytest.mark.parametrize("body", UNFINISHED)
 @pytest.mark.parametrize("status", [401, 500])
-async def test_a_refusal_whose_reason_does_not_come_keeps_its_status(
+async def test_an_error_with_an_incomplete_body_keeps_its_status(
     asking: ClientFactory, body: str, status: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("antiphon.client.http.ERROR_BODY_TIMEOUT", 0.05)
@@ -274,7 +270,7 @@ async def test_a_refusal_whose_reason_does_not_come_keeps_its_status(
     assert str(caught.value) == f"{who}: {message.format(status=status)}"
 
 
-async def test_an_error_in_a_good_answer_is_raised(asking: ClientFactory):
+async def test_an_error_object_with_status_200_is_raised(asking: ClientFactory):
     with scripted_upstream(
         json_answer({"error": {"message": "No.", "type": "server_error"}})
     ) as server:
@@ -283,7 +279,7 @@ async def test_an_error_in_a_good_answer_is_raised(asking: ClientFactory):
             await told.final()
 
 
-async def test_a_server_that_is_not_there():
+async def test_an_unreachable_server_is_an_error():
     with pytest.raises(UpstreamError, match="cannot be reached") as caught:
         await AsyncClient("http://127.0.0.1:1/v1", retries=0).create(**REQUEST)
     assert (caught.value.status, caught.value.payload.code) == (502, "upstream_unreachable")
@@ -304,14 +300,14 @@ async def test_a_server_that_is_not_there():
         "http://x:99999/v1",
     ],
 )
-def test_an_address_that_nothing_can_be_written_behind_is_refused_and_not_repeated(address: str):
+def test_an_invalid_base_url_is_rejected_without_quoting_it(address: str):
     with pytest.raises(RequestError, match="base_url") as caught:
         AsyncClient(address)
     assert caught.value.payload.param == "base_url"
     assert "secret" not in str(caught.value)
 
 
-async def test_a_key_that_the_server_repeats_is_not_repeated_here(asking: ClientFactory):
+async def test_a_key_repeated_by_the_server_is_redacted(asking: ClientFactory):
     said = {"error": {"message": "Incorrect API key provided: hunter2-and-more."}}
     with scripted_upstream(json_answer(said, 401)) as server:
         client = asking(server, api_key="hunter2-and-more")
@@ -320,7 +316,7 @@ async def test_a_key_that_the_server_repeats_is_not_repeated_here(asking: Client
                 await ask()
 
 
-async def test_the_key_and_the_headers_are_shown(asking: ClientFactory):
+async def test_key_and_headers_are_sent(asking: ClientFactory):
     with scripted_upstream(json_answer({"id": "resp_0", "output": []})) as server:
         client = asking(server, api_key="secret", headers={"X-Team": "a"})
         await client.create(**REQUEST, extra_headers={"x-team": "b", "Idempotency-Key": "k"})

@@ -54,7 +54,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("pieces", [0, 1, 7, 1000])
 @pytest.mark.parametrize("strict", [False, True])
-async def test_however_it_is_cut_into_pieces_it_is_the_same(
+async def test_the_chunking_of_the_bytes_does_not_matter(
     asking: ClientFactory, pieces: int, strict: bool
 ):
     with scripted_upstream(sse_answer(encode_sse(LEGAL), chunk_size=pieces)) as server:
@@ -67,9 +67,7 @@ async def test_however_it_is_cut_into_pieces_it_is_the_same(
 
 
 @pytest.mark.parametrize("rule", RULE_BREAKS)
-async def test_strictly_an_illegal_stream_is_raised_after_what_was_legal(
-    asking: ClientFactory, rule: str
-):
+async def test_strict_mode_raises_after_the_valid_events(asking: ClientFactory, rule: str):
     heard: list[str] = []
 
     async def listen(told: Stream) -> None:
@@ -84,7 +82,7 @@ async def test_strictly_an_illegal_stream_is_raised_after_what_was_legal(
 
 
 @pytest.mark.parametrize("rule", RULE_BREAKS)
-async def test_otherwise_an_illegal_stream_ends_well(asking: ClientFactory, rule: str):
+async def test_an_invalid_stream_is_repaired_by_default(asking: ClientFactory, rule: str):
     with scripted_upstream(sse_answer(encode_sse(RULE_BREAKS[rule]))) as server:
         final = await asking(server).stream(**REQUEST).final()
     assert final.id in ("resp_0", "resp_9")
@@ -98,7 +96,9 @@ async def test_a_stream_without_done_ends_with_its_response(asking: ClientFactor
             assert await client.stream(**REQUEST).final() == fold(LEGAL)
 
 
-async def test_nobody_waits_for_the_end_of_a_stream_that_has_ended(asking: ClientFactory):
+async def test_a_stream_ends_with_its_last_event_even_if_the_connection_stays_open(
+    asking: ClientFactory,
+):
     with scripted_upstream(
         sse_answer(encode_sse(LEGAL, done=False) + b": \n\n" * 50, chunk_size=3000, pause=0.5)
     ) as server:
@@ -106,7 +106,7 @@ async def test_nobody_waits_for_the_end_of_a_stream_that_has_ended(asking: Clien
             assert await asking(server).stream(**REQUEST).final() == fold(LEGAL)
 
 
-async def test_a_whole_response_is_a_stream_of_one_event(asking: ClientFactory):
+async def test_a_json_response_becomes_a_stream_of_one_event(asking: ClientFactory):
     with scripted_upstream(
         json_answer({"id": "resp_0", "model": "m", "created_at": 3, "output": []})
     ) as server:
@@ -120,9 +120,7 @@ async def test_a_whole_response_is_a_stream_of_one_event(asking: ClientFactory):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_a_stream_that_is_cut_is_raised_and_its_snapshot_stays(
-    asking: ClientFactory, strict: bool
-):
+async def test_a_cut_stream_raises_and_its_snapshot_stays(asking: ClientFactory, strict: bool):
     with scripted_upstream(sse_answer(encode_sse(LEGAL[:-1], done=False), cut=True)) as server:
         told = asking(server, strict=strict).stream(**REQUEST)
         with pytest.raises(UpstreamError) as caught:
@@ -133,7 +131,7 @@ async def test_a_stream_that_is_cut_is_raised_and_its_snapshot_stays(
     assert len(server.requests) == 1
 
 
-async def test_a_stream_that_just_stops_is_cut_too(asking: ClientFactory):
+async def test_a_stream_without_a_terminal_event_is_cut(asking: ClientFactory):
     spoilt, _ = KNOWN_MISTAKES["a stream that just stops"]
     with scripted_upstream(sse_answer(encode_sse(spoilt))) as server:
         with pytest.raises(UpstreamError, match="ended before the response did"):
@@ -144,7 +142,7 @@ async def test_a_stream_that_just_stops_is_cut_too(asking: ClientFactory):
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("repeats", [False, True])
-async def test_a_background_response_is_followed_on(
+async def test_a_background_response_is_resumed_after_a_cut(
     asking: ClientFactory, strict: bool, repeats: bool
 ):
     first, second = 4, 7
@@ -170,7 +168,7 @@ async def test_a_background_response_is_followed_on(
     ]
 
 
-async def test_a_frame_that_was_cut_in_two_is_not_told_twice(asking: ClientFactory):
+async def test_a_frame_split_by_a_cut_is_delivered_once(asking: ClientFactory):
     body = encode_sse(BACKGROUND[:6], done=False)[:-30]
     with scripted_upstream(
         sse_answer(body, cut=True), sse_answer(encode_sse(BACKGROUND[5:]))
@@ -179,7 +177,7 @@ async def test_a_frame_that_was_cut_in_two_is_not_told_twice(asking: ClientFacto
     assert heard == BACKGROUND
 
 
-async def test_following_ends_when_nothing_new_comes(asking: ClientFactory):
+async def test_reconnecting_stops_without_new_events(asking: ClientFactory):
     with scripted_upstream(
         sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True), sse_answer(b"", cut=True)
     ) as server:
@@ -191,7 +189,7 @@ async def test_following_ends_when_nothing_new_comes(asking: ClientFactory):
     assert told.response.background
 
 
-async def test_what_the_server_refuses_ends_the_following(asking: ClientFactory):
+async def test_an_error_status_ends_reconnecting(asking: ClientFactory):
     gone = json_answer({"error": {"type": "not_found", "code": "response_not_found"}}, 404)
     with scripted_upstream(
         sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True), gone
@@ -202,7 +200,7 @@ async def test_what_the_server_refuses_ends_the_following(asking: ClientFactory)
     assert (caught.value.status, len(server.requests)) == (404, 2)
 
 
-async def test_a_resumed_stream_is_followed_on_too(asking: ClientFactory):
+async def test_a_resumed_stream_reconnects_too(asking: ClientFactory):
     with scripted_upstream(
         sse_answer(encode_sse(BACKGROUND[3:6], done=False), cut=True),
         sse_answer(encode_sse(BACKGROUND[6:])),
@@ -212,7 +210,7 @@ async def test_a_resumed_stream_is_followed_on_too(asking: ClientFactory):
     assert [request.path.rpartition("=")[2] for request in server.requests] == ["2", "5"]
 
 
-async def test_a_server_that_says_nothing_is_late(asking: ClientFactory):
+async def test_a_silent_server_times_out(asking: ClientFactory):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
         with pytest.raises(UpstreamError) as caught:
             await asking(server, timeout=0.1).create(**REQUEST)
@@ -224,7 +222,7 @@ async def test_a_server_that_says_nothing_is_late(asking: ClientFactory):
         assert caught.value.status == 504
 
 
-async def test_following_has_its_own_patience_alone(asking: ClientFactory):
+async def test_reconnecting_uses_its_own_retries_only(asking: ClientFactory):
     begun = sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True)
     with scripted_upstream(begun, ScriptedAnswer(delay=WAIT)) as server:
         told = asking(server, timeout=0.1, retries=2).stream(**REQUEST, background=True)
@@ -271,7 +269,7 @@ async def test_leaving_early_closes_the_connection_at_once(asking: ClientFactory
         await eventually(lambda: server.disconnects)
 
 
-async def test_after_leaving_a_loop_inside_the_stream_the_rest_can_be_read(asking: ClientFactory):
+async def test_inside_with_a_loop_can_be_left_and_continued(asking: ClientFactory):
     with scripted_upstream(sse_answer(encode_sse(LEGAL))) as server:
         async with asking(server).stream(**REQUEST) as told:
             heard: list[Event] = []
@@ -317,7 +315,7 @@ async def test_a_slow_reader_slows_down_the_server():
                 assert len(encode_sse(await anext(batches), done=False)) < 4 * MAX_BUFFERED_BYTES
 
 
-async def test_connections_are_used_again(asking: ClientFactory):
+async def test_connections_are_reused(asking: ClientFactory):
     with scripted_upstream(sse_answer(encode_sse(LEGAL))) as server:
         async with asking(server) as client:
             for _ in range(3):
@@ -326,7 +324,7 @@ async def test_connections_are_used_again(asking: ClientFactory):
     assert server.connections == 1
 
 
-async def test_another_transport_may_carry_the_requests(asking: ClientFactory):
+async def test_a_custom_transport_sends_the_requests(asking: ClientFactory):
     from antiphon.transport.client import HttpClient as HttpClient
 
     class Counting(HttpClient):
@@ -343,7 +341,7 @@ async def test_another_transport_may_carry_the_requests(asking: ClientFactory):
     assert transport.opened == 1
 
 
-def test_a_client_may_be_used_in_one_loop_after_another():
+def test_a_client_works_in_several_event_loops():
     once = ScriptedAnswer(b'{"id":"resp_0"}', headers={"connection": "close"})
     with scripted_upstream(once) as server:
         client = AsyncClient(server.url)
@@ -351,7 +349,7 @@ def test_a_client_may_be_used_in_one_loop_after_another():
             assert asyncio.run(client.create(**REQUEST)).id == "resp_0"
 
 
-async def test_closing_a_client_ends_what_is_being_read(asking: ClientFactory):
+async def test_closing_a_client_fails_its_open_streams(asking: ClientFactory):
     with scripted_upstream(ENDLESS_STREAM) as server:
         client = asking(server)
         async with client.stream(**REQUEST) as told:

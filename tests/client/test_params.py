@@ -17,7 +17,7 @@ from antiphon.protocol.request import CompactRequest, Request
 ASIDE = {"extra_body", "extra_headers"}
 
 
-def test_every_field_of_a_request_may_be_asked_for():
+def test_every_request_field_is_a_parameter():
     assert set(ResponseParams.__annotations__) - ASIDE == set(Request.__struct_fields__) - {
         "extra",
         "stream",
@@ -27,7 +27,7 @@ def test_every_field_of_a_request_may_be_asked_for():
     }
 
 
-def test_values_are_written_wherever_they_stand():
+def test_structs_are_converted_at_any_depth():
     said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
     assert to_json_value([user_message("Hi!"), {"content": (InputText(text="Hi!"),)}]) == [
         said,
@@ -35,7 +35,7 @@ def test_values_are_written_wherever_they_stand():
     ]
 
 
-def test_what_only_openai_knows_goes_back_as_openai_writes_it():
+def test_openai_types_are_sent_without_a_slug():
     item = ExtensionItem(type="openai:web_search_call", id="ws_1", extra={"action": {"q": "a"}})
     other = ExtensionItem(type="acme:search", id="s_1")
     assert to_json_value([item, other]) == [
@@ -44,7 +44,7 @@ def test_what_only_openai_knows_goes_back_as_openai_writes_it():
     ]
 
 
-def test_what_goes_along_is_written_beside_the_fields():
+def test_extra_body_is_merged_into_the_body():
     fields = {"model": "m", "extra_body": {"acme:hint": 1}, "extra_headers": {"X-Team": "a"}}
     assert build_body(fields) == {"model": "m", "acme:hint": 1}
     assert build_headers(fields) == {"x-team": "a"}
@@ -54,7 +54,7 @@ def test_what_goes_along_is_written_beside_the_fields():
     ("fields", "code"),
     [({"stream": True}, "unsupported_parameter"), ({"wheels": 4}, "unknown_parameter")],
 )
-def test_a_name_that_is_none_is_refused(fields: dict[str, object], code: str):
+def test_an_unknown_parameter_is_rejected(fields: dict[str, object], code: str):
     with pytest.raises(RequestError) as caught:
         build_body(fields)
     assert (caught.value.payload.code, caught.value.payload.param) == (code, next(iter(fields)))

@@ -45,7 +45,7 @@ class ScriptedSource:
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
-async def test_events_come_one_by_one_and_in_order(size: int):
+async def test_iteration_yields_the_events_in_order(size: int):
     source = ScriptedSource(size)
     stream = Stream(source.open)
     assert repr(stream) == "<Stream: not sent>"
@@ -55,13 +55,13 @@ async def test_events_come_one_by_one_and_in_order(size: int):
     assert repr(stream) == "<Stream: ended>"
 
 
-async def test_batches_are_what_the_source_gave():
+async def test_batches_are_those_of_the_source():
     batches = [batch async for batch in Stream(ScriptedSource(5).open).batches()]
     assert [event for batch in batches for event in batch] == LEGAL
     assert {len(batch) for batch in batches[:-1]} == {5}
 
 
-async def test_what_is_ready_is_given_without_waiting():
+async def test_pending_events_are_returned_without_waiting():
     source = ScriptedSource(100)
     async with Stream(source.open) as stream:
         async for _ in stream:
@@ -70,7 +70,7 @@ async def test_what_is_ready_is_given_without_waiting():
                 break
 
 
-async def test_nothing_is_asked_before_it_is_read():
+async def test_the_request_is_sent_on_the_first_read():
     source = ScriptedSource()
     stream = Stream(source.open)
     with pytest.raises(AntiphonError, match="Read it first"):
@@ -80,7 +80,7 @@ async def test_nothing_is_asked_before_it_is_read():
     assert [event async for event in stream] == []
 
 
-async def test_a_stream_that_was_left_is_over():
+async def test_a_closed_stream_has_ended():
     source = ScriptedSource()
     async with Stream(source.open) as stream:
         async for _ in stream:
@@ -92,7 +92,7 @@ async def test_a_stream_that_was_left_is_over():
     assert stream.response == fold(LEGAL)
 
 
-async def test_outside_of_with_a_loop_that_is_left_closes_it():
+async def test_outside_with_leaving_the_loop_closes_the_stream():
     source = ScriptedSource()
     async for _ in Stream(source.open):
         break
@@ -100,7 +100,7 @@ async def test_outside_of_with_a_loop_that_is_left_closes_it():
     assert source.closed == 1
 
 
-async def test_an_error_comes_after_all_events_and_the_snapshot_stays():
+async def test_an_error_is_raised_after_all_events_and_the_snapshot_stays():
     error = UpstreamError("cut")
     source = ScriptedSource(4, error)
     stream = Stream(source.open)
@@ -122,7 +122,7 @@ async def test_an_error_comes_after_all_events_and_the_snapshot_stays():
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_was_written_is_read_at_once_and_then_the_end():
+async def test_a_buffer_returns_its_events_and_then_the_end():
     channel = EventBuffer[int](limit=9)
     channel.write([1, 2])
     channel.write([3])
@@ -130,7 +130,7 @@ async def test_what_was_written_is_read_at_once_and_then_the_end():
     assert [await channel.next_batch(), await channel.next_batch()] == [[1, 2, 3], []]
 
 
-async def test_a_writer_waits_for_the_reader_when_too_much_waits():
+async def test_drain_waits_while_the_buffer_is_full():
     channel = EventBuffer[int](limit=1)
     channel.write([1])
     assert not channel.full
@@ -142,7 +142,7 @@ async def test_a_writer_waits_for_the_reader_when_too_much_waits():
     await waiting
 
 
-async def test_a_reader_waits_for_the_writer():
+async def test_next_batch_waits_for_events():
     channel = EventBuffer[int](limit=1)
     reading = asyncio.create_task(channel.next_batch())
     await asyncio.sleep(0)
@@ -152,7 +152,7 @@ async def test_a_reader_waits_for_the_writer():
     assert await reading == [1]
 
 
-async def test_what_completes_no_event_makes_nobody_wait():
+async def test_bytes_without_a_complete_event_do_not_fill_the_buffer():
     channel = EventBuffer[int](limit=1)
     channel.write([], size=1000)
     assert not channel.full
@@ -160,7 +160,7 @@ async def test_what_completes_no_event_makes_nobody_wait():
     assert channel.full
 
 
-async def test_a_closed_channel_holds_up_nobody():
+async def test_a_closed_buffer_blocks_nobody():
     channel = EventBuffer[int](limit=0)
     channel.write([1])
     waiting = asyncio.create_task(channel.drain())

@@ -45,7 +45,7 @@ def client(request: pytest.FixtureRequest, server: str) -> Iterator[Client]:
 # --- the surface ---
 
 
-def test_a_response_is_made_kept_and_deleted(client: Client):
+def test_a_response_is_created_retrieved_and_deleted(client: Client):
     made = client.create(model="demo", input="Hi!")
     assert (made.status, made.output_text) == ("completed", HELLO)
     assert client.retrieve(made.id) == made
@@ -55,7 +55,7 @@ def test_a_response_is_made_kept_and_deleted(client: Client):
     assert (caught.value.status, caught.value.payload.code) == (404, "response_not_found")
 
 
-def test_a_stream_is_read_in_every_way(client: Client):
+def test_a_stream_can_be_read_as_events_text_batches_or_a_response(client: Client):
     with client.stream(model="demo", input="Hi!") as stream:
         events = list(stream)
         assert find_violations(events) == []
@@ -66,7 +66,7 @@ def test_a_stream_is_read_in_every_way(client: Client):
     assert sum(map(len, batches)) == len(events)
 
 
-def test_after_leaving_a_loop_inside_the_stream_the_rest_can_be_read(client: Client):
+def test_inside_with_a_loop_can_be_left_and_continued(client: Client):
     with client.stream(model="demo", input="Hi!") as stream:
         heard = []
         for event in stream:
@@ -85,7 +85,7 @@ def test_a_background_response_is_resumed_and_cancelled(client: Client):
     assert list(client.resume(begun.id, starting_after=0)) == events[1:]
 
 
-def test_conversations_and_input_items_page_by_themselves(client: Client):
+def test_conversations_and_input_items_read_all_pages(client: Client):
     made = client.create(model="demo", input=NUMBERS)
     items = list(client.input_items(made.id))
     assert [item.text for item in items if isinstance(item, Message)] == [
@@ -102,7 +102,7 @@ def test_conversations_and_input_items_page_by_themselves(client: Client):
         conversations.retrieve(talk.id)
 
 
-def test_the_rest_of_the_surface(client: Client):
+def test_the_remaining_methods_work(client: Client):
     assert client.models() == ["demo", "echo"]
     assert client.input_tokens(model="demo", input="one two").input_tokens == 2
     assert client.compact(model="demo", input=NUMBERS).output[-1].type == "compaction"
@@ -119,7 +119,7 @@ def test_the_rest_of_the_surface(client: Client):
 # --- loops and threads ---
 
 
-def test_it_works_where_a_loop_is_running(server: str):
+def test_it_works_inside_a_running_event_loop(server: str):
     async def notebook() -> str:
         with Client(f"{server}/v1") as client:
             return "".join(client.stream(model="demo", input="Hi!").text)
@@ -127,7 +127,7 @@ def test_it_works_where_a_loop_is_running(server: str):
     assert asyncio.run(notebook()) == HELLO
 
 
-def test_threads_may_share_a_client(server: str):
+def test_threads_can_share_a_client(server: str):
     with Client(f"{server}/v1") as client, ThreadPoolExecutor(8) as threads:
 
         def ask(number: int) -> str:
@@ -136,7 +136,7 @@ def test_threads_may_share_a_client(server: str):
         assert list(threads.map(ask, range(40))) == [f"say {n}" for n in range(40)]
 
 
-def test_its_own_thread_cannot_wait_for_itself(server: str):
+def test_a_call_in_the_clients_own_thread_raises(server: str):
     with Client(f"{server}/v1") as client:
 
         async def inside() -> list[str]:
@@ -146,7 +146,7 @@ def test_its_own_thread_cannot_wait_for_itself(server: str):
             client.loop_thread.run(inside())
 
 
-def test_its_thread_ends_with_it(server: str):
+def test_its_thread_ends_when_it_is_closed_or_collected(server: str):
     def names() -> list[str]:
         return [thread.name for thread in threading.enumerate()]
 
@@ -163,14 +163,14 @@ def test_its_thread_ends_with_it(server: str):
     assert "antiphon-client" not in names()
 
 
-def test_a_closed_client_begins_anew(server: str):
+def test_a_closed_client_can_be_used_again(server: str):
     client = Client(f"{server}/v1")
     for _ in range(2):
         assert client.models() == ["demo", "echo"]
         client.close()
 
 
-def test_a_client_that_its_own_thread_throws_away_ends_that_thread(server: str):
+def test_a_client_collected_in_its_own_thread_ends_that_thread(server: str):
     held = [Client(f"{server}/v1")]
     loop = held[0].loop_thread._ensure_started()
     (thread,) = (t for t in threading.enumerate() if t.name == "antiphon-client")
@@ -199,7 +199,7 @@ client.models()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.parametrize("program", [FORKED, AT_EXIT], ids=["forked", "at exit"])
-def test_it_works_in_a_child_of_its_process_and_at_the_end_of_it(server: str, program: str):
+def test_it_works_after_a_fork_and_in_atexit_functions(server: str, program: str):
     begin = f"import atexit, os, sys; from antiphon import Client; client = Client('{server}/v1')"
     run = [sys.executable, "-c", begin + program]
     done = subprocess.run(run, capture_output=True, timeout=WAIT, check=False)
@@ -209,7 +209,7 @@ def test_it_works_in_a_child_of_its_process_and_at_the_end_of_it(server: str, pr
 # --- what goes wrong ---
 
 
-def test_exceptions_cross_as_they_are():
+def test_exceptions_are_raised_in_the_callers_thread():
     with (
         scripted_upstream(sse_answer(encode_sse(RULE_BREAKS["id-stable"]))) as server,
         Client(server.url, strict=True) as client,

@@ -75,7 +75,7 @@ async def test_a_turn_is_a_stream(server: str, door: str) -> None:
         assert stream.response.status == "completed"
 
 
-async def test_turns_continue_each_other_without_being_stored(session: Session) -> None:
+async def test_turns_continue_responses_that_are_not_stored(session: Session) -> None:
     first = await session.stream(model="demo", input="I am Ada.", store=False).final()
     second = session.stream(
         model="demo", input=[user_message("Who am I?")], store=False, previous_response_id=first.id
@@ -84,20 +84,20 @@ async def test_turns_continue_each_other_without_being_stored(session: Session) 
     assert said == f"{HELLO}Who am I? This conversation has 3 messages."
 
 
-async def test_a_warm_up_is_continued(session: Session) -> None:
+async def test_a_response_without_generation_can_be_continued(session: Session) -> None:
     warm = await session.stream(model="demo", input="A.", store=False, generate=False).final()
     assert warm.output == []
     last = session.stream(model="demo", input="B.", store=False, previous_response_id=warm.id)
     assert text_of(await last.final()) == f"{HELLO}B. This conversation has 2 messages."
 
 
-async def test_a_turn_that_breaks_is_told_to_the_end(session: Session) -> None:
+async def test_a_failed_turn_is_delivered_completely(session: Session) -> None:
     broken = await session.stream(model="demo", input="FAIL").final()
     assert broken.status == "failed"
     assert text_of(await session.stream(model="demo", input="Hi!").final()) == f"{HELLO}Hi!"
 
 
-async def test_an_unknown_id_is_refused_and_the_session_goes_on(session: Session) -> None:
+async def test_an_unknown_previous_response_fails_the_turn_only(session: Session) -> None:
     lost = session.stream(model="demo", input="?", store=False, previous_response_id="resp_no")
     with pytest.raises(UpstreamError) as refused:
         await lost.final()
@@ -107,7 +107,7 @@ async def test_an_unknown_id_is_refused_and_the_session_goes_on(session: Session
     assert text_of(await session.stream(model="demo", input="Hi!").final()) == f"{HELLO}Hi!"
 
 
-async def test_every_word_of_an_envelope_is_kept() -> None:
+async def test_every_field_of_an_error_message_is_decoded() -> None:
     headers = {"Retry-After": "7"}
 
     async def meet(visitor: ServerSide) -> None:
@@ -129,15 +129,13 @@ async def test_every_word_of_an_envelope_is_kept() -> None:
     ("field", "value"),
     [("background", True), ("extra_headers", {"a": "b"}), ("nonsense", 1), ("stream", True)],
 )
-async def test_what_cannot_be_asked_is_not_sent(
-    session: Session, field: str, value: object
-) -> None:
+async def test_invalid_parameters_are_not_sent(session: Session, field: str, value: object) -> None:
     with pytest.raises(RequestError) as refused:
         await session.stream(**{"model": "demo", field: value}).final()  # pyright: ignore
     assert refused.value.payload.param == field
 
 
-async def test_what_is_asked_is_one_message() -> None:
+async def test_a_turn_is_requested_with_one_message() -> None:
     heard: list[object] = []
 
     async def meet(visitor: ServerSide) -> None:
@@ -166,7 +164,7 @@ async def test_what_is_asked_is_one_message() -> None:
     ]
 
 
-async def test_the_other_dialect_is_understood() -> None:
+async def test_openais_dialect_is_understood() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         thought = delta("Hm.") | {"type": "response.reasoning_text.delta", "item_id": "rs_0"}
@@ -185,7 +183,7 @@ async def test_the_other_dialect_is_understood() -> None:
     ]
 
 
-async def test_an_illegal_turn_is_told_up_to_the_broken_rule_in_strict_mode() -> None:
+async def test_strict_mode_raises_at_the_first_violation() -> None:
     async def meet(visitor: ServerSide) -> None:
         while True:
             await visitor.receive()
@@ -235,13 +233,13 @@ async def test_turns_on_one_lane_wait_for_each_other_in_order(gated: str, gate: 
 
 
 @pytest.mark.parametrize("name", ["a b", "é", "x" * 257])
-async def test_a_lane_must_have_a_name_that_servers_take(session: Session, name: str) -> None:
+async def test_an_invalid_lane_name_is_rejected(session: Session, name: str) -> None:
     with pytest.raises(RequestError) as refused:
         session.stream(lane=name, model="demo")
     assert refused.value.payload.code == "invalid_stream_id"
 
 
-async def test_messages_for_lanes_that_nobody_reads_are_dropped() -> None:
+async def test_messages_for_unknown_lanes_are_dropped() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.send(*turn_messages("before anything was asked"))
         await visitor.receive()
@@ -253,7 +251,7 @@ async def test_messages_for_lanes_that_nobody_reads_are_dropped() -> None:
         assert text_of(await session.stream(model="m").final()) == "here"
 
 
-async def test_a_server_without_lanes_answers_in_the_order_it_was_asked() -> None:
+async def test_a_server_without_lanes_answers_in_order() -> None:
     async def meet(visitor: ServerSide) -> None:
         for _ in range(2):
             asked = await visitor.receive()
@@ -264,7 +262,7 @@ async def test_a_server_without_lanes_answers_in_the_order_it_was_asked() -> Non
         assert [text_of(final) for final in await asyncio.gather(*streams)] == ["to b", "to a"]
 
 
-async def test_the_end_of_a_response_after_its_error_is_not_the_next_turn() -> None:
+async def test_a_terminal_event_after_an_error_does_not_end_the_next_turn() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         await visitor.send(created("resp_0"), error("broken", None))
@@ -283,7 +281,7 @@ async def test_the_end_of_a_response_after_its_error_is_not_the_next_turn() -> N
 STRANGE = [b"\xff\x00", "no JSON", "[1, 2]", '{"type": ["x"]}', '{"type": "x", "stream_id": 7}', ""]
 
 
-async def test_strange_messages_do_no_harm() -> None:
+async def test_unreadable_messages_are_delivered_as_extensions() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         first, *rest = turn_messages("well")
@@ -301,7 +299,7 @@ async def test_strange_messages_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("strange", STRANGE)
-async def test_strange_messages_break_a_rule_in_strict_mode(strange: str | bytes) -> None:
+async def test_unreadable_messages_raise_in_strict_mode(strange: str | bytes) -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         await visitor.send(created(), strange)
@@ -311,7 +309,7 @@ async def test_strange_messages_break_a_rule_in_strict_mode(strange: str | bytes
             await session.stream(model="m").final()
 
 
-async def test_an_emoji_may_be_cut_between_two_messages() -> None:
+async def test_a_surrogate_pair_split_over_two_messages_is_joined() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         await visitor.send(created(), lane="a")
@@ -328,7 +326,7 @@ async def wait_until_closed(session: Session) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_closing_wakes_everyone_who_waits(gated: str, gate: GatedModel) -> None:
+async def test_closing_fails_every_waiting_turn(gated: str, gate: GatedModel) -> None:
     before = asyncio.all_tasks()
     session = Session(gated)
     await session.open()
@@ -354,14 +352,14 @@ async def test_closing_wakes_everyone_who_waits(gated: str, gate: GatedModel) ->
     await session.close()
 
 
-async def test_a_session_must_be_opened_first() -> None:
+async def test_a_turn_needs_an_open_session() -> None:
     session = Session("http://127.0.0.1:1/v1/responses")
     with pytest.raises(RequestError, match="not open"):
         await session.stream(model="demo").final()
     await session.close()
 
 
-async def test_a_socket_that_closes_in_mid_turn_fails_every_lane() -> None:
+async def test_a_closed_websocket_fails_every_lane() -> None:
     async def meet(visitor: ServerSide) -> None:
         for lane in ("a", "b"):
             await visitor.receive()
@@ -380,7 +378,7 @@ async def test_a_socket_that_closes_in_mid_turn_fails_every_lane() -> None:
         assert session.closed
 
 
-async def test_a_connection_that_is_lost_says_so() -> None:
+async def test_a_lost_connection_is_named_in_the_error() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         visitor.socket.transport.abort()
@@ -390,7 +388,7 @@ async def test_a_connection_that_is_lost_says_so() -> None:
             await session.stream(model="m").final()
 
 
-async def test_the_limit_of_a_connection_keeps_its_code_for_all() -> None:
+async def test_the_code_of_a_connection_limit_reaches_every_turn() -> None:
     code = "websocket_connection_limit_reached"
 
     async def meet(visitor: ServerSide) -> None:
@@ -416,7 +414,7 @@ async def test_the_limit_of_our_own_server_ends_a_session() -> None:
             assert status_and_code(over.value) == (400, "websocket_connection_limit_reached")
 
 
-async def test_a_message_that_is_too_large_closes_the_socket() -> None:
+async def test_a_message_over_the_size_limit_closes_the_websocket() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         await visitor.send(delta("x" * (20 * 1024 * 1024)))
@@ -433,7 +431,9 @@ async def test_a_message_that_is_too_large_closes_the_socket() -> None:
         assert len(text_of(stream.response)) == 20 * 1024 * 1024
 
 
-async def test_a_server_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_answers_no_ping_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sessions, "PING_INTERVAL", 0.05)
 
     async def meet(visitor: ServerSide) -> None:
@@ -449,7 +449,7 @@ async def test_a_server_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyP
         assert status_and_code(gone.value) == (502, "websocket_closed")
 
 
-async def test_silence_has_its_limits() -> None:
+async def test_a_silent_turn_times_out() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         await visitor.send(created())
@@ -497,7 +497,7 @@ def test_a_label_is_read_beside_anything() -> None:
     assert decode_label(b'{"type": ' + b"[" * 100_000) == MessageLabel("", "")
 
 
-def test_what_is_no_json_cannot_be_asked() -> None:
+def test_values_without_json_are_rejected() -> None:
     with pytest.raises(RequestError) as refused:
         encode_create({"model": object()}, "")
     assert refused.value.payload.code == "invalid_json"

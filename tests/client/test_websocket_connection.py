@@ -45,7 +45,7 @@ async def open_error(url: str, seconds: float = 5) -> UpstreamError:
 # --- what the server is shown -----------------------------------------------------------------
 
 
-async def test_a_server_is_shown_the_headers_of_the_caller(
+async def test_the_callers_headers_are_sent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seen: list[Request] = []
@@ -69,13 +69,13 @@ async def test_a_server_is_shown_the_headers_of_the_caller(
 
 
 @pytest.mark.parametrize("header", [{"x": "a\r\nb: c"}, {"x y": "z"}, {"x\n": "topsecret"}])
-async def test_a_header_that_would_become_two_is_not_sent(header: dict[str, str]) -> None:
+async def test_a_header_with_a_line_break_is_rejected(header: dict[str, str]) -> None:
     with pytest.raises(RequestError, match="such as a line break") as refused:
         await open_websocket("ws://127.0.0.1:1", header, 1)
     assert "topsecret" not in str(refused.value)
 
 
-async def test_a_session_goes_over_tls_that_is_trusted(
+async def test_only_trusted_tls_certificates_are_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_certificate(tmp_path, "127.0.0.1")
@@ -103,7 +103,9 @@ async def test_a_session_goes_over_tls_that_is_trusted(
         (200, "model_error", False),
     ],
 )
-async def test_a_refused_upgrade_keeps_its_status(status: int, type: str, retryable: bool) -> None:
+async def test_a_refused_handshake_keeps_its_status(
+    status: int, type: str, retryable: bool
+) -> None:
     def refuse(connection: ServerConnection, request: Request) -> Response:
         return connection.respond(HTTPStatus(status), "no JSON")
 
@@ -117,7 +119,7 @@ async def test_a_refused_upgrade_keeps_its_status(status: int, type: str, retrya
     )
 
 
-async def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
+async def test_the_error_contains_the_servers_message() -> None:
     body = '{"error": {"message": "No key sk-topsecret here.", "type": "auth", "param": "key"}}'
 
     def refuse(connection: ServerConnection, request: Request) -> Response:
@@ -132,7 +134,7 @@ async def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
     assert refused.headers == {"retry-after": "7"}
 
 
-async def test_our_own_server_refuses_a_path_that_is_none(server: str) -> None:
+async def test_our_server_refuses_an_unknown_path(server: str) -> None:
     refused = await open_error(f"{server}/v1/nowhere")
     assert (refused.status, refused.payload.code) == (403, "websocket_refused")
 
@@ -170,7 +172,7 @@ async def test_a_redirect_is_followed_only_to_the_same_server() -> None:
         ("http://there.example/sk-topsecret", "http://there.example/[redacted]"),
     ],
 )
-async def test_a_server_that_has_moved_tells_its_place(location: str, place: str) -> None:
+async def test_a_redirect_to_another_server_names_its_target(location: str, place: str) -> None:
     def redirect(connection: ServerConnection, request: Request) -> Response:
         response = connection.respond(HTTPStatus.PERMANENT_REDIRECT, "")
         response.headers["Location"] = location
@@ -188,7 +190,7 @@ async def test_a_server_that_has_moved_tells_its_place(location: str, place: str
 # --- what is no server ------------------------------------------------------------------------
 
 
-async def test_nobody_is_there() -> None:
+async def test_a_closed_port_is_an_error() -> None:
     async with serve_websocket(answer_turns) as url:
         pass
     absent = await open_error(url)
@@ -198,7 +200,7 @@ async def test_nobody_is_there() -> None:
     assert absent.retryable
 
 
-async def test_somebody_is_there_and_says_nothing() -> None:
+async def test_a_silent_server_times_out() -> None:
     async def silent(visit: ScriptedConnection) -> None:
         await visit.wait_closed()
 
@@ -209,7 +211,7 @@ async def test_somebody_is_there_and_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 101 Yes\r\n\r\n", b""])
-async def test_somebody_is_there_who_speaks_otherwise(said: bytes) -> None:
+async def test_a_server_without_http_is_an_error(said: bytes) -> None:
     async def other(visit: ScriptedConnection) -> None:
         await visit.read_request()
         await visit.send(said)
@@ -221,7 +223,7 @@ async def test_somebody_is_there_who_speaks_otherwise(said: bytes) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://[topsecret", "ftp://x", "http://", "http://h:x/topsecret"])
-async def test_an_address_that_is_none(url: str) -> None:
+async def test_an_invalid_url_is_an_error(url: str) -> None:
     odd = await open_error(url)
     assert (odd.status, odd.payload.code) == (502, "upstream_unreachable")
 
@@ -229,7 +231,7 @@ async def test_an_address_that_is_none(url: str) -> None:
 # --- the way ----------------------------------------------------------------------------------
 
 
-async def test_a_proxy_is_asked_for_the_way_out_and_never_to_this_machine(
+async def test_a_proxy_is_used_except_for_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: list[bytes] = []
@@ -251,7 +253,7 @@ async def test_a_proxy_is_asked_for_the_way_out_and_never_to_this_machine(
     assert [line.split(b"\r\n")[0] for line in heard] == [b"CONNECT antiphon.invalid:80 HTTP/1.1"]
 
 
-async def test_opening_may_be_cancelled_and_begun_again() -> None:
+async def test_opening_can_be_cancelled_and_repeated() -> None:
     waiting = asyncio.Event()
 
     async def slow(connection: ServerConnection, request: Request) -> None:
@@ -270,7 +272,7 @@ async def test_opening_may_be_cancelled_and_begun_again() -> None:
             assert (await session.stream(model="m").final()).status == "completed"
 
 
-async def test_a_session_that_is_closed_while_it_opens_leaves_nothing_open() -> None:
+async def test_a_session_closed_while_opening_leaves_no_connection() -> None:
     async def slow(connection: ServerConnection, request: Request) -> None:
         await session.close()
 

@@ -79,7 +79,7 @@ async def wait_until_stable(count: Callable[[], int]) -> int:
 # --- slow readers -----------------------------------------------------------------------------
 
 
-async def test_a_reader_who_does_not_read_makes_the_server_wait(
+async def test_an_idle_reader_pauses_the_connection(
     session: Session, talker: StreamingServer
 ) -> None:
     async with session.stream(model="m", metadata=stream_request()) as stream:
@@ -90,7 +90,7 @@ async def test_a_reader_who_does_not_read_makes_the_server_wait(
     assert talker.sent == ENOUGH
 
 
-async def test_a_slow_reader_on_one_lane_holds_up_the_others_and_no_longer(
+async def test_a_slow_reader_pauses_all_lanes_until_it_catches_up(
     session: Session, talker: StreamingServer
 ) -> None:
     async with session.stream(lane="slow", model="m", metadata=stream_request()) as slow:
@@ -104,7 +104,7 @@ async def test_a_slow_reader_on_one_lane_holds_up_the_others_and_no_longer(
         assert (await quick).id == "q"
 
 
-async def test_a_reader_who_is_slower_than_pings_is_not_taken_for_gone(
+async def test_a_reader_slower_than_the_ping_interval_is_not_disconnected(
     talker: StreamingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "PING_INTERVAL", 0.02)
@@ -118,7 +118,7 @@ async def test_a_reader_who_is_slower_than_pings_is_not_taken_for_gone(
         assert len([text async for text in stream.text]) == ENOUGH
 
 
-async def test_what_has_come_is_handed_over_in_batches() -> None:
+async def test_messages_are_returned_in_limited_batches() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         pieces = [delta("x", number) for number in range(1, 501)]
@@ -143,7 +143,7 @@ async def test_what_has_come_is_handed_over_in_batches() -> None:
 # --- readers who leave ------------------------------------------------------------------------
 
 
-async def test_the_rest_of_a_turn_is_dropped_when_its_reader_leaves(
+async def test_the_rest_of_an_abandoned_turn_is_dropped(
     session: Session, talker: StreamingServer
 ) -> None:
     async for text in session.stream(model="m", metadata=stream_request()).text:
@@ -154,7 +154,7 @@ async def test_the_rest_of_a_turn_is_dropped_when_its_reader_leaves(
     assert talker.sent == ENOUGH + 2
 
 
-async def test_a_stream_that_was_closed_is_read_no_further(session: Session) -> None:
+async def test_a_closed_stream_delivers_nothing_more(session: Session) -> None:
     async with session.stream(model="m", metadata=stream_request()) as stream:
         await anext(aiter(stream))
         await stream.close()
@@ -163,7 +163,7 @@ async def test_a_stream_that_was_closed_is_read_no_further(session: Session) -> 
     assert (await session.stream(model="again", metadata=stream_request(1)).final()).id == "again"
 
 
-async def test_closing_a_stream_wakes_whoever_reads_it() -> None:
+async def test_closing_a_stream_wakes_its_reader() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         await visitor.send(created())
@@ -178,7 +178,7 @@ async def test_closing_a_stream_wakes_whoever_reads_it() -> None:
         assert await waiting == []
 
 
-async def test_a_stream_that_is_forgotten_holds_up_nobody(session: Session) -> None:
+async def test_a_garbage_collected_stream_does_not_block_its_lane(session: Session) -> None:
     stream = session.stream(model="m", metadata=stream_request())
     await anext(aiter(stream))
     await stream.__aenter__()
@@ -189,7 +189,7 @@ async def test_a_stream_that_is_forgotten_holds_up_nobody(session: Session) -> N
     assert again.id == "again"
 
 
-async def test_a_reader_that_has_raised_has_left() -> None:
+async def test_an_error_abandons_the_turn() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         await visitor.send("no JSON")
@@ -208,7 +208,7 @@ async def test_a_reader_that_has_raised_has_left() -> None:
 # --- readers who are cancelled ----------------------------------------------------------------
 
 
-async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
+async def test_a_cancelled_read_loses_no_messages() -> None:
     async def meet(visitor: ServerSide) -> None:
         await visitor.receive()
         await visitor.send(created())
@@ -228,7 +228,7 @@ async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
         ]
 
 
-async def test_whoever_is_cancelled_before_its_turn_has_asked_for_nothing() -> None:
+async def test_a_request_cancelled_in_the_queue_is_not_sent() -> None:
     async def meet(visitor: ServerSide) -> None:
         while True:
             heard.append((await visitor.receive())["model"])
@@ -251,7 +251,7 @@ async def test_whoever_is_cancelled_before_its_turn_has_asked_for_nothing() -> N
     assert heard == ["a", "c"]
 
 
-async def test_whoever_is_cancelled_while_sending_leaves_a_lane_that_works() -> None:
+async def test_a_request_cancelled_while_sending_leaves_the_lane_usable() -> None:
     async def meet(visitor: ServerSide) -> None:
         visitor.socket.transport.pause_reading()
         await asyncio.wait_for(go_on.wait(), 5)
@@ -278,7 +278,7 @@ async def test_whoever_is_cancelled_while_sending_leaves_a_lane_that_works() -> 
 # --- the buffer itself ------------------------------------------------------------------------
 
 
-async def test_a_turn_keeps_what_came_before_its_failure() -> None:
+async def test_messages_before_a_failure_are_delivered() -> None:
     heard = TurnBuffer("", lambda: None)
     heard.put(b"1")
     heard.end(UpstreamError("gone"))
@@ -288,7 +288,7 @@ async def test_a_turn_keeps_what_came_before_its_failure() -> None:
             await heard.next_messages(1)
 
 
-async def test_a_turn_that_is_over_is_never_full() -> None:
+async def test_an_ended_turn_is_never_full() -> None:
     heard = TurnBuffer("", lambda: None)
     heard.put(b"x" * (MAX_UNREAD_BYTES + 1))
     assert heard.full
@@ -296,7 +296,7 @@ async def test_a_turn_that_is_over_is_never_full() -> None:
     assert not heard.full
 
 
-async def test_a_reader_that_is_behind_lets_others_go_first() -> None:
+async def test_a_reader_with_a_backlog_lets_other_tasks_run() -> None:
     heard, others = TurnBuffer("", lambda: None), list[str]()
     heard.put(b"1")
     asyncio.get_running_loop().call_soon(others.append, "went")

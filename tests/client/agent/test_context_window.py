@@ -26,7 +26,7 @@ from antiphon.protocol.items import (
 # --- the strategy ---
 
 
-def test_a_strategy_has_defaults_for_a_large_window():
+def test_the_default_strategy_suits_a_large_window():
     assert ContextStrategy() == ContextStrategy(
         tool_result_token_limit=128_000, tool_round_limit=10, rebudget_threshold=0.75
     )
@@ -55,7 +55,7 @@ def test_a_strategy_has_defaults_for_a_large_window():
         ),
     ],
 )
-def test_a_strategy_that_cannot_be_followed_is_refused(fields: dict, message: str):
+def test_an_invalid_strategy_is_rejected(fields: dict, message: str):
     with pytest.raises(RequestError) as refused:
         ContextStrategy(**fields)
     name = next(iter(fields))
@@ -68,29 +68,29 @@ def test_a_strategy_that_cannot_be_followed_is_refused(fields: dict, message: st
 # --- the window ---
 
 
-def test_what_may_be_filled_is_the_window_less_the_answer_and_a_reserve():
+def test_the_budget_is_the_window_without_answer_and_reserve():
     assert ContextBudget(128_000).usage(29_427) == ContextUsage(
         used_tokens=29_427, max_tokens=117_708, percentage=25.0, remaining_tokens=88_281
     )
 
 
-def test_a_window_may_be_overfilled():
+def test_usage_can_exceed_the_window():
     assert ContextBudget(1_100, completion=100).usage(1_900) == ContextUsage(
         used_tokens=1_900, max_tokens=950, percentage=200.0, remaining_tokens=0
     )
 
 
 @pytest.mark.parametrize(("window", "limit"), [(4_097, 0), (4_096, 1_945), (2_000, 950), (1, 0)])
-def test_a_window_that_an_answer_would_fill_is_shared_by_halves(window: int, limit: int):
+def test_a_small_window_is_split_between_input_and_answer(window: int, limit: int):
     assert ContextBudget(window).limit == max(1, limit)
 
 
-def test_a_window_of_nothing_is_refused():
+def test_an_empty_window_is_rejected():
     with pytest.raises(RequestError, match="context_window"):
         ContextBudget(0)
 
 
-def test_a_threshold_is_passed_when_it_is_reached():
+def test_a_threshold_is_exceeded_when_it_is_reached():
     window = ContextBudget(1_100, completion=100)
     assert [window.usage(used).exceeds(0.5) for used in (0, 474, 475, 950)] == [
         False,
@@ -103,11 +103,11 @@ def test_a_threshold_is_passed_when_it_is_reached():
 # --- a result that is too long ---
 
 
-def test_what_fits_is_not_cut():
+def test_a_result_within_the_limit_is_not_truncated():
     assert truncate_result("search", "x" * 400, 100) is None
 
 
-def test_a_result_is_cut_at_its_last_line_and_says_so():
+def test_a_result_is_truncated_at_a_line_end_with_a_marker():
     text = "".join(f"row {number:06}\n" for number in range(1_000))
     cut = truncate_result("search", text, 100)
     assert cut is not None
@@ -129,7 +129,7 @@ def test_a_result_is_cut_at_its_last_line_and_says_so():
         pytest.param("x" * 2_000, "xxxx", id="no boundary"),
     ],
 )
-def test_a_result_is_cut_where_a_value_ends(text: str, last: str):
+def test_a_result_is_truncated_at_the_end_of_a_json_value(text: str, last: str):
     cut = truncate_result("t", text, 100)
     assert cut is not None
     shown, _, marker = cut.text.partition("\n\n[truncated by t: ")
@@ -141,7 +141,7 @@ def test_a_result_is_cut_where_a_value_ends(text: str, last: str):
 
 @pytest.mark.parametrize("grapheme", ["👩‍👩‍👧‍👦", "🇫🇷", "e\u0301\u0323", "\ud83c\udfb5", "}\u0301"])
 @pytest.mark.parametrize("limit", range(60, 68))
-def test_a_result_is_never_cut_inside_a_grapheme(grapheme: str, limit: int):
+def test_a_result_is_never_truncated_inside_a_grapheme(grapheme: str, limit: int):
     cut = truncate_result("t", grapheme * 300, limit)
     assert cut is not None
     shown, _, _ = cut.text.partition("\n\n[truncated")
@@ -155,9 +155,7 @@ def test_a_result_is_never_cut_inside_a_grapheme(grapheme: str, limit: int):
     limit=st.integers(1, 120),
     name=st.text(st.characters(codec="ascii", categories=["L"]), max_size=64),
 )
-def test_a_cut_result_is_within_its_limit_and_cuts_no_grapheme(
-    text: str, times: int, limit: int, name: str
-):
+def test_a_truncated_result_is_within_its_limit(text: str, times: int, limit: int, name: str):
     text *= times
     cut = truncate_result(name, text, limit)
     if cut is None:
@@ -208,7 +206,7 @@ def note(dropped: int, kept: int) -> Message:
     return Message(role="system", content=[InputText(text=text)])
 
 
-def test_the_oldest_rounds_are_dropped_and_the_model_is_told():
+def test_the_oldest_rounds_are_dropped_with_a_note():
     header: list[Item] = [user_message("before"), user_message("now")]
     rounds = [turn("a"), turn("b", "c"), turn("d"), turn("e")]
     assert drop_oldest_rounds(header, rounds, 2) == (
@@ -218,7 +216,7 @@ def test_the_oldest_rounds_are_dropped_and_the_model_is_told():
 
 
 @pytest.mark.parametrize("keep", [2, 3])
-def test_where_nothing_has_to_go_nothing_is_said(keep: int):
+def test_without_dropped_rounds_there_is_no_note(keep: int):
     rounds = [turn("a"), turn("b")]
     assert drop_oldest_rounds([user_message("hi")], rounds, keep) == (
         [user_message("hi"), *turn("a"), *turn("b")],
@@ -226,7 +224,7 @@ def test_where_nothing_has_to_go_nothing_is_said(keep: int):
     )
 
 
-def test_all_rounds_may_go():
+def test_all_rounds_can_be_dropped():
     assert drop_oldest_rounds([user_message("hi")], [turn("a")], 0) == (
         [user_message("hi"), note(1, 0)],
         1,
@@ -240,14 +238,16 @@ def test_a_call_that_is_answered_later_is_kept_with_its_answer():
     assert drop_oldest_rounds([], rounds, 1) == ([note(1, 3), *late, *turn("c"), *answer], 1)
 
 
-def test_ids_that_come_again_in_every_round_keep_no_round_alive():
+def test_repeated_call_ids_do_not_keep_old_rounds():
     rounds = [turn("call_0", "call_1") for _ in range(5)]
     assert drop_oldest_rounds([], rounds, 2) == ([note(3, 2), *rounds[3], *rounds[4]], 3)
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=8), st.integers(-1, 9))
-def test_pairs_are_never_torn_apart_and_the_rounds_kept_are_the_latest(sizes: list[int], keep: int):
+def test_calls_and_outputs_stay_together_and_the_latest_rounds_are_kept(
+    sizes: list[int], keep: int
+):
     rounds = [turn(*(f"{n}.{i}" for i in range(size))) for n, size in enumerate(sizes)]
     items, dropped = drop_oldest_rounds([user_message("hi")], rounds, keep)
     kept = [item for round in rounds[dropped:] for item in round]

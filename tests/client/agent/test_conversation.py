@@ -9,7 +9,7 @@ from antiphon.client.agent.conversation import ConversationLock
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_floor_is_given_in_the_order_it_was_asked_for():
+async def test_the_lock_is_acquired_in_order():
     floor, spoke = ConversationLock(), list[int]()
 
     async def speak(number: int) -> None:
@@ -22,7 +22,7 @@ async def test_the_floor_is_given_in_the_order_it_was_asked_for():
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before its turn", "as its turn comes"])
-async def test_whoever_leaves_holds_up_nobody(late: bool):
+async def test_a_cancelled_waiter_does_not_block_the_lock(late: bool):
     floor = ConversationLock()
 
     async def speak() -> None:

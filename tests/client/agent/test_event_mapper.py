@@ -84,7 +84,7 @@ async def test_the_message_grows_to_the_whole_text(speaker, strategy):
     assert updates[-1] == "one two three four five six seven eight nine ten "
 
 
-async def test_the_end_does_not_wait_for_the_pace(client):
+async def test_the_end_is_emitted_without_delay(client):
     options = AgentOptions(smoothing_delay=10_000)
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -108,7 +108,7 @@ async def test_without_smoothing_updates_are_throttled_by_the_delay(speaker):
 
 
 @pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
-async def test_thinking_is_told_at_once_and_then_from_time_to_time(speaker, options):
+async def test_reasoning_is_emitted_at_once_and_then_at_intervals(speaker, options):
     result, events = await run_to_end(speaker, "hi", options, model="talker")
     updates = [e for e in events if e.type == "reasoning_update"]
     assert [(u.content, u.is_complete) for u in (updates[0], updates[-1])] == [
@@ -120,7 +120,7 @@ async def test_thinking_is_told_at_once_and_then_from_time_to_time(speaker, opti
 
 
 @pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
-async def test_a_refusal_is_surfaced(speaker, options):
+async def test_a_refusal_is_in_message_and_result(speaker, options):
     result, events = await run_to_end(speaker, "hi", options, model="refuser")
     assert result.refusal == "I would rather not."
     assert events[-1].message.refusal == "I would rather not."
@@ -131,7 +131,7 @@ async def test_a_refusal_is_surfaced(speaker, options):
 
 
 @pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
-async def test_an_incomplete_answer_says_why_and_keeps_its_usage(speaker, options):
+async def test_an_incomplete_response_has_a_reason_and_usage(speaker, options):
     result = await run_agent("hi", model="short", options=options, client=speaker)
     assert (result.status, result.reason) == ("incomplete", "max_output_tokens")
     assert result.message == "As far as I"
@@ -142,7 +142,7 @@ async def test_an_incomplete_answer_says_why_and_keeps_its_usage(speaker, option
 
 
 @ALL_TRANSPORTS
-async def test_a_call_is_told_step_by_step(client, options):
+async def test_a_call_emits_every_status(client, options):
     _, events = await run_to_end(client, "rounds=1", options)
     updates = [e for e in events if e.type == "tool_update"]
     statuses = [update.status for update in updates]
@@ -161,7 +161,7 @@ async def test_a_call_is_told_step_by_step(client, options):
     assert json.loads(low[-1].arguments) == {"value": 0}
 
 
-async def test_a_tool_may_tell_how_far_it_is(client):
+async def test_a_tool_reports_progress(client):
     @tool
     async def steps(value: int) -> AsyncIterator[str]:
         """Take steps."""
@@ -186,7 +186,7 @@ async def test_a_tool_may_tell_how_far_it_is(client):
 
 
 @pytest.mark.parametrize("options", [CHAT, HTTP], ids=["chat", "http"])
-async def test_what_was_shown_of_a_broken_round_is_set_back(client, server, options):
+async def test_the_text_of_a_failed_round_is_withdrawn(client, server, options):
     server.faults[1] = Fault(cut_after=5 if options is HTTP else 2)
     result, events = await run_to_end(client, "rounds=1 slow=20", options)
     updates = [(e.message.message, e.is_streaming) for e in events if e.type == "message_update"]
@@ -198,7 +198,7 @@ async def test_what_was_shown_of_a_broken_round_is_set_back(client, server, opti
 
 
 @ALL_TRANSPORTS
-async def test_a_long_result_is_cut_and_said_to_be(client, server, options):
+async def test_a_long_result_is_truncated_with_an_event(client, server, options):
     @tool
     def long(value: int) -> str:
         """Say a lot."""
@@ -218,7 +218,7 @@ async def test_a_long_result_is_cut_and_said_to_be(client, server, options):
 
 
 @ALL_TRANSPORTS
-async def test_old_rounds_leave_a_window_that_is_nearly_full(client, server, options):
+async def test_old_rounds_are_dropped_when_the_window_is_nearly_full(client, server, options):
     @tool
     def wide(value: int) -> str:
         """Say a lot."""
@@ -240,7 +240,7 @@ async def test_old_rounds_leave_a_window_that_is_nearly_full(client, server, opt
 
 
 @ALL_TRANSPORTS
-async def test_a_run_that_fails_says_so_and_keeps_its_finished_rounds(client, server, options):
+async def test_a_failed_run_emits_an_error_and_saves_finished_rounds(client, server, options):
     server.faults[2] = Fault(401, "invalid_api_key")
     conversation, events = Conversation(), []
     with pytest.raises(UpstreamError):
@@ -269,7 +269,7 @@ def lambda_tool():
     return plain
 
 
-async def test_a_refused_schema_names_the_tool_and_the_place(client, server):
+async def test_a_rejected_schema_names_the_tool_and_the_path(client, server):
     message = (
         "Invalid schema for function 'double': In context=('properties', 'value'), "
         "'minimum' is not permitted."
@@ -279,7 +279,7 @@ async def test_a_refused_schema_names_the_tool_and_the_place(client, server):
         await run_to_end(client, "rounds=1", HTTP)
 
 
-async def test_a_tool_that_has_no_strict_form_is_refused_before_anything_is_sent(client, server):
+async def test_a_tool_without_strict_schema_is_rejected_before_sending(client, server):
     @tool
     def loose(labels: dict[str, str]) -> str:
         """Take anything."""
@@ -295,7 +295,7 @@ async def test_a_tool_that_has_no_strict_form_is_refused_before_anything_is_sent
 # --- requests -------------------------------------------------------------------------------------
 
 
-async def test_a_request_says_what_the_options_say(client, server):
+async def test_options_are_sent_in_the_request(client, server):
     request = {"temperature": 0.2, "max_output_tokens": 50, "metadata": {"a": "b"}}
     await run_to_end(client, "rounds=0", replace(HTTP, request=request), instructions="Be terse.")
     assert server.bodies[0] == {
@@ -332,27 +332,27 @@ async def test_a_request_says_what_the_options_say(client, server):
 
 
 @pytest.mark.parametrize("effort", ["high", "none"])
-async def test_a_temperature_goes_only_to_models_that_do_not_think(client, server, effort):
+async def test_a_temperature_is_not_sent_with_reasoning(client, server, effort):
     request = {"temperature": 0.2, "reasoning": {"effort": effort}}
     await run_to_end(client, "rounds=0", replace(HTTP, request=request))
     assert server.bodies[0]["reasoning"] == {"effort": effort}
     assert ("temperature" in server.bodies[0]) is (effort == "none")
 
 
-async def test_a_forced_call_is_forced_once(client, server):
+async def test_a_forced_tool_choice_is_sent_once(client, server):
     request = {"tool_choice": "required"}
     result, _ = await run_to_end(client, "rounds=1", replace(HTTP, request=request))
     assert result.status == "completed"
     assert [body.get("tool_choice") for body in server.bodies] == ["required", None]
 
 
-async def test_what_the_run_decides_cannot_be_given_as_a_field():
+async def test_reserved_fields_cannot_be_set():
     with pytest.raises(RequestError, match="the run sets it"):
         AgentOptions(request={"previous_response_id": "resp_1"})
 
 
 @ALL_TRANSPORTS
-async def test_every_event_can_be_written_as_json(client, options):
+async def test_every_event_can_be_encoded_as_json(client, options):
     _, events = await run_to_end(client, "rounds=1 THINK", options)
     for event in events:
         assert json.loads(encode(event))["type"] == event.type
@@ -361,7 +361,7 @@ async def test_every_event_can_be_written_as_json(client, options):
 # --- messages of a chat ---------------------------------------------------------------------------
 
 
-def test_a_chat_is_taken_over_role_by_role():
+def test_chat_messages_become_a_conversation():
     taken = Conversation.of_messages(
         [
             {"role": "system", "content": "Be terse."},

@@ -38,5 +38,5 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("kind", FIELDS, ids=lambda kind: kind.__name__)
-def test_an_event_has_the_fields_of_the_original(kind: type):
+def test_an_event_has_the_fields_of_graphlits_event(kind: type):
     assert set(FIELDS[kind].split()) <= set(kind.__struct_fields__)  # type: ignore[attr-defined]

@@ -29,14 +29,14 @@ def split_deltas(deltas: list[str]) -> list[str]:
 
 @settings(deadline=None)
 @given(TEXT, st.lists(st.integers(0, 50)))
-def test_atoms_join_to_the_text_and_do_not_depend_on_how_it_was_cut(text: str, places: list[int]):
+def test_pieces_join_to_the_text_and_do_not_depend_on_the_deltas(text: str, places: list[int]):
     assert split_deltas(cut(text, places)) == split_deltas([text])
     assert "".join(split_deltas([text])) == text
 
 
 @settings(deadline=None)
 @given(TEXT)
-def test_no_atom_ends_inside_a_grapheme(text: str):
+def test_no_piece_ends_inside_a_grapheme(text: str):
     ends = {match.end() for match in regex.finditer(r"\X", text)}
     assert set(accumulate(map(len, split_deltas([text])))) <= ends
 
@@ -62,11 +62,11 @@ def test_no_atom_ends_inside_a_grapheme(text: str):
         pytest.param("`\u0301", id="a backtick with an accent"),
     ],
 )
-def test_a_grapheme_is_one_atom_even_if_it_comes_in_single_characters(grapheme: str):
+def test_a_grapheme_in_single_characters_is_one_piece(grapheme: str):
     assert split_deltas(list(f"a{grapheme}{grapheme}b")) == ["a", grapheme, grapheme, "b"]
 
 
-def test_an_odd_flag_is_an_atom_of_its_own():
+def test_an_odd_regional_indicator_is_a_piece():
     assert split_deltas(["🇫🇷🇩🇪🇮"]) == ["🇫🇷", "🇩🇪", "🇮"]
 
 
@@ -91,11 +91,11 @@ def test_an_odd_flag_is_an_atom_of_its_own():
         ("```\n```\n", ["```\n", "```\n"]),
     ],
 )
-def test_the_marker_of_a_fence_is_one_atom(text: str, whole: list[str]):
+def test_a_fence_marker_is_one_piece(text: str, whole: list[str]):
     assert (split_deltas([text]), split_deltas(list(text))) == (whole, whole)
 
 
-def test_the_last_grapheme_is_kept_back_because_it_may_grow():
+def test_the_last_grapheme_is_buffered():
     heard = GraphemeSplitter()
     assert [heard.feed("ae"), heard.feed("\u0301"), heard.feed(""), heard.feed("b")] == [
         ["a"],
@@ -106,7 +106,7 @@ def test_the_last_grapheme_is_kept_back_because_it_may_grow():
     assert [heard.flush(), heard.flush()] == [["b"], []]
 
 
-def test_text_goes_on_after_a_flush_on_the_same_line():
+def test_after_a_flush_the_line_continues():
     heard = GraphemeSplitter()
     assert heard.feed("ab") + heard.flush() == ["a", "b"]
     assert heard.feed("```py x\n") + heard.flush() == ["```py", " ", "x", "\n"]
@@ -114,7 +114,7 @@ def test_text_goes_on_after_a_flush_on_the_same_line():
 
 
 @pytest.mark.parametrize("unit", ["\u0301", "`", "🇫", "क्", "👩\u200d", "\u1100", "\u0600"])
-def test_however_long_a_grapheme_grows_it_is_seldom_read_again(unit: str):
+def test_a_growing_grapheme_is_split_in_linear_time(unit: str):
     text = unit * 5_000
     kept, read = TailBuffer(), 0
     for character in text:
@@ -127,14 +127,14 @@ def test_however_long_a_grapheme_grows_it_is_seldom_read_again(unit: str):
     assert "".join(split_deltas(list(text))) == text
 
 
-def test_many_flags_in_one_delta_are_no_matter():
+def test_many_flags_are_split_in_linear_time():
     # At quadratic cost, which is the library's own, the test's time would be up.
     assert split_deltas(["🇫🇷" * 150_000]) == ["🇫🇷"] * 150_000
 
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("\r\n ab中\u0301\u200d\ufe0f\u1100\u1161👩👧🏽🇫🇷"), max_size=12))
-def test_a_boundary_is_the_last_one_that_is_not_too_late(text: str):
+def test_a_boundary_is_the_last_one_before_the_position(text: str):
     ends = [0, *(match.end() for match in regex.finditer(r"\X", text))]
     last = [max(end for end in ends if end <= at) for at in range(len(text) + 1)]
     assert [grapheme_boundary(text, at) for at in range(len(text) + 1)] == last
@@ -154,5 +154,5 @@ def test_a_boundary_is_the_last_one_that_is_not_too_late(text: str):
         ("ab", 9, 2),
     ],
 )
-def test_a_boundary_never_takes_a_grapheme_apart(text: str, at: int, place: int):
+def test_a_boundary_never_splits_a_grapheme(text: str, at: int, place: int):
     assert grapheme_boundary(text, at) == place

@@ -124,7 +124,7 @@ async def run(provider, prompt: str = "go", **wanted):
     return result, events
 
 
-def test_the_signature_is_graphlits_in_python():
+def test_the_signature_follows_graphlits():
     names = list(inspect.signature(public).parameters)
     assert names[:8] == [
         "prompt",
@@ -138,7 +138,7 @@ def test_the_signature_is_graphlits_in_python():
     ]
 
 
-async def test_interleaved_calls_are_told_apart():
+async def test_interleaved_calls_are_distinguished():
     a, b = call("a", '{"n": 1}'), call("b", '{"n": 2}')
 
     def added(index: int, item: dict) -> dict:
@@ -185,7 +185,7 @@ async def test_interleaved_calls_are_told_apart():
     assert parsed == [("a", '{"n": 1}'), ("b", '{"n": 2}')]
 
 
-async def test_calls_that_only_the_last_event_tells_of_are_run_too():
+async def test_calls_without_deltas_are_executed():
     first = stream_answer(
         CREATED, {"type": "response.completed", "response": response(output=[call("a", "{}")])}
     )
@@ -200,7 +200,7 @@ async def test_calls_that_only_the_last_event_tells_of_are_run_too():
     ]
 
 
-async def test_text_that_only_the_last_event_tells_of_is_told():
+async def test_text_without_deltas_is_emitted():
     message = {
         "type": "message",
         "id": "msg_1",
@@ -217,7 +217,7 @@ async def test_text_that_only_the_last_event_tells_of_is_told():
     assert [e.message.message for e in events if e.type == "message_update"][-1] == "all at once"
 
 
-async def test_a_name_that_comes_late_is_the_one_that_counts():
+async def test_the_name_in_the_final_call_is_used():
     late = call("a", "{}")
     begun = late | {"name": "", "arguments": "", "status": "in_progress"}
     first = stream_answer(
@@ -232,7 +232,7 @@ async def test_a_name_that_comes_late_is_the_one_that_counts():
     assert [(c.name, c.status) for c in result.tool_calls] == [("look", "completed")]
 
 
-async def test_a_whole_answer_to_a_streamed_request_is_taken():
+async def test_a_json_response_to_a_streaming_request_is_accepted():
     with scripted_upstream(
         json_answer(response(output=[call("a", "{}")])), text("fine")
     ) as provider:
@@ -260,7 +260,7 @@ async def test_an_error_in_a_stream_ends_the_run(event):
         assert len(provider.requests) == 1
 
 
-async def test_a_server_that_breaks_may_do_better_the_next_time():
+async def test_a_failed_response_is_retried():
     broken = stream_answer(
         CREATED,
         IN_PROGRESS,
@@ -274,7 +274,7 @@ async def test_a_server_that_breaks_may_do_better_the_next_time():
     assert result.message == "fine"
 
 
-async def test_a_strict_client_ends_a_run_at_the_first_broken_rule():
+async def test_a_strict_client_ends_a_run_at_the_first_violation():
     first = stream_answer(
         {"type": "response.completed", "response": response(output=[call("a", "{}")])}
     )
@@ -282,7 +282,7 @@ async def test_a_strict_client_ends_a_run_at_the_first_broken_rule():
         await run(provider, strict=True)
 
 
-async def test_an_answer_that_was_cut_in_a_call_does_not_run_it():
+async def test_an_incomplete_call_is_not_executed():
     cut = call("a", '{"ci', status="incomplete")
     only = stream_answer(
         CREATED,
@@ -307,7 +307,7 @@ async def test_an_answer_that_was_cut_in_a_call_does_not_run_it():
     assert not [e for e in events if e.type == "tool_update" and e.status == "executing"]
 
 
-async def test_bad_arguments_go_back_to_the_model():
+async def test_invalid_arguments_are_reported_to_the_model():
     wrong = call("a", '{"n": "many"}')
     first = stream_answer(
         CREATED, {"type": "response.completed", "response": response(output=[wrong])}
@@ -319,7 +319,7 @@ async def test_bad_arguments_go_back_to_the_model():
     assert "n" in output["output"]
 
 
-async def test_arguments_that_are_no_object_are_told_in_one_to_a_server_that_has_forgotten_them():
+async def test_invalid_arguments_are_wrapped_in_an_object_when_resent():
     broken = call("a", '{"n": ')
     first = stream_answer(
         CREATED, {"type": "response.completed", "response": response(output=[broken])}
@@ -331,7 +331,7 @@ async def test_arguments_that_are_no_object_are_told_in_one_to_a_server_that_has
     assert json.loads(told["arguments"]) == {"arguments": '{"n": '}
 
 
-async def test_a_404_of_another_kind_is_not_taken_for_a_missing_api():
+async def test_another_404_does_not_mean_a_missing_endpoint():
     error = {"error": {"message": "No such model", "code": "model_not_found", "type": "x"}}
     with scripted_upstream(json_answer(error, 404)) as provider:
         async with AsyncClient(f"{provider.url}/v1") as client:
@@ -340,7 +340,7 @@ async def test_a_404_of_another_kind_is_not_taken_for_a_missing_api():
         assert [r.path for r in provider.requests] == ["/v1/responses"]
 
 
-async def test_a_prompt_may_be_items_with_an_image():
+async def test_a_prompt_can_contain_an_image():
     prompt = [
         {
             "role": "user",
@@ -386,7 +386,7 @@ AGAIN = B | {"call_id": "a"}
     ],
     ids=["at other places", "in another order", "with one id", "as another"],
 )
-async def test_every_call_that_a_round_ends_with_is_run_and_told_to_its_end(told, items, ids):
+async def test_every_call_of_the_final_response_is_executed(told, items, ids):
     with scripted_upstream(
         stream_answer(CREATED, *told, completed_event(*items)), text("ok")
     ) as provider:
@@ -419,14 +419,14 @@ REFUSED = {
     [stream_answer(CREATED, completed_event(REFUSED)), json_answer(response(output=[REFUSED]))],
     ids=["sse", "json"],
 )
-async def test_a_refusal_that_only_the_last_event_tells_of_is_told(answer):
+async def test_a_refusal_without_deltas_is_emitted(answer):
     with scripted_upstream(answer) as provider:
         result, events = await run(provider)
     assert result.refusal == "I will not."
     assert [e.message.refusal for e in events if e.type == "message_update"] == ["I will not."]
 
 
-async def test_a_refusal_that_was_shown_of_a_broken_round_is_set_back():
+async def test_the_refusal_of_a_failed_round_is_withdrawn():
     delta = {"type": "response.refusal.delta", "item_id": "m", "output_index": 0}
     shown = stream_answer(CREATED, delta | {"content_index": 0, "delta": "Never."})
     with scripted_upstream(shown, text("ok")) as provider:
@@ -439,7 +439,7 @@ async def test_a_refusal_that_was_shown_of_a_broken_round_is_set_back():
 # --- servers that remember nothing ---
 
 
-async def test_a_server_that_answers_in_one_piece_and_remembers_nothing_is_told_everything():
+async def test_a_stateless_server_without_streaming_gets_the_whole_context():
     with scripted_upstream(
         json_answer(response(output=[A])), json_answer(response(output=[REFUSED]))
     ) as provider:
@@ -459,7 +459,7 @@ async def test_a_response_without_an_id_is_not_continued():
 # --- requests ---
 
 
-async def test_a_forced_call_is_forced_once_however_it_is_written():
+async def test_every_form_of_forced_tool_choice_is_sent_once():
     choice = FunctionToolChoice(name="look")
     wanted = {"tool_choice": choice, "reasoning": ReasoningConfig(effort="low"), "temperature": 1}
     with scripted_upstream(stream_answer(CREATED, completed_event(A)), text("ok")) as provider:
@@ -470,7 +470,7 @@ async def test_a_forced_call_is_forced_once_however_it_is_written():
     assert "temperature" not in first
 
 
-async def test_the_timeout_of_the_client_is_that_of_a_chat_too():
+async def test_the_clients_timeout_applies_to_chat():
     options = AgentOptions(use_responses_api=False, max_retries=0)
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as provider:
         async with AsyncClient(f"{provider.url}/v1", timeout=0.1) as client:
@@ -481,7 +481,7 @@ async def test_the_timeout_of_the_client_is_that_of_a_chat_too():
 # --- conversations that the server keeps ---
 
 
-async def test_what_could_not_be_kept_is_not_kept_twice():
+async def test_a_failed_save_is_not_repeated():
     calls = [call(f"c{number}", "{}") for number in range(12)]
     nothing = json_answer({"data": [], "has_more": False})
     refusals = [json_answer({"error": {"message": word}}, 400) for word in ("First.", "Second.")]
@@ -492,7 +492,7 @@ async def test_what_could_not_be_kept_is_not_kept_twice():
     assert [len(r.json["items"]) for r in provider.requests if r.path.endswith("items")] == [20, 6]
 
 
-async def test_a_try_that_failed_is_paid_for_all_the_same():
+async def test_the_usage_of_a_failed_attempt_is_counted():
     usage = {"input_tokens": 7, "output_tokens": 1, "total_tokens": 8}
     error = {"code": "server_error", "message": "Oops."}
     broken = response("failed", error=error, usage=usage)
@@ -504,7 +504,7 @@ async def test_a_try_that_failed_is_paid_for_all_the_same():
 
 
 @pytest.mark.parametrize("way", [False, True], ids=["chat", "responses"])
-async def test_a_key_that_a_server_repeats_is_not_told(way):
+async def test_a_key_repeated_by_the_server_is_redacted(way):
     error = {"error": {"message": "Bad key: my-own-secret-key", "code": "invalid_api_key"}}
     with scripted_upstream(json_answer(error, 401)) as provider:
         async with AsyncClient(f"{provider.url}/v1", api_key="my-own-secret-key") as client:

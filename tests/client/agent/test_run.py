@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 
 @ALL_TRANSPORTS
-async def test_a_single_round_says_what_the_model_says(client, options):
+async def test_a_single_round_returns_the_models_text(client, options):
     result, events = await run_to_end(client, "hello", options)
     assert result.message == result.final == "Done: nothing."
     assert result.status == "completed"
@@ -45,7 +45,7 @@ async def test_a_single_round_says_what_the_model_says(client, options):
 
 @ALL_TRANSPORTS
 @pytest.mark.parametrize("rounds", [2, 5, 20])
-async def test_tool_rounds_go_on_until_the_model_is_done(client, server, options, rounds):
+async def test_tool_rounds_continue_until_the_model_calls_no_tool(client, server, options, rounds):
     result, _ = await run_to_end(client, f"rounds={rounds}", options)
     doubled = ", ".join(str(n * 10 * 2) for n in range(rounds))
     assert result.final == f"Done: {doubled}."
@@ -57,7 +57,7 @@ async def test_tool_rounds_go_on_until_the_model_is_done(client, server, options
     assert len(result.usage.rounds) == rounds + 1
 
 
-async def test_every_way_tells_the_same(client):
+async def test_every_transport_emits_the_same_events(client):
     told_by = [
         await run_to_end(client, "rounds=2 parallel=2 THINK", way) for way in (CHAT, HTTP, SOCKET)
     ]
@@ -68,7 +68,7 @@ async def test_every_way_tells_the_same(client):
 
 
 @STATEFUL_TRANSPORTS
-async def test_a_later_round_sends_only_what_is_new(client, server, options):
+async def test_a_later_round_sends_only_new_items(client, server, options):
     await run_to_end(client, "rounds=3", options, instructions="Be terse.")
     first, *later = server.bodies
     assert [item["role"] for item in first["input"]] == ["user"]
@@ -84,20 +84,20 @@ async def test_a_later_round_sends_only_what_is_new(client, server, options):
     assert len({body.get("previous_response_id") for body in server.bodies}) == 4
 
 
-async def test_a_chat_sends_everything_every_time(client, server):
+async def test_chat_sends_the_whole_context_in_every_round(client, server):
     await run_to_end(client, "rounds=2", CHAT)
     assert [len(body["messages"]) for body in server.bodies] == [1, 3, 5]
     assert set(server.paths) == {"/v1/chat/completions"}
 
 
-async def test_a_socket_is_opened_once_for_the_whole_run(client, server):
+async def test_one_websocket_serves_the_whole_run(client, server):
     await run_to_end(client, "rounds=5", SOCKET)
     assert server.sockets == 1
     assert set(server.paths) == {"socket"}
 
 
 @ALL_TRANSPORTS
-async def test_calls_run_side_by_side_and_their_results_keep_the_order(client, server, options):
+async def test_calls_run_in_parallel_and_results_keep_the_order(client, server, options):
     running, most = 0, 0
 
     @tool
@@ -118,7 +118,7 @@ async def test_calls_run_side_by_side_and_their_results_keep_the_order(client, s
 
 
 @ALL_TRANSPORTS
-async def test_an_error_of_a_tool_goes_back_to_the_model(client, options):
+async def test_an_error_of_a_tool_is_sent_to_the_model(client, options):
     @tool
     def broken(value: int) -> str:
         """Break."""
@@ -132,14 +132,14 @@ async def test_an_error_of_a_tool_goes_back_to_the_model(client, options):
 
 
 @ALL_TRANSPORTS
-async def test_a_tool_without_a_handler_goes_back_to_the_model(client, options):
+async def test_a_missing_handler_is_reported_to_the_model(client, options):
     declared = {"type": "function", "name": "lost", "parameters": None}
     result, _ = await run_to_end(client, "rounds=1", options, tools=[declared])
     assert result.final == "Done: Error: No handler for tool: lost."
 
 
 @ALL_TRANSPORTS
-async def test_a_run_stops_after_so_many_rounds(client, server, options):
+async def test_a_run_stops_at_max_tool_rounds(client, server, options):
     result, events = await run_to_end(client, "rounds=9", replace(options, max_tool_rounds=2))
     assert (result.status, len(server.bodies)) == ("max_tool_rounds", 2)
     assert result.message == "Round 0.\n\nRound 1."
@@ -151,7 +151,7 @@ async def test_a_run_stops_after_so_many_rounds(client, server, options):
 
 @STATEFUL_TRANSPORTS
 @pytest.mark.parametrize("at", [1, 2, 3])
-async def test_a_forgotten_response_is_made_up_for_with_everything(client, server, options, at):
+async def test_a_forgotten_response_resends_the_context(client, server, options, at):
     server.faults[at] = RESPONSE_NOT_FOUND
     result, events = await run_to_end(client, "rounds=3", options)
     assert result.final == "Done: 0, 20, 40."
@@ -167,7 +167,7 @@ async def test_a_forgotten_response_is_made_up_for_with_everything(client, serve
 
 @pytest.mark.parametrize("cut", [0, 1, 4])
 @pytest.mark.parametrize("at", [0, 1, 2])
-async def test_a_socket_that_closes_is_opened_again(client, server, at, cut):
+async def test_a_closed_websocket_is_reopened(client, server, at, cut):
     server.faults[at] = Fault(cut_after=cut)
     result, events = await run_to_end(client, "rounds=2", SOCKET)
     assert result.message == "Round 0.\n\nRound 1.\n\nDone: 0, 20."
@@ -177,7 +177,7 @@ async def test_a_socket_that_closes_is_opened_again(client, server, at, cut):
     assert all("previous_response_id" not in body for body in server.bodies[at + 1 :] if at)
 
 
-async def test_the_sixty_minutes_of_a_socket_are_made_up_for(client, server):
+async def test_the_connection_limit_of_a_websocket_is_recovered(client, server):
     server.faults[1] = CONNECTION_LIMIT
     result, events = await run_to_end(client, "rounds=2", SOCKET)
     assert result.final == "Done: 0, 20."
@@ -186,7 +186,7 @@ async def test_the_sixty_minutes_of_a_socket_are_made_up_for(client, server):
     assert resent == ["websocket_connection_limit_reached"]
 
 
-async def test_a_refused_socket_leads_to_http(client, server):
+async def test_a_refused_websocket_falls_back_to_http(client, server):
     server.refuse_sockets = 1
     result, events = await run_to_end(client, "rounds=2", SOCKET)
     assert result.final == "Done: 0, 20."
@@ -197,7 +197,7 @@ async def test_a_refused_socket_leads_to_http(client, server):
 
 @pytest.mark.parametrize("options", [CHAT, HTTP], ids=["chat", "http"])
 @pytest.mark.parametrize("cut", [1, 4])
-async def test_a_stream_that_is_cut_is_asked_for_again(client, server, options, cut):
+async def test_a_cut_stream_is_retried(client, server, options, cut):
     server.faults[1] = Fault(cut_after=cut)
     result, _ = await run_to_end(client, "rounds=2", options)
     assert result.message == "Round 0.\n\nRound 1.\n\nDone: 0, 20."
@@ -205,7 +205,7 @@ async def test_a_stream_that_is_cut_is_asked_for_again(client, server, options, 
 
 
 @ALL_TRANSPORTS
-async def test_too_many_requests_are_waited_out(client, server, options):
+async def test_a_429_is_retried_after_a_delay(client, server, options):
     server.faults[1] = Fault(429, "rate_limit_exceeded", envelope=True)
     result, _ = await run_to_end(client, "rounds=1", options)
     assert result.final == "Done: 0."
@@ -213,7 +213,7 @@ async def test_too_many_requests_are_waited_out(client, server, options):
 
 
 @ALL_TRANSPORTS
-async def test_patience_has_an_end(client, server, options):
+async def test_retries_are_limited(client, server, options):
     server.faults |= {n: Fault(503, "overloaded", envelope=True) for n in range(9)}
     with pytest.raises(UpstreamError) as caught:
         await run_to_end(client, "rounds=1", options)
@@ -221,14 +221,14 @@ async def test_patience_has_an_end(client, server, options):
 
 
 @ALL_TRANSPORTS
-async def test_another_model_is_asked_when_the_first_cannot_be_had(client, server, options):
+async def test_a_fallback_model_is_used(client, server, options):
     server.faults |= {n: Fault(503, "overloaded", envelope=True) for n in range(4)}
     result, _ = await run_to_end(client, "hi", replace(options, fallbacks=["echo"]))
     assert (result.message, result.model) == ("hi", "echo")
     assert [body["model"] for body in server.bodies] == ["worker"] * 4 + ["echo"]
 
 
-async def test_a_server_without_the_responses_api_is_asked_in_chat(client, server):
+async def test_a_server_without_responses_falls_back_to_chat(client, server):
     server.faults[0] = Fault(404, "not_found")
     free = AgentOptions(smoothing_delay=0)
     result, events = await run_to_end(client, "rounds=1", free)
@@ -239,13 +239,13 @@ async def test_a_server_without_the_responses_api_is_asked_in_chat(client, serve
     assert server.paths[-1] == "/v1/chat/completions"
 
 
-async def test_an_unknown_model_is_not_taken_for_a_missing_api(client):
+async def test_an_unknown_model_does_not_mean_a_missing_endpoint(client):
     with pytest.raises(UpstreamError) as caught:
         await run_agent("hi", model="nobody", client=client)
     assert caught.value.payload.code == "model_not_found"
 
 
-async def test_a_socket_needs_the_responses_api():
+async def test_use_responses_websocket_needs_use_responses_api():
     with pytest.raises(RequestError, match="use_responses_api=True"):
         AgentOptions(use_responses_websocket=True)
 
@@ -277,7 +277,7 @@ async def test_a_second_run_of_a_conversation_waits_for_the_first(client):
     assert len(conversation.items) == 7
 
 
-async def test_a_conversation_of_the_server_is_loaded_and_kept(client):
+async def test_a_stored_conversation_is_loaded_and_saved(client):
     id = (await client.conversations.create()).id
     await run_to_end(client, "rounds=1", HTTP, conversation=id)
     kept = [item.type async for item in client.conversations.items(id, order="asc")]
@@ -291,7 +291,7 @@ async def test_a_conversation_of_the_server_is_loaded_and_kept(client):
 
 
 @STATEFUL_TRANSPORTS
-async def test_an_evicted_response_costs_one_round_in_full(options):
+async def test_an_evicted_response_resends_the_context_once(options):
     with serve_worker(memory_bytes=1, socket_memory_bytes=1) as small:
         async with AsyncClient(small.url) as client:
             result, events = await run_to_end(client, "rounds=3", options)
@@ -300,7 +300,7 @@ async def test_an_evicted_response_costs_one_round_in_full(options):
     assert resent == ["previous_response_not_found"]
 
 
-async def test_a_socket_that_may_not_stay_open_is_replaced():
+async def test_a_websocket_closed_by_the_servers_limit_is_replaced():
     with serve_worker(socket_seconds=0.3) as brief:
         async with AsyncClient(brief.url) as client:
             result, _ = await run_to_end(client, "rounds=6 slow=100", SOCKET)
@@ -308,7 +308,7 @@ async def test_a_socket_that_may_not_stay_open_is_replaced():
     assert brief.sockets > 1
 
 
-async def test_a_socket_that_cannot_be_opened_yet_is_opened_later():
+async def test_a_websocket_that_fails_to_open_is_retried():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     events = []
@@ -318,7 +318,7 @@ async def test_a_socket_that_cannot_be_opened_yet_is_opened_later():
     assert event_types(events) == ["conversation_started", "error"]
 
 
-async def test_a_socket_that_says_nothing_is_replaced():
+async def test_a_silent_websocket_is_replaced():
     met: list[ServerSide] = []
 
     async def meet(visitor: ServerSide) -> None:
@@ -340,7 +340,7 @@ async def test_a_socket_that_says_nothing_is_replaced():
 
 
 @pytest.mark.parametrize("served", [False, True])
-def test_a_conversation_may_be_continued_in_one_loop_after_another(server, served):
+def test_a_conversation_works_in_several_event_loops(server, served):
     client = AsyncClient(server.url)
 
     async def make() -> Conversation | str:
@@ -365,7 +365,7 @@ def test_a_conversation_may_be_continued_in_one_loop_after_another(server, serve
         assert asyncio.run(twice(conversation)) == ["Done: nothing."] * 2
 
 
-def test_a_conversation_is_spoken_in_by_one_thread_at_a_time(server):
+def test_a_conversation_is_used_by_one_thread_at_a_time(server):
     conversation = Conversation()
 
     def speak(number: int) -> None:
@@ -379,7 +379,7 @@ def test_a_conversation_is_spoken_in_by_one_thread_at_a_time(server):
     assert roles == ["user", "assistant"] * 4
 
 
-async def test_a_tool_cannot_wait_for_its_own_conversation(client):
+async def test_a_tool_cannot_run_an_agent_in_its_own_conversation(client):
     conversation = Conversation()
 
     @tool

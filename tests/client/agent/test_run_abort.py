@@ -134,7 +134,7 @@ async def test_an_aborted_signal_stops_a_run_before_anything_is_sent(client, ser
 
 
 @ALL_TRANSPORTS
-async def test_the_server_notices_at_once_that_nobody_listens(client, server, options):
+async def test_an_abort_closes_the_connection_at_once(client, server, options):
     signal = AbortSignal()
     patient = replace(options, abort_signal=signal)
     run = stream_agent("slow=2000", model="worker", options=patient, client=client)
@@ -156,7 +156,7 @@ async def test_waiting_for_a_retry_can_be_aborted(client, server):
     assert len(server.bodies) == 1
 
 
-async def test_a_signal_may_come_from_another_thread(client):
+async def test_a_signal_can_come_from_another_thread(client):
     signal = AbortSignal()
     timer = threading.Timer(0.1, signal.abort)
     timer.start()
@@ -190,7 +190,7 @@ async def test_leaving_the_loop_early_stops_the_run(client, server, options):
     assert again.message == "Done: nothing."
 
 
-async def test_a_waiting_run_can_be_aborted_without_harm_to_the_first(client):
+async def test_aborting_a_queued_run_leaves_the_first_alone(client):
     conversation, signal = Conversation(), AbortSignal()
     first = asyncio.create_task(
         run_agent("slow=60", model="worker", client=client, conversation=conversation)
@@ -236,7 +236,7 @@ async def test_a_function_that_swallows_its_cancellation_does_not_keep_the_run_a
     assert len(server.bodies) == 1
 
 
-async def test_it_is_too_late_to_abort_what_is_completed(client):
+async def test_a_completed_run_cannot_be_aborted(client):
     signal, seen, conversation = AbortSignal(), list[str](), Conversation()
 
     async def hear(event: AgentEvent) -> None:

@@ -24,7 +24,7 @@ def client(server: FaultyServer):
 
 
 @ALL_TRANSPORTS
-def test_a_run_is_a_plain_loop(client, options):
+def test_a_run_can_be_iterated_without_async(client, options):
     run = client.stream_agent("rounds=2", model="worker", tools=[double], options=options)
     types = [event.type for event in run]
     assert (types[0], types[-1]) == ("conversation_started", "conversation_completed")
@@ -52,7 +52,7 @@ def test_leaving_early_stops_the_run(client, server):
     assert len(server.bodies) == count + 1
 
 
-def test_another_thread_may_abort(client):
+def test_another_thread_can_abort(client):
     signal = AbortSignal()
     timer = threading.Timer(0.1, signal.abort)
     timer.start()
@@ -62,12 +62,12 @@ def test_another_thread_may_abort(client):
 
 
 @pytest.mark.anyio
-async def test_a_running_loop_is_no_obstacle(client):
+async def test_it_works_inside_a_running_event_loop(client):
     assert asyncio.get_running_loop()
     assert client.run_agent("hi", model="worker", options=HTTP).final == "Done: nothing."
 
 
-def test_a_plain_function_runs_beside_the_loop(client):
+def test_a_sync_tool_runs_in_another_thread(client):
     main = threading.current_thread()
     seen = []
 
@@ -83,7 +83,7 @@ def test_a_plain_function_runs_beside_the_loop(client):
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_a_tool_may_end_the_program(client, error):
+def test_a_system_exit_in_a_tool_ends_the_program(client, error):
     @tool
     def leave(value: int) -> str:
         """Leave."""

@@ -51,7 +51,7 @@ def writer(told: Told, pause: float = 0) -> Callable[[str], Awaitable[None]]:
     return emit
 
 
-def test_one_chunk_goes_at_once_and_then_one_after_every_rest():
+def test_the_first_chunk_is_emitted_at_once_and_then_one_per_delay():
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told))
         await smoother.feed("one two three four ")
@@ -70,7 +70,7 @@ def test_one_chunk_goes_at_once_and_then_one_after_every_rest():
     ]
 
 
-def test_a_flush_lets_out_what_is_left_in_one_piece_and_at_once():
+def test_a_flush_emits_the_rest_as_one_chunk():
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told))
         await smoother.feed("one two three four")
@@ -81,7 +81,7 @@ def test_a_flush_lets_out_what_is_left_in_one_piece_and_at_once():
     assert run(story) == [(0, "one "), (0, "two three four")]
 
 
-def test_what_comes_after_a_flush_begins_anew():
+def test_text_after_a_flush_starts_anew():
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told))
         await smoother.feed("one two three")
@@ -93,7 +93,7 @@ def test_what_comes_after_a_flush_begins_anew():
     assert run(story) == [(0, "one "), (3, "two "), (4, "three"), (4, "four "), (4, "five six")]
 
 
-def test_not_enabled_text_goes_as_it_comes_and_what_comes_during_a_rest_goes_together():
+def test_without_smoothing_text_is_only_throttled():
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told), delay=0.1, enabled=False)
         for word in ("He", "llo ", "wo", "", "rld"):
@@ -109,7 +109,7 @@ def test_not_enabled_text_goes_as_it_comes_and_what_comes_during_a_rest_goes_tog
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_without_a_delay_everything_flows(enabled: bool):
+def test_without_a_delay_every_chunk_is_emitted_at_once(enabled: bool):
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told), delay=0, enabled=enabled)
         await smoother.feed("one two ")
@@ -121,7 +121,7 @@ def test_without_a_delay_everything_flows(enabled: bool):
     assert run(story) == [(0, chunk) for chunk in chunks]
 
 
-def test_together_the_first_words_go_at_once_and_then_whole_sentences():
+def test_coalescing_emits_the_first_text_at_once_and_then_sentences():
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told), "sentence", delay=0.25, coalesce=True)
         for word in ("Let", " me", " see. It", " is. So", " be it. And", " then"):
@@ -148,7 +148,7 @@ def test_a_flush_in_the_middle_of_a_chunk_keeps_the_order():
     assert run(story) == [(0, "one "), (3, "two "), (5, "three four")]
 
 
-def test_a_plain_function_may_take_the_text():
+def test_emit_can_be_a_sync_function():
     async def story(told: Told) -> None:
         smoother = Smoother(lambda text: told.append((0, text)))
         await smoother.feed("one two three")
@@ -158,7 +158,7 @@ def test_a_plain_function_may_take_the_text():
     assert [text for _, text in run(story)] == ["one ", "two ", "three"]
 
 
-def test_whoever_tells_slowly_holds_up_nobody_for_more_than_a_chunk():
+def test_a_slow_emit_delays_the_writer_by_one_chunk_at_most():
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told, pause=0.5))
         await smoother.feed("one two three four five")
@@ -170,7 +170,7 @@ def test_whoever_tells_slowly_holds_up_nobody_for_more_than_a_chunk():
     assert run(story) == [(0, "one "), (50, "two "), (100, "three "), (150, "four five")]
 
 
-def test_what_is_given_up_is_not_told_and_nothing_is_left_behind():
+def test_discarded_text_is_not_emitted_and_no_task_remains():
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told, pause=0.05))
         await smoother.feed("one two three ha")
@@ -185,7 +185,7 @@ def test_what_is_given_up_is_not_told_and_nothing_is_left_behind():
     assert run(story) == [(0, "one "), (5, "two "), (106, "four")]
 
 
-def test_giving_up_waits_until_the_telling_has_stopped():
+def test_discard_waits_until_the_emission_has_stopped():
     async def story(told: Told) -> None:
         async def emit(text: str) -> None:
             try:
@@ -227,7 +227,7 @@ async def expect(failure: Awaitable[None]) -> None:
         await failure
 
 
-def test_what_fails_at_once_fails_where_the_text_was_given():
+def test_an_immediate_failure_of_emit_is_raised_by_feed():
     async def story(told: Told) -> None:
         smoother = Smoother(failing(told, 1))
         await expect(smoother.feed("one two "))
@@ -236,7 +236,7 @@ def test_what_fails_at_once_fails_where_the_text_was_given():
     assert run(story) == [(0, "one ")]
 
 
-def test_what_fails_during_a_rest_fails_with_the_next_text_or_flush():
+def test_a_background_failure_of_emit_is_raised_by_the_next_call():
     async def story(told: Told) -> None:
         smoother = Smoother(failing(told, 2))
         await smoother.feed("one two three ")
@@ -252,7 +252,7 @@ def test_what_fails_during_a_rest_fails_with_the_next_text_or_flush():
     assert [text for _, text in run(story)] == ["one ", "two ", "one ", "two ", "three "]
 
 
-def test_what_fails_unseen_before_it_is_given_up_is_given_up_too():
+def test_a_background_failure_is_dropped_by_discard():
     async def story(told: Told) -> None:
         smoother = Smoother(failing(told, 2))
         await smoother.feed("one two three ")
@@ -262,7 +262,7 @@ def test_what_fails_unseen_before_it_is_given_up_is_given_up_too():
     assert run(story) == [(0, "one "), (0, "two ")]
 
 
-def test_a_reader_that_is_cancelled_leaves_nothing_behind():
+def test_a_cancelled_writer_leaves_no_task():
     async def story(told: Told) -> None:
         smoother = Smoother(writer(told, pause=1))
         await smoother.feed("one two three four")
@@ -293,7 +293,7 @@ STEP = st.one_of(
     pause=st.sampled_from([0.0, 0.01, 0.1]),
     manner=st.sampled_from([{}, {"enabled": False}, {"coalesce": True}]),
 )
-def test_what_goes_out_is_what_came_in(steps, strategy, delay: float, pause: float, manner):
+def test_the_emitted_text_is_the_fed_text(steps, strategy, delay: float, pause: float, manner):
     flushes: list[int] = []
 
     async def story(told: Told) -> None:

@@ -43,7 +43,7 @@ def steps(strategy: ChunkStrategy, *deltas: str) -> list[list[str]]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(deadline=None)
 @given(TEXT, PLACES)
-def test_chunks_join_to_the_text_however_it_was_cut(
+def test_chunks_join_to_the_text_and_do_not_depend_on_the_deltas(
     strategy: ChunkStrategy, text: str, places: list[int]
 ):
     whole = chunks(strategy, text)
@@ -69,7 +69,7 @@ def test_no_chunk_ends_inside_a_grapheme(strategy: ChunkStrategy, text: str):
     after=st.sampled_from(["", "\n", "\r\nx", "\nprint(1)\n```\nDone."]),
     places=PLACES,
 )
-def test_the_marker_of_a_fence_stays_whole(
+def test_a_fence_marker_is_never_split(
     strategy: ChunkStrategy, before: str, mark: str, info: str, after: str, places: list[int]
 ):
     told = chunks(strategy, *cut(before + mark + info + after, places))
@@ -90,7 +90,7 @@ def test_nothing_is_lost_over_a_flush(strategy: ChunkStrategy, texts: list[str])
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("unit", ["ab ", "🇫🇷", "\u0301", "`"])
-def test_a_hundred_thousand_single_characters_are_no_matter(strategy: ChunkStrategy, unit: str):
+def test_a_hundred_thousand_single_characters_take_linear_time(strategy: ChunkStrategy, unit: str):
     # At quadratic cost this would take minutes, and the test's time would be up.
     text = (unit * 100_000)[:100_000]
     assert "".join(chunks(strategy, *text)) == text
@@ -99,7 +99,7 @@ def test_a_hundred_thousand_single_characters_are_no_matter(strategy: ChunkStrat
 # --- characters ---
 
 
-def test_characters_are_graphemes_and_the_last_is_kept_back():
+def test_characters_are_graphemes_and_the_last_is_buffered():
     assert steps("character", "Hello", ", wor", "ld👩", "\u200d👧!") == [
         ["H", "e", "l", "l"],
         ["o", ",", " ", "w", "o"],
@@ -137,11 +137,11 @@ def test_characters_are_graphemes_and_the_last_is_kept_back():
         ("", []),
     ],
 )
-def test_a_word_takes_what_follows_it_along(text: str, words: list[str]):
+def test_a_word_includes_the_text_up_to_the_next(text: str, words: list[str]):
     assert chunks("word", text) == words
 
 
-def test_a_word_is_told_when_the_next_begins():
+def test_a_word_is_complete_when_the_next_starts():
     assert steps("word", "Hello", ", wor", "ld! How", " are") == [
         [],
         ["Hello, "],
@@ -151,11 +151,11 @@ def test_a_word_is_told_when_the_next_begins():
     ]
 
 
-def test_a_word_that_does_not_end_is_broken():
+def test_a_long_word_is_split():
     assert chunks("word", "x" * 120 + " y") == ["x" * 50, "x" * 50, "x" * 20 + " ", "y"]
 
 
-def test_a_long_word_is_broken_between_graphemes():
+def test_a_long_word_is_split_between_graphemes():
     family = "👩‍👩‍👧‍👦"
     assert chunks("word", family * 10) == [family * 7, family * 3]
 
@@ -186,15 +186,15 @@ def test_a_sentence_ends_at_its_mark_or_its_line(text: str, sentences: list[str]
     assert chunks("sentence", text) == sentences
 
 
-def test_a_mark_is_no_end_before_a_space_has_come():
+def test_a_mark_ends_a_sentence_only_before_a_space():
     assert steps("sentence", "It is 3.", "14. ", "Ok") == [[], [], ["It is 3.14. "], ["Ok"]]
 
 
-def test_a_sentence_that_does_not_end_is_broken():
+def test_a_long_sentence_is_split():
     assert chunks("sentence", "x" * 1000) == ["x" * 400, "x" * 400, "x" * 200]
 
 
-def test_a_long_sentence_is_broken_at_a_gap():
+def test_a_long_sentence_is_split_at_a_space():
     words = "word " * 100
     assert chunks("sentence", words) == ["word " * 81, "word " * 19]
 
@@ -209,13 +209,13 @@ def by_comma(text: str) -> list[str]:
 
 @settings(deadline=None)
 @given(TEXT, PLACES)
-def test_a_custom_function_loses_nothing_however_the_text_was_cut(text: str, places: list[int]):
+def test_custom_chunks_join_to_the_text(text: str, places: list[int]):
     heard = create_chunker(by_comma)
     told = [chunk for delta in cut(text, places) for chunk in heard.feed(delta)]
     assert "".join(told + heard.flush()) == text
 
 
-def test_a_custom_function_is_given_its_last_chunk_again():
+def test_a_custom_function_gets_its_last_chunk_again():
     heard = create_chunker(by_comma)
     assert [heard.feed("a,b"), heard.feed("c,de"), heard.flush()] == [[], ["a,", "bc,"], ["de"]]
 
@@ -230,12 +230,12 @@ def test_a_custom_function_is_given_its_last_chunk_again():
         pytest.param(lambda text: [1, 2], id="returns numbers"),
     ],
 )
-def test_where_a_custom_function_is_of_no_use_text_goes_out_as_it_is(useless):
+def test_a_broken_custom_function_leaves_the_text_unchanged(useless):
     heard = create_chunker(useless)
     assert [heard.feed("a,b,c"), heard.feed("d,e"), heard.flush()] == [["a,b,"], ["cd,"], ["e"]]
 
 
-def test_a_custom_function_that_never_cuts_is_not_asked_for_every_character():
+def test_a_custom_function_that_never_splits_is_called_rarely():
     asked: list[int] = []
 
     def never(text: str) -> list[str]:
@@ -249,7 +249,7 @@ def test_a_custom_function_that_never_cuts_is_not_asked_for_every_character():
     assert sum(asked) < 25 * 20_000
 
 
-def test_a_strategy_that_nobody_knows_is_refused():
+def test_an_unknown_strategy_is_rejected():
     with pytest.raises(RequestError) as refused:
         create_chunker("paragraph")  # pyright: ignore[reportArgumentType]
     assert str(refused.value) == (
@@ -260,7 +260,7 @@ def test_a_strategy_that_nobody_knows_is_refused():
 # --- what it costs to begin ---
 
 
-def test_plain_text_needs_no_library():
+def test_simple_text_does_not_load_regex():
     script = (
         "import sys\n"
         "from antiphon.client.agent.smoothing import create_chunker\n"

@@ -32,7 +32,7 @@ def retry_delays(error: UpstreamError, options: AgentOptions) -> list[float | No
     return found
 
 
-def test_each_wait_doubles_up_to_half_a_minute_with_a_tenth_of_chance():
+def test_retry_delays_double_up_to_30_seconds_with_jitter():
     busy = UpstreamError("Later.", status=429, retryable=True)
     *tries, last = retry_delays(busy, AgentOptions(max_retries=7))
     assert last is None
@@ -41,17 +41,17 @@ def test_each_wait_doubles_up_to_half_a_minute_with_a_tenth_of_chance():
         assert expected <= wait <= min(30, expected * 1.1)
 
 
-def test_three_tries_are_made_unless_told_otherwise():
+def test_there_are_three_retries_by_default():
     assert (
         len(retry_delays(UpstreamError("Later.", status=503, retryable=True), AgentOptions())) == 4
     )
 
 
 @pytest.mark.parametrize(("asked", "wait"), [("7", 7.0), ("0.5", 0.5), ("30", 30.0), ("31", None)])
-def test_a_server_that_says_how_long_is_obeyed_within_reason(asked: str, wait: float | None):
+def test_retry_after_is_obeyed_up_to_a_limit(asked: str, wait: float | None):
     busy = UpstreamError("Later.", status=429, retryable=True, headers={"retry-after": asked})
     assert retry_delays(busy, AgentOptions())[0] == wait
 
 
-def test_what_would_not_pass_is_not_waited_for():
+def test_a_permanent_error_is_not_retried():
     assert retry_delays(UpstreamError("No.", status=400), AgentOptions()) == [None]

@@ -49,7 +49,7 @@ def test_arguments_that_fit_are_returned():
 
 
 @pytest.mark.parametrize("text", ["", "  ", "null", "{}"])
-def test_no_arguments_are_an_empty_object(text: str):
+def test_empty_arguments_are_an_empty_object(text: str):
     assert read(text, {"type": "object"}) == {}
 
 
@@ -57,14 +57,14 @@ def test_a_missing_brace_is_added():
     assert read('{"city": "Oslo", "days": 3') == {"city": "Oslo", "days": 3}
 
 
-def test_what_is_no_json_is_refused_and_quoted():
+def test_invalid_json_is_rejected_and_quoted():
     assert error_message('{"city": Oslo}') == (
         "Tool weather failed: Invalid JSON arguments: invalid character (byte 9). Send exactly one "
         'JSON value in UTF-8. You sent: {"city": Oslo}'
     )
 
 
-def test_what_is_no_object_is_refused():
+def test_arguments_other_than_an_object_are_rejected():
     expected = "Tool weather failed: Invalid arguments: the arguments must be a JSON object"
     assert error_message("[1]") == expected
 
@@ -90,23 +90,23 @@ def test_what_is_no_object_is_refused():
         ),
     ],
 )
-def test_a_refusal_says_which_argument_and_what_was_expected_and_what_came(text: str, problem: str):
+def test_an_error_names_the_argument_the_expected_type_and_the_value(text: str, problem: str):
     assert error_message(text) == f"Tool weather failed: Invalid arguments: {problem}"
 
 
-def test_a_null_for_an_optional_property_means_that_it_was_left_out():
+def test_a_null_for_an_optional_property_is_dropped():
     text = """{"city": "Oslo", "days": null, "unit": null, "home": {"street": "a", "zip": null},
         "others": [{"street": "b", "zip": null}]}"""
     assert read(text) == {"city": "Oslo", "home": {"street": "a"}, "others": [{"street": "b"}]}
 
 
-def test_a_null_for_a_required_property_is_its_value():
+def test_a_null_for_a_required_property_is_kept():
     nullable = {"type": ["string", "null"]}
     schema = {"type": "object", "properties": {"a": nullable}, "required": ["a"]}
     assert read('{"a": null}', schema) == {"a": None}
 
 
-def test_nulls_are_taken_back_within_the_member_of_a_union_that_fits():
+def test_nulls_are_dropped_according_to_the_matching_union_member():
     def shape(tag: str, **properties: Any) -> dict[str, Any]:
         members = {"tag": {"const": tag}, **properties}
         return {"type": "object", "properties": members, "required": ["tag"]}
@@ -122,7 +122,7 @@ def test_nulls_are_taken_back_within_the_member_of_a_union_that_fits():
     assert read(text, schema) == {"one": {"tag": "b", "x": None}, "two": {"tag": "a", "y": 1}}
 
 
-def test_unions_within_unions_are_asked_once():
+def test_nested_unions_take_linear_time():
     def branch(tag: str) -> dict[str, Any]:
         members = {"tag": {"const": tag}, "left": {"$ref": "#/$defs/Tree"}, "note": {}}
         return {"type": "object", "properties": members, "required": ["tag", "left"]}
@@ -137,7 +137,7 @@ def test_unions_within_unions_are_asked_once():
 
 @given(st.data())
 @settings(deadline=None)
-def test_whatever_is_sent_in_strict_form_is_read_as_the_original_allows(data: st.DataObject):
+def test_strict_values_are_read_as_the_original_schema_allows(data: st.DataObject):
     schema = data.draw(expressible)
     _, filled = data.draw(accepted_values(schema, schema))
     Draft202012Validator(schema).validate(read(json.dumps(filled), schema))
@@ -151,11 +151,11 @@ def test_whatever_is_sent_in_strict_form_is_read_as_the_original_allows(data: st
         {"properties": {"a": {"$ref": "#/$defs/none"}}},
     ],
 )
-def test_a_schema_that_cannot_be_read_demands_nothing(schema: dict[str, Any]):
+def test_an_invalid_schema_validates_nothing(schema: dict[str, Any]):
     assert read('{"a": 1}', schema) == {"a": 1}
 
 
-def test_a_schema_that_goes_round_in_circles_does_not_hang():
+def test_a_recursive_schema_terminates():
     schema = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "properties": {"a": {"$ref": "#/$defs/a"}}}
     assert MAX_NULL_DEPTH < 1000
     assert read('{"a": {"b": null}}', schema) == {"a": {"b": None}}
@@ -173,7 +173,7 @@ def test_a_schema_that_goes_round_in_circles_does_not_hang():
         ("{,", {}),
     ],
 )
-def test_what_is_missing_is_added(text: str, expected: object):
+def test_missing_brackets_and_extra_commas_are_repaired(text: str, expected: object):
     assert json.loads(repair_json(text)) == expected
 
 
@@ -203,12 +203,12 @@ values = st.recursive(
 
 
 @given(values)
-def test_whole_json_keeps_its_meaning(value: Any):
+def test_valid_json_keeps_its_meaning(value: Any):
     assert json.loads(repair_json(json.dumps(value))) == value
 
 
 @given(values, st.data())
-def test_half_a_string_is_not_taken_for_a_whole_one(value: Any, data: st.DataObject):
+def test_half_a_string_is_not_completed(value: Any, data: st.DataObject):
     whole = json.dumps({"before": value, "text": data.draw(st.text())})
     start = whole.rindex('"text": "') + len('"text": "')
     cut = whole[: data.draw(st.integers(start, len(whole) - 2))]

@@ -61,7 +61,7 @@ def add(a: int, b: int = 1) -> int:
 # --- outcomes --------------------------------------------------------------------------------
 
 
-async def test_a_call_is_answered_and_every_step_told():
+async def test_a_call_is_executed_and_every_step_reported():
     steps: list[CallProgress] = []
     asked = call("add", '{"a": 1}')
     outcomes = await execute_calls(
@@ -75,7 +75,7 @@ async def test_a_call_is_answered_and_every_step_told():
     assert (outcomes[0].failed, outcomes[0].duration_ms) == (False, 500)
 
 
-async def test_a_failure_is_told_and_is_an_output_for_the_model():
+async def test_a_failure_is_reported_and_becomes_an_output():
     @tool
     def broken() -> None:
         raise ValueError("no such city")
@@ -139,7 +139,7 @@ async def half_a_character() -> None:
         (half_a_character, "Error: \N{REPLACEMENT CHARACTER}"),
     ],
 )
-async def test_whatever_a_tool_raises_is_told_to_the_model(function: Any, expected: str):
+async def test_every_exception_becomes_an_output(function: Any, expected: str):
     outcome = await execute_one(function)
     assert (outcome.output, outcome.failed) == (expected, True)
 
@@ -162,20 +162,18 @@ async def test_whatever_a_tool_raises_is_told_to_the_model(function: Any, expect
         ),
     ],
 )
-async def test_a_call_that_cannot_be_made_is_told_to_the_model(
-    name: str, arguments: str, expected: str
-):
+async def test_an_invalid_call_becomes_an_output(name: str, arguments: str, expected: str):
     [outcome] = await execute_calls(
         [call(name, arguments)], resolve_by_name(add, {"name": "declared"})
     )
     assert (outcome.output, outcome.failed) == (expected, True)
 
 
-async def test_a_brace_that_is_missing_is_no_failure():
+async def test_a_missing_brace_is_repaired():
     assert (await execute_one(add, '{"a": 1, "b": 2')).output == "3"
 
 
-async def test_content_is_handed_on_as_content():
+async def test_content_parts_stay_content():
     outcome = await execute_one(tool(name="look")(lambda: InputText(text="seen")))
     assert outcome.output == [InputText(text="seen")]
 
@@ -184,7 +182,7 @@ async def test_no_calls_have_no_outcomes():
     assert await execute_calls([], {}) == []
 
 
-async def test_a_failure_leaves_the_other_calls_alone():
+async def test_a_failure_does_not_affect_other_calls():
     calls = [call("add", '{"a": 1}'), call("nobody"), call("add", '{"a": 2}')]
     outcomes = await execute_calls(calls, resolve_by_name(add))
     assert [o.output for o in outcomes] == ["2", "Error: No handler for tool: nobody", "3"]
@@ -192,7 +190,7 @@ async def test_a_failure_leaves_the_other_calls_alone():
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("in_thread", [True, False])
-def test_the_end_of_the_program_passes_through(error: type[BaseException], in_thread: bool):
+def test_system_exit_and_keyboard_interrupt_are_raised(error: type[BaseException], in_thread: bool):
     def quit() -> None:
         raise error
 
@@ -207,7 +205,7 @@ def test_the_end_of_the_program_passes_through(error: type[BaseException], in_th
 # --- in parallel -----------------------------------------------------------------------------
 
 
-async def test_calls_run_at_the_same_time_and_end_in_their_order():
+async def test_calls_run_in_parallel_and_outcomes_keep_the_order():
     events = [asyncio.Event() for _ in range(4)]
 
     @tool
@@ -224,7 +222,7 @@ async def test_calls_run_at_the_same_time_and_end_in_their_order():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
-async def test_no_more_than_the_limit_run_at_a_time(limit: int):
+async def test_the_limit_of_parallel_calls_is_kept(limit: int):
     running, most = 0, 0
 
     @tool
@@ -242,7 +240,7 @@ async def test_no_more_than_the_limit_run_at_a_time(limit: int):
     assert steps.count("completed") == 6
 
 
-async def test_plain_functions_run_at_the_same_time_too():
+async def test_sync_functions_run_in_parallel_too():
     together = threading.Barrier(3, timeout=5)
 
     @tool
@@ -253,7 +251,7 @@ async def test_plain_functions_run_at_the_same_time_too():
     assert [outcome.failed for outcome in outcomes] == [False] * 3
 
 
-async def test_a_limit_below_one_is_refused():
+async def test_a_limit_below_one_is_rejected():
     with pytest.raises(RequestError, match="At least one tool"):
         await execute_calls([], {}, limit=0)
 
@@ -300,7 +298,7 @@ def yielded() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("function", [in_loop, in_thread, streamed, yielded])
-async def test_progress_is_told_before_the_end(function: Any):
+async def test_progress_is_reported_before_the_end(function: Any):
     steps: list[tuple[str, object]] = []
 
     def tell(step: CallProgress) -> None:
@@ -320,7 +318,7 @@ async def test_progress_is_told_before_the_end(function: Any):
     assert outcome.output == "end"
 
 
-async def test_progress_is_told_while_the_tool_goes_on():
+async def test_progress_is_reported_while_the_tool_runs():
     heard = asyncio.Event()
 
     @tool
@@ -337,7 +335,7 @@ async def test_progress_is_told_while_the_tool_goes_on():
     assert outcome.output == "last"
 
 
-async def test_who_listens_may_be_async_and_hears_all_in_order():
+async def test_on_progress_can_be_async_and_gets_all_steps_in_order():
     steps: list[object] = []
 
     async def tell(step: CallProgress) -> None:
@@ -353,7 +351,7 @@ async def test_who_listens_may_be_async_and_hears_all_in_order():
     assert steps == ["executing", *range(1, 50), "completed"]
 
 
-async def test_what_comes_after_the_end_goes_unheard():
+async def test_progress_after_the_end_is_ignored():
     kept: list[ToolContext] = []
     steps: list[str] = []
 
@@ -377,7 +375,7 @@ async def test_what_comes_after_the_end_goes_unheard():
     assert steps == ["quick executing", "slow executing", "quick completed", "slow completed"]
 
 
-async def test_a_listener_that_fails_ends_the_round():
+async def test_an_exception_of_on_progress_is_raised():
     stopped: list[str] = []
 
     @tool
@@ -435,7 +433,7 @@ async def test_cancelling_the_round_cancels_the_tools_and_waits_for_them():
     assert sorted(steps) == ["executing", "executing", "executing", "progress"]
 
 
-async def test_a_call_that_waits_for_its_place_is_never_begun():
+async def test_a_queued_call_is_never_started_after_cancellation():
     begun: list[int] = []
 
     @tool
@@ -452,7 +450,7 @@ async def test_a_call_that_waits_for_its_place_is_never_begun():
     assert begun == [0, 1]
 
 
-async def test_a_function_in_a_thread_is_told_and_no_longer_waited_for():
+async def test_a_function_in_a_thread_is_notified_and_abandoned():
     begun, noticed = threading.Event(), threading.Event()
 
     @tool

@@ -65,7 +65,7 @@ FILE = InputFile(filename="a.txt", file_data="QQ==")
         ((FILE,), [FILE]),
     ],
 )
-def test_a_result_is_written_for_the_model(value: object, expected: object):
+def test_a_result_becomes_output(value: object, expected: object):
     assert build_output(value) == expected
 
 
@@ -76,7 +76,7 @@ def test_content_among_other_values_is_data():
     assert FILE.extra is UNSET
 
 
-def test_a_value_within_itself_is_shown_as_python_does():
+def test_a_recursive_value_becomes_its_repr():
     loop: list[object] = []
     loop.append(loop)
     assert build_output(loop) == "[[...]]"

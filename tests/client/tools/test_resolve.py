@@ -38,7 +38,7 @@ def plain(a: int) -> int:
     return -a
 
 
-def test_every_form_of_tool_may_stand_in_one_list():
+def test_every_form_of_tool_is_accepted():
     chat = {"type": "function", "function": {"name": "chat", "parameters": None}}
     declared = FunctionTool(name="declared")
     tools = resolve_tools([typed, plain, ADD, chat, declared], {"add": lambda a, b=0: a + b})
@@ -61,12 +61,12 @@ def test_every_form_of_tool_may_stand_in_one_list():
         (tool(name="other")(lambda a: a), 1),
     ],
 )
-def test_a_handler_takes_names_or_one_dict(handler: Any, expected: object):
+def test_a_handler_gets_arguments_by_name_or_as_one_dict(handler: Any, expected: object):
     [made] = resolve_tools([ADD], {"add": handler})
     assert call(made, '{"a": 1, "b": null}') == expected
 
 
-def test_a_handler_may_take_the_context_too():
+def test_a_handler_can_take_the_context():
     def by_name(a: int, context: ToolContext) -> tuple[int, str]:
         return a, context.call_id
 
@@ -79,7 +79,7 @@ def test_a_handler_may_take_the_context_too():
         assert call(made, '{"a": 1}') == result
 
 
-def test_a_handlers_arguments_are_checked_against_the_schema():
+def test_the_arguments_of_a_handler_are_validated():
     [made] = resolve_tools([ADD], {"add": lambda a: a})
     assert made.validate('{"a": 1}') == BoundArguments((), {"a": 1})
     with pytest.raises(ToolError) as caught:
@@ -88,7 +88,7 @@ def test_a_handlers_arguments_are_checked_against_the_schema():
     assert str(caught.value) == expected
 
 
-def test_a_tool_without_a_handler_says_so_when_it_is_called():
+def test_a_tool_without_a_handler_raises_when_called():
     [made] = resolve_tools([ADD])
     with pytest.raises(ToolError, match=r"^No handler for tool: add$"):
         call(made, '{"a": 1}')
@@ -129,7 +129,7 @@ class Counter:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(tools: list[AnyTool], handlers: Any, message: str):
+def test_invalid_tools_and_handlers_are_rejected(tools: list[AnyTool], handlers: Any, message: str):
     with pytest.raises(RequestError) as caught:
         resolve_tools(tools, handlers)
     assert str(caught.value) == message

@@ -155,7 +155,7 @@ def test_classes_become_definitions(annotation: Any, reference: object, definiti
     assert property_of(annotation) == (reference, definitions)
 
 
-def test_pydantic_and_msgspec_may_stand_side_by_side():
+def test_pydantic_and_msgspec_types_can_be_mixed():
     def function(a: Person, b: Home, c: list[Person]): ...
 
     schema = schema_of(function)
@@ -163,7 +163,7 @@ def test_pydantic_and_msgspec_may_stand_side_by_side():
     assert sorted(schema["$defs"]) == ["Home", "Person"]
 
 
-def test_two_types_of_one_name_are_refused():
+def test_two_types_with_one_name_are_rejected():
     class Home(BaseModel):
         other: int
 
@@ -186,7 +186,7 @@ def test_a_default_that_is_a_pydantic_field_describes_the_parameter():
     assert made.parameters["required"] == ["a"]
 
 
-def test_the_annotation_goes_before_the_docstring():
+def test_the_annotation_takes_precedence_over_the_docstring():
     def function(a: Annotated[int, "from the annotation"], b: int):
         """Do it.
 
@@ -198,7 +198,7 @@ def test_the_annotation_goes_before_the_docstring():
     assert described == {"a": "from the annotation", "b": "from the docstring"}
 
 
-def test_a_default_that_json_has_no_word_for_is_not_told():
+def test_a_default_without_json_form_is_omitted():
     def function(a: int = 0, b: Any = print, c: Home = Home("Main")):  # noqa: B008
         return a, b, c
 
@@ -208,7 +208,7 @@ def test_a_default_that_json_has_no_word_for_is_not_told():
     assert schema["required"] == []
 
 
-def test_the_context_is_not_the_models_to_fill():
+def test_the_context_is_not_in_the_schema():
     def function(a: int, context: ToolContext | None = None): ...
 
     assert list(schema_of(function)["properties"]) == ["a"]
@@ -222,13 +222,15 @@ def test_the_context_is_not_the_models_to_fill():
         (eval("lambda a, /: a"), "'a' is positional-only; a model names every argument"),
     ],
 )
-def test_what_a_model_cannot_name_is_refused_at_once(function: Callable[..., Any], message: str):
+def test_positional_only_and_variadic_parameters_are_rejected(
+    function: Callable[..., Any], message: str
+):
     with pytest.raises(TypeError) as caught:
         tool(name="f")(function)
     assert str(caught.value).startswith(f"<lambda> cannot be a tool: {message}")
 
 
-def test_a_type_without_a_schema_is_refused_by_name():
+def test_a_type_without_a_schema_is_rejected():
     class Strange: ...
 
     def function(a: Any): ...
@@ -240,19 +242,19 @@ def test_a_type_without_a_schema_is_refused_by_name():
         tool(function)
 
 
-def test_a_type_that_pydantic_does_not_know_is_refused():
+def test_a_type_unknown_to_pydantic_is_rejected():
     def function(a: Annotated[Span, Field()]): ...
 
     with pytest.raises(TypeError, match="function cannot be a tool: pydantic can make no JSON"):
         tool(function)
 
 
-def test_a_builtin_without_a_signature_is_refused():
+def test_a_builtin_without_a_signature_is_rejected():
     with pytest.raises(TypeError, match="dict cannot be a tool: no signature is known"):
         tool(dict)
 
 
-def test_an_annotation_that_is_not_defined_is_refused():
+def test_an_undefined_annotation_is_rejected():
     def function(a: "Nowhere"): ...  # noqa: F821  # pyright: ignore
 
     with pytest.raises(TypeError, match="cannot be evaluated: name 'Nowhere' is not defined"):
@@ -285,7 +287,7 @@ def test_an_annotation_that_is_not_defined_is_refused():
         (Annotated[int, Field(ge=1)], "1", 1),
     ],
 )
-def test_json_becomes_what_the_annotation_says(annotation: Any, sent: str, expected: object):
+def test_json_is_converted_to_the_annotated_type(annotation: Any, sent: str, expected: object):
     def function(a): ...
 
     function.__annotations__ = {"a": annotation}
@@ -315,7 +317,7 @@ def test_a_null_means_the_default():
         ),
     ],
 )
-def test_what_does_not_fit_is_told_to_the_model(annotation: Any, sent: str, problem: str):
+def test_a_failed_conversion_is_reported_to_the_model(annotation: Any, sent: str, problem: str):
     def function(a): ...
 
     function.__annotations__ = {"a": annotation}
@@ -378,25 +380,25 @@ SPHINX = """Look up the weather.
 
 
 @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_each_habit_is_read(text: str):
+def test_every_docstring_style_is_parsed(text: str):
     assert parse_docstring(text) == EXPECTED
 
 
 @pytest.mark.parametrize("text", [None, "", "   \n "])
-def test_no_docstring_says_nothing(text: str | None):
+def test_a_missing_docstring_is_empty(text: str | None):
     assert parse_docstring(text) == ParsedDocstring("", {})
 
 
-def test_two_names_may_share_a_numpy_entry():
+def test_two_names_can_share_a_numpy_entry():
     text = "Add.\n\nParameters\n----------\nx, y : int\n    a summand"
     assert parse_docstring(text) == ParsedDocstring("Add.", {"x": "a summand", "y": "a summand"})
 
 
-def test_a_google_section_ends_where_the_text_goes_on():
+def test_a_google_section_ends_with_its_indentation():
     text = "Add.\n\nArgs:\n    x: first\n\nMore words.\n    y: no parameter"
     assert parse_docstring(text) == ParsedDocstring("Add.", {"x": "first"})
 
 
-def test_a_line_with_a_colon_is_no_section():
+def test_a_line_with_a_colon_is_not_a_section():
     text = "Add numbers:\n    x: one\n\nBeware: it is slow."
     assert parse_docstring(text) == ParsedDocstring(text, {})

@@ -68,14 +68,14 @@ def test_every_nested_object_is_closed_and_requires_all():
     )
 
 
-def test_the_given_schema_is_left_alone():
+def test_the_given_schema_is_not_changed():
     schema = optional({"anyOf": [optional(STRING), {"enum": ["b"], "default": "b"}]})
     before = deepcopy(schema)
     make_strict(schema)
     assert schema == before
 
 
-def test_properties_may_be_called_like_keywords():
+def test_properties_can_be_named_like_keywords():
     schema = {
         "type": "object",
         "properties": {"$ref": STRING, "default": STRING, "not": STRING},
@@ -86,7 +86,7 @@ def test_properties_may_be_called_like_keywords():
     )
 
 
-def test_a_type_is_taken_from_the_keywords_that_speak_of_it():
+def test_a_missing_type_is_inferred_from_keywords():
     schema = {"properties": {"a": {"items": STRING}}, "required": ["a"]}
     assert require_strict(schema) == strict_object({"a": {"type": "array", "items": STRING}})
 
@@ -125,7 +125,7 @@ def test_an_optional_property_becomes_nullable(given: dict[str, Any], expected: 
 # --- what is kept, dropped and rewritten -----------------------------------------------------
 
 
-def test_limits_and_notes_are_kept():
+def test_limits_and_annotations_are_kept():
     limited = {
         "type": ["string", "number", "array"],
         "title": "T",
@@ -146,19 +146,19 @@ def test_limits_and_notes_are_kept():
     assert require_strict(required(limited)) == strict_object({"a": limited})
 
 
-def test_annotations_that_openai_refuses_are_dropped():
+def test_annotations_that_openai_rejects_are_dropped():
     noted = {**STRING, "default": "x", "examples": ["y"], "format": "uri", "x-order": 1}
     schema = {**required(noted), "$schema": "https://json-schema.org/draft-07/schema#", "$id": "me"}
     assert require_strict(schema) == strict_object({"a": STRING})
 
 
-def test_a_described_reference_is_put_into_a_union():
+def test_a_reference_with_a_description_is_wrapped_in_a_union():
     described = {"$ref": "#", "description": "itself"}
     wrapped = {"description": "itself", "anyOf": [{"$ref": "#"}]}
     assert require_strict(required(described)) == strict_object({"a": wrapped})
 
 
-def test_an_all_of_with_one_member_is_opened():
+def test_an_all_of_with_one_member_is_unwrapped():
     schema = {**required({"allOf": [{"allOf": [{"$ref": "#/$defs/S"}]}]}), "$defs": {"S": STRING}}
     assert require_strict(schema) == strict_object(
         {"a": {"$ref": "#/$defs/S"}}, **{"$defs": {"S": STRING}}
@@ -176,7 +176,7 @@ def test_an_all_of_stays_where_its_neighbours_could_change_its_meaning():
 
 
 @pytest.mark.parametrize("group", ["$defs", "definitions"])
-def test_recursive_definitions_are_made_strict_once(group: str):
+def test_recursive_definitions_are_converted_once(group: str):
     node = {"type": "object", "properties": {"next": {"$ref": f"#/{group}/a~1%7E0"}}}
     strict_node = strict_object({"next": {"anyOf": [{"$ref": f"#/{group}/a~1%7E0"}, NULL]}})
     schema = {**required({"$ref": f"#/{group}/a~1~0"}), group: {"a/~": node}}
@@ -184,7 +184,7 @@ def test_recursive_definitions_are_made_strict_once(group: str):
     assert require_strict(schema) == expected
 
 
-def test_a_root_that_is_a_reference_is_opened():
+def test_a_root_reference_is_resolved():
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}
     strict_node = strict_object({"next": {"anyOf": [{"$ref": "#/$defs/Node"}, NULL]}})
     schema = {"$ref": "#/$defs/Node", "title": "Root", "$defs": {"Node": node}}
@@ -206,7 +206,7 @@ def test_a_root_reference_with_more_beside_it_is_a_problem():
     propertyNames unevaluatedProperties prefixItems additionalItems unevaluatedItems contains
     minContains maxContains uniqueItems minProperties maxProperties $dynamicRef $id""".split(),
 )
-def test_what_strict_mode_cannot_express_is_reported_and_left(keyword: str):
+def test_unsupported_constraints_are_reported_and_kept(keyword: str):
     schema = required({**STRING, keyword: [1]})
     result = make_strict(schema)
     assert result.schema == strict_object({"a": {**STRING, keyword: [1]}})
@@ -256,7 +256,7 @@ def test_a_free_map_is_a_problem(extra: object):
         ({"$ref": "#", "type": "object"}, "properties.a.$ref"),
     ],
 )
-def test_a_problem_names_its_place(schema: object, path: str):
+def test_a_problem_has_a_path(schema: object, path: str):
     assert paths(required(schema)) == [path]
 
 
@@ -275,7 +275,7 @@ def test_two_unions_side_by_side_are_a_problem():
         {"type": "array", "items": STRING},
     ],
 )
-def test_a_root_that_is_no_object_is_a_problem(schema: dict[str, Any]):
+def test_a_root_other_than_an_object_is_a_problem(schema: dict[str, Any]):
     message = "strict mode needs an object at the root; make this a property of one"
     assert make_strict(schema).problems == [StrictProblem("", message)]
 
@@ -295,7 +295,7 @@ def test_definitions_of_the_wrong_shape_are_a_problem():
 
 
 @pytest.mark.parametrize("key", ["items", "anyOf", "properties", "allOf"])
-def test_deep_nesting_is_a_problem_and_not_a_crash(key: str):
+def test_deep_nesting_is_a_problem(key: str):
     schema: dict[str, Any] = STRING
     for _ in range(5000):
         nested = {
@@ -310,7 +310,7 @@ def test_deep_nesting_is_a_problem_and_not_a_crash(key: str):
     assert [problem.message for problem in problems] == ([] if key == "allOf" else [deep])
 
 
-def test_check_raises_with_every_problem_and_names_the_first():
+def test_require_strict_raises_with_every_problem():
     schema = {"type": "object", "properties": {"a": {}, "b": {"type": "array"}}}
     with pytest.raises(
         StrictSchemaError, match=r"^properties\.a: strict mode needs a `type` here \(and 1 more\)$"
@@ -443,7 +443,7 @@ def assert_strict(schema: dict[str, Any]) -> None:
 
 @given(expressible)
 @settings(deadline=None)
-def test_whatever_strict_mode_can_express_comes_out_closed_and_stays_as_it_is(
+def test_converted_schemas_are_closed_and_stable(
     schema: dict[str, Any],
 ):
     result = make_strict(schema)
@@ -496,7 +496,7 @@ def objects_with_nulls(
 
 @given(st.data())
 @settings(deadline=None)
-def test_what_the_original_accepts_stays_valid_with_null_for_what_is_left_out(
+def test_original_values_stay_valid_with_nulls_for_omitted_properties(
     data: st.DataObject,
 ):
     schema = data.draw(expressible)
@@ -522,7 +522,7 @@ anything = st.recursive(
 
 @given(st.dictionaries(keywords, anything))
 @settings(deadline=None)
-def test_no_schema_is_too_strange(schema: dict[str, Any]):
+def test_any_json_can_be_converted(schema: dict[str, Any]):
     before = repr(schema)
     result = make_strict(schema)
     assert repr(schema) == before

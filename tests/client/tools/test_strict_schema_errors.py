@@ -38,16 +38,16 @@ def explain(message: str, param: str | None = None, **more: Any) -> str:
 @pytest.mark.parametrize(
     "param", ["tools[1].parameters", "tools.1.function.parameters", "tools.1.custom.input_schema"]
 )
-def test_a_tool_is_named_by_its_place(param: str):
+def test_a_tool_is_found_by_its_index(param: str):
     assert explain("Invalid schema.", param) == f"Invalid schema. {COUNT}"
 
 
-def test_a_tool_is_named_by_its_name_in_the_message():
+def test_a_tool_is_found_by_its_name_in_the_message():
     message = "Invalid schema for function 'count': 'additionalProperties' must be false."
     assert explain(message) == f"{message} {COUNT}"
 
 
-def test_the_place_that_the_server_names_is_told_where_strict_mode_finds_nothing():
+def test_the_servers_path_is_used_if_strict_mode_finds_no_problem():
     message = "Invalid schema for function 'add': In context=('properties', 'a'), no."
     expected = f"{message} The server rejected the tool 'add' at properties.a. {ADD}"
     assert explain(message) == expected
@@ -56,7 +56,7 @@ def test_the_place_that_the_server_names_is_told_where_strict_mode_finds_nothing
     assert explain("Bad.", "tools[0]") == f"Bad. The server rejected the tool 'add'. {ADD}"
 
 
-def test_everything_else_of_the_error_is_kept():
+def test_the_other_fields_of_the_error_are_kept():
     error = UpstreamError(
         "Bad.",
         status=422,
@@ -84,5 +84,5 @@ def test_everything_else_of_the_error_is_kept():
         UpstreamError("The model 'count' does not exist.", status=400, param="model"),
     ],
 )
-def test_any_other_error_stays_as_it_is(error: UpstreamError):
+def test_other_errors_are_unchanged(error: UpstreamError):
     assert explain_schema_error(error, TOOLS) is error

@@ -32,7 +32,7 @@ def test_the_function_can_still_be_called():
     assert (weather.__name__, repr(weather)) == ("weather", "<Tool weather>")
 
 
-def test_a_name_a_description_and_strictness_may_be_given():
+def test_name_description_and_strict_can_be_set():
     @tool(name="get-weather", description="Ask.", strict=False)
     def function(city: str):
         """Something else."""
@@ -41,7 +41,7 @@ def test_a_name_a_description_and_strictness_may_be_given():
 
 
 @pytest.mark.parametrize("name", ["<lambda>", "", "a b", "x" * 65])
-def test_a_name_that_no_server_takes_is_refused(name: str):
+def test_an_invalid_name_is_rejected(name: str):
     def function(): ...
 
     function.__name__ = name
@@ -52,7 +52,7 @@ def test_a_name_that_no_server_takes_is_refused(name: str):
 # --- strict form -----------------------------------------------------------------------------
 
 
-def test_strict_form_requires_all_and_makes_the_optional_nullable():
+def test_strict_mode_requires_all_and_makes_optional_ones_nullable():
     assert weather.definition(strict=True) == FunctionTool(
         name="weather",
         description="Look up the weather.",
@@ -71,20 +71,20 @@ def test_strict_form_requires_all_and_makes_the_optional_nullable():
     )
 
 
-def test_without_strict_form_the_schema_is_sent_as_it_is():
+def test_without_strict_mode_the_schema_is_unchanged():
     expected = msgspec.structs.replace(weather.declaration, strict=False)
     assert weather.definition(strict=False) == expected
 
 
 @pytest.mark.parametrize("wish", [True, False])
-def test_a_tools_own_wish_goes_first(wish: bool):
+def test_a_tools_own_strict_takes_precedence(wish: bool):
     def function(a: int): ...
 
     made = tool(strict=wish)(function)
     assert (made.definition(True).strict, made.definition(False).strict) == (wish, wish)
 
 
-def test_what_has_no_strict_form_is_refused_with_its_path_and_advice():
+def test_an_unsupported_schema_is_rejected_with_path_and_advice():
     @tool
     def count(words: dict[str, int], other: Any = None): ...
 
@@ -100,7 +100,7 @@ def test_what_has_no_strict_form_is_refused_with_its_path_and_advice():
 
 
 @pytest.mark.parametrize("annotation", [Home, Options, Span, Person, Family, Unit, list[Person]])
-def test_every_class_has_a_strict_form(annotation: Any):
+def test_every_sample_class_can_be_strict(annotation: Any):
     def function(a): ...
 
     function.__annotations__ = {"a": annotation}
@@ -120,7 +120,7 @@ async def call_tool(made: Tool, arguments: str = "{}") -> tuple[object, list[obj
 
 
 @pytest.mark.anyio
-async def test_a_plain_function_runs_in_a_thread():
+async def test_a_sync_function_runs_in_a_thread():
     result, _ = await call_tool(tool(name="f")(get_ident_of_thread))
     assert result != get_ident()
 
@@ -156,7 +156,7 @@ async def test_a_generators_last_value_is_its_result():
 
 
 @pytest.mark.anyio
-async def test_a_function_may_know_of_its_call():
+async def test_a_function_can_take_the_context():
     @tool
     def function(a: int, call: ToolContext) -> tuple[str, str, int]:
         call.progress("half")
@@ -166,7 +166,7 @@ async def test_a_function_may_know_of_its_call():
 
 
 @pytest.mark.anyio
-async def test_a_method_belongs_to_its_object():
+async def test_a_method_is_bound_to_its_instance():
     class Counter:
         def __init__(self, start: int) -> None:
             self.count = start
@@ -204,7 +204,7 @@ async def test_partials_and_callable_objects_are_tools():
 
 
 @pytest.mark.anyio
-async def test_a_stop_iteration_comes_out_of_the_thread():
+async def test_a_stop_iteration_becomes_a_runtime_error():
     @tool
     def function() -> object:
         return next(iter([]))
@@ -213,7 +213,7 @@ async def test_a_stop_iteration_comes_out_of_the_thread():
         await call_tool(function)
 
 
-def test_a_tool_loads_neither_pydantic_nor_the_checker():
+def test_a_tool_loads_neither_pydantic_nor_jsonschema():
     program = """
 import sys
 from dataclasses import dataclass
