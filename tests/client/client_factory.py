@@ -1,4 +1,4 @@
-"""How tests of the client ask a scripted server, and what it says."""
+"""Helpers for tests with a scripted server."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +15,6 @@ REQUEST: Any = {"model": "m", "input": "Hi!"}
 
 
 def encode_sse(events: list[Event] | list[dict[str, Any]], done: bool = True) -> bytes:
-    """Write events as a server does."""
+    """Encode events as Server-Sent Events."""
     body = b"".join(b"data: %b\n\n" % encode(event) for event in events)
     return body + (sse.DONE_FRAME if done else b"")

@@ -1,4 +1,4 @@
-"""What tests of the client share."""
+"""Fixtures of the client's tests."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,8 +13,8 @@ NO_RETRIES: dict[str, Any] = {"retries": 0}
 
 
 @pytest.fixture
-async def asking(anyio_backend: str) -> AsyncIterator[ClientFactory]:
-    """Give what makes clients that try nothing again, unless a test says so."""
+async def make_client(anyio_backend: str) -> AsyncIterator[ClientFactory]:
+    """A factory of clients without retries."""
     made: list[AsyncClient] = []
 
     def ask(server: ScriptedUpstream, **options: Any) -> AsyncClient:

@@ -1,4 +1,4 @@
-"""The whole surface of `AsyncClient`, against our server, at both of its doors."""
+"""All methods of `AsyncClient`, against our server, at both doors."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ NUMBERS = [{"role": "user", "content": f"Number {n}."} for n in range(7)]
 async def client(
     request: pytest.FixtureRequest, server: str, anyio_backend: str
 ) -> AsyncIterator[AsyncClient]:
-    """Give a strict client at each door in turn."""
+    """A strict client, at each door."""
     async with AsyncClient(server + request.param, strict=True, retries=0) as client:
         yield client
 
@@ -65,11 +65,11 @@ async def test_the_snapshot_grows_while_the_stream_is_read(client: AsyncClient):
     stream = client.stream(model="demo", input="Hi!")
     with pytest.raises(AntiphonError, match="has no response yet"):
         _ = stream.response
-    said = ""
+    joined = ""
     async for event in stream:
         if isinstance(event, OutputTextDelta):
-            said += event.delta
-    assert stream.response.output_text == said == HELLO
+            joined += event.delta
+    assert stream.response.output_text == joined == HELLO
 
 
 async def test_text_yields_the_deltas(client: AsyncClient):
@@ -160,31 +160,31 @@ async def test_a_stored_response_is_retrieved_and_deleted(client: AsyncClient):
 
 async def test_input_items_reads_all_pages(client: AsyncClient, monkeypatch: pytest.MonkeyPatch):
     made = await client.create(model="demo", input=NUMBERS)
-    wanted = [f"Number {n}." for n in range(7)]
+    expected = [f"Number {n}." for n in range(7)]
     for limit in (1, 3, 7, 100):
         monkeypatch.setattr("antiphon.client.conversations.PAGE_SIZE", limit)
         items = [item async for item in client.input_items(made.id)]
-        assert [item.text for item in items if isinstance(item, Message)] == wanted
+        assert [item.text for item in items if isinstance(item, Message)] == expected
     down = [item async for item in client.input_items(made.id, order="desc")]
     assert down == items[::-1]
     assert [item async for item in client.input_items(made.id, after=str(items[4].id))] == items[5:]
 
 
 async def test_a_background_response_is_resumed(client: AsyncClient):
-    begun = await client.create(model="demo", input="Hi!", background=True)
-    assert begun.status in ("queued", "in_progress")
-    events = [event async for event in client.resume(begun.id)]
+    created = await client.create(model="demo", input="Hi!", background=True)
+    assert created.status in ("queued", "in_progress")
+    events = [event async for event in client.resume(created.id)]
     assert find_violations(events) == []
     assert fold(events).output_text == HELLO
-    rest = client.resume(begun.id, starting_after=4)
+    rest = client.resume(created.id, starting_after=4)
     assert [event async for event in rest] == events[5:]
     assert rest.response == fold(events)
 
 
 async def test_a_background_response_is_cancelled(client: AsyncClient):
-    begun = await client.create(model="demo", input="SLOW", background=True)
-    assert (await client.cancel(begun.id)).status == "cancelled"
-    assert (await client.resume(begun.id).final()).status == "cancelled"
+    created = await client.create(model="demo", input="SLOW", background=True)
+    assert (await client.cancel(created.id)).status == "cancelled"
+    assert (await client.resume(created.id).final()).status == "cancelled"
 
 
 async def test_ids_are_percent_encoded(client: AsyncClient):

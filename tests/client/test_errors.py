@@ -1,4 +1,4 @@
-"""What a server says went wrong: errors of every shape."""
+"""Errors decoded from WebSocket messages."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A server as it is met: late, refusing, moved, elsewhere, or not there at all."""
+"""HTTP requests to servers that time out, fail, redirect, or are unreachable."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -36,26 +36,28 @@ KEPT: dict[str, tuple[ScriptedAnswer, Callable[[AsyncClient], Awaitable[object]]
 
 
 @pytest.mark.parametrize("way", KEPT)
-async def test_get_and_delete_are_retried_after_a_timeout(asking: ClientFactory, way: str):
+async def test_get_and_delete_are_retried_after_a_timeout(make_client: ClientFactory, way: str):
     answer, ask = KEPT[way]
     with scripted_upstream(ScriptedAnswer(delay=WAIT), answer) as server:
-        await ask(asking(server, timeout=0.2, retries=1))
+        await ask(make_client(server, timeout=0.2, retries=1))
     first, second = server.requests
     assert first == second
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
-async def test_timeouts_are_retried_a_limited_number_of_times(asking: ClientFactory, retries: int):
+async def test_timeouts_are_retried_a_limited_number_of_times(
+    make_client: ClientFactory, retries: int
+):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
         with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds") as caught:
-            await asking(server, timeout=0.1, retries=retries).retrieve("resp_0")
+            await make_client(server, timeout=0.1, retries=retries).retrieve("resp_0")
         assert len(server.requests) == 1 + retries
     assert (caught.value.status, caught.value.payload.code) == (504, "timeout")
 
 
-async def test_a_post_is_not_retried_after_a_timeout(asking: ClientFactory):
+async def test_a_post_is_not_retried_after_a_timeout(make_client: ClientFactory):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
-        client = asking(server, timeout=0.1, retries=2)
+        client = make_client(server, timeout=0.1, retries=2)
         for ask in (
             client.create(**REQUEST),
             client.stream(**REQUEST).final(),
@@ -70,14 +72,14 @@ async def test_a_post_is_not_retried_after_a_timeout(asking: ClientFactory):
 # --- refused ---
 
 
-async def test_a_429_or_5xx_is_retried(asking: ClientFactory):
+async def test_a_429_or_5xx_is_retried(make_client: ClientFactory):
     busy = json_answer({"error": {"message": "Later."}}, 429, retry_after="0.01")
     with scripted_upstream(busy, busy, sse_answer(encode_sse(LEGAL))) as server:
-        assert await asking(server, retries=2).stream(**REQUEST).final() == fold(LEGAL)
+        assert await make_client(server, retries=2).stream(**REQUEST).final() == fold(LEGAL)
     assert len(server.requests) == 3
     with scripted_upstream(busy) as server:
         with pytest.raises(UpstreamError) as caught:
-            await asking(server, retries=1).stream(**REQUEST).final()
+            await make_client(server, retries=1).stream(**REQUEST).final()
         assert (caught.value.status, caught.value.retryable) == (429, True)
         assert caught.value.headers == {"retry-after": "0.01"}
     assert len(server.requests) == 2
@@ -100,10 +102,13 @@ async def test_a_429_or_5xx_is_retried(asking: ClientFactory):
     ],
 )
 async def test_every_shape_of_error_body_is_decoded(
-    asking: ClientFactory, body: Any, payload: dict[str, str]
+    make_client: ClientFactory, body: Any, payload: dict[str, str]
 ):
     with scripted_upstream(json_answer(body, 400)) as server:
-        for ask in (asking(server).create(**REQUEST), asking(server).stream(**REQUEST).final()):
+        for ask in (
+            make_client(server).create(**REQUEST),
+            make_client(server).stream(**REQUEST).final(),
+        ):
             with pytest.raises(UpstreamError) as caught:
                 await ask
             who = server.url.removeprefix("http://")
@@ -135,13 +140,13 @@ ASKS: dict[str, tuple[str, Callable[[AsyncClient], Awaitable[object]]]] = {
 @pytest.mark.parametrize(("location", "place"), MOVED)
 @pytest.mark.parametrize("status", [301, 308])
 async def test_a_redirect_is_not_followed_and_the_error_names_its_target(
-    asking: ClientFactory, status: int, location: str, place: str, way: str
+    make_client: ClientFactory, status: int, location: str, place: str, way: str
 ):
     path, ask = ASKS[way]
     there = {"location": location.replace("PATH", path)}
     with scripted_upstream(ScriptedAnswer(b"<html>", status, there)) as server:
         with pytest.raises(UpstreamError) as caught:
-            await ask(asking(server, api_key="hunter2-and-more", retries=2))
+            await ask(make_client(server, api_key="hunter2-and-more", retries=2))
         assert len(server.requests) == 1
     error, who = caught.value, server.url.removeprefix("http://")
     assert (error.status, error.payload.code, error.retryable) == (502, "upstream_invalid", False)
@@ -153,22 +158,22 @@ async def test_a_redirect_is_not_followed_and_the_error_names_its_target(
 
 @pytest.mark.parametrize("location", [None, "http://[", "mailto:a@b.example"])
 async def test_a_redirect_without_a_location_is_an_ordinary_error(
-    asking: ClientFactory, location: str | None
+    make_client: ClientFactory, location: str | None
 ):
     headers = {"location": location} if location else {}
     with (
         scripted_upstream(ScriptedAnswer(b"", 301, headers)) as server,
         pytest.raises(UpstreamError, match="answered 301 and did not say why"),
     ):
-        await asking(server).models()
+        await make_client(server).models()
 
 
 HTML = {"content-type": "text/html"}
 
 
-async def test_an_html_page_is_an_error(asking: ClientFactory):
+async def test_an_html_page_is_an_error(make_client: ClientFactory):
     with scripted_upstream(ScriptedAnswer(b"<html>Bad gateway</html>", 502, HTML)) as server:
-        client = asking(server)
+        client = make_client(server)
         with pytest.raises(UpstreamError, match="answered 502 and did not say why"):
             await client.create(**REQUEST)
 
@@ -191,11 +196,11 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-async def test_an_unexpected_body_is_described_in_the_error(asking: ClientFactory, odd: str):
+async def test_an_unexpected_body_is_described_in_the_error(make_client: ClientFactory, odd: str):
     answer, message = ODD[odd]
     with scripted_upstream(answer) as server:
-        client, who = asking(server), server.url.removeprefix("http://")
-        for wanted, ask in (
+        client, who = make_client(server), server.url.removeprefix("http://")
+        for expected, ask in (
             ("a response", client.create(**REQUEST)),
             ("a response", client.retrieve("resp_0")),
             ("JSON", client.models()),
@@ -203,40 +208,40 @@ async def test_an_unexpected_body_is_described_in_the_error(asking: ClientFactor
         ):
             with pytest.raises(UpstreamError) as caught:
                 await ask
-            assert str(caught.value) == f"{who}: {message.format(wanted=wanted)}"
+            assert str(caught.value) == f"{who}: {message.format(wanted=expected)}"
             assert (caught.value.status, caught.value.payload.code) == (502, "upstream_invalid")
 
 
-async def test_an_html_page_instead_of_a_stream_is_an_error(asking: ClientFactory):
+async def test_an_html_page_instead_of_a_stream_is_an_error(make_client: ClientFactory):
     with (
         scripted_upstream(ScriptedAnswer(b"<html>Welcome!</html>", 200, HTML)) as server,
         pytest.raises(UpstreamError, match="answered with a web page"),
     ):
-        await asking(server).stream(**REQUEST).final()
+        await make_client(server).stream(**REQUEST).final()
 
 
-async def test_json_with_an_html_content_type_is_accepted(asking: ClientFactory):
+async def test_json_with_an_html_content_type_is_accepted(make_client: ClientFactory):
     with scripted_upstream(ScriptedAnswer(b'{"id": "resp_0", "output": []}', 200, HTML)) as server:
-        assert (await asking(server).create(**REQUEST)).id == "resp_0"
-        assert (await asking(server).stream(**REQUEST).final()).id == "resp_0"
+        assert (await make_client(server).create(**REQUEST)).id == "resp_0"
+        assert (await make_client(server).stream(**REQUEST).final()).id == "resp_0"
 
 
 @pytest.mark.parametrize(
     "answer", [ScriptedAnswer(status=204), ScriptedAnswer(), json_answer({"deleted": True})]
 )
-async def test_delete_accepts_an_empty_body(asking: ClientFactory, answer: ScriptedAnswer):
+async def test_delete_accepts_an_empty_body(make_client: ClientFactory, answer: ScriptedAnswer):
     with scripted_upstream(answer) as server:
-        await asking(server).delete("resp_0")
-        await asking(server).conversations.delete("conv_0")
+        await make_client(server).delete("resp_0")
+        await make_client(server).conversations.delete("conv_0")
     assert [request.method for request in server.requests] == ["DELETE", "DELETE"]
 
 
-async def test_delete_rejects_an_html_page(asking: ClientFactory):
+async def test_delete_rejects_an_html_page(make_client: ClientFactory):
     with (
         scripted_upstream(ScriptedAnswer(b"<html>Welcome!</html>", 200, HTML)) as server,
         pytest.raises(UpstreamError, match="answered with a web page"),
     ):
-        await asking(server).delete("resp_0")
+        await make_client(server).delete("resp_0")
 
 
 REASON = b'{"error":{"message":"No."}}'
@@ -256,7 +261,7 @@ UNFINISHED = {
 @pytest.mark.parametrize("body", UNFINISHED)
 @pytest.mark.parametrize("status", [401, 500])
 async def test_an_error_with_an_incomplete_body_keeps_its_status(
-    asking: ClientFactory, body: str, status: int, monkeypatch: pytest.MonkeyPatch
+    make_client: ClientFactory, body: str, status: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("antiphon.client.http.ERROR_BODY_TIMEOUT", 0.05)
     answer, message = UNFINISHED[body]
@@ -264,19 +269,19 @@ async def test_an_error_with_an_incomplete_body_keeps_its_status(
         scripted_upstream(replace(answer, status=status)) as server,
         pytest.raises(UpstreamError) as caught,
     ):
-        await asking(server).models()
+        await make_client(server).models()
     who = server.url.removeprefix("http://")
     assert (caught.value.status, caught.value.retryable) == (status, status == 500)
     assert str(caught.value) == f"{who}: {message.format(status=status)}"
 
 
-async def test_an_error_object_with_status_200_is_raised(asking: ClientFactory):
+async def test_an_error_object_with_status_200_is_raised(make_client: ClientFactory):
     with scripted_upstream(
         json_answer({"error": {"message": "No.", "type": "server_error"}})
     ) as server:
-        told = asking(server).stream(**REQUEST)
+        opened = make_client(server).stream(**REQUEST)
         with pytest.raises(UpstreamError, match=r"No\."):
-            await told.final()
+            await opened.final()
 
 
 async def test_an_unreachable_server_is_an_error():
@@ -307,18 +312,18 @@ def test_an_invalid_base_url_is_rejected_without_quoting_it(address: str):
     assert "secret" not in str(caught.value)
 
 
-async def test_a_key_repeated_by_the_server_is_redacted(asking: ClientFactory):
-    said = {"error": {"message": "Incorrect API key provided: hunter2-and-more."}}
-    with scripted_upstream(json_answer(said, 401)) as server:
-        client = asking(server, api_key="hunter2-and-more")
+async def test_a_key_repeated_by_the_server_is_redacted(make_client: ClientFactory):
+    error_body = {"error": {"message": "Incorrect API key provided: hunter2-and-more."}}
+    with scripted_upstream(json_answer(error_body, 401)) as server:
+        client = make_client(server, api_key="hunter2-and-more")
         for ask in (client.models, client.stream(**REQUEST).final, client.connect().open):
             with pytest.raises(UpstreamError, match=r"Incorrect API key provided: \[redacted\]"):
                 await ask()
 
 
-async def test_key_and_headers_are_sent(asking: ClientFactory):
+async def test_key_and_headers_are_sent(make_client: ClientFactory):
     with scripted_upstream(json_answer({"id": "resp_0", "output": []})) as server:
-        client = asking(server, api_key="secret", headers={"X-Team": "a"})
+        client = make_client(server, api_key="secret", headers={"X-Team": "a"})
         await client.create(**REQUEST, extra_headers={"x-team": "b", "Idempotency-Key": "k"})
     headers = server.requests[0].headers
     assert (headers["authorization"], headers["x-team"]) == ("Bearer secret", "b")

@@ -1,4 +1,4 @@
-"""Streams over HTTP as they go wrong: cut, slow, illegal, in pieces, and left early."""
+"""Streams over HTTP: cut, slow, invalid, in any chunking, and closed early."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,16 +34,16 @@ BACKGROUND = synthesize(
 )
 
 
-async def eventually(happened: Any) -> None:
-    """Wait until something has happened, and let it."""
+async def wait_for(happened: Any) -> None:
+    """Wait until a condition holds."""
     async with asyncio.timeout(WAIT):
         while not happened():
             await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Follow a lost connection without a pause."""
+def reconnect_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reconnect without a delay."""
     monkeypatch.setattr(
         "antiphon.client.http.RECONNECT_POLICY", RetryPolicy(retries=2, first_delay=0.01)
     )
@@ -55,95 +55,95 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("pieces", [0, 1, 7, 1000])
 @pytest.mark.parametrize("strict", [False, True])
 async def test_the_chunking_of_the_bytes_does_not_matter(
-    asking: ClientFactory, pieces: int, strict: bool
+    make_client: ClientFactory, pieces: int, strict: bool
 ):
     with scripted_upstream(sse_answer(encode_sse(LEGAL), chunk_size=pieces)) as server:
-        async with asking(server, strict=strict).stream(**REQUEST) as told:
-            assert [event async for event in told] == LEGAL
-            assert told.response == fold(LEGAL)
+        async with make_client(server, strict=strict).stream(**REQUEST) as open_stream:
+            assert [event async for event in open_stream] == LEGAL
+            assert open_stream.response == fold(LEGAL)
     (request,) = server.requests
     assert request.json == {"model": "m", "input": "Hi!", "stream": True}
     assert (request.path, request.headers["accept"]) == ("/v1/responses", "text/event-stream")
 
 
 @pytest.mark.parametrize("rule", RULE_BREAKS)
-async def test_strict_mode_raises_after_the_valid_events(asking: ClientFactory, rule: str):
-    heard: list[str] = []
+async def test_strict_mode_raises_after_the_valid_events(make_client: ClientFactory, rule: str):
+    received: list[str] = []
 
-    async def listen(told: Stream) -> None:
-        async for event in told:
-            heard.append(event.type)  # noqa: PERF401 - what came before the error counts
+    async def listen(open_stream: Stream) -> None:
+        async for event in open_stream:
+            received.append(event.type)  # noqa: PERF401 - what came before the error counts
 
     with scripted_upstream(sse_answer(encode_sse(RULE_BREAKS[rule]))) as server:
-        told = asking(server, strict=True).stream(**REQUEST)
+        open_stream = make_client(server, strict=True).stream(**REQUEST)
         with pytest.raises(RemoteProtocolError, match=rf"\[{rule}\]$"):
-            await listen(told)
-    assert heard == [event["type"] for event in RULE_BREAKS[rule]][: len(heard)]
+            await listen(open_stream)
+    assert received == [event["type"] for event in RULE_BREAKS[rule]][: len(received)]
 
 
 @pytest.mark.parametrize("rule", RULE_BREAKS)
-async def test_an_invalid_stream_is_repaired_by_default(asking: ClientFactory, rule: str):
+async def test_an_invalid_stream_is_repaired_by_default(make_client: ClientFactory, rule: str):
     with scripted_upstream(sse_answer(encode_sse(RULE_BREAKS[rule]))) as server:
-        final = await asking(server).stream(**REQUEST).final()
+        final = await make_client(server).stream(**REQUEST).final()
     assert final.id in ("resp_0", "resp_9")
     assert final.status in ("completed", "failed", "incomplete")
 
 
-async def test_a_stream_without_done_ends_with_its_response(asking: ClientFactory):
+async def test_a_stream_without_done_ends_with_its_response(make_client: ClientFactory):
     with scripted_upstream(sse_answer(encode_sse(LEGAL, done=False), cut=True)) as server:
         for strict in (False, True):
-            client = asking(server, strict=strict)
+            client = make_client(server, strict=strict)
             assert await client.stream(**REQUEST).final() == fold(LEGAL)
 
 
 async def test_a_stream_ends_with_its_last_event_even_if_the_connection_stays_open(
-    asking: ClientFactory,
+    make_client: ClientFactory,
 ):
     with scripted_upstream(
         sse_answer(encode_sse(LEGAL, done=False) + b": \n\n" * 50, chunk_size=3000, pause=0.5)
     ) as server:
         async with asyncio.timeout(WAIT):
-            assert await asking(server).stream(**REQUEST).final() == fold(LEGAL)
+            assert await make_client(server).stream(**REQUEST).final() == fold(LEGAL)
 
 
-async def test_a_json_response_becomes_a_stream_of_one_event(asking: ClientFactory):
+async def test_a_json_response_becomes_a_stream_of_one_event(make_client: ClientFactory):
     with scripted_upstream(
         json_answer({"id": "resp_0", "model": "m", "created_at": 3, "output": []})
     ) as server:
-        (event,) = [event async for event in asking(server).stream(**REQUEST)]
+        (event,) = [event async for event in make_client(server).stream(**REQUEST)]
         assert event.type == "response.completed"
         with pytest.raises(RemoteProtocolError, match="not an event stream"):
-            await asking(server, strict=True).stream(**REQUEST).final()
+            await make_client(server, strict=True).stream(**REQUEST).final()
 
 
 # --- cut ---
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_a_cut_stream_raises_and_its_snapshot_stays(asking: ClientFactory, strict: bool):
+async def test_a_cut_stream_raises_and_its_snapshot_stays(make_client: ClientFactory, strict: bool):
     with scripted_upstream(sse_answer(encode_sse(LEGAL[:-1], done=False), cut=True)) as server:
-        told = asking(server, strict=strict).stream(**REQUEST)
+        open_stream = make_client(server, strict=strict).stream(**REQUEST)
         with pytest.raises(UpstreamError) as caught:
-            await told.final()
+            await open_stream.final()
     assert (caught.value.status, caught.value.payload.code) == (502, "upstream_cut")
     assert caught.value.retryable
-    assert told.response.output == fold(LEGAL).output
+    assert open_stream.response.output == fold(LEGAL).output
     assert len(server.requests) == 1
 
 
-async def test_a_stream_without_a_terminal_event_is_cut(asking: ClientFactory):
+async def test_a_stream_without_a_terminal_event_is_cut(make_client: ClientFactory):
     spoilt, _ = KNOWN_MISTAKES["a stream that just stops"]
     with scripted_upstream(sse_answer(encode_sse(spoilt))) as server:
         with pytest.raises(UpstreamError, match="ended before the response did"):
-            await asking(server).stream(**REQUEST).final()
+            await make_client(server).stream(**REQUEST).final()
         with pytest.raises(RemoteProtocolError, match=r"\[response-order\]"):
-            await asking(server, strict=True).stream(**REQUEST).final()
+            await make_client(server, strict=True).stream(**REQUEST).final()
 
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("repeats", [False, True])
 async def test_a_background_response_is_resumed_after_a_cut(
-    asking: ClientFactory, strict: bool, repeats: bool
+    make_client: ClientFactory, strict: bool, repeats: bool
 ):
     first, second = 4, 7
 
@@ -157,9 +157,9 @@ async def test_a_background_response_is_resumed_after_a_cut(
         sse_answer(encode_sse(BACKGROUND[after(second - 1) :])),
     ]
     with scripted_upstream(*answers) as server:
-        told = asking(server, strict=strict).stream(**REQUEST, background=True)
-        assert [event async for event in told] == BACKGROUND
-    assert told.response == fold(BACKGROUND)
+        open_stream = make_client(server, strict=strict).stream(**REQUEST, background=True)
+        assert [event async for event in open_stream] == BACKGROUND
+    assert open_stream.response == fold(BACKGROUND)
     assert [(request.method, request.path) for request in server.requests] == [
         ("POST", "/v1/responses"),
         ("GET", f"/v1/responses/resp_0?stream=true&starting_after={first - 1}"),
@@ -168,66 +168,66 @@ async def test_a_background_response_is_resumed_after_a_cut(
     ]
 
 
-async def test_a_frame_split_by_a_cut_is_delivered_once(asking: ClientFactory):
+async def test_a_frame_split_by_a_cut_is_delivered_once(make_client: ClientFactory):
     body = encode_sse(BACKGROUND[:6], done=False)[:-30]
     with scripted_upstream(
         sse_answer(body, cut=True), sse_answer(encode_sse(BACKGROUND[5:]))
     ) as server:
-        heard = [event async for event in asking(server).stream(**REQUEST, background=True)]
-    assert heard == BACKGROUND
+        received = [event async for event in make_client(server).stream(**REQUEST, background=True)]
+    assert received == BACKGROUND
 
 
-async def test_reconnecting_stops_without_new_events(asking: ClientFactory):
+async def test_reconnecting_stops_without_new_events(make_client: ClientFactory):
     with scripted_upstream(
         sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True), sse_answer(b"", cut=True)
     ) as server:
-        told = asking(server).stream(**REQUEST, background=True)
+        open_stream = make_client(server).stream(**REQUEST, background=True)
         with pytest.raises(UpstreamError) as caught:
-            await told.final()
+            await open_stream.final()
     assert caught.value.payload.code == "upstream_cut"
     assert len(server.requests) == 3
-    assert told.response.background
+    assert open_stream.response.background
 
 
-async def test_an_error_status_ends_reconnecting(asking: ClientFactory):
+async def test_an_error_status_ends_reconnecting(make_client: ClientFactory):
     gone = json_answer({"error": {"type": "not_found", "code": "response_not_found"}}, 404)
     with scripted_upstream(
         sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True), gone
     ) as server:
-        told = asking(server).stream(**REQUEST, background=True)
+        open_stream = make_client(server).stream(**REQUEST, background=True)
         with pytest.raises(UpstreamError) as caught:
-            await told.final()
+            await open_stream.final()
     assert (caught.value.status, len(server.requests)) == (404, 2)
 
 
-async def test_a_resumed_stream_reconnects_too(asking: ClientFactory):
+async def test_a_resumed_stream_reconnects_too(make_client: ClientFactory):
     with scripted_upstream(
         sse_answer(encode_sse(BACKGROUND[3:6], done=False), cut=True),
         sse_answer(encode_sse(BACKGROUND[6:])),
     ) as server:
-        heard = [e async for e in asking(server).resume("resp_0", starting_after=2)]
-    assert heard == BACKGROUND[3:]
+        received = [e async for e in make_client(server).resume("resp_0", starting_after=2)]
+    assert received == BACKGROUND[3:]
     assert [request.path.rpartition("=")[2] for request in server.requests] == ["2", "5"]
 
 
-async def test_a_silent_server_times_out(asking: ClientFactory):
+async def test_a_silent_server_times_out(make_client: ClientFactory):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
         with pytest.raises(UpstreamError) as caught:
-            await asking(server, timeout=0.1).create(**REQUEST)
+            await make_client(server, timeout=0.1).create(**REQUEST)
         assert (caught.value.status, caught.value.payload.code) == (504, "timeout")
     with scripted_upstream(sse_answer(encode_sse(LEGAL), chunk_size=500, pause=2)) as server:
         patience = Timeouts(idle=0.1)
         with pytest.raises(UpstreamError) as caught:
-            await asking(server, timeout=patience).stream(**REQUEST).final()
+            await make_client(server, timeout=patience).stream(**REQUEST).final()
         assert caught.value.status == 504
 
 
-async def test_reconnecting_uses_its_own_retries_only(asking: ClientFactory):
-    begun = sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True)
-    with scripted_upstream(begun, ScriptedAnswer(delay=WAIT)) as server:
-        told = asking(server, timeout=0.1, retries=2).stream(**REQUEST, background=True)
+async def test_reconnecting_uses_its_own_retries_only(make_client: ClientFactory):
+    started = sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True)
+    with scripted_upstream(started, ScriptedAnswer(delay=WAIT)) as server:
+        open_stream = make_client(server, timeout=0.1, retries=2).stream(**REQUEST, background=True)
         with pytest.raises(UpstreamError, match="sent nothing"):
-            await told.final()
+            await open_stream.final()
     assert len(server.requests) == 1 + 2
 
 
@@ -241,8 +241,8 @@ ENDLESS_STREAM = sse_answer(
 
 
 async def leave_with(client: AsyncClient) -> None:
-    async with client.stream(**REQUEST) as told:
-        async for _ in told:
+    async with client.stream(**REQUEST) as open_stream:
+        async for _ in open_stream:
             break
 
 
@@ -263,27 +263,27 @@ async def be_cancelled(client: AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_with, leave_without, leave_the_text, be_cancelled])
-async def test_leaving_early_closes_the_connection_at_once(asking: ClientFactory, leave: Any):
+async def test_leaving_early_closes_the_connection_at_once(make_client: ClientFactory, leave: Any):
     with scripted_upstream(ENDLESS_STREAM) as server:
-        await leave(asking(server))
-        await eventually(lambda: server.disconnects)
+        await leave(make_client(server))
+        await wait_for(lambda: server.disconnects)
 
 
-async def test_inside_with_a_loop_can_be_left_and_continued(asking: ClientFactory):
+async def test_inside_with_a_loop_can_be_left_and_continued(make_client: ClientFactory):
     with scripted_upstream(sse_answer(encode_sse(LEGAL))) as server:
-        async with asking(server).stream(**REQUEST) as told:
-            heard: list[Event] = []
-            async for event in told:
-                heard.append(event)
+        async with make_client(server).stream(**REQUEST) as open_stream:
+            received: list[Event] = []
+            async for event in open_stream:
+                received.append(event)
                 if isinstance(event, OutputTextDelta):
                     break
-            assert heard + [event async for event in told] == LEGAL
-            assert await told.final() == fold(LEGAL)
+            assert received + [event async for event in open_stream] == LEGAL
+            assert await open_stream.final() == fold(LEGAL)
 
 
 @asynccontextmanager
-async def flooding(sent: list[int]) -> AsyncIterator[str]:
-    """Run a server that says as much as it is let, and counts."""
+async def serve_endlessly(sent: list[int]) -> AsyncIterator[str]:
+    """Run a server that sends as much as the client accepts, and counts it."""
     frame = encode_sse([LEGAL[WORD]], done=False) * 40
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -303,8 +303,12 @@ async def flooding(sent: list[int]) -> AsyncIterator[str]:
 
 async def test_a_slow_reader_slows_down_the_server():
     sent = [0]
-    async with flooding(sent) as url, AsyncClient(url) as client, client.stream(**REQUEST) as told:
-        batches = told.batches()
+    async with (
+        serve_endlessly(sent) as url,
+        AsyncClient(url) as client,
+        client.stream(**REQUEST) as open_stream,
+    ):
+        batches = open_stream.batches()
         await anext(batches)
         await asyncio.sleep(0.3)
         before = sent[0]
@@ -315,16 +319,16 @@ async def test_a_slow_reader_slows_down_the_server():
                 assert len(encode_sse(await anext(batches), done=False)) < 4 * MAX_BUFFERED_BYTES
 
 
-async def test_connections_are_reused(asking: ClientFactory):
+async def test_connections_are_reused(make_client: ClientFactory):
     with scripted_upstream(sse_answer(encode_sse(LEGAL))) as server:
-        async with asking(server) as client:
+        async with make_client(server) as client:
             for _ in range(3):
                 assert await client.stream(**REQUEST).final() == fold(LEGAL)
                 await asyncio.sleep(0.05)
     assert server.connections == 1
 
 
-async def test_a_custom_transport_sends_the_requests(asking: ClientFactory):
+async def test_a_custom_transport_sends_the_requests(make_client: ClientFactory):
     from antiphon.transport.client import HttpClient as HttpClient
 
     class Counting(HttpClient):
@@ -336,7 +340,7 @@ async def test_a_custom_transport_sends_the_requests(asking: ClientFactory):
 
     transport = Counting()
     with scripted_upstream(json_answer({"id": "resp_0", "output": []})) as server:
-        await asking(server, transport=transport).create(**REQUEST)
+        await make_client(server, transport=transport).create(**REQUEST)
     transport.close()
     assert transport.opened == 1
 
@@ -349,12 +353,12 @@ def test_a_client_works_in_several_event_loops():
             assert asyncio.run(client.create(**REQUEST)).id == "resp_0"
 
 
-async def test_closing_a_client_fails_its_open_streams(asking: ClientFactory):
+async def test_closing_a_client_fails_its_open_streams(make_client: ClientFactory):
     with scripted_upstream(ENDLESS_STREAM) as server:
-        client = asking(server)
-        async with client.stream(**REQUEST) as told:
-            await told.next_batch()
+        client = make_client(server)
+        async with client.stream(**REQUEST) as open_stream:
+            await open_stream.next_batch()
             await client.close()
             with pytest.raises(UpstreamError, match="the client was closed"):
-                await told.final()
-        await eventually(lambda: server.disconnects)
+                await open_stream.final()
+        await wait_for(lambda: server.disconnects)

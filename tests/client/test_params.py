@@ -1,4 +1,4 @@
-"""How a request is written: our own values, JSON, and what has no place in it."""
+"""Request parameters: structs, JSON, and unknown names."""
 
 import pytest
 
@@ -28,10 +28,14 @@ def test_every_request_field_is_a_parameter():
 
 
 def test_structs_are_converted_at_any_depth():
-    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
+    message = {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "Hi!"}],
+    }
     assert to_json_value([user_message("Hi!"), {"content": (InputText(text="Hi!"),)}]) == [
-        said,
-        {"content": said["content"]},
+        message,
+        {"content": message["content"]},
     ]
 
 

@@ -1,4 +1,4 @@
-"""A stream over any source: how it is opened, read, left and closed."""
+"""Streams over a scripted source, and event buffers."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class ScriptedSource:
-    """A source that gives a stream in batches of a size, and may break after them."""
+    """A source that returns batches of a given size, and may raise after them."""
 
     def __init__(self, size: int = 4, error: UpstreamError | None = None) -> None:
         self.response: Response | None = None
@@ -30,7 +30,7 @@ class ScriptedSource:
         return self
 
     async def next_batch(self) -> list[Event]:
-        """Give some events."""
+        """Return some events."""
         self.asked += 1
         await asyncio.sleep(0)
         batch, self._events = self._events[: self._size], self._events[self._size :]
@@ -104,18 +104,18 @@ async def test_an_error_is_raised_after_all_events_and_the_snapshot_stays():
     error = UpstreamError("cut")
     source = ScriptedSource(4, error)
     stream = Stream(source.open)
-    heard: list[Event] = []
+    received: list[Event] = []
 
     async def listen() -> None:
         async for event in stream:
-            heard.append(event)  # noqa: PERF401 - what came before the error counts
+            received.append(event)  # noqa: PERF401 - what came before the error counts
 
     with pytest.raises(UpstreamError) as caught:
         await listen()
     assert caught.value is error
-    assert heard == LEGAL[: len(heard)]
-    assert len(LEGAL) - len(heard) <= 4
-    assert stream.response == fold(heard)
+    assert received == LEGAL[: len(received)]
+    assert len(LEGAL) - len(received) <= 4
+    assert stream.response == fold(received)
     assert source.closed == 1
 
 
@@ -123,47 +123,47 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_buffer_returns_its_events_and_then_the_end():
-    channel = EventBuffer[int](limit=9)
-    channel.write([1, 2])
-    channel.write([3])
-    channel.close()
-    assert [await channel.next_batch(), await channel.next_batch()] == [[1, 2, 3], []]
+    buffer = EventBuffer[int](limit=9)
+    buffer.write([1, 2])
+    buffer.write([3])
+    buffer.close()
+    assert [await buffer.next_batch(), await buffer.next_batch()] == [[1, 2, 3], []]
 
 
 async def test_drain_waits_while_the_buffer_is_full():
-    channel = EventBuffer[int](limit=1)
-    channel.write([1])
-    assert not channel.full
-    channel.write([2])
-    waiting = asyncio.create_task(channel.drain())
+    buffer = EventBuffer[int](limit=1)
+    buffer.write([1])
+    assert not buffer.full
+    buffer.write([2])
+    waiting = asyncio.create_task(buffer.drain())
     await asyncio.sleep(0)
-    assert channel.full
-    assert await channel.next_batch() == [1, 2]
+    assert buffer.full
+    assert await buffer.next_batch() == [1, 2]
     await waiting
 
 
 async def test_next_batch_waits_for_events():
-    channel = EventBuffer[int](limit=1)
-    reading = asyncio.create_task(channel.next_batch())
+    buffer = EventBuffer[int](limit=1)
+    reading = asyncio.create_task(buffer.next_batch())
     await asyncio.sleep(0)
-    channel.write([])
+    buffer.write([])
     await asyncio.sleep(0)
-    channel.write([1])
+    buffer.write([1])
     assert await reading == [1]
 
 
 async def test_bytes_without_a_complete_event_do_not_fill_the_buffer():
-    channel = EventBuffer[int](limit=1)
-    channel.write([], size=1000)
-    assert not channel.full
-    channel.write([1], size=0)
-    assert channel.full
+    buffer = EventBuffer[int](limit=1)
+    buffer.write([], size=1000)
+    assert not buffer.full
+    buffer.write([1], size=0)
+    assert buffer.full
 
 
 async def test_a_closed_buffer_blocks_nobody():
-    channel = EventBuffer[int](limit=0)
-    channel.write([1])
-    waiting = asyncio.create_task(channel.drain())
+    buffer = EventBuffer[int](limit=0)
+    buffer.write([1])
+    waiting = asyncio.create_task(buffer.drain())
     await asyncio.sleep(0)
-    channel.close()
+    buffer.close()
     await waiting

@@ -1,4 +1,4 @@
-"""The synchronous client: the same surface, with no loop of the caller's, and beside one."""
+"""The synchronous client, with and without a running event loop."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ from tests.scripted_upstream import (
 
 @pytest.fixture(params=["/v1", "/openai/v1"])
 def client(request: pytest.FixtureRequest, server: str) -> Iterator[Client]:
-    """Give a strict client at each door in turn."""
+    """A strict client, at each door."""
     with Client(server + request.param, strict=True, retries=0) as client:
         yield client
 
@@ -68,21 +68,21 @@ def test_a_stream_can_be_read_as_events_text_batches_or_a_response(client: Clien
 
 def test_inside_with_a_loop_can_be_left_and_continued(client: Client):
     with client.stream(model="demo", input="Hi!") as stream:
-        heard = []
+        first = []
         for event in stream:
-            heard.append(event)
+            first.append(event)
             if isinstance(event, OutputTextDelta):
                 break
         rest = list(stream)
-    assert [event.sequence_number for event in heard + rest] == list(range(len(heard + rest)))
+    assert [event.sequence_number for event in first + rest] == list(range(len(first + rest)))
 
 
 def test_a_background_response_is_resumed_and_cancelled(client: Client):
-    begun = client.create(model="demo", input="SLOW", background=True)
-    assert client.cancel(begun.id).status == "cancelled"
-    events = list(client.resume(begun.id))
+    created = client.create(model="demo", input="SLOW", background=True)
+    assert client.cancel(created.id).status == "cancelled"
+    events = list(client.resume(created.id))
     assert fold(events).status == "cancelled"
-    assert list(client.resume(begun.id, starting_after=0)) == events[1:]
+    assert list(client.resume(created.id, starting_after=0)) == events[1:]
 
 
 def test_conversations_and_input_items_read_all_pages(client: Client):

@@ -80,8 +80,8 @@ async def test_turns_continue_responses_that_are_not_stored(session: Session) ->
     second = session.stream(
         model="demo", input=[user_message("Who am I?")], store=False, previous_response_id=first.id
     )
-    said = "".join([text async for text in second.text])
-    assert said == f"{HELLO}Who am I? This conversation has 3 messages."
+    answer = "".join([text async for text in second.text])
+    assert answer == f"{HELLO}Who am I? This conversation has 3 messages."
 
 
 async def test_a_response_without_generation_can_be_continued(session: Session) -> None:
@@ -110,10 +110,10 @@ async def test_an_unknown_previous_response_fails_the_turn_only(session: Session
 async def test_every_field_of_an_error_message_is_decoded() -> None:
     headers = {"Retry-After": "7"}
 
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
         message = "Slow down, sk-secretsecret !"
-        await visitor.send(error("busy", 429, message=message, param="model", headers=headers))
+        await peer.send(error("busy", 429, message=message, param="model", headers=headers))
 
     async with serve_websocket(meet) as url, Session(url) as session:
         with pytest.raises(UpstreamError, match=r"^Slow down, \[redacted\] !$") as refused:
@@ -136,18 +136,18 @@ async def test_invalid_parameters_are_not_sent(session: Session, field: str, val
 
 
 async def test_a_turn_is_requested_with_one_message() -> None:
-    heard: list[object] = []
+    received: list[object] = []
 
-    async def meet(visitor: ServerSide) -> None:
+    async def meet(peer: ServerSide) -> None:
         while True:
-            heard.append(await visitor.receive())
-            await visitor.send(*turn_messages("."), lane="side" if len(heard) == 2 else "")
+            received.append(await peer.receive())
+            await peer.send(*turn_messages("."), lane="side" if len(received) == 2 else "")
 
     async with serve_websocket(meet) as url, Session(url) as session:
         more = {"type": "x", "stream_id": "y", "stream": True, "acme": 1}
         await session.stream(model="m", input=[user_message("é")], extra_body=more).final()
         await session.lane("side").stream(model="m", store=False).final()
-    assert heard == [
+    assert received == [
         {
             "type": "response.create",
             "model": "m",
@@ -165,14 +165,14 @@ async def test_a_turn_is_requested_with_one_message() -> None:
 
 
 async def test_openais_dialect_is_understood() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
         thought = delta("Hm.") | {"type": "response.reasoning_text.delta", "item_id": "rs_0"}
         searched = {"type": "web_search_call", "id": "ws_0", "status": "completed"}
         done = terminal(number=3)
         done["response"]["output"] = [searched]
         started = {"type": "response.web_search_call.searching", "sequence_number": 2}
-        await visitor.send(created(), thought, started, done)
+        await peer.send(created(), thought, started, done)
 
     async with serve_websocket(meet) as url, Session(url) as session:
         events = [event async for event in session.stream(model="m")]
@@ -184,10 +184,10 @@ async def test_openais_dialect_is_understood() -> None:
 
 
 async def test_strict_mode_raises_at_the_first_violation() -> None:
-    async def meet(visitor: ServerSide) -> None:
+    async def meet(peer: ServerSide) -> None:
         while True:
-            await visitor.receive()
-            await visitor.send(*turn_messages("never opened"))
+            await peer.receive()
+            await peer.send(*turn_messages("never opened"))
 
     async with serve_websocket(meet) as url, Session(url, strict=True) as session:
         events = aiter(session.stream(model="m"))
@@ -240,11 +240,11 @@ async def test_an_invalid_lane_name_is_rejected(session: Session, name: str) -> 
 
 
 async def test_messages_for_unknown_lanes_are_dropped() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.send(*turn_messages("before anything was asked"))
-        await visitor.receive()
-        await visitor.send(*turn_messages("elsewhere"), error("elsewhere"), lane="elsewhere")
-        await visitor.send(*turn_messages("here"))
+    async def meet(peer: ServerSide) -> None:
+        await peer.send(*turn_messages("before anything was asked"))
+        await peer.receive()
+        await peer.send(*turn_messages("elsewhere"), error("elsewhere"), lane="elsewhere")
+        await peer.send(*turn_messages("here"))
 
     async with serve_websocket(meet) as url, Session(url) as session:
         await asyncio.sleep(0.05)
@@ -252,10 +252,10 @@ async def test_messages_for_unknown_lanes_are_dropped() -> None:
 
 
 async def test_a_server_without_lanes_answers_in_order() -> None:
-    async def meet(visitor: ServerSide) -> None:
+    async def meet(peer: ServerSide) -> None:
         for _ in range(2):
-            asked = await visitor.receive()
-            await visitor.send(*turn_messages(f"to {asked['stream_id']}"))
+            asked = await peer.receive()
+            await peer.send(*turn_messages(f"to {asked['stream_id']}"))
 
     async with serve_websocket(meet) as url, Session(url) as session:
         streams = [session.stream(lane=lane, model="m").final() for lane in ("b", "a")]
@@ -263,11 +263,11 @@ async def test_a_server_without_lanes_answers_in_order() -> None:
 
 
 async def test_a_terminal_event_after_an_error_does_not_end_the_next_turn() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send(created("resp_0"), error("broken", None))
-        await visitor.receive()
-        await visitor.send(terminal("resp_0", "failed"), *turn_messages("well", "resp_1"))
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send(created("resp_0"), error("broken", None))
+        await peer.receive()
+        await peer.send(terminal("resp_0", "failed"), *turn_messages("well", "resp_1"))
 
     async with serve_websocket(meet) as url, Session(url) as session:
         with pytest.raises(UpstreamError) as broken:
@@ -282,10 +282,10 @@ STRANGE = [b"\xff\x00", "no JSON", "[1, 2]", '{"type": ["x"]}', '{"type": "x", "
 
 
 async def test_unreadable_messages_are_delivered_as_extensions() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
         first, *rest = turn_messages("well")
-        await visitor.send(first, *STRANGE, *rest)
+        await peer.send(first, *STRANGE, *rest)
 
     async with (
         serve_websocket(meet) as url,
@@ -300,9 +300,9 @@ async def test_unreadable_messages_are_delivered_as_extensions() -> None:
 
 @pytest.mark.parametrize("strange", STRANGE)
 async def test_unreadable_messages_raise_in_strict_mode(strange: str | bytes) -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send(created(), strange)
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send(created(), strange)
 
     async with serve_websocket(meet) as url, Session(url, strict=True) as session:
         with pytest.raises(RemoteProtocolError):
@@ -310,17 +310,17 @@ async def test_unreadable_messages_raise_in_strict_mode(strange: str | bytes) ->
 
 
 async def test_a_surrogate_pair_split_over_two_messages_is_joined() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send(created(), lane="a")
-        await visitor.send(delta("\ud83d", 1), delta("\ude00", 2), terminal(number=3), lane="a")
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send(created(), lane="a")
+        await peer.send(delta("\ud83d", 1), delta("\ude00", 2), terminal(number=3), lane="a")
 
     async with serve_websocket(meet) as url, Session(url) as session:
         assert text_of(await session.stream(lane="a", model="m").final()) == "\N{GRINNING FACE}"
 
 
 async def wait_until_closed(session: Session) -> None:
-    """Wait until a session has come to its end."""
+    """Wait until a session is closed."""
     async with asyncio.timeout(5):
         while not session.closed:
             await asyncio.sleep(0.005)
@@ -360,11 +360,11 @@ async def test_a_turn_needs_an_open_session() -> None:
 
 
 async def test_a_closed_websocket_fails_every_lane() -> None:
-    async def meet(visitor: ServerSide) -> None:
+    async def meet(peer: ServerSide) -> None:
         for lane in ("a", "b"):
-            await visitor.receive()
-            await visitor.send(created(f"resp_{lane}"), delta("so far"), lane=lane)
-        await visitor.socket.close(1011, "sk-secretsecret is bad")
+            await peer.receive()
+            await peer.send(created(f"resp_{lane}"), delta("so far"), lane=lane)
+        await peer.socket.close(1011, "sk-secretsecret is bad")
 
     async with serve_websocket(meet) as url, Session(url) as session:
         streams = [session.stream(lane=lane, model="m") for lane in ("a", "b")]
@@ -379,9 +379,9 @@ async def test_a_closed_websocket_fails_every_lane() -> None:
 
 
 async def test_a_lost_connection_is_named_in_the_error() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        visitor.socket.transport.abort()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        peer.socket.transport.abort()
 
     async with serve_websocket(meet) as url, Session(url) as session:
         with pytest.raises(UpstreamError, match="the connection was lost"):
@@ -391,11 +391,11 @@ async def test_a_lost_connection_is_named_in_the_error() -> None:
 async def test_the_code_of_a_connection_limit_reaches_every_turn() -> None:
     code = "websocket_connection_limit_reached"
 
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send(created(), lane="a")
-        await visitor.send(error(code))
-        await visitor.socket.close(1001)
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send(created(), lane="a")
+        await peer.send(error(code))
+        await peer.socket.close(1001)
 
     async with serve_websocket(meet) as url, Session(url) as session:
         for _ in range(2):
@@ -415,10 +415,10 @@ async def test_the_limit_of_our_own_server_ends_a_session() -> None:
 
 
 async def test_a_message_over_the_size_limit_closes_the_websocket() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send(delta("x" * (20 * 1024 * 1024)))
-        await visitor.send(delta("x" * (33 * 1024 * 1024)))
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send(delta("x" * (20 * 1024 * 1024)))
+        await peer.send(delta("x" * (33 * 1024 * 1024)))
 
     async with (
         serve_websocket(meet) as url,
@@ -436,10 +436,10 @@ async def test_a_server_that_answers_no_ping_is_disconnected(
 ) -> None:
     monkeypatch.setattr(sessions, "PING_INTERVAL", 0.05)
 
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
         await asyncio.sleep(0.3)  # pings are answered meanwhile
-        visitor.socket.transport.pause_reading()
+        peer.socket.transport.pause_reading()
         await asyncio.sleep(0.5)
 
     async with serve_websocket(meet, close_timeout=0.1) as url, Session(url) as session:
@@ -450,10 +450,10 @@ async def test_a_server_that_answers_no_ping_is_disconnected(
 
 
 async def test_a_silent_turn_times_out() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send(created())
-        await visitor.receive()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send(created())
+        await peer.receive()
 
     patience = Timeouts(first_byte=5, idle=0.1)
     async with serve_websocket(meet) as url, Session(url, timeout=patience) as session:

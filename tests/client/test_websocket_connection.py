@@ -1,4 +1,4 @@
-"""How a WebSocket is opened, and every way in which it is not."""
+"""Opening a WebSocket, and every way in which that fails."""
 
 import asyncio
 import logging
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.anyio
 SECRET = {"authorization": "Bearer sk-topsecret", "x-api-key": "topsecret"}
 
 
-async def answer_turns(visitor: ServerSide) -> None:
-    """Answer turn after turn."""
+async def answer_turns(peer: ServerSide) -> None:
+    """Answer one turn after another."""
     while True:
-        await visitor.receive()
-        await visitor.send(*turn_messages("Yes."))
+        await peer.receive()
+        await peer.send(*turn_messages("Yes."))
 
 
 async def open_error(url: str, seconds: float = 5) -> UpstreamError:
@@ -276,8 +276,8 @@ async def test_a_session_closed_while_opening_leaves_no_connection() -> None:
     async def slow(connection: ServerConnection, request: Request) -> None:
         await session.close()
 
-    async def wait(visitor: ServerSide) -> None:
-        await visitor.socket.wait_closed()
+    async def wait(peer: ServerSide) -> None:
+        await peer.socket.wait_closed()
         left.set()
 
     left = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Turns and their readers: slow ones, ones that leave, ones that are cancelled or forgotten."""
+"""WebSocket turns with slow, leaving, cancelled or collected readers."""
 
 import asyncio
 import gc
@@ -33,41 +33,41 @@ ENOUGH = 3_000
 
 
 class StreamingServer:
-    """A server that tells long stories, and counts what it got rid of."""
+    """A server that sends long responses and counts what it sent."""
 
     def __init__(self) -> None:
         self.sent = 0
 
-    async def __call__(self, visitor: ServerSide) -> None:
-        """Answer one turn in a lane after the other."""
+    async def __call__(self, peer: ServerSide) -> None:
+        """Answer one turn after another."""
         while True:
-            asked = await visitor.receive()
+            asked = await peer.receive()
             lane, model = asked.get("stream_id", ""), asked["model"]
-            await visitor.send(created(model), lane=lane)
+            await peer.send(created(model), lane=lane)
             for number in range(1, int(asked["metadata"]["pieces"]) + 1):
-                await visitor.send(delta(PIECE, number), lane=lane)
+                await peer.send(delta(PIECE, number), lane=lane)
                 self.sent += 1
-            await visitor.send(terminal(model, number=self.sent + 1), lane=lane)
+            await peer.send(terminal(model, number=self.sent + 1), lane=lane)
 
 
 @pytest.fixture
-def talker() -> StreamingServer:
+def streaming_server() -> StreamingServer:
     return StreamingServer()
 
 
 @pytest.fixture
-async def session(talker: StreamingServer) -> AsyncIterator[Session]:
-    async with serve_websocket(talker) as url, Session(url) as session:
+async def session(streaming_server: StreamingServer) -> AsyncIterator[Session]:
+    async with serve_websocket(streaming_server) as url, Session(url) as session:
         yield session
 
 
 def stream_request(pieces: int = ENOUGH) -> dict[str, str]:
-    """Ask for so many pieces."""
+    """Build a request for a number of deltas."""
     return {"pieces": str(pieces)}
 
 
 async def wait_until_stable(count: Callable[[], int]) -> int:
-    """Wait until a number grows no more, and return it."""
+    """Wait until a count stops growing, and return it."""
     before = -1
     async with asyncio.timeout(10):
         while count() != before:
@@ -80,21 +80,21 @@ async def wait_until_stable(count: Callable[[], int]) -> int:
 
 
 async def test_an_idle_reader_pauses_the_connection(
-    session: Session, talker: StreamingServer
+    session: Session, streaming_server: StreamingServer
 ) -> None:
     async with session.stream(model="m", metadata=stream_request()) as stream:
-        said = await wait_until_stable(lambda: talker.sent)
-        assert MAX_UNREAD_BYTES < said * len(PIECE) < len(PIECE) * ENOUGH
+        stopped = await wait_until_stable(lambda: streaming_server.sent)
+        assert MAX_UNREAD_BYTES < stopped * len(PIECE) < len(PIECE) * ENOUGH
         texts = [text async for text in stream.text]
         assert texts == [PIECE] * ENOUGH
-    assert talker.sent == ENOUGH
+    assert streaming_server.sent == ENOUGH
 
 
 async def test_a_slow_reader_pauses_all_lanes_until_it_catches_up(
-    session: Session, talker: StreamingServer
+    session: Session, streaming_server: StreamingServer
 ) -> None:
     async with session.stream(lane="slow", model="m", metadata=stream_request()) as slow:
-        await wait_until_stable(lambda: talker.sent)
+        await wait_until_stable(lambda: streaming_server.sent)
         quick = asyncio.create_task(
             session.stream(lane="quick", model="q", metadata=stream_request(1)).final()
         )
@@ -105,33 +105,33 @@ async def test_a_slow_reader_pauses_all_lanes_until_it_catches_up(
 
 
 async def test_a_reader_slower_than_the_ping_interval_is_not_disconnected(
-    talker: StreamingServer, monkeypatch: pytest.MonkeyPatch
+    streaming_server: StreamingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "PING_INTERVAL", 0.02)
     async with (
-        serve_websocket(talker) as url,
+        serve_websocket(streaming_server) as url,
         Session(url) as session,
         session.stream(model="m", metadata=stream_request()) as stream,
     ):
-        await wait_until_stable(lambda: talker.sent)
+        await wait_until_stable(lambda: streaming_server.sent)
         await asyncio.sleep(0.2)
         assert len([text async for text in stream.text]) == ENOUGH
 
 
 async def test_messages_are_returned_in_limited_batches() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
         pieces = [delta("x", number) for number in range(1, 501)]
-        await visitor.send(created(), *pieces, terminal(number=501))
-        said.set()
+        await peer.send(created(), *pieces, terminal(number=501))
+        stopped.set()
 
-    said = asyncio.Event()
+    stopped = asyncio.Event()
     async with (
         serve_websocket(meet) as url,
         Session(url) as session,
         session.stream(model="m") as stream,
     ):
-        await said.wait()
+        await stopped.wait()
         await asyncio.sleep(0.1)
         batches = [batch async for batch in stream.batches()]
     sizes = [len(batch) for batch in batches]
@@ -144,14 +144,14 @@ async def test_messages_are_returned_in_limited_batches() -> None:
 
 
 async def test_the_rest_of_an_abandoned_turn_is_dropped(
-    session: Session, talker: StreamingServer
+    session: Session, streaming_server: StreamingServer
 ) -> None:
     async for text in session.stream(model="m", metadata=stream_request()).text:
         assert text == PIECE
         break
     again = await session.stream(model="again", metadata=stream_request(2)).final()
     assert again.id == "again"
-    assert talker.sent == ENOUGH + 2
+    assert streaming_server.sent == ENOUGH + 2
 
 
 async def test_a_closed_stream_delivers_nothing_more(session: Session) -> None:
@@ -164,10 +164,10 @@ async def test_a_closed_stream_delivers_nothing_more(session: Session) -> None:
 
 
 async def test_closing_a_stream_wakes_its_reader() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send(created())
-        await visitor.receive()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send(created())
+        await peer.receive()
 
     async with serve_websocket(meet) as url, Session(url) as session:
         source = await session.lane("").open_source({"model": "m"})
@@ -190,10 +190,10 @@ async def test_a_garbage_collected_stream_does_not_block_its_lane(session: Sessi
 
 
 async def test_an_error_abandons_the_turn() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send("no JSON")
-        await visitor.receive()
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send("no JSON")
+        await peer.receive()
 
     patience = Timeouts(idle=0.1)
     async with serve_websocket(meet) as url, Session(url, strict=True, timeout=patience) as session:
@@ -209,11 +209,11 @@ async def test_an_error_abandons_the_turn() -> None:
 
 
 async def test_a_cancelled_read_loses_no_messages() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        await visitor.receive()
-        await visitor.send(created())
+    async def meet(peer: ServerSide) -> None:
+        await peer.receive()
+        await peer.send(created())
         await go_on.wait()
-        await visitor.send(delta("Yes."), terminal())
+        await peer.send(delta("Yes."), terminal())
 
     go_on = asyncio.Event()
     async with serve_websocket(meet) as url, Session(url) as session:
@@ -229,14 +229,14 @@ async def test_a_cancelled_read_loses_no_messages() -> None:
 
 
 async def test_a_request_cancelled_in_the_queue_is_not_sent() -> None:
-    async def meet(visitor: ServerSide) -> None:
+    async def meet(peer: ServerSide) -> None:
         while True:
-            heard.append((await visitor.receive())["model"])
-            await visitor.send(created())
+            buffer.append((await peer.receive())["model"])
+            await peer.send(created())
             await go_on.wait()
-            await visitor.send(terminal())
+            await peer.send(terminal())
 
-    heard: list[str] = []
+    buffer: list[str] = []
     go_on = asyncio.Event()
     async with serve_websocket(meet) as url, Session(url) as session:
         first, second, third = (
@@ -248,19 +248,19 @@ async def test_a_request_cancelled_in_the_queue_is_not_sent() -> None:
         await first
         await third
         assert second.cancelled()
-    assert heard == ["a", "c"]
+    assert buffer == ["a", "c"]
 
 
 async def test_a_request_cancelled_while_sending_leaves_the_lane_usable() -> None:
-    async def meet(visitor: ServerSide) -> None:
-        visitor.socket.transport.pause_reading()
+    async def meet(peer: ServerSide) -> None:
+        peer.socket.transport.pause_reading()
         await asyncio.wait_for(go_on.wait(), 5)
-        visitor.socket.transport.resume_reading()
-        await visitor.receive()
+        peer.socket.transport.resume_reading()
+        await peer.receive()
         pieces = [delta(PIECE, number) for number in range(1, ENOUGH)]
-        await visitor.send(created(), *pieces, terminal())
-        await visitor.receive()
-        await visitor.send(*turn_messages("Yes.", "resp_1"))
+        await peer.send(created(), *pieces, terminal())
+        await peer.receive()
+        await peer.send(*turn_messages("Yes.", "resp_1"))
 
     go_on = asyncio.Event()
     async with serve_websocket(meet, max_size=None) as url, Session(url) as session:
@@ -279,26 +279,26 @@ async def test_a_request_cancelled_while_sending_leaves_the_lane_usable() -> Non
 
 
 async def test_messages_before_a_failure_are_delivered() -> None:
-    heard = TurnBuffer("", lambda: None)
-    heard.put(b"1")
-    heard.end(UpstreamError("gone"))
-    assert await heard.next_messages(1) == [b"1"]
+    buffer = TurnBuffer("", lambda: None)
+    buffer.put(b"1")
+    buffer.end(UpstreamError("gone"))
+    assert await buffer.next_messages(1) == [b"1"]
     for _ in range(2):
         with pytest.raises(UpstreamError, match="gone"):
-            await heard.next_messages(1)
+            await buffer.next_messages(1)
 
 
 async def test_an_ended_turn_is_never_full() -> None:
-    heard = TurnBuffer("", lambda: None)
-    heard.put(b"x" * (MAX_UNREAD_BYTES + 1))
-    assert heard.full
-    heard.end()
-    assert not heard.full
+    buffer = TurnBuffer("", lambda: None)
+    buffer.put(b"x" * (MAX_UNREAD_BYTES + 1))
+    assert buffer.full
+    buffer.end()
+    assert not buffer.full
 
 
 async def test_a_reader_with_a_backlog_lets_other_tasks_run() -> None:
-    heard, others = TurnBuffer("", lambda: None), list[str]()
-    heard.put(b"1")
+    buffer, others = TurnBuffer("", lambda: None), list[str]()
+    buffer.put(b"1")
     asyncio.get_running_loop().call_soon(others.append, "went")
-    assert await heard.next_messages(1) == [b"1"]
+    assert await buffer.next_messages(1) == [b"1"]
     assert others == ["went"]

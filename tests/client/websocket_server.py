@@ -1,4 +1,4 @@
-"""A server whose every message is written in the test, on a real socket in the same loop."""
+"""A WebSocket server scripted by the test, in the same event loop."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +19,7 @@ Handler = Callable[["ServerSide"], Awaitable[None]]
 
 
 class ServerSide:
-    """One client, seen from the server."""
+    """The server's side of a connection."""
 
     def __init__(self, socket: ServerConnection) -> None:
         self.socket = socket
@@ -38,7 +38,7 @@ class ServerSide:
 
 @asynccontextmanager
 async def serve_websocket(handler: Handler, **options: Any) -> AsyncIterator[str]:
-    """Run a server; give the address of its responses."""
+    """Run a server; yield the URL of its responses."""
 
     async def visit(socket: ServerConnection) -> None:
         with suppress(ConnectionClosed):
@@ -51,19 +51,19 @@ async def serve_websocket(handler: Handler, **options: Any) -> AsyncIterator[str
 
 
 def response(id: str = "resp_0", status: str = "in_progress", **changes: object) -> Json:
-    """Write a response."""
+    """Build a response."""
     fields = to_builtins(Response(id=id, created_at=1, model="m"))
     assert isinstance(fields, dict)
     return fields | {"status": status} | changes
 
 
 def created(id: str = "resp_0") -> Json:
-    """Write the event that begins a turn."""
+    """Build the first event of a turn."""
     return {"type": "response.created", "sequence_number": 0, "response": response(id)}
 
 
 def delta(text: str, number: int = 1) -> Json:
-    """Write a piece of text; what was never opened is for the client to open."""
+    """Build a text delta; the client adds the missing `added` events."""
     return {
         "type": "response.output_text.delta",
         "sequence_number": number,
@@ -75,24 +75,24 @@ def delta(text: str, number: int = 1) -> Json:
 
 
 def terminal(id: str = "resp_0", status: str = "completed", number: int = 2) -> Json:
-    """Write the event that ends a turn."""
-    told = response(id, status)
-    return {"type": f"response.{status}", "sequence_number": number, "response": told}
+    """Build the terminal event of a turn."""
+    body = response(id, status)
+    return {"type": f"response.{status}", "sequence_number": number, "response": body}
 
 
 def turn_messages(text: str, id: str = "resp_0") -> list[Json]:
-    """Write a whole turn."""
+    """Build all events of a turn."""
     return [created(id), delta(text), terminal(id)]
 
 
 def error(code: str, status: int | None = 400, **fields: object) -> Json:
-    """Write an error envelope."""
-    told = {"type": "invalid_request_error", "code": code, "message": f"{code}."} | fields
-    return {"type": "error", "error": told} | ({"status": status} if status else {})
+    """Build an error message."""
+    body = {"type": "invalid_request_error", "code": code, "message": f"{code}."} | fields
+    return {"type": "error", "error": body} | ({"status": status} if status else {})
 
 
 def text_of(answer: Response) -> str:
-    """Return what a response says."""
+    """Return the text of a response."""
     (message,) = answer.output
     assert isinstance(message, Message)
     assert not isinstance(message.content, str)

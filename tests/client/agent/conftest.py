@@ -1,4 +1,4 @@
-"""What the tests of the agent loop share: a server in an arena, and a client of it."""
+"""Fixtures of the agent loop's tests: a server with faults, and its client."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from tests.client.agent.faulty_server import FaultyServer, serve_worker
 
 @pytest.fixture
 def server():
-    """Give a worker behind a gate."""
+    """A server with the worker model."""
     with serve_worker() as made:
         yield made
 
 
 @pytest.fixture
 async def client(server: FaultyServer):
-    """Give a client of it."""
+    """A client of the server."""
     async with AsyncClient(server.url) as made:
         yield made

@@ -1,7 +1,7 @@
-"""A real server with an agent that works in rounds, and faults that can be put in its way.
+"""A real server whose model calls tools in rounds, with faults injected per request.
 
-The model `worker` is told by its prompt what to do: `rounds=3` of tool calls, `parallel=2` in each.
-Everything the client sends is recorded; a `Fault` is met by the request it was meant for.
+The prompt tells the model `worker` what to do: `rounds=3` of tool calls, `parallel=2` in each.
+Everything the client sends is recorded.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ PROMPT_OPTION = re.compile(r"(\w+)=(\d+)")
 
 
 def parse_prompt(turn: Turn) -> dict[str, int]:
-    """Read what a prompt asks for."""
+    """Parse the options of a prompt."""
     return {name: int(value) for name, value in PROMPT_OPTION.findall(turn.text)}
 
 
 @agent("worker")
 async def worker(turn: Turn) -> AsyncIterator[Part]:
-    """Calls the first tool in as many rounds as it is told, then says what it got."""
+    """Calls the first tool in a number of rounds, then lists the results."""
     todo = parse_prompt(turn)
     rounds, parallel = todo.get("rounds", 0), todo.get("parallel", 1)
     outputs = turn.tool_outputs
@@ -62,10 +62,10 @@ async def worker(turn: Turn) -> AsyncIterator[Part]:
 
 @dataclass
 class Fault:
-    """What happens to one request instead of, or during, its answer.
+    """A fault in the answer to one request.
 
-    `status` refuses it; `cut` lets so many events pass and then drops the connection; `envelope`
-    answers a socket's message with an error; `refuse` refuses a socket.
+    `status` rejects the request; `cut_after` drops the connection after a number of events;
+    `envelope` answers a WebSocket message with an error.
     """
 
     status: int = 0
@@ -82,7 +82,7 @@ CONNECTION_LIMIT = Fault(400, "websocket_connection_limit_reached", envelope=Tru
 
 @dataclass
 class FaultyServer:
-    """The server's address, and what has passed."""
+    """The server's URL, its faults, and the requests that it received."""
 
     url: str = ""
     bodies: list[dict] = field(default_factory=list)
@@ -96,7 +96,7 @@ class FaultyServer:
     """How many answers nobody waited for."""
 
     def take(self, path: str, data: bytes) -> Fault | None:
-        """Take note of a request; return its fault."""
+        """Record a request; return its fault."""
         number = len(self.bodies)
         self.bodies.append(json.loads(data))
         self.sizes.append(len(data))
@@ -105,7 +105,7 @@ class FaultyServer:
 
 
 class FaultMiddleware:
-    """Stands between the server and its clients."""
+    """ASGI middleware that records requests and injects faults."""
 
     def __init__(self, app, arena: FaultyServer) -> None:
         self._app = app
@@ -198,7 +198,7 @@ class FaultMiddleware:
 def serve_worker(
     make: Callable[[], FaultyServer] = FaultyServer, **settings: object
 ) -> Iterator[FaultyServer]:
-    """Serve the worker behind a gate."""
+    """Run a server with the worker model and the fault middleware."""
     made = make()
     app = create_app(without_store(Settings(agents=[worker], **settings)))  # type: ignore[arg-type]
     with run_server(FaultMiddleware(app, made)) as url:
@@ -242,6 +242,6 @@ async def run_to_end(
 
 
 def event_types(events) -> list[str]:
-    """Return the kinds of events, without how often each came."""
+    """Return the types of events, without repetitions."""
     seen = [f"tool_update:{e.status}" if isinstance(e, ToolUpdate) else e.type for e in events]
     return [name for place, name in enumerate(seen) if place == 0 or name != seen[place - 1]]

@@ -189,7 +189,7 @@ def test_most_of_the_limit_is_used():
 
 
 def turn(*ids: str) -> list[Item]:
-    """Make a round: thinking, calls, and their outputs."""
+    """Build a round: reasoning, calls and their outputs."""
     return [
         Reasoning(),
         *(FunctionCall(call_id=id, name="f", arguments="{}") for id in ids),
@@ -198,7 +198,7 @@ def turn(*ids: str) -> list[Item]:
 
 
 def note(dropped: int, kept: int) -> Message:
-    """Make the message that says what is missing."""
+    """Build the note on dropped rounds."""
     text = (
         f"[Context management: {dropped} earlier tool calling round(s) were removed to stay "
         f"within token limits. The most recent {kept} round(s) are preserved below.]"

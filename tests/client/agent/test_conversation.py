@@ -1,4 +1,4 @@
-"""One run speaks at a time, whoever waits and whoever leaves."""
+"""The lock of a conversation."""
 
 import asyncio
 

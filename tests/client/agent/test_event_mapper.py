@@ -1,4 +1,4 @@
-"""What a run tells: words at a pace, thinking, calls step by step, and how it ends."""
+"""The events of a run: text at an even pace, reasoning, calls, and the end."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 @agent("talker")
 async def talker(turn: Turn) -> AsyncIterator[Part]:
-    """Says many words, slowly."""
+    """Sends many words, slowly."""
     yield parts.Reasoning("First. ")
     await asyncio.sleep(0.3)
     yield parts.Reasoning("Second. Third.")
@@ -54,7 +54,7 @@ async def refuser(turn: Turn) -> AsyncIterator[Part]:
 
 @agent("short")
 async def short(turn: Turn) -> AsyncIterator[Part]:
-    """Runs out of room."""
+    """Reaches its token limit."""
     yield parts.Text("As far as I")
     yield parts.Usage(input_tokens=7, output_tokens=3)
     yield parts.Finish("length")
@@ -260,7 +260,7 @@ async def test_a_failed_run_emits_an_error_and_saves_finished_rounds(client, ser
 
 
 def lambda_tool():
-    """A tool of the plainest kind."""
+    """A minimal tool."""
 
     def plain(value: int) -> int:
         """Return a number."""

@@ -16,15 +16,15 @@ TEXT = st.text(st.sampled_from(TRICKY) | st.characters(), max_size=24)
 
 
 def cut(text: str, places: list[int]) -> list[str]:
-    """Cut a text at some places."""
+    """Split a text at some positions."""
     ends = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     return [text[start:end] for start, end in pairwise(ends)]
 
 
 def split_deltas(deltas: list[str]) -> list[str]:
-    """Send deltas through, to the end."""
-    heard = GraphemeSplitter()
-    return [atom for delta in deltas for atom in heard.feed(delta)] + heard.flush()
+    """Feed deltas and flush."""
+    splitter = GraphemeSplitter()
+    return [piece for delta in deltas for piece in splitter.feed(delta)] + splitter.flush()
 
 
 @settings(deadline=None)
@@ -96,33 +96,38 @@ def test_a_fence_marker_is_one_piece(text: str, whole: list[str]):
 
 
 def test_the_last_grapheme_is_buffered():
-    heard = GraphemeSplitter()
-    assert [heard.feed("ae"), heard.feed("\u0301"), heard.feed(""), heard.feed("b")] == [
+    splitter = GraphemeSplitter()
+    assert [
+        splitter.feed("ae"),
+        splitter.feed("\u0301"),
+        splitter.feed(""),
+        splitter.feed("b"),
+    ] == [
         ["a"],
         [],
         [],
         ["e\u0301"],
     ]
-    assert [heard.flush(), heard.flush()] == [["b"], []]
+    assert [splitter.flush(), splitter.flush()] == [["b"], []]
 
 
 def test_after_a_flush_the_line_continues():
-    heard = GraphemeSplitter()
-    assert heard.feed("ab") + heard.flush() == ["a", "b"]
-    assert heard.feed("```py x\n") + heard.flush() == ["```py", " ", "x", "\n"]
-    assert heard.feed("```py x\n") + heard.flush() == ["```py x\n"]
+    splitter = GraphemeSplitter()
+    assert splitter.feed("ab") + splitter.flush() == ["a", "b"]
+    assert splitter.feed("```py x\n") + splitter.flush() == ["```py", " ", "x", "\n"]
+    assert splitter.feed("```py x\n") + splitter.flush() == ["```py x\n"]
 
 
 @pytest.mark.parametrize("unit", ["\u0301", "`", "🇫", "क्", "👩\u200d", "\u1100", "\u0600"])
 def test_a_growing_grapheme_is_split_in_linear_time(unit: str):
     text = unit * 5_000
-    kept, read = TailBuffer(), 0
+    buffer, read = TailBuffer(), 0
     for character in text:
-        if kept.add(character):
-            whole = kept.take()
+        if buffer.add(character):
+            whole = buffer.take()
             read += len(whole)
-            kept.keep(whole)
-    assert kept.take() == text
+            buffer.keep(whole)
+    assert buffer.take() == text
     assert read < 25 * len(text)
     assert "".join(split_deltas(list(text))) == text
 

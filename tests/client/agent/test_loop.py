@@ -1,4 +1,4 @@
-"""The agent loop against servers that play what they were told to, in their own ways."""
+"""The agent loop against scripted servers."""
 
 import inspect
 import json
@@ -54,7 +54,7 @@ IN_PROGRESS = {"type": "response.in_progress", "response": response("in_progress
 
 
 def text(words: str) -> ScriptedAnswer:
-    """An answer that only says something."""
+    """An answer with text only."""
     message = {
         "type": "message",
         "id": "msg_9",
@@ -109,17 +109,17 @@ def text(words: str) -> ScriptedAnswer:
     )
 
 
-async def run(provider, prompt: str = "go", **wanted):
+async def run(provider, prompt: str = "go", **params):
     events: list = []
-    async with AsyncClient(f"{provider.url}/v1", strict=wanted.pop("strict", False)) as client:
+    async with AsyncClient(f"{provider.url}/v1", strict=params.pop("strict", False)) as client:
         result = await run_agent(
             prompt,
             model="m",
             tools=[look],
-            options=wanted.pop("options", HTTP),
+            options=params.pop("options", HTTP),
             client=client,
             on_event=events.append,
-            **wanted,
+            **params,
         )
     return result, events
 
@@ -142,8 +142,8 @@ async def test_interleaved_calls_are_distinguished():
     a, b = call("a", '{"n": 1}'), call("b", '{"n": 2}')
 
     def added(index: int, item: dict) -> dict:
-        begun = item | {"arguments": "", "status": "in_progress"}
-        return {"type": "response.output_item.added", "output_index": index, "item": begun}
+        started_item = item | {"arguments": "", "status": "in_progress"}
+        return {"type": "response.output_item.added", "output_index": index, "item": started_item}
 
     def delta(index: int, piece: str) -> dict:
         return {
@@ -219,11 +219,11 @@ async def test_text_without_deltas_is_emitted():
 
 async def test_the_name_in_the_final_call_is_used():
     late = call("a", "{}")
-    begun = late | {"name": "", "arguments": "", "status": "in_progress"}
+    started_item = late | {"name": "", "arguments": "", "status": "in_progress"}
     first = stream_answer(
         CREATED,
         IN_PROGRESS,
-        {"type": "response.output_item.added", "output_index": 0, "item": begun},
+        {"type": "response.output_item.added", "output_index": 0, "item": started_item},
         {"type": "response.output_item.done", "output_index": 0, "item": late},
         {"type": "response.completed", "response": response(output=[late])},
     )
@@ -327,8 +327,8 @@ async def test_invalid_arguments_are_wrapped_in_an_object_when_resent():
     error = {"message": "Gone.", "code": "previous_response_not_found", "type": "x"}
     with scripted_upstream(first, json_answer({"error": error}, 400), text("fine")) as provider:
         await run(provider)
-        _, told, _ = provider.requests[2].json["input"]
-    assert json.loads(told["arguments"]) == {"arguments": '{"n": '}
+        _, streamed, _ = provider.requests[2].json["input"]
+    assert json.loads(streamed["arguments"]) == {"arguments": '{"n": '}
 
 
 async def test_another_404_does_not_mean_a_missing_endpoint():
@@ -377,7 +377,7 @@ AGAIN = B | {"call_id": "a"}
 
 
 @pytest.mark.parametrize(
-    ("told", "items", "ids"),
+    ("streamed", "items", "ids"),
     [
         ([*item_events(1, A), *item_events(2, B)], [A, B], ["a", "b"]),
         ([*item_events(0, A), *item_events(1, B)], [B, A], ["b", "a"]),
@@ -386,9 +386,9 @@ AGAIN = B | {"call_id": "a"}
     ],
     ids=["at other places", "in another order", "with one id", "as another"],
 )
-async def test_every_call_of_the_final_response_is_executed(told, items, ids):
+async def test_every_call_of_the_final_response_is_executed(streamed, items, ids):
     with scripted_upstream(
-        stream_answer(CREATED, *told, completed_event(*items)), text("ok")
+        stream_answer(CREATED, *streamed, completed_event(*items)), text("ok")
     ) as provider:
         result, events = await run(provider)
     assert sorted(call.id for call in result.tool_calls) == sorted(ids)
@@ -400,7 +400,7 @@ async def test_every_call_of_the_final_response_is_executed(told, items, ids):
     sent = provider.requests[1].json["input"]
     assert [output["call_id"] for output in sent] == ids
     started = [event.id for event in events if event.type == "tool_call_start"]
-    assert len(started) == len({item["id"] for item in [*items, *(e["item"] for e in told)]})
+    assert len(started) == len({item["id"] for item in [*items, *(e["item"] for e in streamed)]})
 
 
 # --- what only the end tells ---
@@ -461,9 +461,9 @@ async def test_a_response_without_an_id_is_not_continued():
 
 async def test_every_form_of_forced_tool_choice_is_sent_once():
     choice = FunctionToolChoice(name="look")
-    wanted = {"tool_choice": choice, "reasoning": ReasoningConfig(effort="low"), "temperature": 1}
+    params = {"tool_choice": choice, "reasoning": ReasoningConfig(effort="low"), "temperature": 1}
     with scripted_upstream(stream_answer(CREATED, completed_event(A)), text("ok")) as provider:
-        await run(provider, options=replace(HTTP, request=wanted))
+        await run(provider, options=replace(HTTP, request=params))
     first, second, *_ = (request.json for request in provider.requests)
     assert first["tool_choice"] == {"type": "function", "name": "look"}
     assert "tool_choice" not in second

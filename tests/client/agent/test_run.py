@@ -1,4 +1,4 @@
-"""The agent loop against our own server, over every way it can be asked."""
+"""The agent loop against our own server, over every transport."""
 
 import asyncio
 import socket
@@ -280,8 +280,8 @@ async def test_a_second_run_of_a_conversation_waits_for_the_first(client):
 async def test_a_stored_conversation_is_loaded_and_saved(client):
     id = (await client.conversations.create()).id
     await run_to_end(client, "rounds=1", HTTP, conversation=id)
-    kept = [item.type async for item in client.conversations.items(id, order="asc")]
-    assert kept == ["message", "message", "function_call", "function_call_output", "message"]
+    types = [item.type async for item in client.conversations.items(id, order="asc")]
+    assert types == ["message", "message", "function_call", "function_call_output", "message"]
     result, _ = await run_to_end(client, "rounds=0", HTTP, conversation=id)
     assert result.final == "Done: nothing."
     assert len([item async for item in client.conversations.items(id)]) == 7
@@ -321,12 +321,12 @@ async def test_a_websocket_that_fails_to_open_is_retried():
 async def test_a_silent_websocket_is_replaced():
     met: list[ServerSide] = []
 
-    async def meet(visitor: ServerSide) -> None:
-        met.append(visitor)
-        await visitor.receive()
+    async def meet(connection: ServerSide) -> None:
+        met.append(connection)
+        await connection.receive()
         if len(met) > 1:
-            await visitor.send(*turn_messages("hello"))
-        await visitor.receive()
+            await connection.send(*turn_messages("hello"))
+        await connection.receive()
 
     async with (
         serve_websocket(meet) as url,
@@ -347,8 +347,8 @@ def test_a_conversation_works_in_several_event_loops(server, served):
         return (await client.conversations.create()).id if served else Conversation()
 
     async def twice(conversation: Conversation | str) -> list[str]:
-        wanted = {"model": "worker", "options": HTTP, "client": client}
-        runs = [run_agent("slow=5", conversation=conversation, **wanted) for _ in range(2)]
+        params = {"model": "worker", "options": HTTP, "client": client}
+        runs = [run_agent("slow=5", conversation=conversation, **params) for _ in range(2)]
         try:
             return [result.final for result in await asyncio.gather(*runs)]
         finally:
@@ -384,7 +384,7 @@ async def test_a_tool_cannot_run_an_agent_in_its_own_conversation(client):
 
     @tool
     async def ask_again(value: int) -> str:
-        """Ask in the same conversation."""
+        """Run an agent in the same conversation."""
         again = await run_agent("hi", model="worker", client=client, conversation=conversation)
         return again.message
 

@@ -1,4 +1,4 @@
-"""A run that is stopped: at whatever it waits for, and nothing of it goes on."""
+"""Aborting and cancelling a run at any point."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ async def rest(value: int) -> str:
 
 
 async def remaining_tasks() -> set[asyncio.Task]:
-    """The tasks that are still there when everything has had its turn."""
+    """Return the tasks that remain after some iterations of the loop."""
     for _ in range(20):
         await asyncio.sleep(0.005)
     return asyncio.all_tasks() - {asyncio.current_task()}
@@ -54,7 +54,7 @@ async def test_a_run_can_be_aborted_at_every_event(client, options):
 
 
 async def abort_after(client, options: AgentOptions, stop: int) -> list[str]:
-    """Abort a run at one of its events; return all that it told."""
+    """Abort a run at one of its events; return the types of all events."""
     signal, seen = AbortSignal(), []
 
     def follow(event: AgentEvent) -> None:
@@ -76,14 +76,14 @@ async def abort_after(client, options: AgentOptions, stop: int) -> list[str]:
 async def test_a_run_can_be_cancelled_at_every_await(client, options):
     before, stopped = await remaining_tasks(), 0
     while True:
-        told: list[str] = []
+        types: list[str] = []
         run = run_agent(
             QUICK,
             model="worker",
             tools=[rest],
             options=options,
             client=client,
-            on_event=lambda event, told=told: told.append(event.type),
+            on_event=lambda event, types=types: types.append(event.type),
         )
         task = asyncio.create_task(run)
         for _ in range(stopped * TURNS):
@@ -93,10 +93,10 @@ async def test_a_run_can_be_cancelled_at_every_await(client, options):
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task  # its last word may have been said already
-        ends = [name for name in told if name in ENDS]
+        ends = [name for name in types if name in ENDS]
         assert ends in ([], ["conversation_completed"], ["conversation_cancelled"])
         assert task.cancelled() or ends == ["conversation_completed"]
-        assert not told or ends == told[-1:]
+        assert not types or ends == types[-1:]
         stopped += 1
     assert (await task).final == "Done: 0, 1."
     assert stopped > 20
@@ -106,7 +106,7 @@ async def test_a_run_can_be_cancelled_at_every_await(client, options):
 @ALL_TRANSPORTS
 @pytest.mark.parametrize("after", [0.0, 0.005, 0.02, 0.04, 0.07, 0.1])
 async def test_a_run_ends_with_its_task(client, options, after):
-    told: list[str] = []
+    types: list[str] = []
     before = await remaining_tasks()
     run = run_agent(
         WORK,
@@ -114,14 +114,14 @@ async def test_a_run_ends_with_its_task(client, options, after):
         tools=[rest],
         options=options,
         client=client,
-        on_event=lambda event: told.append(event.type),
+        on_event=lambda event: types.append(event.type),
     )
     task = asyncio.create_task(run)
     await asyncio.sleep(after)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not told or told[-1] == "conversation_cancelled"
+    assert not types or types[-1] == "conversation_cancelled"
     assert await remaining_tasks() == before
 
 
@@ -226,27 +226,27 @@ async def test_a_function_that_swallows_its_cancellation_does_not_keep_the_run_a
         await wait(whose == "tool")
         return str(value)
 
-    async def hear(event: AgentEvent) -> None:
+    async def handle(event: AgentEvent) -> None:
         await wait(whose == "on_event" and event.type == "tool_call_parsed")
 
     options = replace(HTTP, abort_signal=signal)
-    wanted = {"model": "worker", "tools": [swallow], "client": client, "on_event": hear}
+    params = {"model": "worker", "tools": [swallow], "client": client, "on_event": handle}
     with pytest.raises(Aborted):
-        await run_agent("rounds=3", options=options, **wanted)
+        await run_agent("rounds=3", options=options, **params)
     assert len(server.bodies) == 1
 
 
 async def test_a_completed_run_cannot_be_aborted(client):
     signal, seen, conversation = AbortSignal(), list[str](), Conversation()
 
-    async def hear(event: AgentEvent) -> None:
+    async def handle(event: AgentEvent) -> None:
         seen.append(event.type)
         if event.type == "conversation_completed":
             signal.abort()
             await asyncio.sleep(10)
 
     options = replace(HTTP, abort_signal=signal)
-    wanted = {"model": "worker", "client": client, "on_event": hear}
-    result = await run_agent("hi", options=options, conversation=conversation, **wanted)
+    params = {"model": "worker", "client": client, "on_event": handle}
+    result = await run_agent("hi", options=options, conversation=conversation, **params)
     assert (result.final, len(conversation.items)) == ("Done: nothing.", 2)
     assert seen[-1] == "conversation_completed"

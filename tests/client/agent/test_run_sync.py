@@ -1,4 +1,4 @@
-"""An agent for code that does not await."""
+"""Agent runs with the synchronous client."""
 
 import asyncio
 import threading

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from antiphon.client.agent.smoothing import Smoother
 
-Told = list[tuple[float, str]]
+EmitLog = list[tuple[float, str]]
 
 
 class InstantSelector(selectors.DefaultSelector):
-    """A selector that does not wait, but says how long it would have."""
+    """A selector that returns at once and records the timeout."""
 
     waited = 0.0
 
@@ -23,7 +23,7 @@ class InstantSelector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """A loop whose time passes when everybody waits, and only then."""
+    """An event loop with virtual time, which advances when all tasks wait."""
 
     def __init__(self) -> None:
         self.selector = InstantSelector()
@@ -33,34 +33,34 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self.selector.waited
 
 
-def run(story: Callable[[Told], Coroutine[None, None, None]]) -> Told:
-    """Run a story that writes into a list; return the list, with times in hundredths."""
-    told: Told = []
+def run(scenario: Callable[[EmitLog], Coroutine[None, None, None]]) -> EmitLog:
+    """Run a coroutine that writes into a list; return it, with times in hundredths of a second."""
+    log: EmitLog = []
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(story(told))
-    return [(round(time * 100, 1), text) for time, text in told]
+        runner.run(scenario(log))
+    return [(round(time * 100, 1), text) for time, text in log]
 
 
-def writer(told: Told, pause: float = 0) -> Callable[[str], Awaitable[None]]:
-    """Make a function that writes down when it was given what, and takes its time over it."""
+def writer(log: EmitLog, pause: float = 0) -> Callable[[str], Awaitable[None]]:
+    """Return an emit function that records times and texts, and pauses."""
 
     async def emit(text: str) -> None:
-        told.append((asyncio.get_running_loop().time(), text))
+        log.append((asyncio.get_running_loop().time(), text))
         await asyncio.sleep(pause)
 
     return emit
 
 
 def test_the_first_chunk_is_emitted_at_once_and_then_one_per_delay():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log))
         await smoother.feed("one two three four ")
         await asyncio.sleep(1)
         await smoother.feed("five six")
         await asyncio.sleep(1)
         await smoother.flush()
 
-    assert run(story) == [
+    assert run(scenario) == [
         (0, "one "),
         (3, "two "),
         (6, "three "),
@@ -71,31 +71,31 @@ def test_the_first_chunk_is_emitted_at_once_and_then_one_per_delay():
 
 
 def test_a_flush_emits_the_rest_as_one_chunk():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log))
         await smoother.feed("one two three four")
         await smoother.flush()
         await smoother.flush()
         await asyncio.sleep(1)
 
-    assert run(story) == [(0, "one "), (0, "two three four")]
+    assert run(scenario) == [(0, "one "), (0, "two three four")]
 
 
 def test_text_after_a_flush_starts_anew():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log))
         await smoother.feed("one two three")
         await asyncio.sleep(0.04)
         await smoother.flush()
         await smoother.feed("four five six")
         await smoother.flush()
 
-    assert run(story) == [(0, "one "), (3, "two "), (4, "three"), (4, "four "), (4, "five six")]
+    assert run(scenario) == [(0, "one "), (3, "two "), (4, "three"), (4, "four "), (4, "five six")]
 
 
 def test_without_smoothing_text_is_only_throttled():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told), delay=0.1, enabled=False)
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log), delay=0.1, enabled=False)
         for word in ("He", "llo ", "wo", "", "rld"):
             await smoother.feed(word)
             await asyncio.sleep(0.04)
@@ -105,31 +105,31 @@ def test_without_smoothing_text_is_only_throttled():
         await smoother.feed(".")
         await smoother.flush()
 
-    assert run(story) == [(0, "He"), (10, "llo wo"), (20, "rld!"), (120, "?"), (120, ".")]
+    assert run(scenario) == [(0, "He"), (10, "llo wo"), (20, "rld!"), (120, "?"), (120, ".")]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_without_a_delay_every_chunk_is_emitted_at_once(enabled: bool):
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told), delay=0, enabled=enabled)
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log), delay=0, enabled=enabled)
         await smoother.feed("one two ")
         await smoother.feed("three")
         assert len(asyncio.all_tasks()) == 1
         await smoother.flush()
 
     chunks = ["one ", "two ", "three"] if enabled else ["one two ", "three"]
-    assert run(story) == [(0, chunk) for chunk in chunks]
+    assert run(scenario) == [(0, chunk) for chunk in chunks]
 
 
 def test_coalescing_emits_the_first_text_at_once_and_then_sentences():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told), "sentence", delay=0.25, coalesce=True)
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log), "sentence", delay=0.25, coalesce=True)
         for word in ("Let", " me", " see. It", " is. So", " be it. And", " then"):
             await smoother.feed(word)
             await asyncio.sleep(0.1)
         await smoother.flush()
 
-    assert run(story) == [
+    assert run(scenario) == [
         (0, "Let"),
         (25, " me see. "),
         (50, "It is. So be it. "),
@@ -138,41 +138,41 @@ def test_coalescing_emits_the_first_text_at_once_and_then_sentences():
 
 
 def test_a_flush_in_the_middle_of_a_chunk_keeps_the_order():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told, pause=0.02), delay=0.03)
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log, pause=0.02), delay=0.03)
         await smoother.feed("one two three four")
         await asyncio.sleep(0.02)  # "two" is on its way out
         await smoother.flush()
         assert len(asyncio.all_tasks()) == 1
 
-    assert run(story) == [(0, "one "), (3, "two "), (5, "three four")]
+    assert run(scenario) == [(0, "one "), (3, "two "), (5, "three four")]
 
 
 def test_emit_can_be_a_sync_function():
-    async def story(told: Told) -> None:
-        smoother = Smoother(lambda text: told.append((0, text)))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(lambda text: log.append((0, text)))
         await smoother.feed("one two three")
         await asyncio.sleep(1)
         await smoother.flush()
 
-    assert [text for _, text in run(story)] == ["one ", "two ", "three"]
+    assert [text for _, text in run(scenario)] == ["one ", "two ", "three"]
 
 
 def test_a_slow_emit_delays_the_writer_by_one_chunk_at_most():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told, pause=0.5))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log, pause=0.5))
         await smoother.feed("one two three four five")
         assert asyncio.get_running_loop().time() == 0.5
         await asyncio.sleep(0.7)  # "three" is on its way out
         await smoother.flush()
         assert len(asyncio.all_tasks()) == 1
 
-    assert run(story) == [(0, "one "), (50, "two "), (100, "three "), (150, "four five")]
+    assert run(scenario) == [(0, "one "), (50, "two "), (100, "three "), (150, "four five")]
 
 
 def test_discarded_text_is_not_emitted_and_no_task_remains():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told, pause=0.05))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log, pause=0.05))
         await smoother.feed("one two three ha")
         await asyncio.sleep(0.01)  # "two" is on its way out
         await smoother.discard()
@@ -182,14 +182,14 @@ def test_discarded_text_is_not_emitted_and_no_task_remains():
         await smoother.feed("four")
         await smoother.flush()
 
-    assert run(story) == [(0, "one "), (5, "two "), (106, "four")]
+    assert run(scenario) == [(0, "one "), (5, "two "), (106, "four")]
 
 
 def test_discard_waits_until_the_emission_has_stopped():
-    async def story(told: Told) -> None:
+    async def scenario(log: EmitLog) -> None:
         async def emit(text: str) -> None:
             try:
-                await writer(told, pause=0.05)(text)
+                await writer(log, pause=0.05)(text)
             finally:
                 await asyncio.sleep(0.1)
 
@@ -197,74 +197,74 @@ def test_discard_waits_until_the_emission_has_stopped():
         await smoother.feed("one two three")
         await asyncio.sleep(0.01)  # "two" is on its way out
         await smoother.discard()
-        told.append((asyncio.get_running_loop().time(), "stopped"))
+        log.append((asyncio.get_running_loop().time(), "stopped"))
         assert len(asyncio.all_tasks()) == 1
 
-    assert run(story) == [(0, "one "), (15, "two "), (26, "stopped")]
+    assert run(scenario) == [(0, "one "), (15, "two "), (26, "stopped")]
 
 
 # --- when telling fails ---
 
 
 class EmitFailed(Exception):
-    """Nobody listens."""
+    """Raised by a failing emit function."""
 
 
-def failing(told: Told, times: int) -> Callable[[str], None]:
-    """Make a function that takes some text, and then fails once."""
+def failing(log: EmitLog, times: int) -> Callable[[str], None]:
+    """Return an emit function that fails once after some calls."""
 
     def emit(text: str) -> None:
-        told.append((0, text))
-        if len(told) == times:
+        log.append((0, text))
+        if len(log) == times:
             raise EmitFailed
 
     return emit
 
 
 async def expect(failure: Awaitable[None]) -> None:
-    """Await something that has to fail."""
+    """Await something that must raise EmitFailed."""
     with pytest.raises(EmitFailed):
         await failure
 
 
 def test_an_immediate_failure_of_emit_is_raised_by_feed():
-    async def story(told: Told) -> None:
-        smoother = Smoother(failing(told, 1))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(failing(log, 1))
         await expect(smoother.feed("one two "))
         await smoother.discard()
 
-    assert run(story) == [(0, "one ")]
+    assert run(scenario) == [(0, "one ")]
 
 
 def test_a_background_failure_of_emit_is_raised_by_the_next_call():
-    async def story(told: Told) -> None:
-        smoother = Smoother(failing(told, 2))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(failing(log, 2))
         await smoother.feed("one two three ")
         await asyncio.sleep(1)
         await expect(smoother.feed("four "))
-        smoother = Smoother(failing(told, 4))
+        smoother = Smoother(failing(log, 4))
         await smoother.feed("one two three ")
         await asyncio.sleep(1)
         await expect(smoother.flush())
         await smoother.flush()
         assert len(asyncio.all_tasks()) == 1
 
-    assert [text for _, text in run(story)] == ["one ", "two ", "one ", "two ", "three "]
+    assert [text for _, text in run(scenario)] == ["one ", "two ", "one ", "two ", "three "]
 
 
 def test_a_background_failure_is_dropped_by_discard():
-    async def story(told: Told) -> None:
-        smoother = Smoother(failing(told, 2))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(failing(log, 2))
         await smoother.feed("one two three ")
         await asyncio.sleep(1)
         await smoother.discard()
 
-    assert run(story) == [(0, "one "), (0, "two ")]
+    assert run(scenario) == [(0, "one "), (0, "two ")]
 
 
 def test_a_cancelled_writer_leaves_no_task():
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told, pause=1))
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log, pause=1))
         await smoother.feed("one two three four")
         flushing = asyncio.create_task(smoother.flush())
         await asyncio.sleep(0.5)
@@ -273,7 +273,7 @@ def test_a_cancelled_writer_leaves_no_task():
         await smoother.discard()
         assert (flushing.cancelled(), len(asyncio.all_tasks())) == (True, 1)
 
-    assert run(story) == [(0, "one "), (100, "two three four")]
+    assert run(scenario) == [(0, "one "), (100, "two three four")]
 
 
 # --- what is true of any text at any pace ---
@@ -291,29 +291,29 @@ STEP = st.one_of(
     strategy=st.sampled_from(["character", "word", "sentence"]),
     delay=st.sampled_from([0.0, 0.03, 0.25]),
     pause=st.sampled_from([0.0, 0.01, 0.1]),
-    manner=st.sampled_from([{}, {"enabled": False}, {"coalesce": True}]),
+    options=st.sampled_from([{}, {"enabled": False}, {"coalesce": True}]),
 )
-def test_the_emitted_text_is_the_fed_text(steps, strategy, delay: float, pause: float, manner):
+def test_the_emitted_text_is_the_fed_text(steps, strategy, delay: float, pause: float, options):
     flushes: list[int] = []
 
-    async def story(told: Told) -> None:
-        smoother = Smoother(writer(told, pause), strategy, delay, **manner)
+    async def scenario(log: EmitLog) -> None:
+        smoother = Smoother(writer(log, pause), strategy, delay, **options)
         for step in steps:
             if isinstance(step, float):
                 await asyncio.sleep(step)
             elif step == "flush!":
                 await smoother.flush()
-                flushes.append(len(told))
+                flushes.append(len(log))
             else:
                 await smoother.feed(step)
         await smoother.flush()
-        flushes.append(len(told))
+        flushes.append(len(log))
         assert len(asyncio.all_tasks()) == 1
 
-    told = run(story)
+    log = run(scenario)
     fed = [step for step in steps if isinstance(step, str) and step != "flush!"]
-    assert "".join(text for _, text in told) == "".join(fed)
+    assert "".join(text for _, text in log) == "".join(fed)
     for start, end in pairwise([0, *flushes]):
-        paced = told[start : max(start, end - 1)]  # the last may be the flush's own
+        paced = log[start : max(start, end - 1)]  # the last may be the flush's own
         times = [time for time, _ in paced]
         assert all(after - before >= delay * 100 - 0.2 for before, after in pairwise(times))

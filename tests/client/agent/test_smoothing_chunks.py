@@ -20,21 +20,21 @@ PLACES = st.lists(st.integers(0, 50))
 
 
 def cut(text: str, places: list[int]) -> list[str]:
-    """Cut a text at some places."""
+    """Split a text at some positions."""
     ends = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     return [text[start:end] for start, end in pairwise(ends)]
 
 
 def chunks(strategy: ChunkStrategy, *deltas: str) -> list[str]:
-    """Send deltas through, to the end."""
-    heard = create_chunker(strategy)
-    return [chunk for delta in deltas for chunk in heard.feed(delta)] + heard.flush()
+    """Feed deltas and flush."""
+    chunker = create_chunker(strategy)
+    return [chunk for delta in deltas for chunk in chunker.feed(delta)] + chunker.flush()
 
 
 def steps(strategy: ChunkStrategy, *deltas: str) -> list[list[str]]:
-    """Return what each delta lets out, and what the end does."""
-    heard = create_chunker(strategy)
-    return [*(heard.feed(delta) for delta in deltas), heard.flush()]
+    """Return the chunks of each delta and of the flush."""
+    chunker = create_chunker(strategy)
+    return [*(chunker.feed(delta) for delta in deltas), chunker.flush()]
 
 
 # --- what is true of any text ---
@@ -72,20 +72,20 @@ def test_no_chunk_ends_inside_a_grapheme(strategy: ChunkStrategy, text: str):
 def test_a_fence_marker_is_never_split(
     strategy: ChunkStrategy, before: str, mark: str, info: str, after: str, places: list[int]
 ):
-    told = chunks(strategy, *cut(before + mark + info + after, places))
-    assert "".join(told) == before + mark + info + after
+    found = chunks(strategy, *cut(before + mark + info + after, places))
+    assert "".join(found) == before + mark + info + after
     start, end = len(before), len(before + mark + info)
-    assert not set(accumulate(map(len, told))) & set(range(start + 1, end))
+    assert not set(accumulate(map(len, found))) & set(range(start + 1, end))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(deadline=None)
 @given(st.lists(TEXT, max_size=5))
 def test_nothing_is_lost_over_a_flush(strategy: ChunkStrategy, texts: list[str]):
-    heard = create_chunker(strategy)
+    chunker = create_chunker(strategy)
     for text in texts:
-        assert "".join(heard.feed(text) + heard.flush()) == text
-    assert heard.flush() == []
+        assert "".join(chunker.feed(text) + chunker.flush()) == text
+    assert chunker.flush() == []
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -203,21 +203,25 @@ def test_a_long_sentence_is_split_at_a_space():
 
 
 def by_comma(text: str) -> list[str]:
-    """Cut after every comma."""
+    """Split after every comma."""
     return regex.findall(r"[^,]*,|[^,]+", text)
 
 
 @settings(deadline=None)
 @given(TEXT, PLACES)
 def test_custom_chunks_join_to_the_text(text: str, places: list[int]):
-    heard = create_chunker(by_comma)
-    told = [chunk for delta in cut(text, places) for chunk in heard.feed(delta)]
-    assert "".join(told + heard.flush()) == text
+    chunker = create_chunker(by_comma)
+    found = [chunk for delta in cut(text, places) for chunk in chunker.feed(delta)]
+    assert "".join(found + chunker.flush()) == text
 
 
 def test_a_custom_function_gets_its_last_chunk_again():
-    heard = create_chunker(by_comma)
-    assert [heard.feed("a,b"), heard.feed("c,de"), heard.flush()] == [[], ["a,", "bc,"], ["de"]]
+    chunker = create_chunker(by_comma)
+    assert [chunker.feed("a,b"), chunker.feed("c,de"), chunker.flush()] == [
+        [],
+        ["a,", "bc,"],
+        ["de"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -231,8 +235,12 @@ def test_a_custom_function_gets_its_last_chunk_again():
     ],
 )
 def test_a_broken_custom_function_leaves_the_text_unchanged(useless):
-    heard = create_chunker(useless)
-    assert [heard.feed("a,b,c"), heard.feed("d,e"), heard.flush()] == [["a,b,"], ["cd,"], ["e"]]
+    chunker = create_chunker(useless)
+    assert [chunker.feed("a,b,c"), chunker.feed("d,e"), chunker.flush()] == [
+        ["a,b,"],
+        ["cd,"],
+        ["e"],
+    ]
 
 
 def test_a_custom_function_that_never_splits_is_called_rarely():
@@ -242,10 +250,10 @@ def test_a_custom_function_that_never_splits_is_called_rarely():
         asked.append(len(text))
         return [text]
 
-    heard = create_chunker(never)
+    chunker = create_chunker(never)
     for character in "x" * 20_000:
-        assert heard.feed(character) == []
-    assert heard.flush() == ["x" * 20_000]
+        assert chunker.feed(character) == []
+    assert chunker.flush() == ["x" * 20_000]
     assert sum(asked) < 25 * 20_000
 
 
@@ -267,5 +275,5 @@ def test_simple_text_does_not_load_regex():
         "create_chunker('word').feed('Hello — “world”, ça va? Привет, 你好。これは ok')\n"
         "print('regex' in sys.modules)\n"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert told.stdout.split() == [b"False"]
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert found.stdout.split() == [b"False"]

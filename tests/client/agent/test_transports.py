@@ -1,4 +1,4 @@
-"""How long a run waits before it asks again."""
+"""The retry delays of a run."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from antiphon.protocol.errors import UpstreamError
 
 
 def retry_delays(error: UpstreamError, options: AgentOptions) -> list[float | None]:
-    """How long each further try is waited for, until there is none."""
+    """Return the delay of each retry, until there is none."""
 
     async def tell(_: object) -> None:
         pass

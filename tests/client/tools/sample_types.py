@@ -1,4 +1,4 @@
-"""Types of every kind that a tool's parameters may have, and a tool with three of them."""
+"""Types for the parameters of tools, and a tool with three of them."""
 
 from dataclasses import dataclass, field
 from datetime import date

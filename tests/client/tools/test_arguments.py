@@ -1,4 +1,4 @@
-"""What a model sent is read, or refused in words that it can act on."""
+"""Parsing, repairing and validating the arguments of a call."""
 
 import json
 from typing import Any
@@ -129,10 +129,10 @@ def test_nested_unions_take_linear_time():
 
     tree = {"anyOf": [{"type": "integer"}, *(branch(tag) for tag in "abcd")]}
     schema = {"type": "object", "properties": {"tree": tree}, "$defs": {"Tree": tree}}
-    sent, meant = {"left": 1, "tag": "d", "note": None}, {"left": 1, "tag": "d"}
+    sent, result = {"left": 1, "tag": "d", "note": None}, {"left": 1, "tag": "d"}
     for _ in range(40):  # asked for every way that leads there, this takes longer than the sun has
-        sent, meant = sent | {"left": sent}, meant | {"left": meant}
-    assert read(json.dumps({"tree": sent}), schema) == {"tree": meant}
+        sent, result = sent | {"left": sent}, result | {"left": result}
+    assert read(json.dumps({"tree": sent}), schema) == {"tree": result}
 
 
 @given(st.data())

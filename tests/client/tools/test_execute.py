@@ -1,4 +1,4 @@
-"""A round of calls: in parallel, in order, and nothing that a tool does stops the others."""
+"""Executing the calls of a round."""
 
 import asyncio
 import threading
@@ -30,13 +30,13 @@ def resolve_by_name(*tools: Any, **handlers: Any) -> dict[str, Tool]:
 
 
 def clock() -> Callable[[], float]:
-    """A clock that goes on by half a second each time it is read."""
+    """A clock that advances by half a second with each reading."""
     ticks = count()
     return lambda: next(ticks) / 2
 
 
 async def execute_one(function: Any, arguments: str = "{}") -> CallOutcome:
-    """Return how one call of a tool ended."""
+    """Return the outcome of one call."""
     [outcome] = await execute_calls([call(name_of(function), arguments)], resolve_by_name(function))
     return outcome
 
@@ -47,7 +47,7 @@ def name_of(function: Any) -> str:
 
 
 class ProgressLog(list[str]):
-    """Hears of every step, and keeps the statuses."""
+    """Records the status of every step."""
 
     def __call__(self, step: CallProgress) -> None:
         self.append(step.status)
@@ -97,7 +97,7 @@ async def test_a_failure_is_reported_and_becomes_an_output():
 
 
 class Strange(Exception):
-    """An error without words."""
+    """An exception without a message."""
 
 
 async def raise_strange() -> None:
@@ -210,7 +210,7 @@ async def test_calls_run_in_parallel_and_outcomes_keep_the_order():
 
     @tool
     async def turn(index: int) -> int:
-        """Wait for the one after this: they can only end in reverse."""
+        """Wait for the next call, so that the calls end in reverse order."""
         if index < 3:
             await events[index + 1].wait()
         events[index].set()
@@ -319,17 +319,17 @@ async def test_progress_is_reported_before_the_end(function: Any):
 
 
 async def test_progress_is_reported_while_the_tool_runs():
-    heard = asyncio.Event()
+    reported = asyncio.Event()
 
     @tool
     async def patient() -> AsyncIterator[str]:
         yield "first"
-        await asyncio.wait_for(heard.wait(), 5)
+        await asyncio.wait_for(reported.wait(), 5)
         yield "last"
 
     def tell(step: CallProgress) -> None:
         if step.value == "first":
-            heard.set()
+            reported.set()
 
     [outcome] = await execute_calls([call("patient")], resolve_by_name(patient), on_progress=tell)
     assert outcome.output == "last"
@@ -352,19 +352,19 @@ async def test_on_progress_can_be_async_and_gets_all_steps_in_order():
 
 
 async def test_progress_after_the_end_is_ignored():
-    kept: list[ToolContext] = []
+    contexts: list[ToolContext] = []
     steps: list[str] = []
 
     @tool
     async def quick(context: ToolContext) -> None:
-        kept.append(context)
+        contexts.append(context)
 
     @tool
     async def slow() -> None:
-        while not kept:
+        while not contexts:
             await asyncio.sleep(0)
         await asyncio.sleep(0.01)
-        kept[0].progress("late")
+        contexts[0].progress("late")
 
     def tell(step: CallProgress) -> None:
         steps.append(f"{step.call.name} {step.status}")
@@ -400,11 +400,11 @@ async def test_an_exception_of_on_progress_is_raised():
 
 
 async def test_cancelling_the_round_cancels_the_tools_and_waits_for_them():
-    begun, ended = asyncio.Event(), list[str]()
+    started, ended = asyncio.Event(), list[str]()
 
     @tool
     async def endless(name: str) -> None:
-        begun.set()
+        started.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -424,7 +424,7 @@ async def test_cancelling_the_round_cancels_the_tools_and_waits_for_them():
     run = asyncio.create_task(
         execute_calls(calls, resolve_by_name(endless, streaming), on_progress=steps)
     )
-    await begun.wait()
+    await started.wait()
     await asyncio.sleep(0.01)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -434,11 +434,11 @@ async def test_cancelling_the_round_cancels_the_tools_and_waits_for_them():
 
 
 async def test_a_queued_call_is_never_started_after_cancellation():
-    begun: list[int] = []
+    started: list[int] = []
 
     @tool
     async def endless(number: int) -> None:
-        begun.append(number)
+        started.append(number)
         await asyncio.sleep(60)
 
     calls = [call("endless", f'{{"number": {i}}}') for i in range(3)]
@@ -447,15 +447,15 @@ async def test_a_queued_call_is_never_started_after_cancellation():
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert begun == [0, 1]
+    assert started == [0, 1]
 
 
 async def test_a_function_in_a_thread_is_notified_and_abandoned():
-    begun, noticed = threading.Event(), threading.Event()
+    started, noticed = threading.Event(), threading.Event()
 
     @tool
     def blocking(context: ToolContext) -> str:
-        begun.set()
+        started.set()
         if context.cancelled.wait(5):
             context.progress("unheard")
             noticed.set()
@@ -465,7 +465,7 @@ async def test_a_function_in_a_thread_is_notified_and_abandoned():
     run = asyncio.create_task(
         execute_calls([call("blocking")], resolve_by_name(blocking), on_progress=steps)
     )
-    while not begun.is_set():
+    while not started.is_set():
         await asyncio.sleep(0.001)
     before = time.monotonic()
     run.cancel()

@@ -1,4 +1,4 @@
-"""Whatever a tool returns becomes something a model can read."""
+"""Results of tools as output for the model."""
 
 from dataclasses import dataclass
 from datetime import date

@@ -1,4 +1,4 @@
-"""Tools of every form make one list, and each handler is called as it wants to be."""
+"""Resolving the `tools` argument, and calling handlers."""
 
 import asyncio
 from typing import Any

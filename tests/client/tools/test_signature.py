@@ -1,4 +1,4 @@
-"""A signature becomes a schema, and JSON becomes what the signature asks for."""
+"""Signatures as schemas, conversion of arguments, and docstrings."""
 
 from collections.abc import Callable
 from datetime import date
@@ -33,7 +33,7 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def property_of(annotation: Any, **default: Any) -> tuple[Any, Any]:
-    """Return the schema of one parameter, and what it refers to."""
+    """Return the schema of one parameter and its definition."""
 
     def function(a):
         return a

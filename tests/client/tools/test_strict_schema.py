@@ -1,4 +1,4 @@
-"""A strict schema is closed, fully required, and never allows what the original did not."""
+"""Conversion of schemas to strict mode."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -26,7 +26,7 @@ NULL = {"type": "null"}
 
 
 def strict_object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """An object as strict mode wants it."""
+    """A strict object."""
     return {
         "type": "object",
         "properties": properties,
@@ -352,7 +352,7 @@ def objects(children: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
 
 
 def add_tag(tag: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """An object that no object with another tag can be mistaken for."""
+    """Add a constant property that distinguishes objects."""
     properties = {**schema["properties"], "tag": {"const": tag}}
     return {**schema, "properties": properties, "required": [*schema["required"], "tag"]}
 
@@ -381,7 +381,7 @@ expressible = objects(st.recursive(leaves, compounds, max_leaves=8)).map(
 
 
 def values(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> st.SearchStrategy[Any]:
-    """Any value a strict schema allows."""
+    """Any value that a strict schema allows."""
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
     inner = lambda entry: values(entry, root, depth + 1)  # noqa: E731
@@ -417,14 +417,15 @@ def without_nulls(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> A
     if not isinstance(value, dict):
         return value
     properties, asked = schema.get("properties", {}), schema.get("required", [])
-    kept = {name: entry for name, entry in value.items() if name in asked or entry is not None}
+    retained = {name: entry for name, entry in value.items() if name in asked or entry is not None}
     return {
-        name: without_nulls(entry, properties.get(name, {}), root) for name, entry in kept.items()
+        name: without_nulls(entry, properties.get(name, {}), root)
+        for name, entry in retained.items()
     }
 
 
 def every_schema(schema: Any) -> list[dict[str, Any]]:
-    """The schema and all schemas in it, found in our test's own way."""
+    """The schema and all its subschemas."""
     groups = [schema.get(key, {}).values() for key in ("properties", "$defs", "definitions")]
     inner = [*(entry for group in groups for entry in group), *schema.get("anyOf", [])]
     inner += [schema["items"]] if "items" in schema else []
@@ -465,7 +466,7 @@ def test_a_strict_value_without_its_nulls_satisfies_the_original(data: st.DataOb
 def accepted_values(
     schema: dict[str, Any], root: dict[str, Any]
 ) -> st.SearchStrategy[tuple[Any, Any]]:
-    """Any value a schema allows, and the same with null for every property left out."""
+    """Any value that a schema allows, and the same with nulls for omitted properties."""
     inner = lambda entry: accepted_values(entry, root)  # noqa: E731
     if "$ref" in schema:
         target = root["$defs"][schema["$ref"].rpartition("/")[2]]
@@ -556,7 +557,7 @@ class Tree(BaseModel):
 
 
 def summary(schema: dict[str, Any]) -> dict[str, Any]:
-    """What the two must agree on: which objects there are, and how they are closed."""
+    """The objects of a schema and their required properties."""
     objects = {"": schema, **schema.get("$defs", {})}
     return {n: (o["type"], o["required"], o["additionalProperties"]) for n, o in objects.items()}
 

@@ -1,4 +1,4 @@
-"""A server that refuses a tool's schema is understood: which tool, where, what to do."""
+"""Errors of servers that reject a tool's schema."""
 
 from typing import Any
 

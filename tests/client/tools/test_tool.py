@@ -1,4 +1,4 @@
-"""A typed Python function is a tool: how it is declared, and how it is called."""
+"""The `@tool` decorator: declaration and call."""
 
 import subprocess
 import sys
@@ -113,10 +113,10 @@ def test_every_sample_class_can_be_strict(annotation: Any):
 
 
 async def call_tool(made: Tool, arguments: str = "{}") -> tuple[object, list[object]]:
-    """Return a tool's result, and what it told on the way."""
-    told: list[object] = []
-    context = ToolContext("call_1", made.name, told.append)
-    return await made.call(made.validate(arguments), context), told
+    """Return a tool's result and its progress."""
+    reported: list[object] = []
+    context = ToolContext("call_1", made.name, reported.append)
+    return await made.call(made.validate(arguments), context), reported
 
 
 @pytest.mark.anyio
