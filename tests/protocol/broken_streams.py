@@ -184,9 +184,7 @@ KNOWN_MISTAKES: dict[str, tuple[Stream, set[str]]] = {
         {"index-gapless"},
     ),
     "events of two items under one index": (
-        alter(
-            *[set_field("output_text.delta", "output_index", 0, nth=n) for n in (0, 1)],
-        ),
+        alter(*[set_field("output_text.delta", "output_index", 0, nth=n) for n in (0, 1)]),
         {"item-open", "deltas-add-up"},
     ),
     "an item that was never opened": (

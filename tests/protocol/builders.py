@@ -40,12 +40,7 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
     ResponseInProgress,
 )
-from antiphon.protocol.items import (
-    FunctionCall,
-    Item,
-    ItemStatus,
-    Message,
-)
+from antiphon.protocol.items import FunctionCall, Item, ItemStatus, Message
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import IncompleteDetails, Response
 from antiphon.protocol.struct import encode

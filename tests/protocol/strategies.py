@@ -3,13 +3,7 @@
 from hypothesis import strategies as st
 
 from antiphon.protocol import content, items, parts
-from antiphon.protocol.content import (
-    LogProb,
-    OutputText,
-    ReasoningText,
-    SummaryText,
-    TopLogProb,
-)
+from antiphon.protocol.content import LogProb, OutputText, ReasoningText, SummaryText, TopLogProb
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.parts import Part
 
@@ -25,10 +19,7 @@ LOGPROBS = st.builds(
     token=st.just("a"),
     logprob=st.just(-0.5),
     bytes=st.just([97]),
-    top_logprobs=st.lists(
-        st.just(TopLogProb(token="b", logprob=-1.5, bytes=[98])),
-        max_size=1,
-    ),
+    top_logprobs=st.lists(st.just(TopLogProb(token="b", logprob=-1.5, bytes=[98])), max_size=1),
 )
 ANNOTATIONS = st.sampled_from(
     [
@@ -94,12 +85,7 @@ COUNTS = st.none() | st.integers(0, 1000)
 
 PARTS: st.SearchStrategy[Part] = st.one_of(
     st.builds(
-        parts.Text,
-        TEXTS,
-        KEYS,
-        PART_INDEXES,
-        st.none() | st.lists(LOGPROBS, max_size=2),
-        PHASES,
+        parts.Text, TEXTS, KEYS, PART_INDEXES, st.none() | st.lists(LOGPROBS, max_size=2), PHASES
     ),
     st.builds(parts.Refusal, TEXTS, KEYS, PART_INDEXES),
     st.builds(parts.Reasoning, TEXTS, KEYS, PART_INDEXES, TEXTS, st.none() | NONEMPTY_TEXTS),

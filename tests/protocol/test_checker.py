@@ -7,12 +7,7 @@ from antiphon.protocol.checker import StreamChecker, check_stream, find_violatio
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import Event, ExtensionEvent, decode_event
 from antiphon.protocol.parts import Extension, Finish
-from antiphon.protocol.rules import (
-    ITEM_FINAL_STATUSES,
-    ITEM_START_STATUSES,
-    RULES,
-    RuleViolation,
-)
+from antiphon.protocol.rules import ITEM_FINAL_STATUSES, ITEM_START_STATUSES, RULES, RuleViolation
 from tests.protocol.broken_streams import (
     FAILED,
     KNOWN_MISTAKES,
@@ -27,13 +22,7 @@ from tests.protocol.broken_streams import (
     insert_copy,
     set_field,
 )
-from tests.protocol.builders import (
-    final_response,
-    make_call,
-    make_response,
-    make_synth,
-    to_json,
-)
+from tests.protocol.builders import final_response, make_call, make_response, make_synth, to_json
 
 
 def broken_rules(events: Stream) -> list[str]:

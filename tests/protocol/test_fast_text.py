@@ -7,16 +7,7 @@ from msgspec.structs import replace
 
 from antiphon.protocol.errors import LocalProtocolError
 from antiphon.protocol.events import Event
-from antiphon.protocol.parts import (
-    Annotation,
-    Call,
-    Finish,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    Usage,
-)
+from antiphon.protocol.parts import Annotation, Call, Finish, Part, Reasoning, Refusal, Text, Usage
 from antiphon.protocol.synth import Synth
 from tests.protocol.builders import CITATION, make_synth, synthesize
 from tests.protocol.strategies import NONEMPTY_TEXTS, PARTS

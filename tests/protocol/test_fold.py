@@ -26,12 +26,7 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.fold import fold
 from antiphon.protocol.items import FunctionCallOutput
-from antiphon.protocol.parts import (
-    Annotation,
-    Call,
-    Reasoning,
-    Text,
-)
+from antiphon.protocol.parts import Annotation, Call, Reasoning, Text
 from tests.protocol.builders import (
     CITATION,
     final_response,
@@ -204,11 +199,7 @@ def long_stream(deltas: int) -> list[Event]:
     events = synthesize(Text("ab"))
     delta = OutputTextDelta(sequence_number=4, **PLACE, delta=Piece("ab"))
     text = "ab" * deltas
-    return [
-        *events[:4],
-        *[delta] * deltas,
-        OutputTextDone(sequence_number=5, **PLACE, text=text),
-    ]
+    return [*events[:4], *[delta] * deltas, OutputTextDone(sequence_number=5, **PLACE, text=text)]
 
 
 def count_calls(run: Callable[[], object]) -> int:

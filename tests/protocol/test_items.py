@@ -1,11 +1,6 @@
 import pytest
 
-from antiphon.protocol.content import (
-    InputImage,
-    InputText,
-    OutputText,
-    RefusalContent,
-)
+from antiphon.protocol.content import InputImage, InputText, OutputText, RefusalContent
 from antiphon.protocol.items import (
     ExtensionItem,
     FunctionCall,

@@ -1,12 +1,7 @@
 import pytest
 
 from antiphon.protocol.content import MAX_TEXT_LENGTH, InputText, OutputText
-from antiphon.protocol.items import (
-    FunctionCallOutput,
-    ItemReference,
-    Message,
-    user_message,
-)
+from antiphon.protocol.items import FunctionCallOutput, ItemReference, Message, user_message
 from antiphon.protocol.request import (
     CompactRequest,
     JsonObjectFormat,

@@ -3,27 +3,12 @@ from typing import cast
 import pytest
 
 from antiphon.protocol.content import OutputText, RefusalContent
-from antiphon.protocol.items import (
-    FunctionCall,
-    Message,
-    Reasoning,
-    user_message,
-)
-from antiphon.protocol.request import (
-    JsonSchemaFormat,
-    ReasoningConfig,
-    Request,
-    TextConfig,
-)
+from antiphon.protocol.items import FunctionCall, Message, Reasoning, user_message
+from antiphon.protocol.request import JsonSchemaFormat, ReasoningConfig, Request, TextConfig
 from antiphon.protocol.response import CompactResource, Response, ResponseUsage
 from antiphon.protocol.struct import decode
 from antiphon.protocol.tools import FunctionTool, FunctionToolChoice
-from tests.protocol.builders import (
-    NOW,
-    make_message,
-    make_response,
-    to_json,
-)
+from tests.protocol.builders import NOW, make_message, make_response, to_json
 from tests.spec.schema_checks import check_compact_resource, check_response
 
 DEFAULTS = {

@@ -6,19 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.protocol.content import Content, ExtensionContent, InputText
-from antiphon.protocol.events import (
-    Event,
-    ExtensionEvent,
-    OutputTextDelta,
-    decode_event,
-)
+from antiphon.protocol.events import Event, ExtensionEvent, OutputTextDelta, decode_event
 from antiphon.protocol.items import ExtensionItem, Item, Message
-from antiphon.protocol.request import (
-    CompactRequest,
-    ReasoningConfig,
-    Request,
-    WebSocketCreate,
-)
+from antiphon.protocol.request import CompactRequest, ReasoningConfig, Request, WebSocketCreate
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import (
     InvalidValueError,
@@ -239,13 +229,7 @@ OPTIONAL: list[tuple[type[ProtocolStruct], dict[str, object], list[str]]] = [
     (ReasoningConfig, {}, ["effort", "summary"]),
     (
         OutputTextDelta,
-        {
-            "sequence_number": 0,
-            "item_id": "m",
-            "output_index": 0,
-            "content_index": 0,
-            "delta": "",
-        },
+        {"sequence_number": 0, "item_id": "m", "output_index": 0, "content_index": 0, "delta": ""},
         ["logprobs", "obfuscation"],
     ),
 ]
@@ -295,11 +279,7 @@ def test_null_is_never_written_for_an_optional_field(raw: dict[str, object], nam
             "content",
             "expected an array, got a number",
         ),
-        (
-            {"type": "message", "role": "user", "content": [{}, 5]},
-            "content[0].type",
-            None,
-        ),
+        ({"type": "message", "role": "user", "content": [{}, 5]}, "content[0].type", None),
         (
             {"type": "message", "role": "user", "content": ["words"]},
             "content[0]",

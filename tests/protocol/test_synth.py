@@ -7,10 +7,7 @@ from msgspec.structs import replace
 
 from antiphon.protocol import content, parts
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import (
-    OutputText,
-    ReasoningText,
-)
+from antiphon.protocol.content import OutputText, ReasoningText
 from antiphon.protocol.errors import ErrorPayload, LocalProtocolError
 from antiphon.protocol.events import (
     ContentPartAdded,
@@ -29,15 +26,7 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.fold import fold
 from antiphon.protocol.items import ExtensionItem, Message, Reasoning
-from antiphon.protocol.parts import (
-    Annotation,
-    Call,
-    Failure,
-    Finish,
-    Refusal,
-    Text,
-    Usage,
-)
+from antiphon.protocol.parts import Annotation, Call, Failure, Finish, Refusal, Text, Usage
 from antiphon.protocol.response import ResponseError, ResponseUsage, ResponseWarning
 from antiphon.protocol.struct import encode
 from tests.protocol.builders import (

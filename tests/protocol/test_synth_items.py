@@ -2,11 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.protocol import content, parts
-from antiphon.protocol.content import (
-    OutputText,
-    ReasoningText,
-    SummaryText,
-)
+from antiphon.protocol.content import OutputText, ReasoningText, SummaryText
 from antiphon.protocol.errors import LocalProtocolError
 from antiphon.protocol.events import ResponseCompleted
 from antiphon.protocol.fold import fold
@@ -20,12 +16,7 @@ from antiphon.protocol.items import (
     Message,
     Reasoning,
 )
-from antiphon.protocol.parts import (
-    Call,
-    Finish,
-    Text,
-    Whole,
-)
+from antiphon.protocol.parts import Call, Finish, Text, Whole
 from antiphon.protocol.response import ResponseWarning
 from tests.protocol.builders import (
     CITATION,

@@ -10,13 +10,7 @@ from antiphon.protocol.fold import fold
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import decode, encode
-from tests.protocol.builders import (
-    final_response,
-    make_response,
-    make_synth,
-    synthesize,
-    to_json,
-)
+from tests.protocol.builders import final_response, make_response, make_synth, synthesize, to_json
 from tests.protocol.strategies import part_lists
 from tests.spec.schema_checks import check_event, check_response
 

@@ -7,20 +7,9 @@ from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import Event, decode_event
 from antiphon.protocol.fold import fold
-from antiphon.protocol.parts import (
-    Call,
-    Finish,
-    Part,
-    Text,
-)
+from antiphon.protocol.parts import Call, Finish, Part, Text
 from antiphon.protocol.synth import Synth
-from tests.protocol.builders import (
-    final_response,
-    make_response,
-    make_synth,
-    synthesize,
-    to_json,
-)
+from tests.protocol.builders import final_response, make_response, make_synth, synthesize, to_json
 from tests.protocol.strategies import part_lists
 
 SERVER_STOPPED = ErrorPayload(

@@ -16,15 +16,7 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.fold import fold
 from antiphon.protocol.items import FunctionCall, Message
-from antiphon.protocol.parts import (
-    Annotation,
-    Call,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    Whole,
-)
+from antiphon.protocol.parts import Annotation, Call, Part, Reasoning, Refusal, Text, Whole
 from tests.protocol.builders import event_types, final_response, synthesize
 from tests.protocol.strategies import part_lists
 

@@ -11,12 +11,7 @@ from antiphon.protocol.events import (
     ReasoningDone,
     ResponseCreated,
 )
-from antiphon.protocol.items import (
-    ExtensionItem,
-    FunctionCall,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.items import ExtensionItem, FunctionCall, Message, Reasoning
 from antiphon.protocol.parts import Call, Finish, Text
 from antiphon.protocol.parts import Reasoning as Thinking
 from antiphon.protocol.request import Request
@@ -167,11 +162,7 @@ def test_reasoning_is_one_item_with_its_own_events():
     [item] = final_response(events).output
     assert isinstance(item, Reasoning)
     assert events[6] == ReasoningDone(
-        sequence_number=6,
-        item_id="rs_0",
-        output_index=0,
-        content_index=0,
-        text="Let me think...",
+        sequence_number=6, item_id="rs_0", output_index=0, content_index=0, text="Let me think..."
     )
     check_item(to_json(item))
 

@@ -8,12 +8,7 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from antiphon.protocol.content import (
-    Content,
-    InputText,
-    LongText,
-    content_text,
-)
+from antiphon.protocol.content import Content, InputText, LongText, content_text
 from antiphon.protocol.struct import (
     InvalidValueError,
     ProtocolStruct,

@@ -124,11 +124,7 @@ class Failure(Struct, frozen=True):
         """The failure as an exception."""
         error = self.error
         return UpstreamError(
-            error.message,
-            status=self.status,
-            type=error.type,
-            code=error.code,
-            param=error.param,
+            error.message, status=self.status, type=error.type, code=error.code, param=error.param
         )
 
 

@@ -147,7 +147,7 @@ def decoder_for(annotation: object) -> DecodeFunction:
     if origin in UNION_ORIGINS and _contains_structs(annotation):
         return _union_decoder(get_args(annotation))
     if origin is Annotated and _contains_structs(get_args(annotation)[0]):
-        return _limited_list_decoder(*get_args(annotation)[:2])
+        return _list_length_decoder(*get_args(annotation)[:2])
     if origin is Literal:
         return _literal_decoder(get_args(annotation))
     return _builtin_decoder(annotation)
@@ -218,7 +218,7 @@ def _list_decoder(member: object) -> DecodeFunction:
     return decode_list
 
 
-def _limited_list_decoder(annotation: object, meta: msgspec.Meta) -> DecodeFunction:
+def _list_length_decoder(annotation: object, meta: msgspec.Meta) -> DecodeFunction:
     decode_list = decoder_for(annotation)
     least, most = meta.min_length or 0, meta.max_length or 2**31
 
@@ -236,7 +236,7 @@ def _union_decoder(members: Sequence[object]) -> DecodeFunction:
     kinds = [kind for m in members if (kind := _struct_class(m))]
     lists = [m for m in members if get_origin(m) is list]
     others = tuple(m for m in members if not _struct_class(m) and m not in lists)
-    decode_kind = _tagged_union_decoder(kinds) if kinds else None
+    decode_kind = _union_by_type_decoder(kinds) if kinds else None
     decode_list = decoder_for(lists[0]) if lists else None
     decode_other = decoder_for(Union[others]) if others else None
 
@@ -251,7 +251,7 @@ def _union_decoder(members: Sequence[object]) -> DecodeFunction:
     return decode_union
 
 
-def _tagged_union_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFunction:
+def _union_by_type_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFunction:
     if len(kinds) == 1:
         return decoder_for(kinds[0])
     # Resolved once per union: decoding an item is then one dictionary lookup.

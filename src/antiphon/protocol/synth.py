@@ -34,12 +34,7 @@ from antiphon.protocol.response import (
 )
 from antiphon.protocol.struct import is_extension_type
 from antiphon.protocol.surrogates import repair_value
-from antiphon.protocol.synth_items import (
-    DEFAULT_OPTIONS,
-    ItemSynth,
-    SynthOptions,
-    find_open_items,
-)
+from antiphon.protocol.synth_items import DEFAULT_OPTIONS, ItemSynth, SynthOptions, find_open_items
 from antiphon.protocol.synth_single_message import SingleMessageSynth
 
 INCOMPLETE_REASONS = {

@@ -14,13 +14,7 @@ from antiphon.protocol.content import UrlCitation
 from antiphon.protocol.fast_text import EventEmitter
 from antiphon.protocol.items import Item, ItemStatus, Message, Phase
 from antiphon.protocol.parts import Key
-from antiphon.protocol.synth_items import (
-    ID_PREFIXES,
-    ItemKind,
-    ItemSynth,
-    OpenItem,
-    SynthOptions,
-)
+from antiphon.protocol.synth_items import ID_PREFIXES, ItemKind, ItemSynth, OpenItem, SynthOptions
 from antiphon.protocol.text_kinds import OUTPUT_TEXT
 
 SourceText = tuple[Key, int]

@@ -108,12 +108,7 @@ SUMMARY_TEXT = TextKind(
     lambda: SummaryText(text=""),
 )
 CALL_ARGUMENTS = TextKind(
-    "function_call",
-    "",
-    "",
-    "arguments",
-    FunctionCallArgumentsDelta,
-    FunctionCallArgumentsDone,
+    "function_call", "", "", "arguments", FunctionCallArgumentsDelta, FunctionCallArgumentsDone
 )
 
 # Everything below is derived: the fold and the checker build their dispatch tables from it.

@@ -6,20 +6,8 @@ one token. Images, videos and files count as fixed numbers.
 
 from collections.abc import Iterable, Sequence
 
-from antiphon.protocol.content import (
-    Content,
-    InputFile,
-    InputImage,
-    InputVideo,
-    content_text,
-)
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.content import Content, InputFile, InputImage, InputVideo, content_text
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.protocol.struct import encode
 from antiphon.protocol.tools import Tool
 
