@@ -49,6 +49,7 @@ from tests.adapters.scenes import (
     Summary,
 )
 from tests.adapters.scenes.responses import (
+    SAID,
     SCENES,
     call,
     event,
@@ -491,3 +492,37 @@ def test_a_failed_whole_response_keeps_its_error_in_strict_mode():
     )
     assert result.error
     assert result.error.code == "c"
+
+
+def test_arguments_that_come_after_a_call_is_done_are_dropped():
+    place = {"item_id": SAID["id"], "output_index": 0}
+    late = [event("function_call_arguments.delta", **place, delta="x") for _ in range(3)]
+    result = decode_stream(stream([*events_of(SAID), *late], response(SAID)))
+    assert [item["arguments"] for item in items_without_ids(result)] == [SAID["arguments"]]
+
+
+def test_an_empty_object_in_a_call_that_was_only_added_is_not_its_arguments():
+    added, *rest = events_of(SAID, 0, ['{"city":', '"Paris"}'])
+    added = added | {"item": added["item"] | {"arguments": "{}"}}
+    result = decode_stream(stream([added, *rest], response(SAID)))
+    assert [item["arguments"] for item in items_without_ids(result)] == [SAID["arguments"]]
+
+
+def test_arguments_that_are_an_object_are_read_as_json():
+    item = SAID | {"arguments": {"city": "Paris"}}
+    result = decode_stream(stream([], response(item)))
+    assert [item["arguments"] for item in items_without_ids(result)] == ['{"city":"Paris"}']
+
+
+def test_text_and_refusal_of_unknown_content_types_are_read():
+    content = [{"type": "odd", "text": "Hi."}, {"type": "odder", "refusal": "No."}]
+    part = event(
+        "content_part.added", item_id="msg_1", output_index=0, content_index=0, part=content[0]
+    )
+    for events in ([], [part]):
+        result = decode_stream(stream(events, response(message(content=content))))
+        (item,) = items_without_ids(result)
+        assert [(part["type"], part.get("text")) for part in item["content"]] == [
+            ("output_text", "Hi."),
+            ("refusal", None),
+        ]
