@@ -94,6 +94,7 @@ class Prompt(Struct, frozen=True):
 
     def item_path(self, item: Item) -> str:
         """Return an item's path in the request: `input[N]`, or `input` for one from the history."""
+        # Items of the history were loaded from the store; the client cannot count them.
         for index, other in enumerate(self.request.input):
             if other is item or (item.id and other.id == item.id):
                 return f"input[{index}]"
@@ -205,6 +206,7 @@ class Adapter(ConfigurableProvider, ABC):
         except json.JSONError:
             value = plain_text_body(headers, body)
         info = infer_code(self.parse_error(status, headers, value))
+        # Secrets are removed from every field: providers repeat what they were sent anywhere.
         payload = self._error_payload(info, status, f"answered {status} and did not say why.")
         return UpstreamError(
             payload.message,
@@ -278,6 +280,7 @@ class Decoder(ABC):
 
     def is_stream(self, content_type: str) -> bool:
         """Return whether a body of this type is a stream rather than one whole answer."""
+        # Servers label streams in many ways, or not at all; only whole answers are surely JSON.
         return "json" not in content_type or "ndjson" in content_type
 
     def feed(self, data: bytes | None) -> list[Part]:
@@ -290,6 +293,7 @@ class Decoder(ABC):
                     break
                 for part in self.decode_chunk(chunk):
                     decoded.append(part)
+                    # This runs for every part of a stream: a set lookup is faster than isinstance.
                     if type(part) in TERMINAL_PARTS:
                         self._note_end(part)
         except DECODE_ERRORS as error:
@@ -362,6 +366,7 @@ class Decoder(ABC):
 
 def move_failure_last(decoded: list[Part]) -> list[Part]:
     """Return the parts up to the failure, then the usage that came after it, then the failure."""
+    # The synthesizer accepts nothing after a failure, but the tokens have been paid for.
     for index, part in enumerate(decoded):
         if isinstance(part, parts.Failure):
             usage = [other for other in decoded[index:] if isinstance(other, parts.Usage)]
@@ -386,6 +391,7 @@ class JsonReader(Generic[T]):
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            # msgspec rejects unpaired surrogates; providers send them when they split an emoji.
             return self._convert(json.decode_lenient(data))
 
     def _convert(self, raw: object) -> T:
@@ -415,5 +421,6 @@ def finish_part(
 
 def collect_names(body: object, group: str, field: str) -> list[str]:
     """Return one string field of every object in the list `body[group]`."""
+    # One odd entry must not hide the others.
     names = (as_object(entry).get(field) for entry in as_array(as_object(body).get(group)))
     return [name for name in names if isinstance(name, str)]

@@ -157,6 +157,7 @@ def redact_key(text: str, key: str) -> str:
 
 def client_status(status: int) -> int:
     """Return the status for the client: a standard 4xx or 5xx status."""
+    # 529 means "overloaded" at Anthropic. Clients and proxies do not know it.
     if status == 529:
         return 503
     return status if 400 <= status < 600 else 502
@@ -177,6 +178,7 @@ def infer_status(error: ErrorInfo | ErrorPayload, default: int = 502) -> int:
 
 def is_retryable(status: int, headers: Mapping[str, str], error: ErrorInfo) -> bool:
     """Return whether the same request may succeed a little later."""
+    # The SDKs of OpenAI and Anthropic obey this header of their servers.
     advice = headers.get("x-should-retry")
     if advice in ("true", "false"):
         return advice == "true"
@@ -191,6 +193,7 @@ RETRY_AFTER = re.compile(
 
 def retry_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the provider's valid retry headers, which are passed on to the client."""
+    # The values go into our own response headers, so only well-formed ones are passed on.
     values = {name: headers.get(name, "") for name in ("retry-after", "retry-after-ms")}
     return {name: value for name, value in values.items() if RETRY_AFTER.fullmatch(value)}
 
@@ -222,6 +225,7 @@ def find_message(value: object, depth: int = MAX_ERROR_DEPTH) -> str:
     """Return the message of an error, wherever it is nested; of a list, the first few messages."""
     if isinstance(value, str) or not depth:
         return as_string(value)
+    # A validation error of a large request may list hundreds of reasons.
     if reasons := as_array(value):
         messages = [find_message(reason, depth - 1) for reason in reasons[:MAX_REASONS]]
         return "; ".join(filter(None, messages))
@@ -235,12 +239,14 @@ def find_message(value: object, depth: int = MAX_ERROR_DEPTH) -> str:
 
 def plain_text_body(headers: Mapping[str, str], body: bytes) -> str:
     """Return the text of a `text/plain` body; empty for web pages and invalid JSON."""
+    # Proxies between us and the provider answer in plain text.
     text = body.decode(errors="replace").strip()
     plain = headers.get("content-type", "").lower().startswith("text/plain")
     return text if plain and not text.startswith(("<", "{", "[")) else ""
 
 
 def _name_or_none(value: object) -> str | None:
+    # vLLM and others send the status as a numeric code.
     return str(value) if isinstance(value, str | int) and value not in ("", True, False) else None
 
 
@@ -263,7 +269,7 @@ def redirect_target(status: int, headers: Mapping[str, str], url: str, base_url:
         return None
     try:
         there = urlsplit(urljoin(url, location))
-        host = there.netloc.rpartition("@")[2]
+        host = there.netloc.rpartition("@")[2]  # credentials in the location are not repeated
     except ValueError:
         return None
     path = url.partition("?")[0].removeprefix(base_url)

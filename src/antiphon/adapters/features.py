@@ -96,6 +96,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "service_tier": Feature(
         "service_tier",
+        # These two are what a provider without tiers does.
         lambda request: request.service_tier not in ("auto", "default"),
         lambda request: replace(request, service_tier="default"),
     ),
@@ -194,11 +195,13 @@ class FeatureFilter:
             offered = [tool for tool in offered if may_call(tool, choice)]
             choice = choice.mode
         request = replace(request, tools=offered, tool_choice=choice)
+        # Without any supported tool the model could not satisfy the choice.
         if must_call(choice) and not request.tools:
             self._raise_unsupported("any of these tools", "tool_choice", "Use 'auto'.")
         if "tool_choice" not in self._available:
             if must_call(choice):
                 self._raise_unsupported("a required tool call", "tool_choice", "Use 'auto'.")
+            # Without tools the model cannot call any, which is what the client wants.
             if choice == "none":
                 return replace(request, tools=[], tool_choice="auto")
         return replace(request, tools=[self._drop_strict(tool) for tool in request.tools])
@@ -306,6 +309,7 @@ class FeatureFilter:
 
     def _filter_part(self, part: Content, path: str) -> Content:
         feature = content_feature(part)
+        # Content beyond the specification has its type as its feature.
         if feature and feature not in self._available and not self._adapter.supports_item(feature):
             name = CONTENT_NAMES.get(feature, f"'{part.type}'")
             self._raise_unsupported(name, path, CONTENT_ADVICE.get(feature, ""))

@@ -41,6 +41,7 @@ def normalize_arguments(text: str) -> str:
 
 
 def _parse_or_text(text: str) -> object:
+    # Models leave the arguments empty when a function has no parameters.
     try:
         return json.decode(text.encode(errors="replace") if text.strip() else b"{}")
     except json.JSONError:

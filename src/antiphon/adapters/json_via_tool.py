@@ -55,6 +55,7 @@ def add_answer_tool(adapter: Adapter, prompt: Prompt) -> Prompt:
     )
     answer = FunctionToolChoice(name=tool.name)
     choice = answer_tool_choice(request, answer)
+    # If only the answer may be called, other tools would just mislead the model.
     tools = [tool] if choice == answer else [*request.tools, tool]
     if "tool_choice" not in adapter.available_features(prompt):
         choice = "auto"
@@ -65,6 +66,7 @@ def add_answer_tool(adapter: Adapter, prompt: Prompt) -> Prompt:
 def answer_tool_choice(request: Request, answer: FunctionToolChoice) -> ToolChoice:
     """Return the tool choice that leads to the answer, or to a tool that the client allows."""
     match request.tool_choice:
+        # The client forbids its own tools, not the answer.
         case "none" | AllowedTools(mode="none"):
             return answer
         case "auto" | "required":
@@ -146,6 +148,7 @@ class AnswerToolDecoder(Decoder):
                 if not self._answer_keys:
                     self._held_parts.append(part)
                 return []
+            # Only a regular end is validated: a truncated answer is incomplete in any case.
             case parts.Finish(reason="stop" | "tool_calls"):
                 return [*self._release_held(), *self._finish_parts(part)]
             case parts.Call():
@@ -205,6 +208,7 @@ class AnswerToolDecoder(Decoder):
 def find_mismatch(text: str, schema: dict[str, object]) -> str | None:
     """Return why a text is not JSON that satisfies a schema; None if it is."""
     try:
+        # The schema is the client's. The validator never fetches an address that it refers to.
         value = json.decode(repair_surrogates(text).encode())
     except json.JSONError as error:
         return str(error)

@@ -18,6 +18,7 @@ class TokenLogprob(Struct, gc=False):
     @property
     def to_logprob(self) -> LogProb:
         """The token as the protocol has it. Bytes that are missing are those of its text."""
+        # The protocol requires `bytes`; several providers leave them out.
         return LogProb(
             token=self.token,
             logprob=self.logprob,

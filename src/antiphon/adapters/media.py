@@ -106,6 +106,7 @@ def _read_url(url: str) -> Media:
         if not url.startswith(("https://", "http://", "gs://", "s3://")):
             raise ValueError("its address is neither a data URL nor http(s)")
         return Media(media_type=mimetypes.guess_type(url.partition("?")[0])[0] or "", url=url)
+    # `match` reads only the head: the data itself may be many megabytes.
     head = DATA_URL.match(url)
     if head is None:
         raise ValueError("its data URL cannot be read; write data:<type>;base64,<data>")

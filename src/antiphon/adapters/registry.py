@@ -48,6 +48,7 @@ def make_adapter(provider: Provider) -> Adapter:
 
 def adapter_class(name: str) -> type[Adapter]:
     """Return the adapter class with a name; raises AdapterError."""
+    # Imported on demand: a server with one provider should not load the others.
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
         loaded = import_module(f"antiphon.adapters.{module}")
@@ -55,6 +56,7 @@ def adapter_class(name: str) -> type[Adapter]:
     found = [plugin for plugin in _plugins() if plugin.name == name]
     if not found:
         raise AdapterError(f"there is no adapter '{name}'. Use one of {', '.join(adapter_names())}")
+    # The same class may be registered twice; different classes would make the choice arbitrary.
     if len({plugin.value for plugin in found}) > 1:
         offers = " and ".join(sorted(map(_plugin_origin, found)))
         raise AdapterError(f"both {offers} bring an adapter '{name}'. Uninstall one")

@@ -92,6 +92,7 @@ class OllamaDecoder(Decoder):
         decoded: list[Part] = []
         if line.message is not None:
             self._decode_message(line.message, line.logprobs, decoded)
+        # The last line has all counts, and no other line has any.
         if line.done:
             decoded.append(parts.Usage(line.prompt_eval_count or 0, line.eval_count or 0))
             decoded.append(

@@ -16,7 +16,7 @@ from antiphon.adapters.json_access import JsonObject, as_object, drop_none, omit
 from antiphon.adapters.open_responses.adapter import OpenResponses
 from antiphon.adapters.openai_chat import unsupported_errors
 from antiphon.adapters.openai_chat.decode import ChatDecoder
-from antiphon.adapters.openai_chat.encode import MessagesEncoder
+from antiphon.adapters.openai_chat.encode import ChatMessagesEncoder
 from antiphon.adapters.openai_chat.servers import ChatQuirks
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT
@@ -57,7 +57,7 @@ class ChatCompletions(Adapter):
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Encode a prompt as a chat request."""
-        messages = MessagesEncoder(prompt, self.quirks).encode()
+        messages = ChatMessagesEncoder(prompt, self.quirks).encode()
         body: JsonObject = {"model": prompt.model, "messages": messages}
         body |= self.encode_options(prompt)
         if prompt.request.tools:
@@ -80,10 +80,12 @@ class ChatCompletions(Adapter):
             url = self.responses_url()
             if url is None:
                 return None
+            # Without the fallback to chat: the server has just said that chat does not work.
             return OpenResponses(replace(self.provider, base_url=url), chat_fallback=False)
         feature = unsupported_errors.unsupported_feature(error.status, message)
         if feature is None or feature not in self.learnable_features - self.rejected_features:
             return None
+        # A copy, because requests that are under way still use this adapter.
         other = copy(self)
         other.rejected_features = self.rejected_features | {feature}
         return other

@@ -141,6 +141,7 @@ class ChatDecoder(Decoder):
         if extras.error:
             return [self._failure({"error": extras.error})]
         decoded: list[Part] = []
+        # We never ask for more than one choice, but some servers send several.
         for choice in chunk.choices or ():
             if not choice.index:
                 self._decode_choice(choice, decoded)
@@ -157,6 +158,7 @@ class ChatDecoder(Decoder):
         elif choice.message is not None:
             self._tool_calls.by_position = True
             self._decode_message(choice.message, choice.logprobs, decoded)
+        # Servers may repeat the reason, for example in the chunk with the usage.
         if choice.finish_reason and not self.finished:
             decoded += self._finish_parts(choice.finish_reason)
 

@@ -59,7 +59,7 @@ LEGAL_CALL_ID = re.compile("(?s).{0,40}")
 SHORT_CALL_ID = re.compile("[a-zA-Z0-9]{9}")
 
 
-class MessagesEncoder:
+class ChatMessagesEncoder:
     """Encodes one conversation."""
 
     def __init__(self, prompt: Prompt, quirks: ChatQuirks) -> None:
@@ -202,6 +202,7 @@ class AssistantMessage:
     def add_reasoning(self, item: Reasoning, seal: ChatSeal) -> None:
         """Add reasoning in the field it came in, with the details that came with it."""
         text = "".join(map(content_text, item.content or ()))
+        # Mistral's reasoning is a content piece. All other servers have a field beside the content.
         if seal.field == "content":
             self.content.append({"type": "thinking", "thinking": [text_part(text)]})
         elif seal.field and text:
@@ -255,6 +256,7 @@ def turns_with_reasoning(turns: Sequence[ConversationTurn]) -> list[bool]:
     Everything between two user turns belongs together. Its reasoning is sent if it has calls, or if
     no user turn follows.
     """
+    # The number of a group is the count of user turns up to it.
     numbers = list(accumulate(turn.role == "user" for turn in turns))
     with_calls = {
         number for number, turn in zip(numbers, turns, strict=True) if any(map(is_call, turn.items))

@@ -64,6 +64,7 @@ class ReasoningDetail:
 
     def add(self, fragment: JsonObject) -> None:
         """Add a fragment."""
+        # Appending to a bytearray is linear; adding strings for every fragment would be quadratic.
         if self._text is None:
             self._text = bytearray(self._encode_text(self._fields))
         self._text += self._encode_text(fragment)
@@ -80,6 +81,7 @@ class ReasoningDetail:
         return DETAIL_TEXT_FIELDS[as_string(self._fields["type"])]
 
     def _encode_text(self, fragment: JsonObject) -> bytes:
+        # A fragment may end in half of a surrogate pair; the next one begins with the other half.
         return as_string(fragment.get(self._text_field)).encode(errors="surrogatepass")
 
 
@@ -98,6 +100,7 @@ class ReasoningState:
 
     def add_text(self, text: str, field: str) -> Reasoning:
         """Return the part for reasoning text. The first one carries the field in its seal."""
+        # One item has one seal, so only its first part carries it.
         begun = self.last == "reasoning"
         self.last, self.field = "reasoning", field
         seal = None if begun else to_json_text(ChatSeal(field=field))

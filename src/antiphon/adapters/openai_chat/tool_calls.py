@@ -91,6 +91,7 @@ class ToolCallState:
         """Emit the call as far as it was received. Only a custom call is emitted with a status."""
         self.is_emitted = True
         id = repair_surrogates(self.id)
+        # The protocol limits the length of an id, and two calls must not share one.
         if len(id) <= MAX_CALL_ID_LENGTH and id not in self.used_ids:
             self.call_id = id
             self.used_ids.add(id)
@@ -113,6 +114,7 @@ class ToolCallState:
     def _has_whole_arguments(self) -> bool:
         if not (self.argument_pieces and self.argument_pieces[-1].rstrip().endswith("}")):
             return False
+        # Parsing all pieces for every fragment would be quadratic; the check above avoids it.
         try:
             return isinstance(msgspec.json.decode("".join(self.argument_pieces)), dict)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

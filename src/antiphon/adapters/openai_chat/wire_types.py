@@ -13,6 +13,7 @@ from antiphon.adapters.json_access import as_array, as_object, to_json_text
 from antiphon.adapters.logprobs import TokenLogprob
 
 
+# `gc=False`: the objects live for one chunk and form no cycles, so the collector can ignore them.
 class ContentPiece(Struct, gc=False):
     """One element of content that is a list. Mistral's thinking has pieces of its own."""
 
@@ -190,10 +191,12 @@ def _normalize_annotations(value: object) -> object:
     return [note for note in as_array(value) if fits(AnnotationBody, note)]
 
 
+# Ids of calls are strings, but some servers send numbers.
 def _normalize_id(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
+# An index that is no number is as good as none: `tool_calls.py` copes without.
 def _normalize_index(value: object) -> object:
     return value if fits(int, value) else None
 
