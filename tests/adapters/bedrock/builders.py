@@ -1,7 +1,6 @@
 """Requests, content blocks and the SDK's client for the tests of the Bedrock adapter."""
 
 import base64
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -10,11 +9,10 @@ import boto3
 from botocore.config import Config
 
 from antiphon.adapters.bedrock.adapter import Bedrock
-from antiphon.protocol.items import FunctionCall, Reasoning
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import to_builtins
 from tests.adapters.run_adapter import make_adapter
-from tests.adapters.scenes import TOOL, Summary
+from tests.adapters.scenes import TOOL
 from tests.adapters.scenes.bedrock import EVENTS, SCENES
 from tests.scripted_upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream
 
@@ -71,32 +69,6 @@ def aws_client(provider: ScriptedUpstream) -> Iterator:
 def items_without_ids(response: Response) -> list[object]:
     """Return the output without its ids."""
     return [to_builtins(item) | {"id": ""} for item in response.output]  # type: ignore[operator]
-
-
-def summarize(response: Response, stop: str) -> Summary:
-    usage = response.usage
-    assert usage
-    details = response.incomplete_details
-    return Summary(
-        text=response.output_text,
-        calls=[
-            (item.call_id, item.name, json.loads(item.arguments))
-            for item in response.output
-            if isinstance(item, FunctionCall)
-        ],
-        reasoning="".join(
-            part.text  # type: ignore[union-attr]
-            for item in response.output
-            if isinstance(item, Reasoning)
-            for part in item.content or []
-        ),
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.input_tokens_details.cached_tokens,
-        status=response.status,
-        reason=details.reason if details else None,
-        stop=stop,
-    )
 
 
 def aws_client_request(**fields: object) -> tuple[str, dict]:

@@ -22,13 +22,11 @@ from tests.adapters.bedrock.builders import (
     aws_client,
     build_answer,
     items_without_ids,
-    summarize,
 )
 from tests.adapters.run_adapter import (
     decode_parts,
     decode_response,
     encode_request,
-    synthesize,
 )
 from tests.adapters.scenes import NAMES, TOOL, Summary
 from tests.adapters.scenes.bedrock import (
@@ -51,26 +49,11 @@ def test_every_scene_exists():
 
 
 @pytest.mark.parametrize("name", SCENES)
-@pytest.mark.parametrize("pieces", [0, 1, 7])
-def test_a_stream_decodes_to_the_expected_response(name: str, pieces: int):
+def test_the_raw_stop_reason_is_kept(name: str):
     scene = SCENES[name]
-    request = encode_request(BEDROCK, stream=True, **scene.request)
-    decoded = decode_parts(request, scene.stream, pieces=pieces)
-    assert [part.raw for part in decoded if isinstance(part, parts.Finish)] == [scene.expected.stop]
-    assert summarize(synthesize(request, decoded)[1], scene.expected.stop) == scene.expected
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_a_complete_response_decodes_like_its_stream(name: str):
-    scene = SCENES[name]
-    complete = decode_response(encode_request(BEDROCK, **scene.request), scene.whole, stream=False)
-    streamed = decode_response(encode_request(BEDROCK, stream=True, **scene.request), scene.stream)
-    assert summarize(complete, scene.expected.stop) == scene.expected
-    for one, other in zip(items_without_ids(complete), items_without_ids(streamed), strict=True):
-        if "arguments" in one:  # type: ignore[operator]
-            one["arguments"] = json.loads(one["arguments"])  # type: ignore[index]
-            other["arguments"] = json.loads(other["arguments"])  # type: ignore[index]
-        assert one == other
+    decoded = decode_parts(encode_request(BEDROCK, stream=True, **scene.request), scene.stream)
+    ends = [part.raw for part in decoded if isinstance(part, parts.Finish)]
+    assert ends == [scene.expected.stop]
 
 
 @pytest.mark.parametrize("name", SCENES)

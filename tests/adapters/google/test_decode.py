@@ -36,29 +36,6 @@ from tests.adapters.scenes.google import (
 from tests.scripted_upstream import json_answer, sse_answer
 
 
-def summarize(response: Response, expected: Summary) -> Summary:
-    """Summarize a response; calls without an id of Google's have none."""
-    usage, details = response.usage, response.incomplete_details
-    assert usage
-    calls = [item for item in response.output if isinstance(item, FunctionCall)]
-    thoughts = [item for item in response.output if isinstance(item, Reasoning)]
-    return Summary(
-        text=response.output_text,
-        calls=[
-            (item.call_id if id else "", item.name, json.loads(item.arguments))
-            for item, (id, *_) in zip(calls, expected.calls, strict=True)
-        ],
-        reasoning="".join(part.text for item in thoughts for part in item.summary),  # type: ignore[union-attr]
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.input_tokens_details.cached_tokens,
-        reasoning_tokens=usage.output_tokens_details.reasoning_tokens,
-        status=response.status,
-        reason=details.reason if details else None,
-        stop=expected.stop,
-    )
-
-
 def items_without_ids(response: Response) -> list[dict]:
     """Return the output without its ids."""
     return [
@@ -69,26 +46,6 @@ def items_without_ids(response: Response) -> list[dict]:
 
 def test_every_scene_exists():
     assert list(SCENES) == NAMES
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("pieces", [0, 1])
-def test_a_stream_decodes_to_the_expected_response(name: str, pieces: int):
-    scene = SCENES[name]
-    response = decode_response(
-        encode_request(GOOGLE, stream=True, **scene.request), scene.stream, pieces=pieces
-    )
-    assert summarize(response, scene.expected) == scene.expected
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_complete_response_decodes_like_its_stream(name: str):
-    scene = SCENES[name]
-    response = decode_response(encode_request(GOOGLE, **scene.request), scene.whole, stream=False)
-    assert summarize(response, scene.expected) == scene.expected
-    assert items_without_ids(response) == items_without_ids(
-        decode_response(encode_request(GOOGLE, **scene.request), scene.stream)
-    )
 
 
 @pytest.mark.parametrize("name", NAMES)

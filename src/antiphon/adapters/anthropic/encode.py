@@ -131,7 +131,7 @@ class MessagesEncoder:
         return first[0]["type"] not in THINKING_BLOCKS
 
     def _alternate_roles(self, turns: list[ConversationTurn]) -> list[JsonObject]:
-        """Return messages whose roles alternate; join what one role says in a row."""
+        """Return messages whose roles alternate; join consecutive turns of one role."""
         encoded = [(turn.role, self._encode_turn(turn)) for turn in turns]
         encoded = [(role, blocks) for role, blocks in encoded if blocks]
         messages: list[JsonObject] = []
@@ -139,7 +139,7 @@ class MessagesEncoder:
             last = messages[-1]["role"] if messages else None
             if role == "system":
                 following = encoded[index + 1][0] if index + 1 < len(encoded) else "assistant"
-                # Such a message may only stand between a user's and an assistant's.
+                # The API accepts a system message only between a user's and an assistant's.
                 allowed = last == "user" and following == "assistant"
                 if allowed and self._claude.supports_system_messages:
                     messages.append({"role": "system", "content": blocks})

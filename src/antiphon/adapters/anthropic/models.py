@@ -53,7 +53,7 @@ class Claude(Struct, frozen=True, kw_only=True):
     supports_schemas: bool = True
     """Whether it can be held to a schema, in its answer and in its calls."""
     supports_system_messages: bool = False
-    """Whether system messages may stand within the conversation."""
+    """Whether system messages are supported within the conversation."""
     unsupported_efforts: frozenset[str] = frozenset()
 
 
@@ -88,7 +88,7 @@ def _thinking_off(family: str, version: tuple[int, int]) -> DisabledThinking | N
 
 
 class ThinkingPlan(Struct, frozen=True):
-    """How the model is told to think."""
+    """The thinking that is requested from the model."""
 
     thinking: dict[str, object] | None = None
     effort: str | None = None
@@ -165,7 +165,7 @@ def _plan_default(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig) ->
 
 
 def _plan_budget(prompt: Prompt, effort: str, calls_without_thinking: bool) -> ThinkingPlan:
-    # With a budget, the API wants every assistant turn with calls to start with its own thinking.
+    # With a budget, an assistant turn with calls must start with its own thinking.
     if calls_without_thinking:
         _warn(prompt, "the thinking before the last calls is missing, so thinking was left off")
         return ThinkingPlan()

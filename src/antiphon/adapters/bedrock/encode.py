@@ -1,6 +1,6 @@
 """Writes a prompt as the body of a Converse request.
 
-Dialect notes: a union is an object with one field. All system texts stand apart from the messages.
+Dialect notes: a union is an object with one field. All system texts are separate from the messages.
 Only the user sends images and documents, as bytes; a document needs a unique name and a text beside
 it. Empty text is rejected. As long as the history has calls, the request needs tools, even if the
 model may not call any. Each vendor's models have their own fields for reasoning; for Claude the
@@ -130,7 +130,7 @@ class ConverseEncoder:
         # Converse rejects a conversation that does not start with the user.
         if not self.messages or self.messages[0]["role"] != "user":
             self.messages.insert(0, {"role": "user", "content": _text_blocks(OPENING_MESSAGE)})
-            message = f"Bedrock wants the user to begin; '{OPENING_MESSAGE}' was put first."
+            message = f"Bedrock requires a user message first; '{OPENING_MESSAGE}' was added."
             prompt.warn("added_message", message, "input")
         for message in self.messages:
             _add_document_names(cast("list[JsonObject]", message["content"]))
@@ -298,7 +298,7 @@ STRICT_CLAUDE_VERSIONS = frozenset({("4", "5"), ("4", "6")})
 
 
 class ThinkingOptions(Struct):
-    """How a model is told to think."""
+    """The reasoning options of one request."""
 
     fields: dict[str, object] = field(default_factory=dict[str, object])
     """For `additionalModelRequestFields`."""
@@ -378,7 +378,7 @@ def _encode_nova_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
 
 def _calls_without_thinking(items: Sequence[Item]) -> bool:
     """Tell whether calls are being answered whose turn has no reasoning of this provider."""
-    # System messages do not count: they go to the front, wherever they stand.
+    # System messages do not count: they all move to the front.
     last = next((item for item in reversed(items) if role_of(item) != "system"), None)
     if not isinstance(last, FunctionCallOutput):
         return False
