@@ -18,7 +18,7 @@ from antiphon.protocol.request import Request
 
 pytestmark = pytest.mark.anyio
 
-SAID = [parts.Text("You said: "), parts.Text("hello")]
+GREETING = [parts.Text("You said: "), parts.Text("hello")]
 NOTE = Message(role="assistant", status="completed", content=[OutputText(text="whole")])
 
 
@@ -28,7 +28,7 @@ async def run_agent(function: Function, entry: str = "") -> list[Part]:
 
 
 def make_turn(entry: str = "") -> Turn:
-    """Make the turn that says `hello`."""
+    """Return a turn with the message `hello`."""
     request = Request.from_message("a", "hello")
     return Turn(request=request, input=request.input, entry=entry)
 
@@ -38,7 +38,7 @@ async def test_an_async_generator_answers_with_what_it_yields() -> None:
         yield "You said: "
         yield turn.text
 
-    assert await run_agent(function) == SAID
+    assert await run_agent(function) == GREETING
 
 
 async def test_a_coroutine_answers_with_one_value() -> None:
@@ -53,7 +53,7 @@ async def test_a_coroutine_answers_with_each_value_of_a_list() -> None:
     async def function(turn: Turn) -> list[object]:
         return ["You said: ", parts.Text(turn.text)]
 
-    assert await run_agent(function) == SAID
+    assert await run_agent(function) == GREETING
 
 
 async def test_a_plain_function_answers_from_a_thread() -> None:
@@ -69,7 +69,7 @@ async def test_a_plain_generator_answers_from_a_thread() -> None:
         yield turn.text
         assert threading.current_thread() is not threading.main_thread()
 
-    assert await run_agent(function) == SAID
+    assert await run_agent(function) == GREETING
 
 
 async def test_a_blocking_function_does_not_block_others() -> None:
@@ -116,18 +116,18 @@ async def test_a_plain_function_may_return_an_async_generator() -> None:
         yield "You said: "
         yield turn.text
 
-    assert await run_agent(lambda turn: words(turn)) == SAID
+    assert await run_agent(lambda turn: words(turn)) == GREETING
 
 
 async def test_a_callable_object_may_be_an_agent() -> None:
     class Greeter:
-        """Says what it was told."""
+        """Repeats the message."""
 
         async def __call__(self, turn: Turn) -> AsyncIterator[str]:
             yield "You said: "
             yield turn.text
 
-    assert await run_agent(Greeter()) == SAID
+    assert await run_agent(Greeter()) == GREETING
 
 
 async def test_a_partial_function_may_be_an_agent() -> None:
@@ -135,7 +135,7 @@ async def test_a_partial_function_may_be_an_agent() -> None:
         yield greeting
         yield turn.text
 
-    assert await run_agent(partial(function, "You said: ")) == SAID
+    assert await run_agent(partial(function, "You said: ")) == GREETING
 
 
 async def test_a_function_without_parameters_gets_no_turn() -> None:
@@ -280,7 +280,7 @@ async def test_a_plain_generator_is_closed_when_the_step_it_was_cancelled_in_is_
 
 
 async def test_a_thread_sees_the_cancellation() -> None:
-    asked = make_turn()
+    turn = make_turn()
     seen = threading.Event()
 
     def function(turn: Turn) -> None:
@@ -290,10 +290,10 @@ async def test_a_thread_sees_the_cancellation() -> None:
         if turn.cancelled.is_set():
             seen.set()
 
-    answer = Agent("a", function).stream(asked)
+    answer = Agent("a", function).stream(turn)
     task = asyncio.ensure_future(anext(answer, None))
     await asyncio.sleep(0.05)
-    asked.cancelled.set()
+    turn.cancelled.set()
     assert await task is None
     assert seen.is_set()
 
@@ -301,13 +301,13 @@ async def test_a_thread_sees_the_cancellation() -> None:
 def test_the_decorator_makes_an_agent_and_keeps_the_docstring() -> None:
     @agent("my-agent", window=1000)
     async def my_agent(turn: Turn) -> str:
-        """Says what it was told."""
+        """Repeats the message."""
         return turn.text
 
     assert isinstance(my_agent, Agent)
     assert (my_agent.name, my_agent.window) == ("my-agent", 1000)
     assert my_agent.models == ["my-agent"]
-    assert my_agent.__doc__ == "Says what it was told."
+    assert my_agent.__doc__ == "Repeats the message."
     assert repr(my_agent) == "<Agent my-agent: my-agent>"
 
 

@@ -54,12 +54,12 @@ GREETING = "Hello from Antiphon's demo model. You said: "
 
 async def run_demo(input: object, **fields: object) -> tuple[Response, list[Event]]:
     """Ask a model, `demo` if no other is named; return its response and its events."""
-    outlet = RecordingSink()
+    sink = RecordingSink()
     request = decode_request({"model": "demo", "input": input, **fields})
-    run = await Engine(Models([demo, echo])).create_run(request, outlet)
+    run = await Engine(Models([demo, echo])).create_run(request, sink)
     response = await run.execute()
-    assert find_violations(outlet.events) == []
-    return response, outlet.events
+    assert find_violations(sink.events) == []
+    return response, sink.events
 
 
 async def response_of(input: object, **fields: object) -> Response:
@@ -69,7 +69,7 @@ async def response_of(input: object, **fields: object) -> Response:
 
 
 def deltas(events: list[Event]) -> list[str]:
-    """Return the words of a stream as they came."""
+    """Return the text deltas of a stream."""
     return [event.delta for event in events if isinstance(event, OutputTextDelta)]
 
 
@@ -159,9 +159,7 @@ async def test_fail_fails_in_mid_answer_whatever_the_answer_is(fields: dict[str,
     response = await response_of("FAIL with a ping", **fields)
     assert response.status == "failed"
     assert response.error == ResponseError(
-        code="server_error",
-        message="The model 'demo' failed while answering.",
-        type="server_error",
+        code="server_error", message="The model 'demo' failed while answering.", type="server_error"
     )
     assert len(response.output) == 1
 
@@ -432,10 +430,7 @@ NODE = {
         ({"anyOf": [{"type": "null"}, {"const": 2}]}, 2),
         ({"oneOf": [{"type": "null"}]}, None),
         ({"allOf": [{"type": "integer"}]}, 0),
-        (
-            {"$ref": "#/$defs/Node", "$defs": {"Node": NODE}},
-            {"next": None, "children": []},
-        ),
+        ({"$ref": "#/$defs/Node", "$defs": {"Node": NODE}}, {"next": None, "children": []}),
     ],
 )
 def test_an_example_is_built_for_a_schema(schema: Any, value: object) -> None:

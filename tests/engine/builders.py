@@ -17,7 +17,7 @@ from antiphon.store.memory import MemoryStore
 
 
 class FailingStore(MemoryStore):
-    """A store that fails as often as it is told to, and counts what each append brought."""
+    """A store that fails `failures` times, and records how many events each append had."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,24 +39,24 @@ class FailingStore(MemoryStore):
         final: Response | None = None,
         tenant: str = "",
     ) -> bool:
-        """Add events, unless there is trouble."""
+        """Append events, unless it fails."""
         await asyncio.sleep(0)
         self._fail()
         self.appends.append(len(events))
         return await super().append(id, epoch, after, events, final=final, tenant=tenant)
 
     async def begin(self, *args: Any, **options: Any) -> IdempotencyRecord | None:
-        """Keep a beginning, unless there is trouble."""
+        """Store a beginning, unless it fails."""
         self._fail()
         return await super().begin(*args, **options)
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
-        """Keep an end, unless there is trouble."""
+        """Store an end, unless it fails."""
         self._fail()
         return await super().end(response, tenant=tenant)
 
     async def claim(self, id: str, *, tenant: str = "") -> int | None:
-        """Take a response over, unless there is trouble."""
+        """Claim a response, unless it fails."""
         self._fail()
         return await super().claim(id, tenant=tenant)
 
@@ -87,7 +87,7 @@ async def wait_for_end(store: Store, id: str) -> Response:
             await asyncio.sleep(0.001)
 
 
-async def say_words(*said: str) -> AsyncIterator[str]:
-    """Say some words, one at a time."""
-    for word in said:
+async def say_words(*words: str) -> AsyncIterator[str]:
+    """Yield words, one at a time."""
+    for word in words:
         yield word

@@ -5,7 +5,7 @@ from antiphon.protocol.events import Event
 
 
 class RecordingSink(EventSink):
-    """Keeps every event; there is always room."""
+    """Records every event, and is never full."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

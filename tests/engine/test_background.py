@@ -31,7 +31,7 @@ STOPPED = ResponseError(
 
 
 async def say_three_words() -> AsyncIterator[str]:
-    """Say three words, slowly enough to be heard one by one."""
+    """Yield three words with pauses, so that readers get them one by one."""
     for word in ("one ", "two ", "three"):
         await asyncio.sleep(0.03)
         yield word
@@ -41,14 +41,14 @@ class Endless:
     """A model that never stops by itself, and knows whether it was stopped."""
 
     def __init__(self) -> None:
-        self.said = asyncio.Event()
+        self.answering = asyncio.Event()
         self.stopped = asyncio.Event()
 
     async def __call__(self) -> AsyncIterator[str]:
         try:
             while True:
                 yield "more "
-                self.said.set()
+                self.answering.set()
                 await asyncio.sleep(0.001)
         finally:
             self.stopped.set()
@@ -67,7 +67,7 @@ async def wait_until_idle(engine: Engine) -> None:
 
 
 async def check_log(store: Store, id: str) -> Response:
-    """Wait for the end of a response, and check that its log tells the same story."""
+    """Wait for the end of a response, and check that its log is valid and folds to it."""
     response = await wait_for_end(store, id)
     events = await read_log(store, id)
     assert find_violations(events) == []
@@ -96,7 +96,7 @@ async def test_a_running_background_response_is_in_progress() -> None:
     model = Endless()
     engine = make_engine(model)
     response = await engine.submit(make_request(background=True))
-    await model.said.wait()
+    await model.answering.wait()
     stored = await engine.find(response.id)
     assert stored
     assert stored.response.status == "in_progress"
@@ -126,9 +126,9 @@ async def test_a_reader_gets_every_event_after_its_number_during_the_run_and_lat
     engine = make_engine(say_three_words)
     id = (await engine.submit(make_request(background=True))).id
     live = [asyncio.create_task(follow_from(engine.store, id, n)) for n in range(-1, 14)]
-    heard = await asyncio.gather(*live)
+    tails = await asyncio.gather(*live)
     events = await read_log(engine.store, id)
-    for n, tail in enumerate(heard, -1):
+    for n, tail in enumerate(tails, -1):
         assert tail == events[n + 1 :]
         assert await follow_from(engine.store, id, n) == tail
 
@@ -181,7 +181,7 @@ async def test_cancelling_stops_the_model_and_keeps_its_output() -> None:
     model = Endless()
     engine = make_engine(model)
     id = (await engine.submit(make_request(background=True))).id
-    await model.said.wait()
+    await model.answering.wait()
     begun = asyncio.get_running_loop().time()
     cancelled = await engine.cancel(id)
     assert asyncio.get_running_loop().time() - begun < 1
@@ -201,7 +201,7 @@ async def test_a_waiting_response_can_be_cancelled() -> None:
     model = Endless()
     engine = make_engine(model, background_slots=1)
     first = (await engine.submit(make_request(background=True))).id
-    await model.said.wait()
+    await model.answering.wait()
     second = (await engine.submit(make_request(background=True))).id
     for pause in (0, 0.01):
         await asyncio.sleep(pause)
@@ -229,7 +229,7 @@ async def test_concurrent_cancellations_return_the_same_response() -> None:
     model = Endless()
     engine = make_engine(model)
     id = (await engine.submit(make_request(background=True))).id
-    await model.said.wait()
+    await model.answering.wait()
     answers = await asyncio.gather(*(engine.cancel(id) for _ in range(20)))
     assert answers == [await check_log(engine.store, id)] * 20
     assert await engine.cancel(id) == answers[0]
@@ -259,7 +259,7 @@ async def test_deleting_a_response_stops_it_and_removes_everything() -> None:
     model = Endless()
     engine = make_engine(model)
     id = (await engine.submit(make_request(background=True))).id
-    await model.said.wait()
+    await model.answering.wait()
     assert await engine.delete(id)
     await asyncio.wait_for(model.stopped.wait(), 1)
     assert await follow_from(engine.store, id) == []
@@ -272,7 +272,7 @@ async def test_a_tenant_cannot_stop_the_response_of_another() -> None:
     model = Endless()
     engine = make_engine(model)
     id = (await engine.submit(make_request(background=True))).id
-    await model.said.wait()
+    await model.answering.wait()
     assert not await engine.delete(id, "t")
     assert await engine.cancel(id, "t") is None
     assert not model.stopped.is_set()
@@ -298,7 +298,7 @@ async def test_at_shutdown_running_responses_fail_and_waiting_ones_stay_queued()
     model = Endless()
     engine = make_engine(model, background_slots=1)
     running = (await engine.submit(make_request(background=True))).id
-    await model.said.wait()
+    await model.answering.wait()
     waiting = (await engine.submit(make_request(background=True))).id
     await asyncio.sleep(0.01)
     await engine.background.stop_all()

@@ -35,16 +35,16 @@ ESTIMATED = ResponseWarning(
 
 
 class Writer(Agent):
-    """A model that says what it was made to say, and remembers what it was asked."""
+    """A model with a fixed answer that records its turns."""
 
-    def __init__(self, *said: Part, window: int | None = None) -> None:
+    def __init__(self, *answer: Part, window: int | None = None) -> None:
         super().__init__("writer", self.write, window=window)
-        self.said = said or (parts.Text("They met."), parts.Usage(12, 3))
+        self.answer = answer or (parts.Text("They met."), parts.Usage(12, 3))
         self.turns: list[Turn] = []
 
     async def write(self, turn: Turn) -> AsyncIterator[Part]:
         self.turns.append(turn)
-        for part in self.said:
+        for part in self.answer:
             yield part
 
 
@@ -182,10 +182,10 @@ async def test_a_previous_response_can_be_compacted() -> None:
     resource = await run_compact(
         engine, model="writer", previous_response_id=first.id, input="And then?"
     )
-    said = [item.text for item in resource.output if isinstance(item, Message)]
-    assert said == ["Hello!", "And then?"]
-    told = [item.text for item in writer.turns[-1].items if isinstance(item, Message)]
-    assert told == ["Hello!", "They met.", "And then?", SUMMARY_PROMPT]
+    messages = [item.text for item in resource.output if isinstance(item, Message)]
+    assert messages == ["Hello!", "And then?"]
+    read = [item.text for item in writer.turns[-1].items if isinstance(item, Message)]
+    assert read == ["Hello!", "They met.", "And then?", SUMMARY_PROMPT]
 
 
 async def test_an_earlier_compaction_is_part_of_the_summary() -> None:
@@ -204,9 +204,9 @@ async def test_the_output_is_accepted_as_input() -> None:
     writer = Writer()
     engine = make_engine(writer)
     first = await run_compact(engine, model="writer", input=[message("user", "Hello!")])
-    said = [*(to_json(item) for item in first.output), message("user", "And?")]
+    messages = [*(to_json(item) for item in first.output), message("user", "And?")]
     run = await engine.create_run(
-        decode_request({"model": "writer", "input": said, "store": False})
+        decode_request({"model": "writer", "input": messages, "store": False})
     )
     assert (await run.execute()).status == "completed"
     assert writer.turns[-1].items == [
@@ -218,22 +218,22 @@ async def test_the_output_is_accepted_as_input() -> None:
 
 async def test_the_latest_user_messages_and_all_instructions_are_kept() -> None:
     long = "x" * KEPT_TOKENS  # a quarter of what is kept, in tokens
-    said = [
+    messages = [
         message("system", "Be kind."),
         message("user", "forgotten"),
         *[message("user", f"{number}{long}") for number in range(4)],
         message("developer", "Be brief."),
         message("user", "Last."),
     ]
-    resource = await run_compact(make_engine(Writer()), model="writer", input=said)
+    resource = await run_compact(make_engine(Writer()), model="writer", input=messages)
     kept = [item.text for item in resource.output if isinstance(item, Message)]
     assert kept == ["Be kind.", f"1{long}", f"2{long}", f"3{long}", "Be brief.", "Last."]
 
 
 async def test_a_conversation_that_exceeds_the_window_is_truncated() -> None:
     writer = Writer(window=60)
-    said = [message("user", f"{number} " + "word " * 20) for number in range(5)]
-    await run_compact(make_engine(writer), model="writer", input=said)
+    messages = [message("user", f"{number} " + "word " * 20) for number in range(5)]
+    await run_compact(make_engine(writer), model="writer", input=messages)
     assert [item.text[0] for item in writer.turns[0].items if isinstance(item, Message)] == [
         "3",
         "4",
@@ -277,7 +277,7 @@ FAILURE = parts.Failure(ErrorPayload(type="model_error", code="overloaded", mess
 
 
 @pytest.mark.parametrize(
-    ("said", "message", "code"),
+    ("answer", "message", "code"),
     [
         ([parts.Refusal("I will not.")], "it refused: I will not.", "compaction_failed"),
         ([parts.Text("")], "it wrote nothing.", "compaction_failed"),
@@ -291,10 +291,10 @@ FAILURE = parts.Failure(ErrorPayload(type="model_error", code="overloaded", mess
     ],
 )
 async def test_a_model_without_a_summary_is_an_error(
-    said: Sequence[Part], message: str, code: str
+    answer: Sequence[Part], message: str, code: str
 ) -> None:
     assert await compact_error(
-        make_engine(Writer(*said)), model="writer", input="Hi"
+        make_engine(Writer(*answer)), model="writer", input="Hi"
     ) == ErrorPayload(
         type="model_error",
         code=code,
@@ -308,7 +308,7 @@ async def test_a_failure_of_the_model_is_an_error() -> None:
 
 
 def failing_engine(error: Exception, *first: str) -> Engine:
-    """Return an engine whose only model says something and breaks."""
+    """Return an engine whose only model yields some text and raises."""
 
     async def write(turn: Turn) -> AsyncIterator[str]:
         del turn
@@ -427,8 +427,8 @@ async def test_a_compactor_may_be_a_plain_function_and_return_items() -> None:
         return list(items[-1:])
 
     engine = with_compactor(last)
-    said = [message("user", "Hi"), message("assistant", "Good day.")]
-    resource = await run_compact(engine, model="writer", input=said)
+    messages = [message("user", "Hi"), message("assistant", "Good day.")]
+    resource = await run_compact(engine, model="writer", input=messages)
     assert unseal(engine, resource.output[-1]) == [
         Message(id="msg_1", role="assistant", content=[OutputText(text="Good day.")])
     ]
@@ -447,13 +447,13 @@ async def test_a_compactor_that_returns_anything_else_is_an_error(made: object) 
 @pytest.mark.parametrize("model", ["demo", "echo"])
 async def test_the_built_in_models_have_a_compactor(model: str) -> None:
     engine = Engine(Models([demo, echo]), key_ring=KeyRing.ephemeral())
-    said = [
+    messages = [
         message("user", "Our ship is called the Aurora and it sails on Friday morning at nine"),
         message("assistant", "A fine name."),
         {"type": "function_call", "call_id": "c1", "name": "sail", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "Gone."},
     ]
-    resource = await run_compact(engine, model=model, input=said)
+    resource = await run_compact(engine, model=model, input=messages)
     text = (
         "- user: Our ship is called the Aurora and it sails on Friday morning\n"
         "- assistant: A fine name.\n- function_call sail {}\n- function_call_output Gone."

@@ -136,8 +136,7 @@ async def test_an_unknown_conversation_is_not_found(conversation: object) -> Non
 
 
 @pytest.mark.parametrize(
-    "body",
-    [{"background": False}, {"background": None}, {"conversation": None}, {"prompt": None}],
+    "body", [{"background": False}, {"background": None}, {"conversation": None}, {"prompt": None}]
 )
 async def test_unset_parameters_are_accepted(body: dict[str, object]) -> None:
     response = await run_request(**body)
@@ -150,11 +149,7 @@ OTHER = {"type": "function", "name": "pong"}
 @pytest.mark.parametrize(
     ("tools", "choice", "message"),
     [
-        (
-            [PING],
-            OTHER,
-            "tool_choice names 'pong', which is not offered. Add it to 'tools'.",
-        ),
+        ([PING], OTHER, "tool_choice names 'pong', which is not offered. Add it to 'tools'."),
         (
             [PING],
             {"type": "allowed_tools", "tools": [PING, OTHER]},
@@ -251,11 +246,7 @@ async def test_a_conversation_that_exceeds_the_window_is_rejected_without_trunca
 
 async def test_unused_fields_give_a_warning_with_a_hint() -> None:
     response = await run_request(
-        max_tokens=16,
-        messages=[],
-        instruction="x",
-        seed=None,
-        **{"acme:trace": "on"},
+        max_tokens=16, messages=[], instruction="x", seed=None, **{"acme:trace": "on"}
     )
     unused = "The field '{}' is not used by this server."
     assert response.warnings == [
@@ -270,9 +261,7 @@ async def test_unused_fields_give_a_warning_with_a_hint() -> None:
             param="messages",
         ),
         ResponseWarning(
-            code="unused_parameter",
-            message=unused.format("instruction"),
-            param="instruction",
+            code="unused_parameter", message=unused.format("instruction"), param="instruction"
         ),
     ]
 
@@ -288,7 +277,7 @@ async def test_unused_nested_fields_give_a_warning() -> None:
         stream_options={"foo": 1},
     )
     unused = "The field '{}' is not used by this server."
-    told = {
+    expected = {
         "text.foo": "foo",
         "text.format.foo": "foo",
         "reasoning.max_tokens": "max_tokens",
@@ -298,7 +287,7 @@ async def test_unused_nested_fields_give_a_warning() -> None:
     *found, other = response.warnings or []
     assert found == [
         ResponseWarning(code="unused_parameter", message=unused.format(name), param=param)
-        for param, name in told.items()
+        for param, name in expected.items()
     ]
     assert (other.code, other.param) == ("unsupported_tool", "tools[0]")
 
@@ -306,10 +295,10 @@ async def test_unused_nested_fields_give_a_warning() -> None:
 async def test_an_unused_field_of_content_gives_one_warning() -> None:
     cached = {"cache_control": {"type": "ephemeral"}}
     shown = {"type": "input_image", "file_id": "file_1", "acme:x": 1}
-    said = {"type": "output_text", "text": "Hi.", "parsed": 1, "annotations": []}
+    content = {"type": "output_text", "text": "Hi.", "parsed": 1, "annotations": []}
     response = await run_request(
         input=[
-            {"role": "assistant", "content": [said]},
+            {"role": "assistant", "content": [content]},
             {"role": "user", "content": [shown, {"type": "input_text", "text": "a"} | cached]},
             {"role": "user", "content": [{"type": "input_text", "text": "b"} | cached]},
         ]
@@ -354,11 +343,11 @@ async def test_a_response_echoes_its_request() -> None:
 
 async def deltas(**body: object) -> list[OutputTextDelta]:
     """Return the text deltas of a stream."""
-    outlet = RecordingSink()
+    sink = RecordingSink()
     request = decode_request({"model": "demo", "input": "A b ccc", "stream": True, **body})
-    run = await ENGINE.create_run(request, outlet)
+    run = await ENGINE.create_run(request, sink)
     await run.execute()
-    return [event for event in outlet.events if isinstance(event, OutputTextDelta)]
+    return [event for event in sink.events if isinstance(event, OutputTextDelta)]
 
 
 @pytest.mark.parametrize("options", [None, {}, {"include_obfuscation": False}])
@@ -367,8 +356,8 @@ async def test_obfuscation_is_off_by_default(options: object) -> None:
 
 
 async def test_obfuscation_hides_the_length_of_a_delta() -> None:
-    said = await deltas(stream_options={"include_obfuscation": True})
-    assert len({len(delta.delta) for delta in said}) > 3
-    numbered = [delta for delta in said if delta.sequence_number < 10]
+    found = await deltas(stream_options={"include_obfuscation": True})
+    assert len({len(delta.delta) for delta in found}) > 3
+    numbered = [delta for delta in found if delta.sequence_number < 10]
     assert len({len(encode(delta)) for delta in numbered}) == 1
-    assert len({delta.obfuscation for delta in said}) == len(said)
+    assert len({delta.obfuscation for delta in found}) == len(found)

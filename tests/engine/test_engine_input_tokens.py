@@ -28,12 +28,12 @@ TOOL = {"type": "function", "name": "look_up", "description": "Look up a word."}
 
 
 async def count(**body: object) -> InputTokens:
-    """Count what a request holds; of `demo`, unless it says otherwise."""
+    """Count the input tokens of a request, for `demo` by default."""
     return await ENGINE.count_input_tokens(decode_request({"model": "demo", **body}))
 
 
 async def count_used(**body: object) -> int:
-    """Return what a response to the same request says that it has read."""
+    """Return the input tokens of a response to the same request."""
     run = await ENGINE.create_run(decode_request({"model": "demo", **body}))
     usage = (await run.execute()).usage
     assert usage is not None
@@ -69,10 +69,10 @@ async def test_an_estimate_is_marked_as_one() -> None:
 
 
 async def test_input_that_exceeds_the_window_is_counted_unless_it_would_be_truncated() -> None:
-    said = [{"role": "user", "content": "word " * 12} for _ in range(3)]
-    whole = await count(model="uncounted", input=said)
+    messages = [{"role": "user", "content": "word " * 12} for _ in range(3)]
+    whole = await count(model="uncounted", input=messages)
     assert whole.input_tokens == 3 * 19
-    cut = await count(model="uncounted", input=said, truncation="auto")
+    cut = await count(model="uncounted", input=messages, truncation="auto")
     assert cut.input_tokens == 19
 
 
@@ -98,11 +98,7 @@ async def test_an_agent_may_have_its_own_counter() -> None:
         ({"model": None, "input": "Hi"}, "model", "missing_required_parameter"),
         ({}, "input", "missing_required_parameter"),
         ({"model": "nobody", "input": "Hi"}, "model", "model_not_found"),
-        (
-            {"previous_response_id": "resp_9"},
-            "previous_response_id",
-            "previous_response_not_found",
-        ),
+        ({"previous_response_id": "resp_9"}, "previous_response_id", "previous_response_not_found"),
         ({"input": "Hi", "conversation": "conv_9"}, "conversation", "conversation_not_found"),
     ],
 )

@@ -145,7 +145,7 @@ async def test_a_queued_response_that_cannot_be_run_any_more_ends_as_failed(
 
 
 LARGE = Message(role="assistant", content=[OutputText(text="a")] * 60_000)
-"""A message that came as less than 200,000 brackets and commas, and is kept as more."""
+"""A message whose normalised JSON exceeds the limits of the HTTP endpoints."""
 
 
 async def test_a_queued_request_that_exceeds_the_limits_of_http_requests_is_run(

@@ -33,10 +33,10 @@ def test_a_provider_that_exceeds_the_first_byte_timeout_is_not_retried(stream: b
     with serve_providers(["openai"], retry_seconds=0.01, first_byte_seconds=0.2) as served:
         served.upstreams["openai"].play(ScriptedAnswer(delay=5.0))
         answer = post_response(served.address, model="openai/m", stream=stream)
-        asked = len(served.upstreams["openai"].requests)
+        requests = len(served.upstreams["openai"].requests)
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
     assert answer.headers["x-should-retry"] == "false"  # or else the clients would
-    assert asked == 1
+    assert requests == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -45,10 +45,10 @@ def test_the_next_model_answers_after_a_first_byte_timeout(stream: bool) -> None
         served.upstreams["anthropic"].play(ScriptedAnswer(delay=5.0))
         served.upstreams["openai"].play(stream_answer(TEXT) if stream else whole_answer(TEXT))
         answer = post_response(served.address, model="best", stream=stream)
-        asked = len(served.upstreams["anthropic"].requests)
+        requests = len(served.upstreams["anthropic"].requests)
     response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert response["output"][0]["content"][0]["text"] == SAID
-    assert asked == 1
+    assert requests == 1
 
 
 def changing(url: str, hook: Transform) -> Provider:
@@ -138,8 +138,8 @@ def test_a_transform_hook_may_reject_a_request() -> None:
 def test_missing_credentials_name_the_provider_and_the_log_has_the_cause(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = "printf 'No luck,\\n sk-abcdefghijkl' >&2; exit 1"
-    (tmp_path / "config").write_text(f'[profile work]\ncredential_process = sh -c "{said}"\n')
+    script = "printf 'No luck,\\n sk-abcdefghijkl' >&2; exit 1"
+    (tmp_path / "config").write_text(f'[profile work]\ncredential_process = sh -c "{script}"\n')
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     aws = replace(configure_provider("bedrock", "http://127.0.0.1:9"), name="mine", profile="work")
     with (

@@ -40,40 +40,40 @@ class FakeConnection:
 
 
 class CountingStream(EventStream):
-    """A stream that counts how often words went past the parts."""
+    """A stream that counts how often the fast path was used."""
 
-    swift = 0
+    fast_count = 0
 
     def text_fast_path(self, fast_path: Any) -> Any:
-        told = super().text_fast_path(fast_path)
+        write = super().text_fast_path(fast_path)
 
-        def go_on(said: list[str]) -> bool:
-            self.swift += 1
-            return told is not None and told(said)
+        def count_and_write(texts: list[str]) -> bool:
+            self.fast_count += 1
+            return write is not None and write(texts)
 
-        return told and go_on
+        return write and count_and_write
 
 
 async def stream_bytes(
     decoder: ChatDecoder, dialect: Dialect, pieces: list[bytes]
 ) -> tuple[bytes, int]:
-    """Return how a stream is told of which every piece comes alone, and how many were swift."""
-    exchange = HttpResponse(FakeConnection(), "local")
-    exchange.head_received(200, {"content-type": "text/event-stream"})
+    """Return the bytes sent for a stream in single pieces, and the uses of the fast path."""
+    response = HttpResponse(FakeConnection(), "local")
+    response.head_received(200, {"content-type": "text/event-stream"})
     stream = CountingStream(dialect, 1 << 20)
     turn = Turn(request=Request(model="m", stream=True), input=[], response_id="resp_0")
 
     async def answer(turn: Turn, run: Any) -> None:
         del turn
-        hearing = ResponseReader(exchange, decoder, run, lambda words: words)
-        listening = asyncio.create_task(hearing.read(streaming=True))
+        reader = ResponseReader(response, decoder, run, lambda words: words)
+        listening = asyncio.create_task(reader.read(streaming=True))
         await asyncio.sleep(0)
         for piece in pieces:
             try:
-                exchange.body_received(piece)
+                response.body_received(piece)
             except UpstreamError as error:
-                exchange.fail_in_reader(error)
-        exchange.end()
+                response.fail_in_reader(error)
+        response.end()
         await listening
 
     sent: list[bytes] = []
@@ -86,7 +86,7 @@ async def stream_bytes(
     await run.execute()
     stream.close()
     await stream.send(send, heartbeat=60)
-    return b"".join(sent), stream.swift
+    return b"".join(sent), stream.fast_count
 
 
 DOORS = st.sampled_from([Dialect, OpenAIDialect, ChatDialect])
@@ -96,10 +96,10 @@ DOORS = st.sampled_from([Dialect, OpenAIDialect, ChatDialect])
 def test_the_fast_path_sends_the_same_bytes_as_the_decoder_in_every_dialect(
     pieces: list[bytes], door: type[Dialect]
 ):
-    swiftly, _ = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), pieces))
-    slowly, swift = asyncio.run(stream_bytes(slow_decoder(), door(), pieces))
-    assert swiftly == slowly
-    assert swift == 0
+    with_fast_path, _ = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), pieces))
+    without_fast_path, fast_count = asyncio.run(stream_bytes(slow_decoder(), door(), pieces))
+    assert with_fast_path == without_fast_path
+    assert fast_count == 0
 
 
 PIECES = [
@@ -117,23 +117,23 @@ PIECES = [
 
 @pytest.mark.parametrize("door", [Dialect, OpenAIDialect])
 def test_continued_text_takes_the_fast_path(door: type[Dialect]):
-    swiftly, swift = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), PIECES))
-    slowly, _ = asyncio.run(stream_bytes(slow_decoder(), door(), PIECES))
-    assert swiftly == slowly
-    assert swift == 4  # "lo", two words in a row, " 100%", and "d"
+    with_fast_path, fast_count = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), PIECES))
+    without_fast_path, _ = asyncio.run(stream_bytes(slow_decoder(), door(), PIECES))
+    assert with_fast_path == without_fast_path
+    assert fast_count == 4  # "lo", two words in a row, " 100%", and "d"
 
 
 @pytest.mark.anyio
 async def test_a_provider_is_not_read_while_the_client_does_not_read() -> None:
     line = FakeConnection()
-    exchange = HttpResponse(line, "local")
-    exchange.head_received(200, {"content-type": "text/event-stream"})
+    response = HttpResponse(line, "local")
+    response.head_received(200, {"content-type": "text/event-stream"})
     stream = CountingStream(Dialect(), limit=5000)
     turn = Turn(request=Request(model="m", stream=True), input=[], response_id="resp_0")
 
     async def answer(turn: Turn, run: Any) -> None:
         del turn
-        await ResponseReader(exchange, ChatDecoder(CHAT), run, str).read(streaming=True)
+        await ResponseReader(response, ChatDecoder(CHAT), run, str).read(streaming=True)
 
     async def send(message: Any) -> None:
         del message
@@ -142,16 +142,16 @@ async def test_a_provider_is_not_read_while_the_client_does_not_read() -> None:
     await asyncio.sleep(0.01)
     count = 0
     while line.read and count < 1000:
-        exchange.body_received(event("word"))
+        response.body_received(event("word"))
         count += 1
-    assert 10 < stream.swift < count < 50
+    assert 10 < stream.fast_count < count < 50
     await asyncio.sleep(0.01)
     assert not line.read
     sending = asyncio.create_task(stream.send(send, heartbeat=60))
     await asyncio.sleep(0.01)
     assert line.read
-    exchange.body_received(frame(chunk({}, "stop")))
-    exchange.end()
+    response.body_received(frame(chunk({}, "stop")))
+    response.end()
     await driving
     stream.close()
     await sending

@@ -47,36 +47,31 @@ ESTIMATED = ResponseWarning(
 )
 
 
-async def open_run(function: Function, outlet: EventSink | None = None, **options: Any) -> Run:
+async def open_run(function: Function, sink: EventSink | None = None, **options: Any) -> Run:
     """Begin a response of a model that is one function."""
     engine = Engine(Models([Agent("m", function)]), ids=counting_ids(), clock=lambda: NOW)
-    return await engine.create_run(Request.from_message("m", "hello", **options), outlet)
+    return await engine.create_run(Request.from_message("m", "hello", **options), sink)
 
 
 async def run_model(function: Function) -> tuple[Response, list[Event]]:
-    """Return the whole response of a function, and its lawful events."""
-    outlet = RecordingSink()
-    response = await (await open_run(function, outlet)).execute()
-    assert find_violations(outlet.events) == []
-    assert fold(outlet.events) == response
-    return response, outlet.events
+    """Return the response of a function, and its events, which are valid."""
+    sink = RecordingSink()
+    response = await (await open_run(function, sink)).execute()
+    assert find_violations(sink.events) == []
+    assert fold(sink.events) == response
+    return response, sink.events
 
 
 def ended_response(*output: Message, **changes: Any) -> Response:
     """Return the response that a test expects."""
     fields = {"status": "completed", "warnings": [ESTIMATED], **changes}
     return Response(
-        id="resp_0",
-        created_at=NOW,
-        completed_at=NOW,
-        model="m",
-        output=list(output),
-        **fields,
+        id="resp_0", created_at=NOW, completed_at=NOW, model="m", output=list(output), **fields
     )
 
 
 def make_message(text: str, status: str = "completed") -> Message:
-    """Return the one message that a model here writes; `msg_0` is what it was told."""
+    """Return the output message of a model; `msg_0` is the input."""
     return Message(id="msg_1", status=status, role="assistant", content=[OutputText(text=text)])
 
 
@@ -126,11 +121,11 @@ async def test_parts_after_a_failure_are_ignored() -> None:
     assert response.output == [make_message("Hel", "incomplete")]
 
 
-def raising_model(error: BaseException, *said: str) -> Function:
-    """Make a model that says something, and then raises."""
+def raising_model(error: BaseException, *words: str) -> Function:
+    """Return a model that yields text and then raises."""
 
     async def model() -> AsyncIterator[str]:
-        for word in said:
+        for word in words:
             yield word
         raise error
 
@@ -149,15 +144,15 @@ def raising_model(error: BaseException, *said: str) -> Function:
     ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("said", [(), ("Hel", "lo")])
+@pytest.mark.parametrize("words", [(), ("Hel", "lo")])
 async def test_any_exception_of_a_model_becomes_a_failed_response_and_a_log_entry(
-    error: BaseException, said: tuple[str, ...], caplog: pytest.LogCaptureFixture
+    error: BaseException, words: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "antiphon.engine"):
-        response, _ = await run_model(raising_model(error, *said))
+        response, _ = await run_model(raising_model(error, *words))
     assert response.status == "failed"
     assert response.error == BROKEN
-    assert response.output == ([make_message("Hello", "incomplete")] if said else [])
+    assert response.output == ([make_message("Hello", "incomplete")] if words else [])
     assert response.warnings == [ESTIMATED]
     [record] = caplog.records
     assert record.getMessage() == "model m failed in resp_0"
@@ -205,9 +200,9 @@ async def test_an_error_with_a_status_fails_the_response_after_the_first_part(
     error: RequestError | UpstreamError,
 ) -> None:
     response, _ = await run_model(raising_model(error, "Hello"))
-    said = error.payload
+    payload = error.payload
     assert response.error == ResponseError(
-        code=said.code or "", message=said.message, type=said.type
+        code=payload.code or "", message=payload.message, type=payload.type
     )
     assert response.output == [make_message("Hello", "incomplete")]
 
@@ -216,12 +211,12 @@ async def test_an_error_with_a_status_fails_the_response_after_the_first_part(
 async def test_an_error_with_a_status_fails_a_response_whose_stream_has_started(
     error: RequestError | UpstreamError,
 ) -> None:
-    outlet = RecordingSink()
-    run = await open_run(raising_model(error), outlet)
+    sink = RecordingSink()
+    run = await open_run(raising_model(error), sink)
     run.answering = True
     response = await run.execute()
     assert response.status == "failed"
-    assert fold(outlet.events) == response
+    assert fold(sink.events) == response
 
 
 async def test_warnings_and_usage_are_not_output() -> None:
@@ -237,7 +232,7 @@ async def test_warnings_and_usage_are_not_output() -> None:
 async def test_a_cancelled_response_keeps_its_output_and_estimates_its_usage() -> None:
     seen: list[str] = []
     turns: list[Turn] = []
-    outlet = RecordingSink()
+    sink = RecordingSink()
 
     async def model(turn: Turn) -> AsyncIterator[str]:
         turns.append(turn)
@@ -248,7 +243,7 @@ async def test_a_cancelled_response_keeps_its_output_and_estimates_its_usage() -
             await asyncio.sleep(0)
             seen.append("closed")
 
-    run = await open_run(model, outlet)
+    run = await open_run(model, sink)
     task = asyncio.create_task(run.execute())
     await run.started.wait()
     task.cancel()
@@ -261,8 +256,8 @@ async def test_a_cancelled_response_keeps_its_output_and_estimates_its_usage() -
         incomplete_details=IncompleteDetails(reason="cancelled"),
         usage=ResponseUsage.of(6, 6),
     )
-    assert isinstance(outlet.events[-1], ResponseIncomplete)
-    assert find_violations(outlet.events) == []
+    assert isinstance(sink.events[-1], ResponseIncomplete)
+    assert find_violations(sink.events) == []
     assert seen == ["closed"]
     assert turns[0].cancelled.is_set()
 
@@ -319,7 +314,7 @@ async def test_a_model_that_never_awaits_does_not_block_others() -> None:
 
 async def test_a_model_waits_while_its_sink_is_full() -> None:
     class Narrow(RecordingSink):
-        """Has room for a few events, until it is told that there is room for all."""
+        """Is full after a few events, until `room` is set."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -327,32 +322,32 @@ async def test_a_model_waits_while_its_sink_is_full() -> None:
 
         @property
         def full(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-            """Whether there is no more room."""
+            """Whether it is full."""
             return len(self.events) > 10 and not self.room.is_set()
 
         async def drain(self) -> None:
-            """Return when there is room."""
+            """Wait for room."""
             await self.room.wait()
 
-    said: list[int] = []
+    yielded: list[int] = []
 
     async def model() -> AsyncIterator[str]:
         for number in range(1000):
-            said.append(number)
+            yielded.append(number)
             yield f"{number} "
 
-    outlet = Narrow()
-    run = await open_run(model, outlet)
+    sink = Narrow()
+    run = await open_run(model, sink)
     task = asyncio.create_task(run.execute())
     await asyncio.sleep(0.05)
-    assert (len(said), len(outlet.events)) == (7, 11)
-    outlet.room.set()
+    assert (len(yielded), len(sink.events)) == (7, 11)
+    sink.room.set()
     assert (await task).status == "completed"
-    assert len(said) == 1000
+    assert len(yielded) == 1000
 
 
 class RaisingSink(RecordingSink):
-    """An outlet that has no words for one text, wherever it stands."""
+    """A sink that raises at one text, in whichever event."""
 
     def write(self, events: list[Event]) -> None:
         """Keep events that can be written."""
@@ -374,11 +369,11 @@ async def test_an_end_that_cannot_be_sent_becomes_a_failure_without_output(
         if error:
             raise error
 
-    outlet = RaisingSink()
-    response = await (await open_run(model, outlet)).execute()
+    sink = RaisingSink()
+    response = await (await open_run(model, sink)).execute()
     assert response == ended_response(status="failed", error=LOST, warnings=UNSET)
-    assert outlet.events[-1] == ResponseFailed(
-        sequence_number=outlet.events[-1].sequence_number, response=response
+    assert sink.events[-1] == ResponseFailed(
+        sequence_number=sink.events[-1].sequence_number, response=response
     )
 
 
@@ -393,11 +388,11 @@ async def test_a_cancelled_run_stays_cancelled_when_its_end_cannot_be_sent() -> 
                 raise TypeError("No words.")
             super().write(events)
 
-    outlet = Silenced()
-    task = asyncio.create_task((await open_run(model, outlet)).execute())
-    while not any(event.type == "response.output_text.delta" for event in outlet.events):
+    sink = Silenced()
+    task = asyncio.create_task((await open_run(model, sink)).execute())
+    while not any(event.type == "response.output_text.delta" for event in sink.events):
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert outlet.events[-1].type == "response.failed"
+    assert sink.events[-1].type == "response.failed"

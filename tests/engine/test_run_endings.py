@@ -27,15 +27,15 @@ NO_MORE = ErrorPayload(message="No more.", type="model_error", code="gone")
 
 async def open_run(function: Function, store: MemoryStore) -> tuple[Engine, Run, RecordingSink]:
     """Begin a response of a model that is one function."""
-    outlet = RecordingSink()
+    sink = RecordingSink()
     engine = make_engine(function, store)
-    return engine, await engine.create_run(make_request(), outlet), outlet
+    return engine, await engine.create_run(make_request(), sink), sink
 
 
-async def run_and_check(engine: Engine, run: Run, outlet: RecordingSink) -> Response:
-    """Check that what was told is what is kept; return it."""
-    assert find_violations(outlet.events) == []
-    assert fold(outlet.events) == run.response
+async def run_and_check(engine: Engine, run: Run, sink: RecordingSink) -> Response:
+    """Check that the events fold to the stored response; return it."""
+    assert find_violations(sink.events) == []
+    assert fold(sink.events) == run.response
     assert await engine.store.find(run.response.id) == StoredResponse(run.response)
     return run.response
 
@@ -47,31 +47,31 @@ async def hello() -> AsyncIterator[str]:
 
 async def test_a_response_is_stored_while_it_runs_and_before_its_end_is_sent() -> None:
     store = MemoryStore()
-    kept: list[str] = []
+    statuses: list[str] = []
 
     class Watching(RecordingSink):
-        """Looks at the store whenever something is told."""
+        """Looks at the store whenever events are written."""
 
         def write(self, events: list[Event]) -> None:
-            """Note how the response is kept at this moment."""
-            kept.append(next(iter(store._records.values())).response.status)
+            """Record the stored status."""
+            statuses.append(next(iter(store._records.values())).response.status)
 
     run = await make_engine(hello, store).create_run(make_request(), Watching())
     await run.execute()
-    assert kept[0] == "in_progress"
-    assert kept[-1] == "completed"
+    assert statuses[0] == "in_progress"
+    assert statuses[-1] == "completed"
 
 
 async def test_an_end_that_cannot_be_stored_is_sent_as_a_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FailingStore()
-    engine, run, outlet = await open_run(hello, store)
+    engine, run, sink = await open_run(hello, store)
     store.failures = 1
     with caplog.at_level(logging.ERROR, "antiphon.engine"):
         response = await run.execute()
-    assert find_violations(outlet.events) == []
-    assert fold(outlet.events) == response
+    assert find_violations(sink.events) == []
+    assert fold(sink.events) == response
     assert (response.status, response.output_text) == ("failed", "Hello")
     assert response.error == ResponseError(
         code="store_unavailable", message=NOT_STORED_ERROR.message, type="server_error"
@@ -83,7 +83,7 @@ async def test_an_end_that_cannot_be_stored_is_sent_as_a_failure(
 
 
 def failing_model(cleanup: BaseException | None) -> Function:
-    """Make a model that says that it failed, and then cleans up for long, or badly."""
+    """Return a model that yields a failure, and then takes long to clean up, or raises."""
 
     async def model() -> AsyncIterator[object]:
         try:
@@ -99,22 +99,22 @@ def failing_model(cleanup: BaseException | None) -> Function:
 
 @pytest.mark.parametrize("error", [RuntimeError("x"), RequestError("x")], ids=type)
 async def test_a_failure_is_sent_even_if_the_model_raises_afterwards(error: Exception) -> None:
-    engine, run, outlet = await open_run(failing_model(error), MemoryStore())
+    engine, run, sink = await open_run(failing_model(error), MemoryStore())
     await run.execute()
-    response = await run_and_check(engine, run, outlet)
+    response = await run_and_check(engine, run, sink)
     assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
 
 
 @pytest.mark.parametrize("why", [None, SERVER_STOPPING])
 async def test_a_failure_is_sent_even_if_the_model_is_cancelled_afterwards(why: str | None) -> None:
-    engine, run, outlet = await open_run(failing_model(None), MemoryStore())
+    engine, run, sink = await open_run(failing_model(None), MemoryStore())
     task = asyncio.create_task(run.execute())
     await run.started.wait()
     await asyncio.sleep(0.01)
     task.cancel(why)
     with pytest.raises(asyncio.CancelledError):
         await task
-    response = await run_and_check(engine, run, outlet)
+    response = await run_and_check(engine, run, sink)
     assert response.error == ResponseError(code="gone", message="No more.", type="model_error")
 
 
@@ -123,13 +123,13 @@ async def test_a_response_that_the_shutdown_interrupts_is_stored_as_failed() -> 
         yield "Hello"
         await asyncio.sleep(60)
 
-    engine, run, outlet = await open_run(model, MemoryStore())
+    engine, run, sink = await open_run(model, MemoryStore())
     task = asyncio.create_task(run.execute())
     await run.started.wait()
     task.cancel(SERVER_STOPPING)
     with pytest.raises(asyncio.CancelledError):
         await task
-    response = await run_and_check(engine, run, outlet)
+    response = await run_and_check(engine, run, sink)
     assert (response.status, response.output_text) == ("failed", "Hello")
     assert response.error == ResponseError(
         code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error"

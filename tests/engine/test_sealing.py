@@ -88,9 +88,9 @@ def test_sealed_reasoning_never_reaches_another_origin(thought: Reasoning, other
     }[other]
     read = unseal(returned, reader)
     assert read == ([replace(returned, encrypted_content=UNSET)] if thought.summary else [])
-    told = encode(read).decode()
-    assert str(thought.encrypted_content) not in told
-    assert not any(part.text in told for part in thought.content or [])  # pyright: ignore
+    events = encode(read).decode()
+    assert str(thought.encrypted_content) not in events
+    assert not any(part.text in events for part in thought.content or [])  # pyright: ignore
 
 
 @pytest.mark.parametrize("blob", ["", "gAAAAA", "EqQBCgIYAhIM", "ant1_", "ant1_gAAAAABm"])
@@ -101,8 +101,8 @@ def test_foreign_encrypted_content_is_dropped(blob: str) -> None:
 
 
 def test_the_seal_of_a_compaction_is_not_accepted_for_reasoning() -> None:
-    gist = make_sealer().seal_compaction("We met.", "cmp_1")
-    stolen = replace(HIDDEN, encrypted_content=gist.encrypted_content)
+    compaction = make_sealer().seal_compaction("We met.", "cmp_1")
+    stolen = replace(HIDDEN, encrypted_content=compaction.encrypted_content)
     assert unseal(stolen, make_sealer()) == [replace(HIDDEN, encrypted_content=UNSET)]
 
 
@@ -206,16 +206,16 @@ class SealingEngine:
 
     async def ask(self, model: str, input: object, **fields: object) -> Response:
         """Ask a model, and judge its stream."""
-        told = RecordingSink()
+        events = RecordingSink()
         request = decode_request({"model": model, "input": input, **fields})
-        response = await (await self.engine.create_run(request, told)).execute()
-        assert find_violations(told.events) == []
+        response = await (await self.engine.create_run(request, events)).execute()
+        assert find_violations(events.events) == []
         return response
 
 
 async def test_reasoning_is_sealed_before_it_is_sent() -> None:
-    house = SealingEngine(SEAL)
-    response = await house.ask("one", "Hi", store=False)
+    sealing = SealingEngine(SEAL)
+    response = await sealing.ask("one", "Hi", store=False)
     thought = response.output[0]
     assert isinstance(thought, Reasoning)
     assert unseal(thought, ItemSealer(SEAL, "one")) == [
@@ -225,12 +225,12 @@ async def test_reasoning_is_sealed_before_it_is_sent() -> None:
 
 @pytest.mark.parametrize("stored", [True, False])
 async def test_a_model_reads_its_own_reasoning_only(stored: bool) -> None:
-    house = SealingEngine()
-    first = await house.ask("one", "Hi", store=stored)
+    sealing = SealingEngine()
+    first = await sealing.ask("one", "Hi", store=stored)
     chained = {"previous_response_id": first.id, "store": stored}
-    await house.ask("one", "And?", **chained)
-    await house.ask("other", "And?", **chained)
-    own, foreign = house.one.turns[-1].history[1], house.other.turns[-1].history[1]
+    await sealing.ask("one", "And?", **chained)
+    await sealing.ask("other", "And?", **chained)
+    own, foreign = sealing.one.turns[-1].history[1], sealing.other.turns[-1].history[1]
     assert isinstance(own, Reasoning)
     assert own.encrypted_content == "signed by one"
     assert isinstance(foreign, Reasoning)
@@ -239,62 +239,67 @@ async def test_a_model_reads_its_own_reasoning_only(stored: bool) -> None:
 
 
 async def test_a_stateless_client_sends_back_reasoning_that_it_cannot_read() -> None:
-    house = SealingEngine()
-    first = await house.ask("one", "Hi", store=False)
+    sealing = SealingEngine()
+    first = await sealing.ask("one", "Hi", store=False)
     thought, message = (to_json(item) for item in first.output)
     assert isinstance(thought, dict)
     del thought["content"]
-    said = [{"role": "user", "content": "Hi"}, thought, message, {"role": "user", "content": "?"}]
-    await house.ask("one", said, store=False)
-    await house.ask("other", said, store=False)
-    read = house.one.turns[-1].input[1]
+    items = [
+        {"role": "user", "content": "Hi"},
+        thought,
+        message,
+        {"role": "user", "content": "?"},
+    ]
+    await sealing.ask("one", items, store=False)
+    await sealing.ask("other", items, store=False)
+    read = sealing.one.turns[-1].input[1]
     assert isinstance(read, Reasoning)
     assert read.encrypted_content == "signed by one"
     assert SECRET in "".join(part.text for part in read.content or [])  # pyright: ignore
-    told = encode(house.other.turns[-1].items).decode()
-    assert "signed by one" not in told
-    assert "raw thinking" not in told
+    events = encode(sealing.other.turns[-1].items).decode()
+    assert "signed by one" not in events
+    assert "raw thinking" not in events
 
 
 async def test_stored_items_stay_sealed() -> None:
-    house = SealingEngine(SEAL)
+    sealing = SealingEngine(SEAL)
     sealed = ItemSealer(SEAL, "").seal_compaction("We met.", "cmp_1")
-    response = await house.ask("one", [to_json(sealed), {"role": "user", "content": "Hi"}])
-    context = await house.engine.history.load(
+    response = await sealing.ask("one", [to_json(sealed), {"role": "user", "content": "Hi"}])
+    context = await sealing.engine.history.load(
         response.id, tenant="", connection_cache=None, will_store=True
     )
     assert context.items[0] == sealed
-    assert "We met." in encode(house.one.turns[-1].input[0]).decode()
-    await house.ask("other", "And?", previous_response_id=response.id)
-    assert "We met." in encode(house.other.turns[-1].history[0]).decode()
+    assert "We met." in encode(sealing.one.turns[-1].input[0]).decode()
+    await sealing.ask("other", "And?", previous_response_id=response.id)
+    assert "We met." in encode(sealing.other.turns[-1].history[0]).decode()
 
 
 async def test_a_conversation_whose_key_is_lost_names_the_param() -> None:
-    house = SealingEngine(KeyRing.ephemeral())
-    sealed = ItemSealer(house.engine.key_ring, "").seal_compaction("We met.", "cmp_1")
-    response = await house.ask("one", [to_json(sealed)])
-    house.engine.key_ring = KeyRing.ephemeral()
+    sealing = SealingEngine(KeyRing.ephemeral())
+    sealed = ItemSealer(sealing.engine.key_ring, "").seal_compaction("We met.", "cmp_1")
+    response = await sealing.ask("one", [to_json(sealed)])
+    sealing.engine.key_ring = KeyRing.ephemeral()
     with pytest.raises(RequestError) as caught:
-        await house.ask("one", "And?", previous_response_id=response.id)
+        await sealing.ask("one", "And?", previous_response_id=response.id)
     assert caught.value.payload.param == "previous_response_id"
 
 
 async def test_a_tenant_cannot_open_the_seal_of_another() -> None:
-    house = SealingEngine()
-    sealed = ItemSealer(house.engine.key_ring, "", "them").seal_compaction("We met.", "cmp_1")
+    sealing = SealingEngine()
+    sealed = ItemSealer(sealing.engine.key_ring, "", "them").seal_compaction("We met.", "cmp_1")
     request = decode_request({"model": "one", "input": [to_json(sealed)]})
-    await house.engine.create_run(request, caller=Caller("them"))
+    await sealing.engine.create_run(request, caller=Caller("them"))
     with pytest.raises(RequestError) as caught:
-        await house.engine.create_run(request, caller=Caller("us"))
+        await sealing.engine.create_run(request, caller=Caller("us"))
     assert caught.value.payload.param == "input[0].encrypted_content"
 
 
 async def test_a_sealed_conversation_is_counted_unsealed() -> None:
-    house = SealingEngine()
-    house.one.window = 60
-    sealed = ItemSealer(house.engine.key_ring, "").seal_compaction("We met. " * 20, "cmp_1")
+    sealing = SealingEngine()
+    sealing.one.window = 60
+    sealed = ItemSealer(sealing.engine.key_ring, "").seal_compaction("We met. " * 20, "cmp_1")
     body = {"model": "one", "input": [to_json(sealed), {"role": "user", "content": "Hi"}]}
     with pytest.raises(RequestError, match="reads at most 60"):
-        await house.engine.create_run(decode_request(body))
-    house.one.window = 100
-    await house.engine.create_run(decode_request(body))
+        await sealing.engine.create_run(decode_request(body))
+    sealing.one.window = 100
+    await sealing.engine.create_run(decode_request(body))

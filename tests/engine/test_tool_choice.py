@@ -74,8 +74,8 @@ def test_a_call_of_a_custom_tool_that_is_not_allowed_is_removed(choice: object) 
 
 @pytest.mark.parametrize("choice", [C, {"type": "allowed_tools", "tools": [F, C]}, "required"])
 def test_a_call_of_an_allowed_custom_tool_passes(choice: object) -> None:
-    heard = [TEXT, calls("c"), calls("c", "b"), STOP]
-    assert filter_one_by_one(*heard, tool_choice=choice) == heard
+    given = [TEXT, calls("c"), calls("c", "b"), STOP]
+    assert filter_one_by_one(*given, tool_choice=choice) == given
 
 
 def test_a_function_call_is_removed_where_a_custom_tool_is_required() -> None:

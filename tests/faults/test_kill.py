@@ -34,10 +34,12 @@ async def counter(turn):
 
 @dataclass
 class Driver:
-    """Asks for background responses and reads them, and knows what it was told."""
+    """Creates background responses, reads them, and records what it received."""
 
     chance: random.Random
-    heard: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
+    received: dict[str, list[dict[str, Any]]] = field(
+        default_factory=dict[str, list[dict[str, Any]]]
+    )
     """The events of every acknowledged response, as far as somebody read them."""
 
     async def ask(self, http: httpx.AsyncClient) -> None:
@@ -48,7 +50,7 @@ class Driver:
                 answer = await http.post("/v1/responses", json=body | {"background": True})
                 assert answer.status_code == 200
                 id = answer.json()["id"]
-                self.heard[id] = []
+                self.received[id] = []
                 if self.chance.random() < 0.7:
                     await self.follow(http, id)
         except httpx.TransportError:
@@ -56,14 +58,16 @@ class Driver:
 
     async def follow(self, http: httpx.AsyncClient, id: str) -> None:
         """Read on where this reader stopped."""
-        heard = self.heard[id]
-        query = {"stream": "true"} | ({"starting_after": str(len(heard) - 1)} if heard else {})
+        received = self.received[id]
+        query = {"stream": "true"} | (
+            {"starting_after": str(len(received) - 1)} if received else {}
+        )
         async with http.stream("GET", f"/v1/responses/{id}", params=query) as answer:
             assert answer.status_code == 200
             rest = ""
             async for chunk in answer.aiter_text():
                 *frames, rest = (rest + chunk).split("\n\n")
-                heard += [parse_event(frame) for frame in frames if frame.startswith("event:")]
+                received += [parse_event(frame) for frame in frames if frame.startswith("event:")]
 
 
 async def drive(driver: Driver, address: str, seconds: float, kill: Any) -> None:
@@ -72,7 +76,7 @@ async def drive(driver: Driver, address: str, seconds: float, kill: Any) -> None
     async with httpx.AsyncClient(
         base_url=address, timeout=WAIT, trust_env=False, limits=limits
     ) as http:
-        earlier = [id for id in driver.heard if driver.chance.random() < 0.2]
+        earlier = [id for id in driver.received if driver.chance.random() < 0.2]
         work = [driver.ask(http) for _ in range(JOBS)]
         work += [ignore_disconnect(driver.follow(http, id)) for id in earlier]
         working = asyncio.gather(*work)
@@ -102,7 +106,7 @@ async def test_after_a_kill_acknowledged_responses_exist_and_logs_match_what_was
             await drive(driver, address, seconds, lambda: process.send_signal(signal.SIGKILL))
             assert process.wait(20) == -signal.SIGKILL
         assert is_database_sound(data)
-    assert len(driver.heard) > KILLS * 5
+    assert len(driver.received) > KILLS * 5
     with serve_agents(data) as address:
         ends = await asyncio.to_thread(compare, address, driver)
     assert ends == {"completed", "failed"}
@@ -118,13 +122,13 @@ def is_database_sound(folder: Path) -> bool:
 
 
 def compare(address: str, driver: Driver) -> set[str]:
-    """Check that everything is there and as it was told; return how the responses ended."""
+    """Check that every response exists and matches what was received; return the statuses."""
     statuses: set[str] = set()
-    for id, heard in driver.heard.items():
+    for id, received in driver.received.items():
         response = wait_until_ended(address, id)
         whole = replay(address, id)
         assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
-        assert whole[: len(heard)] == heard
+        assert whole[: len(received)] == received
         assert whole[-1]["response"] == response == get_response(address, id)
         if response["status"] == "failed":
             assert response["error"]["code"] == "server_error"

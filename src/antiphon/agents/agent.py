@@ -44,6 +44,7 @@ class Agent:
     """A named model made of Python functions, one per entry."""
 
     def __init__(self, name: str, function: Function, *, window: int | None = None) -> None:
+        # A slash separates the agent from its entry, and a model name is printed in logs.
         if not name or "/" in name or not name.isprintable() or " " in name:
             raise ValueError(f"an agent's name is one word without slashes, not {name!r}")
         self.name = name
@@ -123,6 +124,7 @@ async def _stream_parts(function: Function, turn: Turn) -> AsyncGenerator[Part]:
         function, (turn,) if inspect.signature(function).parameters else ()
     )
     if isinstance(result, AsyncGenerator):
+        # Closed at once when the run stops reading, so that the agent can clean up.
         async with aclosing(cast("AsyncGenerator[object]", result)) as values:
             async for value in values:
                 if (part := to_part(value)) is not None:

@@ -124,6 +124,7 @@ async def demo(turn: Turn) -> AsyncIterator[Part]:
         if "SLOW" in turn.text:
             await asyncio.sleep(0.1)
         yield part
+        # After some output: a failure before it would be an HTTP error and no `response.failed`.
         if "FAIL" in turn.text and meter.output >= 4:
             break
     if "FAIL" in turn.text:
@@ -184,6 +185,7 @@ def write_reasoning(turn: Turn, meter: TokenMeter) -> Iterator[Part]:
     if wanted.summary:
         for word in meter.pieces("Followed the script."):
             yield parts.Reasoning(summary=word)
+    # A real provider encrypts this; for the demo it only has to survive the round trip.
     if INCLUDE_ENCRYPTED_REASONING in turn.request.include:
         yield parts.Reasoning(encrypted_content=base64.b64encode(thought.encode()).decode())
     meter.reasoning = meter.output

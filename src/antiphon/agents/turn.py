@@ -10,6 +10,7 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.tools import FunctionTool, Tool, ToolChoice, callable_tools
 
 
+# A dataclass and no msgspec struct: cached properties need an instance dictionary.
 @dataclass(frozen=True)
 class Turn:
     """One request, and the conversation that it continues.
@@ -69,6 +70,7 @@ class Turn:
     @cached_property
     def tool_outputs(self) -> list[FunctionCallOutput]:
         """The tool outputs since the last user message."""
+        # Older outputs belong to questions that have been answered.
         outputs: list[FunctionCallOutput] = []
         for item in reversed(self.items):
             if isinstance(item, Message) and item.role == "user":

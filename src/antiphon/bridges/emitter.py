@@ -17,6 +17,7 @@ class Emitter(ABC):
     """Builds and numbers events; a subclass decides where they go."""
 
     def __init__(self) -> None:
+        # The specification numbers the events of a stream from 0, without gaps.
         self._numbers = count()
 
     @abstractmethod

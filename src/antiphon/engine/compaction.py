@@ -157,6 +157,7 @@ def extract_summary(response: Response) -> str:
         kind = "server_error" if response.error.type is UNSET else response.error.type
         raise UpstreamError(response.error.message, status=500, type=kind, code=response.error.code)
     stopped = response.incomplete_details and response.incomplete_details.reason
+    # A truncated summary is better than none: the client cannot send the whole conversation.
     if response.output_text and stopped in (None, "max_output_tokens"):
         return response.output_text
     messages = (item for item in response.output if isinstance(item, Message))
@@ -176,6 +177,7 @@ def select_kept_messages(items: Sequence[Item]) -> list[Item]:
     """Return the messages that stay: all instructions, and the latest user messages."""
     room = KEPT_TOKENS
     chosen: list[Item] = []
+    # From the end, because the latest messages are the ones that still matter.
     for item in reversed(items):
         if not isinstance(item, Message) or item.role == "assistant":
             continue

@@ -28,11 +28,7 @@ from antiphon.engine.persistence import (
 )
 from antiphon.engine.run import PendingCommit, Run
 from antiphon.engine.sealing import ItemSealer, KeyRing
-from antiphon.engine.validation import (
-    check_request,
-    warn_of_unpaired_calls,
-    warn_of_unused_fields,
-)
+from antiphon.engine.validation import check_request, warn_of_unpaired_calls, warn_of_unused_fields
 from antiphon.protocol import context, token_estimate
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.events import Event
@@ -127,6 +123,7 @@ class Engine:
         fallback, synth, persistence = await self._prepare(
             request, caller, generate=generate, synth_options=synth_options
         )
+        # Stored before the model is called: a request whose key is taken must cost no tokens.
         await self._persist_beginning(persistence, request, key)
         id, tenant = persistence.response.id, caller.tenant
 
@@ -313,6 +310,7 @@ class Engine:
 
         Raises RequestError or StoreError.
         """
+        # The cheap checks come first: an invalid request never touches the store.
         check_request(request)
         models = self._find_models(request)
         history = await self._load_history(request, caller)

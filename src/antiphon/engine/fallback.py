@@ -116,6 +116,7 @@ class Fallback:
                 break
             except (RequestError, UpstreamError) as error:
                 self._advance(error, has_output=sink.has_output)
+            # The run sets the event of the first turn when the client disconnects.
             turn = dataclasses.replace(self._build_turn(), cancelled=turn.cancelled)
             sink.reset_for_fallback()
 

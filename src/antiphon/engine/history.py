@@ -109,7 +109,7 @@ class ContextCache:
 class HistoryLoader:
     """Loads contexts from the cache or the store."""
 
-    def __init__(self, store: ResponseStore | None, cache: ContextCache) -> None:
+    def __init__(self, store: ResponseStore, cache: ContextCache) -> None:
         self._store = store
         self.cache = cache
 
@@ -129,8 +129,6 @@ class HistoryLoader:
         return await self._load_stored(id, tenant)
 
     async def _load_stored(self, id: str, tenant: str) -> Context:
-        if self._store is None:
-            raise previous_response_not_found_error(id)
         parent = await self._store.find(id, tenant=tenant)
         if parent is None:
             raise previous_response_not_found_error(id)
@@ -147,13 +145,11 @@ class HistoryLoader:
                 code="previous_response_in_conversation",
             )
         history = await self._store.read_history(id, tenant=tenant)
-        if history is None:
-            raise previous_response_not_found_error(id)
         before: Context | None = Context()
         # The first stored response may continue one with `store: false`, which only the cache has.
-        if history.missing_parent is not None:
+        if history and history.missing_parent is not None:
             before = self.cache.find(history.missing_parent, tenant=tenant)
-        if before is None:
+        if history is None or before is None:
             raise previous_response_not_found_error(id)
         context = before.extend(history.items, *history.responses)
         self.cache.add(id, context, tenant=tenant)

@@ -71,6 +71,7 @@ class ResponsePersistence(Struct, frozen=True):
         return None
 
     async def _commit(self, store: Store, events: list[Event], response: Response) -> list[Event]:
+        # None if the response was deleted meanwhile: it must not come back through the cache.
         if await store.end(response, tenant=self.tenant):
             self.cache_context(response)
         return events

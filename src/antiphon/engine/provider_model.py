@@ -125,15 +125,17 @@ class ProviderClient:
             raise  # the hook rejects the request on purpose, with a status
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             logger.exception("%s: its transform_request failed", name)
-            raise transform_hook_error(name, f"failed ({type(error).__name__})") from None
+            reason = f"transform_request failed ({type(error).__name__})"
+            raise custom_code_error(name, reason) from None
         if not isinstance(changed, dict):
             logger.error("%s: its transform_request returned %s", name, type(changed).__name__)
-            raise transform_hook_error(name, "returned no object")
+            raise custom_code_error(name, "transform_request returned no object")
         try:
             return json.encode(cast("dict[object, object]", changed))
         except json.JSONError:
             logger.exception("%s: its transform_request returned no JSON", name)
-            raise transform_hook_error(name, "returned what cannot be written as JSON") from None
+            reason = "transform_request returned what cannot be written as JSON"
+            raise custom_code_error(name, reason) from None
 
     def _may_retry(self, error: UpstreamError, wait: float) -> bool:
         if not self._retry_budget.try_withdraw():
@@ -332,6 +334,7 @@ class ResponseReader:
             wanted = self._sink.feed(batch)
         else:
             wanted = self._forward(batch)
+        # Whatever a provider sends after the end of its answer is not read.
         if self._decoder.done or not wanted:
             self._response.stop()
         elif self._sink.full:
@@ -346,6 +349,7 @@ class ResponseReader:
         """
         if not (batch and type(failure := batch[-1]) is parts.Failure):
             return not batch or self._sink.feed(batch)
+        # A provider that rejects our key in mid-stream may repeat it.
         failure = replace(failure, error=redact_error(failure.error, self._redact))
         self._sink.feed(batch[:-1])
         if self._sink.has_output:
@@ -387,7 +391,7 @@ class Providers:
             return ProviderModel(self._client_for(provider), model)
         except (Exception, SystemExit):  # an adapter may be other people's code
             logger.exception("%s: its adapter broke", provider)
-            return UnavailableModel(name, adapter_failed_error(provider))
+            return UnavailableModel(name, custom_code_error(provider, "adapter is broken"))
 
     def _client_for(self, name: str) -> ProviderClient:
         """Return the client of a provider. The first use imports its adapter."""
@@ -428,15 +432,9 @@ def redact_error(error: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayl
     )
 
 
-def adapter_failed_error(name: str) -> UpstreamError:
-    """Return the error for an adapter that cannot be created."""
-    message = f"{name}: its adapter is broken."
-    return UpstreamError(message, status=500, type="server_error", code="server_error")
-
-
-def transform_hook_error(name: str, problem: str) -> UpstreamError:
-    """Return the error for a `transform_request` hook that failed."""
-    message = f"{name}: its transform_request {problem}."
+def custom_code_error(name: str, problem: str) -> UpstreamError:
+    """Return the error for an adapter or a `transform_request` hook that failed."""
+    message = f"{name}: its {problem}."
     return UpstreamError(message, status=500, type="server_error", code="server_error")
 
 

@@ -140,6 +140,7 @@ class Run:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a boundary: models raise anything
             ending = self._end_internal_error()
             drop_tracebacks(error)
+        # Nothing has been sent yet, so the error can still be the HTTP status.
         if self.error and not self.answering:
             await self._discard_response()
             raise self.error
@@ -206,6 +207,7 @@ class Run:
 
     def _end_cancelled(self, error: asyncio.CancelledError) -> list[Event]:
         """End as cancelled, or as failed if the server stops, unless the model has ended it."""
+        # An agent in a thread cannot be cancelled: it has to look.
         self._turn.cancelled.set()
         if error.args == (SERVER_STOPPING,):
             return self._end_failed(SERVER_STOPPED_ERROR)
@@ -236,6 +238,7 @@ class Run:
                 ending = await asyncio.shield(commit)
             except StoreError:
                 logger.exception("%s could not be stored", self._turn.response_id)
+                # The client must not believe that it can continue this response.
                 ending[-1:] = self._synth.replace_end_with_failure(NOT_STORED_ERROR)
         self._emit(ending)
 
