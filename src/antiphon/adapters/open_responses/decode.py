@@ -225,7 +225,7 @@ class PartMapper:
                 is_done = isinstance(event, OutputItemDone)
                 return self.update(event.output_index, event.item, done=is_done)
             case ItemEvent():
-                item = self._item(event.output_index)
+                item = self._find_item(event.output_index)
                 self._growing = item, "", 0
                 return [] if item.done else self._in_order(item, self._event_parts(item, event))
             case ExtensionEvent() if is_extension_type(event.type):
@@ -244,26 +244,26 @@ class PartMapper:
 
     def update(self, output_index: int, value: Item, *, done: bool) -> list[Part]:
         """Return what is new in an item that was added or is done."""
-        item = self._item(output_index)
+        item = self._find_item(output_index)
         if item.done:
             return []
         item.done = done
         match value:
             case FunctionCall():
-                return self._in_order(item, self._call(item, value))
+                return self._in_order(item, self._call_parts(item, value))
             case Message():
-                return self._in_order(item, self._message(item, value))
+                return self._in_order(item, self._message_parts(item, value))
             case Reasoning():
-                return self._in_order(item, self._reasoning(item, value) if done else [])
+                return self._in_order(item, self._reasoning_parts(item, value) if done else [])
             case _:
-                return self._other(item, value)
+                return self._other_parts(item, value)
 
     def flush(self) -> list[Part]:
         """Return the parts that still wait for an item."""
         waiting, self._waiting = self._waiting, []
         return [part for entry in waiting if isinstance(entry, list) for part in entry]
 
-    def _item(self, index: int) -> EmittedItem:
+    def _find_item(self, index: int) -> EmittedItem:
         return self._items.get(index) or self._items.setdefault(index, EmittedItem(index))
 
     def _in_order(self, item: EmittedItem, found: list[Part]) -> list[Part]:
@@ -287,10 +287,10 @@ class PartMapper:
             return [self._annotation_part(item, index, event.annotation)] if is_new else []
         if kind := TEXT_DONE_EVENTS.get(type(event)):
             text = cast("str", getattr(event, kind.text_field))
-            return self._text(item, kind.content_type, index, text, logprobs)
-        return self._content(item, index, cast("ContentPartDone", event).part)
+            return self._remaining_text(item, kind.content_type, index, text, logprobs)
+        return self._remaining_content(item, index, cast("ContentPartDone", event).part)
 
-    def _call(self, item: EmittedItem, call: FunctionCall) -> list[Part]:
+    def _call_parts(self, item: EmittedItem, call: FunctionCall) -> list[Part]:
         found: list[Part] = []
         if call.name and not item.named:
             item.named = self.has_calls = True
@@ -298,13 +298,13 @@ class PartMapper:
             found.append(parts.Call(item.key, call.name, call_id=call.call_id))
         # An empty object in a call that was only added stands for arguments still to come.
         if item.done or call.arguments != "{}":
-            found += self._text(item, "", 0, call.arguments)
+            found += self._remaining_text(item, "", 0, call.arguments)
         arguments = "".join(item.texts.get(("", 0), ()))
         if item.done and call.status != "incomplete" and (not arguments or is_json(arguments)):
             found.append(parts.Call(item.key, complete=True))
         return found
 
-    def _message(self, item: EmittedItem, message: Message) -> list[Part]:
+    def _message_parts(self, item: EmittedItem, message: Message) -> list[Part]:
         is_new = not (item.texts or item.annotations)
         if is_new and message.phase and message.phase in get_args(Phase):
             item.phase = message.phase
@@ -321,12 +321,12 @@ class PartMapper:
             kept: list[Content] = [part for part in content if part]
             phase = item.phase or UNSET
             whole = Message(role="assistant", status=status, content=kept, phase=phase)
-            return [*found, self._whole(item, whole)]
+            return [*found, self._whole_part(item, whole)]
         for index, part in enumerate(content):
-            found += self._content(item, index, part) if part else []
+            found += self._remaining_content(item, index, part) if part else []
         return found
 
-    def _reasoning(self, item: EmittedItem, reasoning: Reasoning) -> list[Part]:
+    def _reasoning_parts(self, item: EmittedItem, reasoning: Reasoning) -> list[Part]:
         content = [ReasoningText(text=_text_in(part)) for part in reasoning.content or []]
         summary = [SummaryText(text=_text_in(part)) for part in reasoning.summary]
         has_raw = any(type_ == "reasoning_text" for type_, _ in item.texts)
@@ -338,21 +338,21 @@ class PartMapper:
                 content=list[Content](content) or UNSET,
                 encrypted_content=seal or UNSET,
             )
-            return [self._whole(item, whole)]
+            return [self._whole_part(item, whole)]
         found: list[Part] = []
         for index, part in [*enumerate(content), *enumerate(summary)]:
-            found += self._content(item, index, part)
+            found += self._remaining_content(item, index, part)
         # Once another item has begun, the synthesizer has closed this one.
         if seal and self._last is item:
             found.append(parts.Reasoning(key=item.key, encrypted_content=seal))
         return found
 
-    def _other(self, item: EmittedItem, value: Item) -> list[Part]:
+    def _other_parts(self, item: EmittedItem, value: Item) -> list[Part]:
         """Emit an item that does not stream, and what has waited for it."""
         if not item.done:
             self._waiting += [] if item in self._waiting else [item]
             return []
-        whole = [] if isinstance(value, ItemReference) else [self._whole(item, value)]
+        whole = [] if isinstance(value, ItemReference) else [self._whole_part(item, value)]
         if item not in self._waiting:
             return self._in_order(item, whole)
         self._waiting[self._waiting.index(item)] = whole
@@ -361,22 +361,22 @@ class PartMapper:
             found += cast("list[Part]", self._waiting.pop(0))
         return found
 
-    def _whole(self, item: EmittedItem, value: Item) -> Part:
+    def _whole_part(self, item: EmittedItem, value: Item) -> Part:
         # Items that waited are emitted before those that have grown meanwhile.
         self._last = self._last if item in self._waiting else None
         return parts.Whole(value)
 
-    def _content(self, item: EmittedItem, index: int, part: Content) -> list[Part]:
+    def _remaining_content(self, item: EmittedItem, index: int, part: Content) -> list[Part]:
         """Return what is new in a content part and its annotations."""
         if part.type not in TEXT_KINDS:
             return []
         if not isinstance(part, OutputText):
-            return self._text(item, part.type, index, content_text(part))
-        found = self._text(item, part.type, index, part.text, part.logprobs)
+            return self._remaining_text(item, part.type, index, content_text(part))
+        found = self._remaining_text(item, part.type, index, part.text, part.logprobs)
         new = part.annotations[item.annotations.get(index, 0) :]
         return found + [self._annotation_part(item, index, annotation) for annotation in new]
 
-    def _text(
+    def _remaining_text(
         self, item: EmittedItem, type: str, index: int, text: str, logprobs: LogProbs = UNSET
     ) -> list[Part]:
         """Return what is new in a whole text."""

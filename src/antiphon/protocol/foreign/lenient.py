@@ -61,7 +61,7 @@ class LenientReader:
         try:
             return decode(kind, raw)
         except InvalidValueError:
-            return cast("S", self._struct(kind, as_object(raw)))
+            return cast("S", self._read_struct(kind, as_object(raw)))
 
     def read_item(self, raw: object) -> Item:
         """Read an item, in any dialect."""
@@ -70,7 +70,7 @@ class LenientReader:
         # Some servers send the arguments of a call as an object instead of as JSON in a string.
         if item.get("type") == "function_call" and not isinstance(arguments, str | None):
             item = item | {"arguments": encode(arguments).decode()}
-        return cast("Item", self._member(Item, item))
+        return cast("Item", self._read_member(Item, item))
 
     def read_items(self, value: object) -> list[Item]:
         """Read the items of an array; what is not an object is left out."""
@@ -78,18 +78,18 @@ class LenientReader:
 
     def read_content(self, raw: object) -> Content:
         """Read a content part, in any dialect."""
-        return cast("Content", self._member(Content, add_content_slugs(raw)))
+        return cast("Content", self._read_member(Content, add_content_slugs(raw)))
 
     def read_annotation(self, raw: object) -> TextAnnotation:
         """Read an annotation, in any dialect."""
-        return cast("TextAnnotation", self._member(TextAnnotation, add_annotation_slug(raw)))
+        return cast("TextAnnotation", self._read_member(TextAnnotation, add_annotation_slug(raw)))
 
     def read_response(self, raw: object, status: str = "completed") -> Response:
         """Read a response, in any dialect; `status` is the default."""
         values = {"status": status} | drop_none(as_object(add_slugs(raw)))
         return self.read(Response, values | {"output": self.read_items(values.get("output"))})
 
-    def _struct(self, kind: type[ProtocolStruct], raw: JsonObject) -> ProtocolStruct:
+    def _read_struct(self, kind: type[ProtocolStruct], raw: JsonObject) -> ProtocolStruct:
         # Normalizing may refuse what follows from it, a message's content for example.
         with suppress(InvalidValueError):
             raw = kind.normalize(raw, "")
@@ -97,65 +97,65 @@ class LenientReader:
         extra = drop_none(raw)
         for info, hint in _struct_fields(kind):
             name = info.encode_name
-            value = self._member(hint, raw[name]) if name in raw else MISSING
+            value = self._read_member(hint, raw[name]) if name in raw else MISSING
             if value is not MISSING:
                 extra.pop(name, None)
                 values[info.name] = value
             elif info.required:
-                values[info.name] = self._empty(hint)
+                values[info.name] = self._empty_value(hint)
         return kind(**values, extra=extra or UNSET)  # pyright: ignore[reportArgumentType]
 
-    def _member(self, hint: object, raw: object) -> object:
+    def _read_member(self, hint: object, raw: object) -> object:
         hint = _without_unset(hint)
         if raw is None and NoneType not in get_args(hint):
             return MISSING
         try:
             return decode_as(hint, raw)
         except InvalidValueError:
-            return self._misfit(hint, raw)
+            return self._read_misfit(hint, raw)
 
-    def _misfit(self, hint: object, raw: object) -> object:
+    def _read_misfit(self, hint: object, raw: object) -> object:
         """Read what the strict decoder of a field refuses."""
         origin, inner = get_origin(hint), get_args(hint)
         if origin is Annotated:
-            return self._misfit(inner[0], raw)
+            return self._read_misfit(inner[0], raw)
         if origin in (Union, UnionType):
-            return self._one_of(inner, raw)
+            return self._read_one_of(inner, raw)
         if origin is Literal:
             # A word that is not in the specification yet is more use than none.
             return raw if any(type(raw) is type(allowed) for allowed in inner) else MISSING
         if origin in (list, dict):
-            return self._entries(inner[-1], raw) if _is(origin, raw) else MISSING
+            return self._read_entries(inner[-1], raw) if _is(origin, raw) else MISSING
         if kind := _struct_class(hint):
-            return self._struct(kind, as_object(raw)) if _is(dict, raw) else MISSING
-        return _scalar(hint, raw)
+            return self._read_struct(kind, as_object(raw)) if _is(dict, raw) else MISSING
+        return _read_scalar(hint, raw)
 
-    def _entries(self, hint: object, raw: object) -> object:
+    def _read_entries(self, hint: object, raw: object) -> object:
         """Read the entries of an array or an object; what does not fit is left out."""
         if _is(list, raw):
-            entries = [self._member(hint, entry) for entry in as_array(raw)]
+            entries = [self._read_member(hint, entry) for entry in as_array(raw)]
             return [entry for entry in entries if entry is not MISSING]
-        named = {name: self._member(hint, value) for name, value in as_object(raw).items()}
+        named = {name: self._read_member(hint, value) for name, value in as_object(raw).items()}
         return {name: named[name] for name in named if named[name] is not MISSING}
 
-    def _one_of(self, members: tuple[object, ...], raw: object) -> object:
+    def _read_one_of(self, members: tuple[object, ...], raw: object) -> object:
         """Read an object by its type, anything else as the first member of a union that fits."""
         kinds = [kind for member in members if (kind := _struct_class(member))]
         if kinds and _is(dict, raw):
-            return self._tagged(kinds, as_object(raw))
-        others = (self._misfit(member, raw) for member in members if not _struct_class(member))
+            return self._read_tagged(kinds, as_object(raw))
+        others = (self._read_misfit(member, raw) for member in members if not _struct_class(member))
         return next((value for value in others if value is not MISSING), MISSING)
 
-    def _tagged(self, kinds: list[type[ProtocolStruct]], raw: JsonObject) -> ProtocolStruct:
+    def _read_tagged(self, kinds: list[type[ProtocolStruct]], raw: JsonObject) -> ProtocolStruct:
         name = as_string(raw.get("type"))
         typed = [kind for kind in kinds if "type" in kind.__struct_fields__]
         known = next((kind for kind in typed if name in type_names(kind)), None)
         extension = next((kind for kind in kinds if kind.accepts_unknown_types), None)
         if self._slug and extension and known not in REPAIRABLE:
-            return self._struct(extension, raw | {"type": add_slug(name, self._slug)})
-        return self._struct(known or extension or kinds[0], raw)
+            return self._read_struct(extension, raw | {"type": add_slug(name, self._slug)})
+        return self._read_struct(known or extension or kinds[0], raw)
 
-    def _empty(self, hint: object) -> object:
+    def _empty_value(self, hint: object) -> object:
         """Return the empty value of a required field."""
         origin, inner = get_origin(hint), get_args(hint)
         if origin is Literal:
@@ -163,9 +163,9 @@ class LenientReader:
         if origin in (list, dict):
             return cast("Callable[[], object]", origin)()
         if inner:
-            return self._empty(inner[0])
+            return self._empty_value(inner[0])
         kind = _struct_class(hint)
-        return self._struct(kind, {}) if kind else EMPTY.get(hint)
+        return self._read_struct(kind, {}) if kind else EMPTY.get(hint)
 
 
 LENIENT = LenientReader()
@@ -184,7 +184,7 @@ def _without_unset(hint: object) -> object:
     return Union[tuple(m for m in members if m is not UnsetType)] if is_optional else hint
 
 
-def _scalar(hint: object, raw: object) -> object:
+def _read_scalar(hint: object, raw: object) -> object:
     if hint is object:
         return raw
     # Some servers write whole numbers as 1.0, and fractions such as a timestamp's where an integer

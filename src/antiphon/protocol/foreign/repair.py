@@ -124,7 +124,7 @@ class ItemTracker:
         found: dict[int, TrackedItem] = {}
         # Ids first, for all items: a look-alike must not take the place of the item itself.
         for place, item in enumerate(output):
-            known = self._known(_kind_of(item), item.id or "", place)
+            known = self._find_by_id(_kind_of(item), item.id or "", place)
             if known in left:
                 left.remove(known)
                 found[place] = known
@@ -136,7 +136,7 @@ class ItemTracker:
         return [found[place] for place in range(len(output))]
 
     def _find(self, kind: str, id: str, index: int | None, type: str = "") -> TrackedItem:
-        known = self._known(kind, id, index)
+        known = self._find_by_id(kind, id, index)
         if known and not (known.done and known.is_elsewhere(index)):
             return known
         # An id that nobody has used may be a new one for the item at the event's index.
@@ -144,7 +144,7 @@ class ItemTracker:
         return there if there and not there.done else self._begin(kind, id, index, type)
 
     def _announce(self, kind: str, id: str, index: int | None, type: str) -> TrackedItem:
-        item = self._known(kind, id, index)
+        item = self._find_by_id(kind, id, index)
         # Some servers give all their calls one id: a call that is done elsewhere is another one.
         is_over = item and item.done and (index is None or index != item.sent_index)
         if item is None or is_over or (item.announced and item.is_elsewhere(index)):
@@ -155,7 +155,7 @@ class ItemTracker:
         item.announced = True
         return item
 
-    def _known(self, kind: str, id: str, index: int | None) -> TrackedItem | None:
+    def _find_by_id(self, kind: str, id: str, index: int | None) -> TrackedItem | None:
         known = self._by_id.get((kind, id, index)) or self._by_id.get((kind, id, None))
         return known if id else None
 

@@ -166,7 +166,7 @@ def _normalize_response(raw: JsonObject) -> JsonObject:
 
 def _normalize_item(raw: JsonObject) -> JsonObject:
     item = dict(as_object(add_item_slugs(raw)))
-    item["type"] = _known_type(item.get("type"), ITEM_TYPES)
+    item["type"] = _add_slug_if_unknown(item.get("type"), ITEM_TYPES)
     for name in ("content", "summary"):
         if isinstance(item.get(name), list):
             item[name] = [_normalize_part(as_object(part)) for part in as_array(item[name])]
@@ -179,7 +179,7 @@ def _normalize_item(raw: JsonObject) -> JsonObject:
 
 def _normalize_part(raw: JsonObject) -> JsonObject:
     part = omit(raw, ("logprobs", "annotations"))
-    part["type"] = _known_type(raw.get("type"), CONTENT_TYPES)
+    part["type"] = _add_slug_if_unknown(raw.get("type"), CONTENT_TYPES)
     if part["type"] == "output_text":
         # Only their number is compared: their types are the servers' own.
         annotations = as_array(raw.get("annotations"))
@@ -187,6 +187,6 @@ def _normalize_part(raw: JsonObject) -> JsonObject:
     return part
 
 
-def _known_type(type: object, known: frozenset[str]) -> str:
+def _add_slug_if_unknown(type: object, known: frozenset[str]) -> str:
     name = as_string(type)
     return name if name in known else add_slug(name, SLUG)
