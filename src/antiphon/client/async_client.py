@@ -78,6 +78,7 @@ class AsyncClient:
         self._strict = strict
         self.conversations = ConversationsApi(self.http)
         """The conversations that the server stores."""
+        # Weak: a lock lives as long as a conversation object that uses it.
         self.conversation_locks: WeakValueDictionary[str, ConversationLock] = WeakValueDictionary()
         """Locks of the stored conversations that agent runs use now, by conversation id."""
         self.is_chat_only = False
@@ -125,6 +126,7 @@ class AsyncClient:
 
     def stream_without_retries(self, body: Mapping[str, object]) -> Stream:
         """Create a response from a finished body and stream its events; never retry."""
+        # For the agent loop, which has retries of its own: both would multiply.
         request = ApiRequest(
             path=RESPONSES_PATH, body={**body, "stream": True}, headers=SSE_HEADERS
         )
@@ -197,6 +199,7 @@ class AsyncClient:
         """Return the names of the server's models."""
         found = as_object(await self.http.request_json(ApiRequest(method="GET", path="models")))
         names = [as_object(entry).get("id") for entry in as_array(found.get("data"))]
+        # Some servers list entries without an id.
         return [name for name in names if isinstance(name, str)]
 
     def connect(self) -> "Session":
@@ -217,6 +220,7 @@ class AsyncClient:
         return self._event_source(await self.http.send(request, retries))
 
     async def _open_resumed_stream(self, id: str, after: int | None) -> EventSource:
+        # The first request is retried like any other GET; later ones count as reconnects.
         number = -1 if after is None else after
         return self._event_source(await self._reopen_stream(id, number, None), id, number)
 

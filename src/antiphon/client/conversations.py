@@ -85,6 +85,7 @@ class ConversationsApi:
         self, *, items: Input = (), metadata: Mapping[str, str] | None = None
     ) -> ConversationResource:
         """Create a conversation, empty or with items."""
+        # The specification leaves optional fields out; it does not send null.
         body = drop_none({"items": _to_json_items(items) or None, "metadata": metadata})
         return await self._request("POST", body=body)
 
@@ -117,6 +118,7 @@ class ConversationsApi:
     async def _request(
         self, method: str, *ids: str, body: JsonObject | None = None
     ) -> ConversationResource:
+        # Conversations of other servers may lack fields: they are read leniently.
         request = ApiRequest(method=method, path=build_path(CONVERSATIONS_PATH, *ids), body=body)
         return LENIENT.read(ConversationResource, await self._http.request_json(request))
 

@@ -69,6 +69,7 @@ class HttpApi:
         """Name of the server in error messages."""
         key = os.environ.get("ANTIPHON_API_KEY") if api_key is None else api_key
         self.api_key = (key or "").strip() or None
+        # The headers of the caller win, so that other schemes of authentication are possible.
         auth = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         self.headers = auth | {name.lower(): v for name, v in (headers or {}).items()}
         """Headers of every request: the key, and those of the caller."""
@@ -115,6 +116,7 @@ class HttpApi:
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse:
         response = await self.transport().open(request)
+        # Closing a transport is up to the caller who made it.
         if self._given_transport is None:
             self._responses.add(response)
         if 200 <= response.status < 300:
@@ -181,6 +183,7 @@ def _split_url(url: str) -> SplitResult | None:
 
 def _build_timeouts(timeout: float | Timeouts | None) -> Timeouts | None:
     if isinstance(timeout, int | float):
+        # A long timeout is meant for slow models, not for unreachable hosts.
         connect = min(timeout, Timeouts().connect)
         return Timeouts(connect=connect, first_byte=timeout, idle=timeout)
     return timeout
@@ -252,6 +255,7 @@ class HttpEventSource:
             self._feed_whole_response(await http.read())
             return
         http.subscribe(self._on_data)
+        # wait() returns False while the response is paused: the reader has to catch up first.
         while not await http.wait():
             await self._buffer.drain()
             http.resume()
@@ -279,6 +283,7 @@ class HttpEventSource:
             except UpstreamError as failure:
                 error = failure
                 continue
+            # A frame may have been cut in two: the server sends its event again.
             self._sse_decoder = sse.Decoder(MAX_EVENT_BYTES)
             self._reader.reconnect()
             return attempts
@@ -317,6 +322,7 @@ class HttpEventSource:
 
     def _feed_whole_response(self, body: bytes) -> None:
         """Accept a JSON body from a server that ignored `stream: true`."""
+        # OpenAI-compatible servers without streaming answer so.
         if self._reader.strict:
             raise RemoteProtocolError("The response is not an event stream.")
         response = parse_response(body, self._http.peer_name)

@@ -30,6 +30,8 @@ Input = str | Sequence[Item | JsonObject]
 """Input of a model: a text, or a list of items, as structs or as JSON."""
 
 
+# Parameters are TypedDicts and not keyword arguments with defaults: editors complete them, and a
+# parameter that the caller leaves out is not sent at all.
 class ReasoningParams(TypedDict, total=False):
     """Reasoning effort, and the level of detail of the summary."""
 
@@ -91,6 +93,7 @@ Order = Literal["asc", "desc"]
 def build_body(params: Mapping[str, object], known: type = ResponseParams) -> dict[str, object]:
     """Build the body of a request; raises RequestError for an unknown parameter."""
     names = cast("dict[str, object]", known.__annotations__)
+    # Servers ignore unknown fields, so a misspelt parameter has to be found here.
     for name in params:
         if name == "stream":
             message = "'stream' cannot be set: call stream() to stream, or create() not to."
@@ -99,6 +102,7 @@ def build_body(params: Mapping[str, object], known: type = ResponseParams) -> di
             message = f"Unknown parameter '{name}'. Pass fields that only this server has in "
             raise RequestError(f"{message}extra_body.", param=name, code="unknown_parameter")
     body = {name: to_json_value(params[name]) for name in params if name not in EXTRA_PARAMS}
+    # Last, so that extra_body can override a parameter.
     return body | cast("dict[str, object]", to_json_value(params.get("extra_body") or {}))
 
 

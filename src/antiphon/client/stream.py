@@ -103,6 +103,7 @@ class Stream:
         """The text, delta by delta."""
         async with aclosing(self.__aiter__()) as events:
             async for event in events:
+                # An exact comparison: the struct has no subclasses, and this runs for every event.
                 if type(event) is OutputTextDelta:
                     yield event.delta
 
@@ -121,6 +122,7 @@ class Stream:
         """Read to the end and return the response; its status may be failed or incomplete."""
         try:
             while await self._read_more():
+                # The source folds the events into the response, so they need not be kept.
                 self._pending.clear()
         finally:
             await self._close_unless_entered()
@@ -175,11 +177,13 @@ class EventBuffer(Generic[T]):
     @property
     def full(self) -> bool:
         """Whether the writer should wait."""
+        # An empty buffer is never full: one event larger than the limit must still pass.
         return self._size > self._limit and bool(self._events) and not self._closed
 
     def write(self, events: Sequence[T], size: int | None = None) -> None:
         """Add events; `size` is their number unless given."""
         self._events += events
+        # Bytes are a better measure than events where they are known: deltas vary in size.
         self._size += len(events) if size is None else size
         self._changed.set()
 

@@ -129,6 +129,7 @@ class TurnBuffer:
     def end(self, failure: UpstreamError | None = None) -> None:
         """End the turn, with an error if it failed."""
         self._failure = failure
+        # Wakes the reader, and the next turn of the lane, which waits for this one.
         for event in (self._arrived, self._released, self._ended):
             event.set()
 
@@ -227,6 +228,7 @@ class WebSocketEventSource:
 
 
 def _abandon_threadsafe(turn: TurnBuffer, loop: asyncio.AbstractEventLoop) -> None:
+    # The garbage collector may run in any thread.
     if not loop.is_closed():
         loop.call_soon_threadsafe(turn.abandon)
 
@@ -237,6 +239,7 @@ class Lane:
     def __init__(self, session: "Session", name: str) -> None:
         self.name = name
         self._session = session
+        # asyncio.Lock is fair: turns are sent in the order in which they were requested.
         self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -267,6 +270,7 @@ class Session:
         strict: bool = False,
         timeout: Timeouts | None = None,
     ) -> None:
+        # https becomes wss.
         self._url = url.replace("http", "ws", 1) if url.startswith("http") else url
         self._headers = headers or {}
         self._strict = strict
@@ -321,6 +325,7 @@ class Session:
 
     async def close(self) -> None:
         """Close the connection; unfinished turns raise UpstreamError."""
+        # First, so that readers get this error and not that of the closing connection.
         self._end_all_turns(websocket_closed_error("this side closed it."))
         try:
             if self._connection is not None:
@@ -361,6 +366,7 @@ class Session:
                 message = await connection.receive()
                 self._activity += 1
                 turn = self._dispatch(message)
+                # Not reading makes TCP slow down the server.
                 while turn is not None and turn.full:
                     self._may_read.clear()
                     await self._may_read.wait()
@@ -375,6 +381,7 @@ class Session:
         lane = label.stream_id or ""
         turn = self._find_turn(lane)
         self._connection_error = None
+        # An error ends its turn at once; whatever the server still sends for it is dropped.
         if label.type == ERROR_TYPE:
             failure = websocket_message_error(message)
             if turn is not None:
@@ -419,6 +426,8 @@ class Session:
     async def _monitor_connection(self, connection: ClientWebSocket) -> None:
         """Send pings; end the session if the server stops answering."""
         with suppress(UpstreamError):
+            # A turn may be silent for minutes while the model reasons: only pings tell whether
+            # the server is still there.
             while True:
                 await asyncio.sleep(PING_INTERVAL)
                 before = self._activity

@@ -77,6 +77,7 @@ class ClientWebSocket:
         closing = asyncio.ensure_future(self._socket.close())
         try:
             await asyncio.sleep(0)  # the close frame is sent now
+            # Flushes what is written, then closes.
             self._socket.transport.close()
             await closing
         finally:
@@ -128,7 +129,9 @@ def build_connect(url: str, headers: Mapping[str, str], seconds: float) -> conne
         url,
         additional_headers=headers,
         user_agent_header="antiphon",
+        # Deltas are too small to be worth compressing.
         compression=None,
+        # A proxy cannot reach this machine's own loopback address.
         proxy=None if is_loopback(urlsplit(url).hostname or "") else True,
         open_timeout=seconds,
         ping_interval=None,  # Session sends pings: it knows when it does not read the answers
@@ -151,6 +154,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 def connection_closed_error(error: ConnectionClosed) -> UpstreamError:
     """Build the error for a closed connection."""
+    # The library closes the connection itself when a message exceeds max_size.
     if error.sent and error.sent.code == MESSAGE_TOO_BIG:
         return websocket_closed_error(f"it sent more than {MAX_EVENT_BYTES} bytes in one message.")
     if error.rcvd is None:

@@ -39,6 +39,7 @@ class ConversationLock:
     """
 
     def __init__(self) -> None:
+        # Protects the queue, and is never held while waiting.
         self._mutex = threading.Lock()
         self._waiters: deque[Future[None]] = deque()
         self.locked = False

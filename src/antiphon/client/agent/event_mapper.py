@@ -99,6 +99,7 @@ class EventMapper:
         current = (self.message, self.refusal, self.reasoning_text)
         self.message, self.refusal, self.reasoning_text = self._round_start
         self._open_reasoning = ""
+        # If nothing was shown, there is nothing to withdraw.
         if current != self._round_start or self.calls.has_calls:
             await self._emit(self._build_update(is_streaming=False))
         self.start_round()
@@ -127,6 +128,7 @@ class EventMapper:
                 await self.calls.add_arguments(index, delta)
             case ReasoningDelta(delta=delta) | ReasoningSummaryTextDelta(delta=delta):
                 await self._reasoning_smoother.feed(delta)
+            # Summary parts are paragraphs without any separator in the deltas.
             case ReasoningSummaryPartAdded(summary_index=index) if index:
                 await self._reasoning_smoother.feed(PARAGRAPH)
             case RefusalDelta(delta=delta):
@@ -134,6 +136,7 @@ class EventMapper:
             case OutputItemAdded(item=Message()):
                 self._starts_paragraph = bool(self.message)
             case OutputItemAdded(item=FunctionCall() as call, output_index=index):
+                # Text that came before a call is shown before it.
                 await self._text_smoother.flush()
                 await self._finish_reasoning()
                 await self.calls.start(index, call)
@@ -150,6 +153,7 @@ class EventMapper:
         if not delta:
             return
         self._has_text = True
+        # Unsmoothed: `token` is for programs, `message_update` for people.
         await self._emit(TokenReceived(token=delta))
         self.metrics.record(delta)
         await self._text_smoother.feed(PARAGRAPH + delta if self._starts_paragraph else delta)
@@ -188,6 +192,7 @@ class EventMapper:
         return replace(self.build_message(), tokens=tokens, tool_calls=calls)
 
     async def _emit_reasoning(self, chunk: str) -> None:
+        # Each reasoning item starts a paragraph; its updates contain only itself.
         if not self._open_reasoning and self.reasoning_text:
             self.reasoning_text += PARAGRAPH
         self._open_reasoning += chunk
@@ -269,6 +274,7 @@ class ToolCallTracker:
         draft = self._drafts.get(index) or await self.start(index, call)
         if draft.tool_call.status == "ready":
             return
+        # Some servers send the name or the id only with the complete call.
         draft.tool_call = replace(draft.tool_call, id=call.call_id, name=call.name)
         draft.argument_pieces = [call.arguments]
         await self._emit(ToolCallParsed(id=call.call_id, name=call.name, arguments=call.arguments))

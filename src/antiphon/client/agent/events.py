@@ -17,6 +17,7 @@ ToolStatus = Literal["preparing", "ready", "executing", "completed", "failed"]
 RunStatus = Literal["completed", "incomplete", "max_tool_rounds"]
 
 
+# The fields are Graphlit's, so that applications can be ported: do not rename them.
 class Metrics(ProtocolStruct):
     """Speed of a run. `token_count` counts deltas, throughput is in characters per second.
 

@@ -99,6 +99,7 @@ class GraphemeSplitter:
                     yield from self._close_marker()
                 continue
             yield from self._close_marker()
+            # At the start of a line, also in a quote or a list, a fence may open a code block.
             if piece.startswith(FENCES):
                 self._marker, self._marks_line = [piece], self._begins_line
             else:
@@ -122,6 +123,7 @@ class GraphemeSplitter:
 
 def grapheme_boundary(text: str, at: int) -> int:
     """Return the last position, at most `at`, that does not split a grapheme."""
+    # Between two ASCII characters there is always a boundary, except within CR LF.
     around = text[max(0, at - 1) : at + 1]
     if at <= 0 or at >= len(text) or (around.isascii() and around != "\r\n"):
         return max(0, min(at, len(text)))

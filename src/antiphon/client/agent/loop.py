@@ -142,6 +142,7 @@ class AgentLoop:
     async def run(self) -> AgentResult:
         """Run to the end; raises AntiphonError after all events are emitted."""
         conversation = self._spec.conversation
+        # Checked without waiting: the event has to come before the wait.
         if conversation.lock.locked:
             await self._emit(ConversationQueued(conversation_id=conversation.id))
         async with conversation.lock:
@@ -154,6 +155,7 @@ class AgentLoop:
                 await self._emit_failure(error)
                 raise
             finally:
+                # Both, even if the task is cancelled again during the first.
                 try:
                     await self._mapper.close()
                 finally:
@@ -165,6 +167,7 @@ class AgentLoop:
         status, reason = await self._run_rounds()
         items = self._history.items_to_save()
         raise_if_cancelled()
+        # Before the last event is emitted: its listener may start the next run at once.
         await self._save(items)
         return await self._complete(status, reason, items)
 
@@ -207,6 +210,7 @@ class AgentLoop:
             async for events in stream.batches():
                 for event in events:
                     raise_if_cancelled()
+                    # Before any text is emitted, so that nothing has to be withdrawn.
                     if not checked and isinstance(event, LifecycleEvent):
                         self._transport.check_continuation(event.response, self._history)
                         checked = True
@@ -248,6 +252,7 @@ class AgentLoop:
     def _context_usage(self) -> ContextUsage | None:
         if self._budget is None:
             return None
+        # Estimated anew every time: the server's own count comes too late to drop anything.
         prompt = self._spec.instructions, self._definitions, self._history.items
         return self._budget.usage(token_estimate.estimate_prompt(*prompt))
 

@@ -69,6 +69,7 @@ class AbortSignal:
     def abort(self) -> None:
         """Stop every run that uses this signal now or later."""
         self.aborted = True
+        # A copy: a run that stops unsubscribes its listener.
         for listener in tuple(self._listeners):
             listener()
 
@@ -197,6 +198,7 @@ class AgentRun:
         buffer = EventBuffer[AgentEvent](MAX_BUFFERED_EVENTS)
 
         async def emit(event: AgentEvent) -> None:
+            # on_event first: it sees an event before the reader of the run does.
             await self._notify(event)
             buffer.write([event])
             await buffer.drain()
@@ -204,6 +206,7 @@ class AgentRun:
         task = asyncio.create_task(self._run(emit))
         task.add_done_callback(lambda _: buffer.close())
         try:
+            # The run waits in drain() while its reader is behind, so memory stays bounded.
             while batch := await buffer.next_batch():
                 yield batch
             await task
@@ -286,6 +289,7 @@ def stream_agent(  # noqa: PLR0913 - what an agent is made of
     """
     from antiphon.client.agent.loop import RunSpec  # start-up time
 
+    # A client made here has connections that nobody else closes.
     owns_client = client is None
     client = client or AsyncClient()
     spec = RunSpec(

@@ -19,6 +19,7 @@ ChunkStrategy = Literal["character", "word", "sentence"]
 ChunkFunction = Callable[[str], list[str]]
 """Splits a text into chunks; the last one is buffered and passed again with the text after it."""
 
+# Limits for text without breaks, such as base64: it should not wait until the end.
 MAX_WORD = 50
 MAX_SENTENCE = 400
 
@@ -129,6 +130,7 @@ class WordChunker(GroupingChunker):
         unspaced = piece[0] > "\u0e00" and _UNSPACED.match(piece) is not None
         goes_on = (self._in_word or self._after_infix) and not (unspaced or self._unspaced)
         too_long = self._size + len(piece) > MAX_WORD
+        # An infix belongs to the word only if a letter follows: "3.14", but not "end. Next".
         self._after_infix = self._in_word and piece in _INFIXES
         self._in_word, self._unspaced = is_word, is_word and unspaced
         return is_fence or too_long or (is_word and not goes_on)
@@ -150,6 +152,7 @@ class SentenceChunker(GroupingChunker):
         if piece.isspace():
             self._gap, self._solid = True, 0
             return False
+        # A closing quote after a wide mark belongs to the sentence that it ends.
         wide = self._mark in _WIDE_MARKS and piece not in _MARKS and piece not in _CLOSERS
         over = self._mark != "" and (self._gap or wide)
         too_long = self._size > MAX_SENTENCE if self._gap else self._solid >= MAX_SENTENCE
@@ -192,6 +195,7 @@ class CustomChunker(Chunker):
         try:
             chunks = [chunk for chunk in self._split(text) if chunk]
             return chunks if "".join(chunks) == text else None
+        # Smoothing must never lose text because of a faulty function.
         except Exception:  # noqa: BLE001 - the caller's function may raise anything
             return None
 
@@ -275,6 +279,7 @@ class Smoother:
         while self._ready and self._remaining_delay() <= 0:
             async with self._emit_lock:
                 await self._send(self._take_next())
+            # With a delay, the background task emits the rest.
             if self._delay:
                 return
 
@@ -295,6 +300,7 @@ class Smoother:
     async def _send(self, text: str) -> None:
         if not text:
             return
+        # Before the call, so that a slow consumer does not add its own time to the pause.
         self._next_at = asyncio.get_running_loop().time() + self._delay
         emitted = self._emit(text)
         if emitted is not None:

@@ -122,6 +122,7 @@ class AgentTransport:
 
     def record_success(self) -> None:
         """Keep the current transport for the rest of the run."""
+        # Remembered for later runs of this client, which need not try /responses again.
         if self._is_undecided and self.kind == "chat":
             self._client.is_chat_only = True
         self._is_undecided = False
@@ -136,6 +137,7 @@ class AgentTransport:
         """Switch to another transport if the server lacks this one; return its name."""
         if self.kind == "websocket" and error.payload.code == WEBSOCKET_REFUSED:
             self.kind = "http"
+        # Only before the first success: a 404 later means something else.
         elif self.kind == "http" and self._is_undecided and is_missing_endpoint(error):
             self.kind = "chat"
         else:
@@ -149,6 +151,7 @@ class AgentTransport:
             await session.close()
 
     async def _open_websocket_source(self, body: dict[str, object]) -> EventSource:
+        # A server remembers responses per connection, so the run keeps one open.
         if self._session is None or self._session.closed:
             session = self._client.connect()
             await session.open()
@@ -270,6 +273,7 @@ class ChatEventSource:
         """Wait until the answer begins; raises UpstreamError."""
         try:
             await self._run.started.wait()
+            # The task failed before the first token; awaiting it raises its error.
             if not self._run.answering:
                 await self._task
         except BaseException:

@@ -50,6 +50,7 @@ class ArgumentReader:
         except json.JSONError as error:
             try:
                 return json.decode(repair_json(text).encode())
+            # The error of the original text: that of the repaired one would confuse the model.
             except json.JSONError:
                 reason = str(error).removeprefix("Invalid JSON: ")
                 message = f"Tool {self.name} failed: Invalid JSON arguments: {reason}"

@@ -67,6 +67,7 @@ def _resolve_tool(given: AnyTool, handlers: dict[str, ToolFunction]) -> Tool:
 
 def _decode_declaration(given: Schema) -> FunctionTool:
     """Decode a declaration in the format of Responses or of chat completions."""
+    # Chat completions nest the declaration in "function".
     inner = given.get("function")
     fields = inner if is_object(inner) else given
     try:
@@ -80,6 +81,7 @@ def _build_declared_tool(declaration: FunctionTool, function: ToolFunction | Non
     context = find_context_parameter(parameters)
     properties = (declaration.parameters or {}).get("properties")
     known = properties if is_object(properties) else {}
+    # `def handler(arguments)` wants the dict, `def handler(city)` wants the value.
     match [parameter for name, parameter in parameters.items() if name != context]:
         case [Parameter(name=name, kind=kind)] if name not in known and kind in _POSITIONAL:
             return Tool(declaration, function, _bind_as_dict, context)

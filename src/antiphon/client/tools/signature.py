@@ -96,6 +96,7 @@ def inspect_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
 
     Raises NameError or TypeError for annotations, ValueError for a builtin without a signature.
     """
+    # get_type_hints() needs the function itself, behind decorators, partials and objects.
     inner = inspect.unwrap(function)
     while isinstance(inner, partial):
         inner = inspect.unwrap(inner.func)
@@ -127,6 +128,7 @@ def _model_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
     except ValueError as error:
         raise TypeError(f"no signature is known: {error}; wrap it in a function") from error
     for name, parameter in found.items():
+        # A model sends arguments by name.
         if parameter.kind not in _NAMED_KINDS:
             raise TypeError(
                 f"'{name}' is {parameter.kind.description}; a model names every argument, "
@@ -211,6 +213,7 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
         after = lines[index + 1] if index + 1 < len(lines) else ""
         underlined = len(after) > 2 and set(after) == {"-"}
         name = line.lower() if underlined else line.lower().removesuffix(":").rstrip()
+        # Without the list of known names every line with a colon would be a heading.
         if name in _SECTIONS and (underlined or line.endswith(":")):
             yield title, body
             title, body = name, []

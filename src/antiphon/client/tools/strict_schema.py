@@ -165,6 +165,7 @@ def _wrap_in_union(schema: Schema, *others: Schema) -> Schema:
 
 def _make_nullable(schema: Schema) -> Schema:
     """Allow null beside everything that a strict schema allows."""
+    # Their allowed values cannot be extended in place.
     if "$ref" in schema or schema.get("const") is not None:
         return _wrap_in_union(schema, {"type": "null"})
     wider = dict(schema)
@@ -193,6 +194,7 @@ class _StrictConverter:
         self.schema = {key: schema[key] for key in schema if key not in ("$schema", "$id")}
         self.groups: dict[str, Schema] = {}
         self.targets: dict[object, tuple[Schema, str]] = {"#": (self.schema, "")}
+        # pydantic and msgspec write "$defs", older generators "definitions".
         for group in _DEFINITION_KEYWORDS:
             entries = self.schema.pop(group, None)
             if is_object(entries):
@@ -395,6 +397,7 @@ class _NullDropper:
             if place not in self._results:
                 self._results[place] = value, self._drop_as_member(members, value, depth)
             _, value = self._results[place]
+        # After the unions, which may have replaced the value.
         if is_array(value) and "items" in schema:
             return [self.drop(entry, schema["items"], depth + 1) for entry in value]
         if is_object(value) and is_object(properties := schema.get("properties")):

@@ -54,6 +54,7 @@ class Tool:
         context: str | None = None,
     ) -> None:
         if function is not None:
+            # Without __dict__, which would overwrite our own attributes.
             update_wrapper(self, function, updated=())
         self.declaration = _check_name(declaration)
         self.function = function
@@ -93,6 +94,7 @@ class Tool:
 
     def __get__(self, instance: object, owner: type | None = None) -> "Tool":
         """Bind the tool of a method to its instance."""
+        # Called by Python for obj.method, because a Tool is also a descriptor.
         if instance is None or self.function is None:
             return self
         return Tool.from_function(MethodType(self.function, instance), self.declaration)

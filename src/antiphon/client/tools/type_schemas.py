@@ -26,6 +26,7 @@ def build_schemas(annotations: Mapping[str, object]) -> tuple[dict[str, Schema],
     definitions: Schema = shared
     if theirs:
         others, more = build_pydantic_schemas(theirs)
+        # Both kinds of definitions share one `$defs`.
         if clash := sorted(definitions.keys() & more.keys()):
             raise TypeError(f"two types are called {clash[0]}; rename one of them")
         found |= others
@@ -67,6 +68,7 @@ def encode_model(value: object) -> object:
 def _check_annotation(name: str, annotation: object) -> None:
     """Raise TypeError if msgspec has no schema or no decoder for an annotation."""
     try:
+        # Both are needed: msgspec has schemas for types that it cannot decode, and vice versa.
         msgspec.json.Decoder(cast("type[object]", annotation))
         msgspec.json.schema(annotation)
     except (TypeError, RuntimeError) as error:
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter
     from pydantic.fields import FieldInfo
 
+# How pydantic marks the types that it can validate.
 _PYDANTIC_ATTRIBUTES = ("__get_pydantic_core_schema__", "__pydantic_core_schema__")
 
 
