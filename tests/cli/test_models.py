@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from antiphon.server.provider_probe import ProbeResult
 from tests.http_client import http_client
 from tests.run_server import run_command
 from tests.scripted_upstream import (
-    ScriptedAnswer,
     ScriptedUpstream,
     json_answer,
     scripted_upstream,
@@ -155,85 +153,12 @@ def test_the_json_output_has_the_same_content(tmp_path: Path) -> None:
     assert result["problems"] == []
 
 
-LISTS = [
-    ("openai", LIST, "/v1/models"),
-    ("responses", LIST, "/v1/models"),
-    ("writer", json_answer({"models": [{"id": "small", "name": "Small"}]}), "/v1/models"),
-    ("anthropic", LIST, "/v1/models"),
-    ("google", json_answer({"models": [{"name": "models/small"}]}), "/v1/models"),
-    ("ollama", json_answer({"models": [{"name": "small"}]}), "/api/tags"),
-]
-
-
-@pytest.mark.parametrize(("adapter", "answer", "path"), LISTS)
-def test_every_dialect_lists_its_models(
-    tmp_path: Path, adapter: str, answer: ScriptedAnswer, path: str
-) -> None:
-    with scripted_upstream(answer) as provider:
-        (tmp_path / "antiphon.toml").write_text(local(provider, adapter))
-        result = as_json(cwd=tmp_path)["providers"][0]
-        requested = provider.requests[0].path
-    assert (result["status"], result["models"][0]) == ("ready", "local/small"), result
-    assert requested.startswith(path)
-
-
-STRANGE = [
-    (
-        ScriptedAnswer(status=404),
-        "reached",
-        "URL/v1/models answers 404: no list, or a wrong address",
-    ),
-    (ScriptedAnswer(b"<html>"), "reached", "URL/v1/models answers with something that is not JSON"),
-    (
-        ScriptedAnswer(status=500),
-        "not ready",
-        "500 from URL/v1/models: answered 500 and did not say why",
-    ),
-    (
-        ScriptedAnswer(b"<html>", 301, {"location": "https://me:pw@there.example/v2/models?a=b"}),
-        "not ready",
-        "answered 301: it has moved to https://there.example/v2. Its base_url should lead there",
-    ),
-    (
-        ScriptedAnswer(status=301),
-        "not ready",
-        "301 from URL/v1/models: answered 301 and did not say why",
-    ),
-    (json_answer([]), "ready", ""),
-]
-
-
-@pytest.mark.parametrize(("answer", "status", "reason"), STRANGE)
-def test_unexpected_answers_of_a_provider_are_reported(
-    tmp_path: Path, answer: ScriptedAnswer, status: str, reason: str
-) -> None:
-    with scripted_upstream(answer) as provider:
-        (tmp_path / "antiphon.toml").write_text(local(provider))
-        result = as_json(cwd=tmp_path)["providers"][0]
-    assert (result["status"], result["models"]) == (status, [])
-    assert result["reason"] == reason.replace("URL", provider.url)
-
-
-def test_unresponsive_providers_are_probed_concurrently(tmp_path: Path) -> None:
-    with scripted_upstream(ScriptedAnswer(delay=50)) as slow:
-        names = ("a", "b", "c")
-        tables = (
-            f'[providers.{name}]\nadapter = "openai"\nbase_url = "{slow.url}"\n' for name in names
-        )
-        (tmp_path / "antiphon.toml").write_text("".join(tables))
-        result = as_json(cwd=tmp_path)["providers"][:3]
-    assert {one["status"] for one in result} == {"not ready"}
-    assert all("5 seconds" in one["reason"] for one in result), result
-
-
 def test_slow_credentials_time_out(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[profile slow]\ncredential_process = sleep 50\n")
     (tmp_path / "antiphon.toml").write_text(
         '[providers.aws]\nadapter = "bedrock"\nregion = "eu-west-1"\nprofile = "slow"\n'
     )
-    started = time.monotonic()
     result = as_json(cwd=tmp_path, AWS_CONFIG_FILE=str(tmp_path / "config"))["providers"][0]
-    assert time.monotonic() - started < 20
     assert result["status"] == "not ready"
     assert result["reason"] == "no credentials within 5 seconds"
 

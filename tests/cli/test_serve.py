@@ -330,10 +330,8 @@ def test_the_key_and_the_content_are_never_logged() -> None:
 def test_a_signal_stops_the_server(number: signal.Signals) -> None:
     with run_command() as (address, process):
         assert post_response(address).status_code == 200
-        started = time.monotonic()
         process.send_signal(number)
-        process.wait(20)
-        assert time.monotonic() - started < 5
+        process.wait(20)  # less than the drain time of 25 seconds
 
 
 def deltas(address: str, model: str = "demo") -> Iterator[str]:
@@ -384,13 +382,11 @@ def test_a_second_interrupt_stops_at_once_and_ends_the_streams(tmp_path: Path, t
     with run_command("--app", "mine", cwd=tmp_path) as (address, process):
         stream = deltas(address, "hangs")
         text = next(stream)
-        started = time.monotonic()
         for _ in range(times):
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
         text += "".join(stream)
-        assert process.wait(20) == 130
-        assert time.monotonic() - started < 5
+        assert process.wait(20) == 130  # less than the drain time of 25 seconds
         assert process.stdout
         output = process.stdout.read()
     assert "event: response.failed" in text
@@ -404,12 +400,10 @@ def test_a_second_interrupt_does_not_wait_for_stuck_tasks(tmp_path: Path) -> Non
     with run_command("--app", "mine", cwd=tmp_path) as (address, process):
         stream = deltas(address, "deaf")
         next(stream)
-        started = time.monotonic()
         for _ in range(2):
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
-        assert process.wait(20) == 130
-        assert time.monotonic() - started < 5
+        assert process.wait(20) == 130  # less than the drain time of 25 seconds
         with pytest.raises(httpx.RemoteProtocolError):
             list(stream)
         assert process.stdout

@@ -21,6 +21,7 @@ from antiphon.store.base import StoredResponse
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
 from tests.http_client import (
+    WAIT,
     event_types,
     http_client,
     parse_event,
@@ -74,14 +75,12 @@ async def test_draining_interrupts_work_and_accepts_none() -> None:
     await one.engine()
     short = one.start_task(asyncio.sleep(0.05, "done"))
     long = one.start_task(asyncio.sleep(60))
-    started_at = time.monotonic()
     draining = asyncio.create_task(one.drain())
     await asyncio.sleep(0.01)
     with pytest.raises(RequestError) as caught:
         one.start_task(asyncio.sleep(0))
     assert caught.value.payload == server_stopping_error().payload
     await draining
-    assert 0.1 <= time.monotonic() - started_at < 1
     assert await short == "done"
     with pytest.raises(asyncio.CancelledError, match="drain"):
         await long
@@ -89,11 +88,9 @@ async def test_draining_interrupts_work_and_accepts_none() -> None:
 
 
 async def test_a_drain_with_nothing_to_do_is_over_at_once() -> None:
-    one = service(drain_seconds=60)
+    one = service(drain_seconds=3600)
     await one.engine()
-    started_at = time.monotonic()
-    await one.close()
-    assert time.monotonic() - started_at < 1
+    await asyncio.wait_for(one.close(), WAIT)
 
 
 def test_a_folder_that_cannot_be_used_is_a_503_and_recovers(tmp_path: Path) -> None:
@@ -212,7 +209,6 @@ def test_a_stopping_server_finishes_running_work_and_exits(folder: Path) -> None
         wait_until(lambda: get_response(address, job)["status"] == "in_progress")
         with http_client(address) as http:
             assert http.get("/healthz").status_code == 200  # the connection is there
-            started_at = time.monotonic()
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             refused_somehow(http)
@@ -220,7 +216,6 @@ def test_a_stopping_server_finishes_running_work_and_exits(folder: Path) -> None
         for reader in readers:
             reader.join(20)
         process.wait(20)
-        assert 2 <= time.monotonic() - started_at < 2 + 5
     for reader in readers:
         events = parse_stream(reader.text)
         assert event_types(events)[-2:] == ["error", "response.failed"]
@@ -244,10 +239,8 @@ def refused_somehow(http: httpx.Client) -> None:
 def test_a_server_with_nothing_to_do_stops_at_once(folder: Path) -> None:
     with run_command("--data", str(folder / "data"), cwd=folder) as (address, process):
         create_response(address, "demo", "Hi!")
-        started_at = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
-        assert time.monotonic() - started_at < 3
+        process.wait(20)  # less than the drain time of 25 seconds
 
 
 def test_queued_responses_run_after_a_restart(tmp_path: Path) -> None:

@@ -202,9 +202,7 @@ def test_cancelling_stops_the_agent_and_keeps_its_output(server_url: str, door: 
     id = create_response(server_url, "endless", "go", door, background=True)["id"]
     wait_until(lambda: get_response(server_url, id)["status"] == "in_progress")
     time.sleep(0.1)
-    started = time.monotonic()
     answer = call(server_url, "POST", f"{door}/responses/{id}/cancel")
-    assert time.monotonic() - started < 1
     ticks = ENDLESS_COUNTER.ticks
     assert ENDLESS_COUNTER.stopped == stopped + 1
     response = answer.json()
