@@ -19,6 +19,9 @@ Verbosity = Literal["low", "medium", "high"]
 Truncation = Literal["auto", "disabled"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 Identifier = Annotated[str, Meta(max_length=64)]
+MAX_ITEMS_PER_REQUEST = 20
+"""The most items in one request to a conversation; the limit of OpenAI's API."""
+
 Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),

@@ -19,6 +19,11 @@ from antiphon.server.config.tables import (
     read_field,
 )
 from antiphon.server.threads import ThreadStorage
+from antiphon.transport.connection import Timeouts
+from antiphon.transport.retry import RetryPolicy
+
+# The transport's own defaults are those of the server.
+TIMEOUTS, RETRY_POLICY = Timeouts(), RetryPolicy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +105,15 @@ class Settings:
     drain_seconds: NonNegativeSeconds = 25
     """How long running responses may take to finish when the server stops."""
 
-    # Reasoning models may think for minutes before they send anything.
-    connect_seconds: PositiveSeconds = 10
-    first_byte_seconds: PositiveSeconds = 600
-    idle_seconds: PositiveSeconds = 300
-    answer_seconds: PositiveSeconds = 3600
+    connect_seconds: PositiveSeconds = TIMEOUTS.connect
+    first_byte_seconds: PositiveSeconds = TIMEOUTS.first_byte
+    idle_seconds: PositiveSeconds = TIMEOUTS.idle
+    answer_seconds: PositiveSeconds = TIMEOUTS.total
     """Timeouts of a provider: to connect, until the first byte of the response, between two
     reads, and in total."""
 
-    retries: NonNegativeInt = 2
-    retry_seconds: NonNegativeSeconds = 0.5
+    retries: NonNegativeInt = RETRY_POLICY.retries
+    retry_seconds: NonNegativeSeconds = RETRY_POLICY.first_delay
     """How often a failed request to a provider is retried, and the first delay."""
 
     def __post_init__(self) -> None:

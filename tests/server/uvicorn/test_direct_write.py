@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from antiphon.server.uvicorn.direct_write import COALESCE_SECONDS, MAX_BUFFERED_BYTES, ChunkWriter
+from antiphon.server.uvicorn.direct_write import COALESCE_SECONDS, MAX_JOINED_BYTES, ChunkWriter
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +84,7 @@ async def test_the_buffer_of_a_task_that_never_yields_is_bounded() -> None:
     writer, _ = chunk_writer(cycle)
     piece = b"x" * 1000
     assert writer.write(piece)
-    for _ in range(MAX_BUFFERED_BYTES // len(piece)):
+    for _ in range(MAX_JOINED_BYTES // len(piece)):
         assert writer.write(piece)
     assert len(cycle.written) == 1
     assert writer.write(piece)
@@ -101,7 +101,7 @@ async def test_a_chunk_above_the_buffer_limit_is_written_at_once() -> None:
     cycle = FakeCycle()
     writer, _ = chunk_writer(cycle)
     for _ in range(2):
-        assert writer.write(b"x" * (MAX_BUFFERED_BYTES + 1))
+        assert writer.write(b"x" * (MAX_JOINED_BYTES + 1))
     assert len(cycle.written) == 2
     await asyncio.sleep(0)
     assert len(cycle.written) == 2

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, cast
 from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import Item, Message
+from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST
 from antiphon.protocol.struct import InvalidValueError, decode_as
 from antiphon.wire.openresponses import decode_request
 
 if TYPE_CHECKING:
     from antiphon.client.async_client import AsyncClient
-
-MAX_ITEMS_PER_REQUEST = 20
-"""The most items that OpenAI's API accepts in one request to a conversation."""
 
 HELD_LOCKS: ContextVar[frozenset["ConversationLock"]] = ContextVar(
     "HELD_LOCKS", default=frozenset()

@@ -18,7 +18,7 @@ from antiphon.protocol.items import (
     ItemReference,
     Message,
 )
-from antiphon.protocol.request import Metadata, normalize_input
+from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST, Metadata, normalize_input
 from antiphon.protocol.struct import (
     ProtocolStruct,
     decode,
@@ -39,8 +39,6 @@ from antiphon.server.endpoints.stored_responses import encode_list
 from antiphon.store.base import ItemPage, Store, StoredConversation
 
 CONVERSATION, ITEM = "Conversation", "Item"
-MAX_ITEMS_PER_REQUEST = 20
-"""OpenAI's limit."""
 
 
 class _ItemsBody(ProtocolStruct):

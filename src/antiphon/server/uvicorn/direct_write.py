@@ -9,7 +9,7 @@ from asyncio import AbstractEventLoop
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-MAX_BUFFERED_BYTES = 65536
+MAX_JOINED_BYTES = 65536
 """How many bytes are buffered at most: a task that writes may not yield to the loop for long."""
 
 COALESCE_SECONDS = 0.0005
@@ -55,7 +55,7 @@ class ChunkWriter:
     def _buffer(self, chunk: bytes, size: int) -> None:
         self._chunks.append(chunk)
         self._buffered_bytes += size
-        if self._buffered_bytes > MAX_BUFFERED_BYTES:
+        if self._buffered_bytes > MAX_JOINED_BYTES:
             self._flush()
 
     def _flush(self) -> None:

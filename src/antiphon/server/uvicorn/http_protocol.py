@@ -48,10 +48,10 @@ class ConnectionLimits:
     pipelined: int = 16
 
 
-DEFAULT_LIMITS = ConnectionLimits()
+DEFAULT_CONNECTION_LIMITS = ConnectionLimits()
 
 
-def http_protocol(limits: ConnectionLimits = DEFAULT_LIMITS) -> type[HttpToolsProtocol]:
+def http_protocol(limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS) -> type[HttpToolsProtocol]:
     """Return the protocol class for `uvicorn.Config(http=...)`."""
     # A partial, because uvicorn pickles its configuration for its workers, and a class defined
     # inside a function cannot be pickled. uvicorn only ever calls it.

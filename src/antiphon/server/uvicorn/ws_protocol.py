@@ -12,11 +12,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from antiphon.server.uvicorn.http_protocol import DEFAULT_LIMITS, ConnectionLimits
+from antiphon.server.uvicorn.http_protocol import DEFAULT_CONNECTION_LIMITS, ConnectionLimits
 
 
 def websocket_protocol(
-    limits: ConnectionLimits = DEFAULT_LIMITS, drain: float = 0
+    limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS, drain: float = 0
 ) -> type[Protocol]:
     """Return the protocol class for `uvicorn.Config(ws=...)`."""
     return cast("type[Protocol]", partial(HardenedWebSocketProtocol, limits=limits, drain=drain))
@@ -32,7 +32,7 @@ class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
         app_state: dict[str, Any],
         _loop: AbstractEventLoop | None = None,
         *,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
+        limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS,
         drain: float = 0,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
