@@ -8,13 +8,14 @@ errors                   our exceptions, and the error object of the protocol
 parts                    the vocabulary of adapters and agents: what a model produced
 text_kinds               the table of streamed texts, used by synth, fold, rules and checker
 synth                    parts in, events out: the lifecycle of a response
-synth_items              the lifecycle of its items; `synth_single_message` puts all text in one
+synth_items              the lifecycle of its items, and `SynthOptions`
+synth_single_message     the same with all text in one message
 fast_text                the text fast path, and the emitter that numbers and folds events
 fold                     events in, response out
 rules, checker           what a stream may contain, as tables; which rules a stream breaks
 context                  history and input assembled for a model, and cut to its window
 token_estimate           about how many tokens something has
 surrogates               split surrogate pairs, joined or replaced
-json_schema              validation and references of JSON Schemas
+json_values, json_schema access to JSON of any shape; validation and references of schemas
 foreign                  streams of other servers, read leniently and repaired
 """

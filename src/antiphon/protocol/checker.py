@@ -280,7 +280,10 @@ class StreamChecker:
     def _check_part_added(self, event: ContentPartAdded | ReasoningSummaryPartAdded) -> None:
         if (state := self._find_event_item(event)) is None:
             return
-        parts, index, field = _locate_part(state, event)
+        if isinstance(event, ContentPartAdded):
+            parts, index, field = state.content, event.content_index, "content_index"
+        else:
+            parts, index, field = state.summary, event.summary_index, "summary_index"
         if index != len(parts):
             self._report("part-index", f"{index} instead of {len(parts)}.")
         allowed = PART_TYPES.get((state.item.type, field), ())
@@ -292,7 +295,11 @@ class StreamChecker:
         """Find the part of an event and move it to its next state."""
         if (state := self._find_event_item(event)) is None:
             return None
-        parts, index, _ = _locate_part(state, event)
+        parts, index = (
+            (state.content, event.content_index)
+            if isinstance(event, ContentEvent)
+            else (state.summary, event.summary_index)
+        )
         if not 0 <= index < len(parts):
             self._report("part-added", f"{event.type} names part {index}, which was never added.")
             return None
@@ -366,15 +373,6 @@ class StreamChecker:
         **dict.fromkeys(PART_DONE_EVENTS, _check_part_done),
         OutputTextAnnotationAdded: _check_annotation,
     }
-
-
-def _locate_part(
-    state: CheckedItem, event: ContentEvent | SummaryEvent
-) -> tuple[list[CheckedPart], int, str]:
-    """Return the list that an event's part belongs in, its index, and the index's field."""
-    if isinstance(event, ContentEvent):
-        return state.content, event.content_index, "content_index"
-    return state.summary, event.summary_index, "summary_index"
 
 
 def _item_status(item: Item) -> str | None:

@@ -205,10 +205,16 @@ class Fold:
                 return draft
 
     def _add_delta(self, event: DeltaEvent) -> None:
-        self._text_draft(event).pieces.append(event.delta)
+        # Looked up in place, not by `_text_draft`: a client folds every delta of a stream.
+        draft = self._drafts[event.output_index]
+        if isinstance(event, ContentEvent):
+            draft.content[event.content_index].pieces.append(event.delta)
+        elif isinstance(event, SummaryEvent):
+            draft.summary[event.summary_index].pieces.append(event.delta)
+        else:
+            draft.pieces.append(event.delta)
 
     def _add_text_delta(self, event: OutputTextDelta) -> None:
-        # Hot path of every client: most events are these, so the draft is looked up in place.
         draft = self._drafts[event.output_index].content[event.content_index]
         draft.pieces.append(event.delta)
         if event.logprobs is not UNSET:
