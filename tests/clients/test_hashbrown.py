@@ -31,12 +31,7 @@ from tests.adapters.scenes import openai
 from tests.hashbrown_node import run_chats, run_tasks
 from tests.http_client import wait_until
 from tests.run_server import run_server
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    json_answer,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream, sse_answer
 from tests.server.gated_model import GatedModel
 
 HELLO = "Hello from Antiphon's demo model. You said: 🎵"

@@ -3,11 +3,7 @@
 import json
 
 import pytest
-from openai import (
-    AsyncOpenAI,
-    NotFoundError,
-    OpenAI,
-)
+from openai import AsyncOpenAI, NotFoundError, OpenAI
 from openai.types.responses import (
     Response,
     ResponseInputParam,
@@ -17,13 +13,7 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel
 
-from tests.clients.openai_events import (
-    BEGIN_EVENTS,
-    HELLO,
-    WORDS,
-    output_as_input,
-    text_events,
-)
+from tests.clients.openai_events import BEGIN_EVENTS, HELLO, WORDS, output_as_input, text_events
 
 
 class City(BaseModel):

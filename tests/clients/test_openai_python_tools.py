@@ -2,15 +2,8 @@
 
 import json
 
-from openai import (
-    OpenAI,
-    pydantic_function_tool,
-)
-from openai.types.responses import (
-    FunctionToolParam,
-    ResponseFunctionToolCall,
-    ResponseInputParam,
-)
+from openai import OpenAI, pydantic_function_tool
+from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall, ResponseInputParam
 from pydantic import BaseModel
 
 from tests.clients.openai_events import BEGIN_EVENTS, HELLO, output_as_input

@@ -3,13 +3,7 @@
 import time
 
 import pytest
-from openai import (
-    AsyncOpenAI,
-    BadRequestError,
-    NotFoundError,
-    OpenAI,
-    UnprocessableEntityError,
-)
+from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, UnprocessableEntityError
 from openai.types.responses import (
     Response,
     ResponseInputMessageItem,
@@ -19,12 +13,7 @@ from openai.types.responses import (
     ResponseStreamEvent,
 )
 
-from tests.clients.openai_events import (
-    BEGIN_EVENTS,
-    HELLO,
-    WORDS,
-    text_events,
-)
+from tests.clients.openai_events import BEGIN_EVENTS, HELLO, WORDS, text_events
 
 ID = "resp_" + "0" * 48
 ANSWER = [

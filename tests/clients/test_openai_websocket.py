@@ -18,12 +18,7 @@ from agents import (
     set_tracing_disabled,
 )
 from antiphon.server.settings import Settings
-from tests.clients.openai_events import (
-    BEGIN_EVENTS,
-    HELLO,
-    WORDS,
-    text_events,
-)
+from tests.clients.openai_events import BEGIN_EVENTS, HELLO, WORDS, text_events
 from tests.run_server import run_server
 
 set_tracing_disabled(True)

@@ -3,12 +3,7 @@
 import asyncio
 
 from antiphon.store.base import LoggedEvents, Store, StoredResponse
-from tests.store.builders import (
-    assistant_message,
-    ended_response,
-    make_events,
-    new_response,
-)
+from tests.store.builders import assistant_message, ended_response, make_events, new_response
 
 
 async def read_to_end(store: Store, id: str, after: int = -1) -> list[bytes]:

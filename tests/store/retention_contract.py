@@ -1,13 +1,7 @@
 """The contract of `sweep`: expired rows are deleted in batches, and no others."""
 
 from antiphon.store.base import LoggedEvents, Store
-from tests.store.builders import (
-    NOW,
-    ended_response,
-    make_events,
-    new_response,
-    user_message,
-)
+from tests.store.builders import NOW, ended_response, make_events, new_response, user_message
 
 COUNT = 4
 

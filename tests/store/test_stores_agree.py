@@ -12,12 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.response import ResponseStatus
-from antiphon.store.base import (
-    Order,
-    PageCursor,
-    Store,
-    StoredConversation,
-)
+from antiphon.store.base import Order, PageCursor, Store, StoredConversation
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
 from tests.store.builders import (

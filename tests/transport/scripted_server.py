@@ -135,6 +135,17 @@ def respond_in_pieces(pieces: Iterable[bytes], pause: float = 0.0) -> Script:
     return script
 
 
+def send_then_wait(data: bytes) -> Script:
+    """Send some bytes, and nothing more."""
+
+    async def script(peer: ScriptedConnection) -> None:
+        await peer.read_request()
+        await peer.send(data)
+        await peer.wait_closed(30)
+
+    return script
+
+
 def ok_response(body: bytes = b"", *lines: str) -> bytes:
     """Return a response with a content length."""
     head = ["HTTP/1.1 200 OK", f"content-length: {len(body)}", *lines, "", ""]

@@ -22,13 +22,7 @@ from msgspec.structs import replace
 from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.auth import Signer, make_signer
 from antiphon.transport.client import HttpClient, HttpRequest
-from antiphon.transport.request import (
-    AwsSignature,
-    Credential,
-    EntraToken,
-    GoogleToken,
-    Key,
-)
+from antiphon.transport.request import AwsSignature, Credential, EntraToken, GoogleToken, Key
 from tests.scripted_upstream import ScriptedUpstream, json_answer, scripted_upstream
 
 pytestmark = pytest.mark.anyio

@@ -204,9 +204,9 @@ async def test_idle_connections_are_limited_and_the_oldest_is_closed_first(
     monkeypatch.setattr(module, "IDLE_CONNECTIONS", 3)
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
         responses = [await client.open(HttpRequest(url=server.url)) for _ in range(5)]
-        for exchange in responses:
-            await exchange.read()
-            exchange.release()
+        for response in responses:
+            await response.read()
+            response.release()
         await server.wait_closed(0)
         await server.wait_closed(1)
         assert [peer.closed.is_set() for peer in server.connections] == [
@@ -284,9 +284,9 @@ async def test_a_request_on_a_stale_connection_is_sent_again_once(
 ) -> None:
     async with scripted_server(closing_script("at the next request", 3)) as server:
         responses = [await client.open(HttpRequest(url=server.url)) for _ in range(3)]
-        for exchange in responses:
-            await exchange.read()
-            exchange.release()
+        for response in responses:
+            await response.read()
+            response.release()
         assert (await fetch(client, server.url)).body == b"a"
         assert (await fetch(client, server.url)).body == b"b"
     assert [len(peer.requests) for peer in server.connections] == [1, 1, 2, 2]
@@ -536,12 +536,12 @@ async def test_a_tls_stream_can_be_paused_and_released(
             sent += 100_000
 
     async with scripted_server(script, tls=server_context(made)) as server:
-        exchange = await client.open(HttpRequest(url=server.url))
-        exchange.subscribe(lambda data: exchange.pause())
-        assert not await exchange.wait()
+        response = await client.open(HttpRequest(url=server.url))
+        response.subscribe(lambda data: response.pause())
+        assert not await response.wait()
         await asyncio.sleep(0.3)
         held = sent
         await asyncio.sleep(0.1)
         assert sent == held < 50_000_000
-        exchange.release()
+        response.release()
         await server.wait_closed(0, seconds=1.0)

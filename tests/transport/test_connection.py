@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.protocol.errors import UpstreamError
-from antiphon.transport import connection as module
 from antiphon.transport.client import BufferedResponse, HttpClient, HttpRequest
 from antiphon.transport.connection import HttpConnection, Timeouts
 from antiphon.transport.response import HttpResponse
+from tests.transport.fake_loop import NullTransport
 from tests.transport.scripted_server import (
     Script,
     ScriptedConnection,
@@ -26,6 +26,7 @@ from tests.transport.scripted_server import (
     respond_in_pieces,
     respond_with,
     scripted_server,
+    send_then_wait,
 )
 
 pytestmark = pytest.mark.anyio
@@ -107,39 +108,16 @@ async def test_a_response_may_have_no_body(data: bytes) -> None:
         assert (await ask()).body == b""
 
 
-class NullTransport(asyncio.Transport):
-    """A transport that discards everything."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Discard data."""
-
-    def get_write_buffer_size(self) -> int:
-        """Return 0: nothing is buffered."""
-        return 0
-
-    def is_closing(self) -> bool:
-        """Return whether it was closed."""
-        return self.closed
-
-    def abort(self) -> None:
-        """Close."""
-        self.closed = True
-
-
 async def receive(
     connection: HttpConnection, pieces: Iterable[bytes]
 ) -> tuple[HttpResponse, bytes]:
     """Send a request, feed some reads, and return the response and its body."""
-    exchange = connection.send(b"", Timeouts(), "p")
+    response = connection.send(b"", Timeouts(), "p")
     for piece in pieces:
         connection.data_received(piece)
-    body = await asyncio.wait_for(exchange.read(), 5)
-    exchange.release()
-    return exchange, body
+    body = await asyncio.wait_for(response.read(), 5)
+    response.release()
+    return response, body
 
 
 def parse_reads(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
@@ -149,9 +127,9 @@ def parse_reads(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
         kept: list[HttpConnection] = []
         connection = HttpConnection(kept.append)
         connection.connection_made(NullTransport())
-        exchange, body = await receive(connection, pieces)
+        response, body = await receive(connection, pieces)
         connection.close()
-        return exchange.status, exchange.headers, body, kept == [connection]
+        return response.status, response.headers, body, kept == [connection]
 
     return asyncio.run(run())
 
@@ -232,7 +210,7 @@ async def test_a_read_of_exactly_one_chunk_bypasses_the_parser(
     monkeypatch.setattr(httptools, "HttpResponseParser", Parser)
     connection = HttpConnection(lambda connection: None)
     connection.connection_made(NullTransport())
-    exchange = connection.send(b"", Timeouts(), "p")
+    response = connection.send(b"", Timeouts(), "p")
     pieces = [
         chunked_response(b"first", end=b""),
         b"6\r\nsecond\r\n",
@@ -241,7 +219,7 @@ async def test_a_read_of_exactly_one_chunk_bypasses_the_parser(
     ]
     for piece in pieces:
         connection.data_received(piece)
-    assert await exchange.read() == b"firstsecondthird"
+    assert await response.read() == b"firstsecondthird"
     assert fed == [pieces[0], pieces[3]]
     connection.close()
 
@@ -251,11 +229,11 @@ async def test_one_read_with_many_chunks_is_one_callback() -> None:
     got: list[bytes] = []
     connection = HttpConnection(lambda connection: None)
     connection.connection_made(NullTransport())
-    exchange = connection.send(b"", Timeouts(), "p")
-    exchange.subscribe(got.append)
+    response = connection.send(b"", Timeouts(), "p")
+    response.subscribe(got.append)
     connection.data_received(data)
     assert got == [b"".join(b"data: %d\n\n" % number for number in range(50))]
-    assert await exchange.wait()
+    assert await response.wait()
     connection.close()
 
 
@@ -426,23 +404,12 @@ async def test_a_body_before_an_error_in_the_same_read_is_delivered() -> None:
     got: list[bytes] = []
     async with scripted_server(respond_with(chunked_response(b"hello", end=b"xyz"))) as server:
         client = HttpClient()
-        exchange = await client.open(HttpRequest(url=server.url, peer_name="p"))
-        exchange.subscribe(got.append)
+        response = await client.open(HttpRequest(url=server.url, peer_name="p"))
+        response.subscribe(got.append)
         with pytest.raises(UpstreamError, match="Invalid character in chunk size"):
-            await exchange.wait()
-        exchange.release()
+            await response.wait()
+        response.release()
     assert got == [b"hello"]
-
-
-def send_then_wait(data: bytes) -> Script:
-    """Send some bytes, and nothing more."""
-
-    async def script(peer: ScriptedConnection) -> None:
-        await peer.read_request()
-        await peer.send(data)
-        await peer.wait_closed(30)
-
-    return script
 
 
 async def send_forever(peer: ScriptedConnection) -> None:
@@ -472,148 +439,6 @@ async def test_silence_is_a_timeout_and_retryable_only_after_the_head(
     error = await fetch_error(send_then_wait(data), Timeouts(first_byte=0.1, idle=0.2))
     assert str(error) == f"p: sent nothing for {seconds} seconds."
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", begun)
-
-
-async def test_a_slow_head_is_a_timeout() -> None:
-    pieces = [b"HTTP/1.1 200 OK\r\nx: "] + [b"y"] * 100
-    error = await fetch_error(respond_in_pieces(pieces, pause=0.02), Timeouts(first_byte=0.2))
-    assert (error.payload.code, error.retryable) == ("timeout", False)
-
-
-async def test_a_slow_body_is_not_a_timeout() -> None:
-    pieces = [chunked_response(end=b"")] + [b"1\r\nx\r\n"] * 8 + [b"0\r\n\r\n"]
-    async with run_client(
-        respond_in_pieces(pieces, pause=0.05), Timeouts(first_byte=1, idle=0.2)
-    ) as (
-        _,
-        ask,
-    ):
-        assert (await ask()).body == b"x" * 8
-
-
-@pytest.mark.parametrize("seconds", [0.0001, 0.0004, 0.0006, 0.0104])
-async def test_a_timer_under_a_millisecond_can_be_replaced(seconds: float) -> None:
-    kept: list[HttpConnection] = []
-    connection = HttpConnection(kept.append)
-    connection.connection_made(NullTransport())
-    for _ in range(2):
-        exchange = connection.send(b"", Timeouts(first_byte=seconds), "p")
-        connection.data_received(ok_response(b"hello"))
-        assert await exchange.read() == b"hello"
-        exchange.release()
-    assert kept == [connection, connection]
-    connection.close()
-
-
-async def test_a_timer_that_fires_early_still_times_out() -> None:
-    """A loop may round a delay down, and call before the deadline."""
-    connection = HttpConnection(lambda connection: None)
-    connection.connection_made(NullTransport())
-    exchange = connection.send(b"", Timeouts(first_byte=0.0103), "p")
-    with pytest.raises(UpstreamError, match=r"sent nothing for 0\.0103 seconds"):
-        await exchange.wait_for_head()
-
-
-def stop_after_first(exchange: HttpResponse, got: list[bytes]) -> None:
-    """Stop after the first piece."""
-
-    def receive(data: bytes) -> None:
-        got.append(data)
-        exchange.stop()
-
-    exchange.subscribe(receive)
-
-
-async def test_a_stopped_response_that_ends_soon_keeps_its_connection() -> None:
-    async def script(peer: ScriptedConnection) -> None:
-        while True:
-            await peer.read_request()
-            await peer.send(chunked_response(b"data: [DONE]\n\n", end=b""))
-            await asyncio.sleep(0.05)
-            await peer.send(b"3\r\nend\r\n0\r\n\r\n")
-
-    client = HttpClient()
-    async with scripted_server(script) as server:
-        for _ in range(3):
-            got: list[bytes] = []
-            exchange = await client.open(HttpRequest(url=server.url))
-            stop_after_first(exchange, got)
-            assert await exchange.wait()
-            exchange.release()
-            await asyncio.sleep(0.15)
-            assert got == [b"data: [DONE]\n\n"]
-        client.close()
-    assert len(server.connections) == 1
-
-
-async def test_a_stopped_response_that_continues_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DRAIN_SECONDS", 0.1)
-
-    async def script(peer: ScriptedConnection) -> None:
-        await peer.read_request()
-        await peer.send(chunked_response(b"first", end=b""))
-        while True:
-            await peer.send(b"4\r\nmore\r\n")
-            await asyncio.sleep(0.01)
-
-    client = HttpClient()
-    async with scripted_server(script) as server:
-        got: list[bytes] = []
-        exchange = await client.open(HttpRequest(url=server.url))
-        stop_after_first(exchange, got)
-        assert await exchange.wait()
-        exchange.release()
-        await server.wait_closed(0, seconds=1.0)
-        assert len(got) == 1
-        client.close()
-
-
-async def test_an_invalid_chunk_after_the_stop_is_not_an_error() -> None:
-    client = HttpClient()
-    async with scripted_server(
-        respond_in_pieces([chunked_response(b"first", end=b""), b"no chunk at all"], 0.05)
-    ) as server:
-        exchange = await client.open(HttpRequest(url=server.url))
-        stop_after_first(exchange, [])
-        assert await exchange.wait()
-        exchange.release()
-        await asyncio.sleep(0.1)
-        assert await exchange.wait()
-        await server.wait_closed()
-        client.close()
-
-
-async def test_releasing_before_the_end_closes_the_connection() -> None:
-    client = HttpClient()
-    async with scripted_server(send_then_wait(chunked_response(b"first", end=b""))) as server:
-        exchange = await client.open(HttpRequest(url=server.url))
-        exchange.subscribe(lambda data: None)
-        exchange.release()
-        await server.wait_closed(0, seconds=1.0)
-        client.close()
-
-
-async def test_a_second_release_does_not_affect_the_next_request() -> None:
-    client = HttpClient()
-
-    async def script(peer: ScriptedConnection) -> None:
-        await peer.read_request()
-        await peer.send(ok_response(b"first"))
-        await peer.read_request()
-        await asyncio.sleep(0.1)
-        await peer.send(ok_response(b"second"))
-        await peer.wait_closed()
-
-    async with scripted_server(script) as server:
-        first = await client.open(HttpRequest(url=server.url))
-        assert await first.read() == b"first"
-        first.release()
-        second = asyncio.ensure_future(client.fetch(HttpRequest(url=server.url)))
-        await asyncio.sleep(0.05)
-        first.release()
-        assert (await second).body == b"second"
-        client.close()
-    assert len(server.connections) == 1
 
 
 async def test_a_response_before_the_request_was_sent_closes_the_connection() -> None:

@@ -11,12 +11,7 @@ import pytest
 from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.client import BufferedResponse, HttpClient, HttpRequest
 from antiphon.transport.connection import Timeouts
-from antiphon.transport.proxy import (
-    Proxy,
-    find_proxy,
-    is_in_no_proxy,
-    is_loopback,
-)
+from antiphon.transport.proxy import Proxy, find_proxy, is_in_no_proxy, is_loopback
 from tests.transport.certificates import make_certificate, server_context
 from tests.transport.leak_check import check_no_leaks
 from tests.transport.scripted_server import (

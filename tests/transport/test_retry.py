@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.protocol.errors import UpstreamError
-from antiphon.transport.retry import (
-    RetryBudget,
-    RetryPolicy,
-    parse_retry_after,
-    retry_delay,
-)
+from antiphon.transport.retry import RetryBudget, RetryPolicy, parse_retry_after, retry_delay
 
 NOW = 1_700_000_000.0
 PATIENCE = RetryPolicy(retries=3, first_delay=0.5, max_delay=2.0)

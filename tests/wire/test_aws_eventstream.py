@@ -15,8 +15,8 @@ from antiphon.wire.aws_eventstream import (
     EventStreamError,
     EventStreamMessage,
     HeaderValue,
-    encode,
 )
+from tests.wire.eventstream_encoder import encode
 
 HEADERS: dict[str, HeaderValue] = {
     ":message-type": "event",

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.wire.json import (
-    JSONError,
-    JsonLimits,
-    decode,
-    decode_lenient,
-    encode,
-)
+from antiphon.wire.json import JSONError, JsonLimits, decode, decode_lenient, encode
 
 # Characters that mislead a counter which does not know where strings end.
 tricky = st.text('[]{},:"\\ \n\0aé😀')

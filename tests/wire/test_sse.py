@@ -16,7 +16,6 @@ from antiphon.wire.sse import (
     SseEvent,
     encode,
     encode_comment,
-    is_done,
 )
 
 STREAM = (
@@ -204,8 +203,6 @@ def test_a_line_in_single_bytes_takes_linear_time() -> None:
 
 def test_done_is_an_event() -> None:
     assert read([DONE_FRAME]) == [SseEvent("message", DONE)]
-    assert is_done(SseEvent("message", b"[DONE]"))
-    assert not is_done(SseEvent("message", b'"[DONE]"'))
 
 
 def test_events_and_comments_are_encoded() -> None:

@@ -16,13 +16,7 @@ from typing import Any, Protocol
 
 from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.client import HttpRequest
-from antiphon.transport.request import (
-    AwsSignature,
-    Credential,
-    EntraToken,
-    GoogleToken,
-    Key,
-)
+from antiphon.transport.request import AwsSignature, Credential, EntraToken, GoogleToken, Key
 
 REFRESH_MARGIN_SECONDS = 300
 """How long before its expiry a token is renewed."""

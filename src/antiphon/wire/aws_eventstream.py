@@ -1,4 +1,4 @@
-"""AWS's binary event stream, decoded and encoded: messages of headers and a payload.
+"""AWS's binary event stream, decoded: messages of headers and a payload.
 
 A message is its prelude (the length of all of it, the length of its headers, a checksum of these
 two), its headers, its payload, and a checksum of everything before. Numbers are big-endian.
@@ -96,14 +96,6 @@ class Decoder:
         return EventStreamMessage(headers, data[end:body])
 
 
-def encode(headers: Mapping[str, HeaderValue], payload: bytes) -> bytes:
-    """Encode one message; every integer is encoded as a long."""
-    head = b"".join(map(_encode_header, headers, headers.values()))
-    lengths = _LENGTHS.pack(len(head) + len(payload) + _OVERHEAD, len(head))
-    message = lengths + _CHECKSUM.pack(crc32(lengths)) + head + payload
-    return message + _CHECKSUM.pack(crc32(message))
-
-
 HeaderReader = Callable[[bytes, int], tuple[HeaderValue, int]]
 """Reads a value at a position; returns it and the position after it."""
 
@@ -157,7 +149,7 @@ def _number_reader(form: str) -> HeaderReader:
     return lambda data, place: (packed.unpack_from(data, place)[0], place + packed.size)
 
 
-_U8, _U16, _I64 = Packed(">B"), Packed(">H"), Packed(">q")
+_U8, _U16 = Packed(">B"), Packed(">H")
 _READERS: dict[int, HeaderReader] = {
     0: lambda data, place: (True, place),
     1: lambda data, place: (False, place),
@@ -170,18 +162,3 @@ _READERS: dict[int, HeaderReader] = {
     8: _number_reader(">q"),
     9: _read_uuid,
 }
-
-
-def _encode_header(name: str, value: HeaderValue) -> bytes:
-    encoded_name = name.encode()
-    match value:
-        case bool():
-            encoded_value = bytes([0 if value else 1])
-        case int():
-            encoded_value = b"\x05" + _I64.pack(value)
-        case bytes():
-            encoded_value = b"\x06" + _U16.pack(len(value)) + value
-        case str():
-            data = value.encode()
-            encoded_value = b"\x07" + _U16.pack(len(data)) + data
-    return _U8.pack(len(encoded_name)) + encoded_name + encoded_value

@@ -1,4 +1,4 @@
-"""Newline-delimited JSON, decoded and encoded; and the line splitter that `sse` uses, too."""
+"""Newline-delimited JSON, decoded; and the line splitter that `sse` uses, too."""
 
 MAX_LINE = 1024 * 1024
 
@@ -58,11 +58,6 @@ class Decoder:
     def close(self) -> list[bytes]:
         """Return the last text if its newline never came."""
         return _non_blank(self._lines.close())
-
-
-def encode(data: bytes) -> bytes:
-    """Return a JSON text as one line; a line break in JSON can only be white space."""
-    return b" ".join(data.splitlines()) + b"\n"
 
 
 def _non_blank(lines: list[bytes]) -> list[bytes]:

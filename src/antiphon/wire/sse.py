@@ -28,11 +28,6 @@ class SseEvent(msgspec.Struct, frozen=True, gc=False):
     id: str | None = None
 
 
-def is_done(event: SseEvent) -> bool:
-    """Return whether this is the `[DONE]` that ends a stream."""
-    return event.data == DONE
-
-
 class Decoder:
     """Decodes one stream of events; unusable after an error."""
 

@@ -13,7 +13,6 @@ from antiphon.protocol import parts
 from antiphon.protocol.content import ExtensionAnnotation, OutputText, UrlCitation
 from antiphon.protocol.items import Message, Reasoning
 from antiphon.protocol.struct import to_builtins
-from antiphon.wire.aws_eventstream import encode
 from tests.adapters.bedrock.builders import (
     BEDROCK,
     CLAUDE,
@@ -42,6 +41,7 @@ from tests.adapters.scenes.bedrock import (
     whole,
 )
 from tests.scripted_upstream import scripted_upstream
+from tests.wire.eventstream_encoder import encode
 
 
 def test_every_scene_exists():

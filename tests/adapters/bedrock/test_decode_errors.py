@@ -7,7 +7,6 @@ from botocore.exceptions import ClientError, EventStreamError
 
 from antiphon.protocol import parts
 from antiphon.protocol.items import FunctionCall
-from antiphon.wire.aws_eventstream import encode
 from tests.adapters.bedrock.builders import (
     BEDROCK,
     CLAUDE,
@@ -35,6 +34,7 @@ from tests.adapters.scenes.bedrock import (
     whole,
 )
 from tests.scripted_upstream import scripted_upstream
+from tests.wire.eventstream_encoder import encode
 
 
 @pytest.mark.parametrize(

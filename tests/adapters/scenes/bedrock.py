@@ -4,7 +4,6 @@ import base64
 import json
 
 from antiphon.adapters.bedrock.adapter import Bedrock
-from antiphon.wire.aws_eventstream import encode
 from tests.adapters.scenes import (
     FORMAT,
     TIME,
@@ -12,6 +11,7 @@ from tests.adapters.scenes import (
     Scene,
     Summary,
 )
+from tests.wire.eventstream_encoder import encode
 
 ADAPTER = Bedrock
 EVENTS = "application/vnd.amazon.eventstream"

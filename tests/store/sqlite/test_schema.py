@@ -10,22 +10,12 @@ import pytest
 
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.response import ResponseUsage
-from antiphon.store.base import (
-    History,
-    ItemPage,
-    PageCursor,
-    StoredResponse,
-)
+from antiphon.store.base import History, ItemPage, PageCursor, StoredResponse
 from antiphon.store.sqlite import sql
 from antiphon.store.sqlite.database import connect_writer
 from antiphon.store.sqlite.schema import MIGRATIONS, migrate
 from antiphon.store.sqlite.store import SqliteStore
-from tests.store.builders import (
-    assistant_message,
-    ended_response,
-    new_response,
-    user_message,
-)
+from tests.store.builders import assistant_message, ended_response, new_response, user_message
 
 RESPONSES = """
 id TEXT, object TEXT, created_at INTEGER, status TEXT, error TEXT, incomplete_details TEXT,

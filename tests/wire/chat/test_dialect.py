@@ -26,13 +26,7 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.tools import FunctionTool
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.chat.request import ChatRequest
-from tests.protocol.builders import (
-    NOW,
-    final_response,
-    make_message,
-    make_response,
-    synthesize,
-)
+from tests.protocol.builders import NOW, final_response, make_message, make_response, synthesize
 from tests.protocol.strategies import part_lists
 
 Json = dict[str, Any]

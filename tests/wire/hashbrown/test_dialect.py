@@ -32,12 +32,7 @@ from antiphon.wire.hashbrown.frames import (
     error_frame_json,
     frame_json,
 )
-from tests.protocol.builders import (
-    final_response,
-    make_response,
-    synthesize,
-    to_json,
-)
+from tests.protocol.builders import final_response, make_response, synthesize, to_json
 from tests.protocol.strategies import part_lists
 
 Json = dict[str, Any]

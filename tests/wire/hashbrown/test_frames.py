@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.hashbrown.frames import (
-    Decoder,
-    Frame,
-    FrameError,
-    add_length,
-    encode_frame,
-)
+from antiphon.wire.hashbrown.frames import Decoder, Frame, FrameError, add_length, encode_frame
 
 FRAMES: list[Frame] = [
     {"type": "a"},

@@ -8,19 +8,8 @@ from hypothesis import strategies as st
 
 from antiphon.protocol.content import InputText, OutputText
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-    Reasoning,
-)
-from antiphon.protocol.request import (
-    JsonObjectFormat,
-    JsonSchemaFormat,
-    Request,
-    TextConfig,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
 from antiphon.protocol.tools import FunctionTool, Tool
 from antiphon.wire.hashbrown.request import HashbrownRequest, decode_hashbrown
 from antiphon.wire.hashbrown.threads import Json, assistant_message

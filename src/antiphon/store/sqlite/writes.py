@@ -9,12 +9,7 @@ from msgspec.structs import asdict
 from antiphon.protocol.response import Response
 from antiphon.store.base import ConversationBusyError, IdempotencyRecord
 from antiphon.store.sqlite import sql
-from antiphon.store.sqlite.sql import (
-    Row,
-    item_to_row,
-    output_to_rows,
-    response_from_row,
-)
+from antiphon.store.sqlite.sql import Row, item_to_row, output_to_rows, response_from_row
 
 _JOINING_STATUSES = frozenset({"completed", "incomplete"})
 

@@ -46,12 +46,7 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
     ResponseInProgress,
 )
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
 from antiphon.protocol.response import Response, ResponseError, ResponseWarning
 from antiphon.protocol.struct import ProtocolStruct, encode
 from antiphon.protocol.struct import encode as encode_json

@@ -15,13 +15,7 @@ from msgspec import Meta, field
 
 from antiphon.protocol.content import InputText, OutputText
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    FunctionName,
-    Item,
-    Reasoning,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, FunctionName, Item, Reasoning
 from antiphon.protocol.items import Message as MessageItem
 from antiphon.protocol.request import (
     JsonObjectFormat,
@@ -32,13 +26,7 @@ from antiphon.protocol.request import (
     TextFormat,
 )
 from antiphon.protocol.response import ResponseWarning
-from antiphon.protocol.struct import (
-    InvalidValueError,
-    ProtocolStruct,
-    decode,
-    decode_as,
-    encode,
-)
+from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, decode, decode_as, encode
 from antiphon.protocol.tools import FunctionTool, ToolChoiceMode
 from antiphon.wire.chat.request import make_unused_warning, unique_call_id
 from antiphon.wire.chat.wire_types import MAX_MESSAGES

@@ -6,13 +6,7 @@ which the client does not return to us, is stored in the call's `metadata`, unde
 
 from collections.abc import Mapping, Sequence
 
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.protocol.json_schema import is_array, is_object
 
 Json = dict[str, object]
