@@ -51,9 +51,9 @@ async def model() -> AsyncIterator[str]:
 async def start_maintenance(store: Store, function: Function = model) -> tuple[Engine, Maintenance]:
     """Start a server's engine on a store that may have been through a crash."""
     engine = make_engine(function, store)
-    upkeep = Maintenance(engine, KEPT, lambda: NOW)
-    await upkeep.start()
-    return engine, upkeep
+    maintenance = Maintenance(engine, KEPT, lambda: NOW)
+    await maintenance.start()
+    return engine, maintenance
 
 
 async def leave_interrupted(store: Store, count: int) -> None:
@@ -79,7 +79,7 @@ async def test_a_running_response_ends_as_failed_and_keeps_its_output(
 ) -> None:
     await leave_interrupted(store, count)
     before = await read_log(store, "resp_0")
-    engine, upkeep = await start_maintenance(store)
+    engine, maintenance = await start_maintenance(store)
     response = await wait_for_end(store, "resp_0")
     events = await read_log(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
@@ -89,16 +89,16 @@ async def test_a_running_response_ends_as_failed_and_keeps_its_output(
     assert fold(events) == response
     assert response.usage
     assert len(engine.background) == 0
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 async def test_a_running_foreground_response_ends_as_failed(store: Store) -> None:
     await store.begin(make_response(), [user_message("m")])
-    _, upkeep = await start_maintenance(store)
+    _, maintenance = await start_maintenance(store)
     response = await wait_for_end(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
     assert await read_log(store, "resp_0") == []
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 @pytest.mark.parametrize("announced", [False, True])
@@ -108,7 +108,7 @@ async def test_a_queued_response_is_run(store: Store, announced: bool) -> None:
     if announced:
         events = synthesize(response=queued)[:2]
         await store.append("resp_0", 0, -1, [encode(event) for event in events])
-    _, upkeep = await start_maintenance(store)
+    _, maintenance = await start_maintenance(store)
     response = await wait_for_end(store, "resp_0")
     assert (response.status, response.output_text) == ("completed", "Hello")
     events = await read_log(store, "resp_0")
@@ -118,7 +118,7 @@ async def test_a_queued_response_is_run(store: Store, announced: bool) -> None:
         "response.queued",
         "response.in_progress",
     ]
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ async def test_a_queued_response_that_cannot_be_run_any_more_ends_as_failed(
 ) -> None:
     queued = make_response(status="queued", background=True)
     await store.begin(queued, [user_message("m")], request=request_kept)
-    _, upkeep = await start_maintenance(store)
+    _, maintenance = await start_maintenance(store)
     response = await wait_for_end(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
     assert find_violations(await read_log(store, "resp_0")) == []
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 LARGE = Message(role="assistant", content=[OutputText(text="a")] * 60_000)
@@ -156,9 +156,9 @@ async def test_a_queued_request_that_exceeds_the_limits_of_http_requests_is_run(
     with pytest.raises(json.JSONError):
         json.decode(request)
     await store.begin(queued, [user_message("m")], request=request)
-    _, upkeep = await start_maintenance(store)
+    _, maintenance = await start_maintenance(store)
     assert (await wait_for_end(store, "resp_0")).status == "completed"
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 async def test_an_orphaned_response_to_a_large_request_can_be_cancelled(store: Store) -> None:
@@ -190,11 +190,11 @@ async def test_a_response_with_unreadable_events_ends_as_failed_like_the_others(
         epoch = await store.claim(response.id)
         assert epoch
         assert number != 1 or await store.append(response.id, epoch, -1, bad)
-    _, upkeep = await start_maintenance(store)
+    _, maintenance = await start_maintenance(store)
     for number in range(3):
         response = await wait_for_end(store, f"resp_{number}")
         assert (response.status, response.error) == ("failed", STOPPED)
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 async def test_a_response_with_unreadable_events_can_be_cancelled(store: Store) -> None:
@@ -216,20 +216,20 @@ async def test_a_queued_response_that_cannot_be_resumed_ends_as_failed(store: St
 
     queued = make_response(status="queued", background=True)
     await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
-    upkeep = Maintenance(Engine(Broken(), store=store), KEPT, lambda: NOW)
-    await upkeep.start()
+    maintenance = Maintenance(Engine(Broken(), store=store), KEPT, lambda: NOW)
+    await maintenance.start()
     response = await wait_for_end(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 async def test_recovery_is_idempotent(store: Store) -> None:
     await leave_interrupted(store, 5)
     await (await start_maintenance(store))[1]._engine.background.stop_all()
     first = await wait_for_end(store, "resp_0")
-    _, upkeep = await start_maintenance(store)
+    _, maintenance = await start_maintenance(store)
     assert await wait_for_end(store, "resp_0") == first
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 async def test_a_sweep_removes_expired_responses_only(store: Store) -> None:
@@ -238,12 +238,12 @@ async def test_a_sweep_removes_expired_responses_only(store: Store) -> None:
         await store.begin(response, [user_message(f"msg_{number}")])
         await store.end(ended_response(response, at=NOW - 100 * number))
     engine = make_engine(model, store)
-    upkeep = Maintenance(engine, KEPT, lambda: NOW)
-    assert await upkeep.sweep() == 9
+    maintenance = Maintenance(engine, KEPT, lambda: NOW)
+    assert await maintenance.sweep() == 9
     left = [number for number in range(20) if await store.find(f"resp_{number}")]
     assert left == list(range(11))
-    assert await upkeep.sweep() == 0
-    await upkeep.stop()
+    assert await maintenance.sweep() == 0
+    await maintenance.stop()
 
 
 async def test_a_sweep_removes_expired_contexts_from_the_cache() -> None:
@@ -270,16 +270,16 @@ async def test_the_sweep_goes_on_after_a_failure_of_the_store() -> None:
             return 0
 
     store = Failing()
-    _, upkeep = await start_maintenance(store)
+    _, maintenance = await start_maintenance(store)
     async with asyncio.timeout(5):
         while store.sweeps < 5:
             await asyncio.sleep(0.01)
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 async def test_a_response_whose_end_was_not_stored_is_ended_when_the_store_works_again() -> None:
     store = FailingStore()
-    engine, upkeep = await start_maintenance(store)
+    engine, maintenance = await start_maintenance(store)
     run = await engine.create_run(make_request())
     store.failures = 3
     response = await run.execute()
@@ -290,7 +290,7 @@ async def test_a_response_whose_end_was_not_stored_is_ended_when_the_store_works
             await asyncio.sleep(0.01)
     assert stored.response.error == response.error
     assert not engine.orphans
-    await upkeep.stop()
+    await maintenance.stop()
 
 
 async def test_an_unreadable_response_holds_up_neither_other_orphans_nor_the_sweep() -> None:
@@ -306,7 +306,7 @@ async def test_an_unreadable_response_holds_up_neither_other_orphans_nor_the_swe
     store = Holed()
     await store.begin(make_response(id="old"), [])
     await store.end(ended_response(make_response(id="old"), at=NOW - 2000))
-    engine, upkeep = await start_maintenance(store)
+    engine, maintenance = await start_maintenance(store)
     await store.begin(make_response(), [])
     engine.add_orphan("bad")
     engine.add_orphan("resp_0")
@@ -315,4 +315,4 @@ async def test_an_unreadable_response_holds_up_neither_other_orphans_nor_the_swe
         while await store.find("old"):
             await asyncio.sleep(0.01)
     assert list(engine.orphans) == [("", "bad")]
-    await upkeep.stop()
+    await maintenance.stop()

@@ -1,6 +1,6 @@
 """Enforces `tool_choice` and `parallel_tool_calls` on what a model produces.
 
-Models are told about both, and mostly comply. A call that is not allowed is removed, with a warning
+Models receive both, and mostly comply. A call that is not allowed is removed, with a warning
 in the response. If a required call is missing, the response says so in a warning.
 """
 

@@ -44,7 +44,7 @@ def check_request(request: Request) -> None:
         )
     # OpenAI's stored prompt templates: ignoring one would drop the instructions in silence.
     if request.get("prompt") is not None:
-        message = "Prompt templates are not kept here. Send the text itself in 'instructions'."
+        message = "Prompt templates are not supported. Send the text itself in 'instructions'."
         raise RequestError(message, param="prompt", code="unsupported_parameter")
     if request.conversation and request.previous_response_id:
         raise RequestError(
