@@ -318,7 +318,7 @@ def test_a_long_error_that_quotes_hostile_text_is_redacted():
 
 @pytest.mark.parametrize("key", ["sk-abcdefgh", "AKIAABCDEFGHIJKLMNOP", "bearer abcdefgh"])
 @pytest.mark.parametrize("beyond", range(60, 90))
-def test_no_part_of_a_key_that_is_cut_is_told(key: str, beyond: int):
+def test_no_part_of_a_truncated_key_is_shown(key: str, beyond: int):
     jwt = "eyJ" + "a" * 100
     before = f"{jwt} {'x ' * 1000}"[: 2000 + beyond - 7]
     told = redact(f"{before} {key} and more {'y' * 100}")

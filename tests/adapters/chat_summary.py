@@ -1,4 +1,4 @@
-"""What the tests of the chat dialects share: one way to look at answers, ours and the SDKs'."""
+"""Summaries of chat answers, decoded by us and by the official SDKs."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What every stream of frames must keep to, whoever answers: rows M10 to M23 and M51 to M63."""
+"""Checks that hold for every stream of Hashbrown frames, whatever the provider."""
 
 import json
 import re

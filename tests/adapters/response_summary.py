@@ -1,4 +1,4 @@
-"""What an answer of our server means, streamed or not, once it has been found to be legal."""
+"""Summaries of our server's responses, streamed and not, after they were validated."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Adapters without a network: a request in, what would be sent out; bytes in, a response out."""
+"""Adapters without a network: encode a request, decode bytes into a response."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -167,7 +167,7 @@ both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 
 @both_ways
 @every_dialect
-def test_words_come_through(home: AimockServer, dialect: str, stream: bool) -> None:
+def test_text_is_passed_through(home: AimockServer, dialect: str, stream: bool) -> None:
     assert home.summarize(dialect, input="Say it", stream=stream) == ResponseSummary(
         [message_summary(TEXT)]
     )
@@ -258,7 +258,7 @@ def test_two_calls_at_once_stay_two(home: AimockServer, dialect: str, stream: bo
 
 @both_ways
 @every_dialect
-def test_words_before_a_call_are_kept(home: AimockServer, dialect: str, stream: bool) -> None:
+def test_text_before_a_call_is_kept(home: AimockServer, dialect: str, stream: bool) -> None:
     assert home.summarize(
         dialect, input="Words and a call", tools=TOOLS, stream=stream
     ) == ResponseSummary([message_summary("Let me look."), call_summary("get_weather", PARIS)])
@@ -290,7 +290,7 @@ def test_an_answer_that_was_filtered_is_incomplete(
 
 @both_ways
 @pytest.mark.parametrize("dialect", ["anthropic", "bedrock"])
-def test_a_reason_to_stop_that_the_provider_does_not_have_is_none(
+def test_a_finish_reason_of_another_provider_is_ignored(
     home: AimockServer, dialect: str, stream: bool
 ) -> None:
     """Anthropic says `refusal`, AWS `content_filtered`; aimock says `content_filter` for both."""
@@ -322,7 +322,7 @@ def test_a_response_that_failed_without_an_error_fails(home: AimockServer) -> No
     ],
 )
 @every_dialect
-def test_a_refusal_keeps_its_status_its_words_and_its_advice(
+def test_an_error_keeps_its_status_message_and_retry_headers(
     home: AimockServer,
     dialect: str,
     asked: str,
@@ -339,7 +339,7 @@ def test_a_refusal_keeps_its_status_its_words_and_its_advice(
     assert answered.type in ("some_error", ours[status])
 
 
-def test_a_key_that_is_wrong_is_told_in_every_dialect(home: AimockServer) -> None:
+def test_a_wrong_key_is_reported_in_every_dialect(home: AimockServer) -> None:
     """aimock takes the right key only: every other test shows that each dialect sends it."""
     keys = dict.fromkeys(DIALECTS, "wrong")
     with run_server(Settings(providers=providers(home.upstream), keys=keys)) as address:
@@ -375,7 +375,7 @@ def test_a_text_that_is_cut_never_completes(home: AimockServer, dialect: str) ->
 
 
 @every_dialect
-def test_a_connection_that_is_cut_at_any_time_is_told(home: AimockServer, dialect: str) -> None:
+def test_a_connection_that_breaks_at_any_time_is_reported(home: AimockServer, dialect: str) -> None:
     match home.summarize(dialect, input="Cut in time", stream=True):
         case ResponseSummary(_, status, _, error):
             assert (status, error) == ("failed", "upstream_cut")
@@ -408,7 +408,7 @@ def test_an_answer_that_is_no_json_is_no_answer(home: AimockServer, dialect: str
 
 @both_ways
 @every_dialect
-def test_chaos_is_told_as_what_it_is(home: AimockServer, dialect: str, stream: bool) -> None:
+def test_injected_faults_are_reported(home: AimockServer, dialect: str, stream: bool) -> None:
     """aimock's chaos speaks OpenAI's shape of errors in every dialect."""
     told = {
         "dropped": (500, "Chaos: request dropped", None),

@@ -1,4 +1,4 @@
-"""Azure, both ways: OpenAI's dialect at another address; OpenAI's SDK for Azure is the oracle."""
+"""Azure: the requests and answers of OpenAI's SDK for Azure are the reference."""
 
 import json
 from typing import Any
@@ -72,7 +72,7 @@ def test_a_stream_that_ends_after_the_verdict_is_cut_short():
 # --- requests ---
 
 
-def test_the_request_goes_where_the_sdk_sends_it_and_says_the_same():
+def test_the_request_has_the_url_and_body_of_the_sdk():
     asking = encode_request(
         AZURE,
         upstream_model="gpt 5/mini",
@@ -153,12 +153,12 @@ def test_models_are_listed_by_version_too():
     )
 
 
-def test_a_key_is_shown_unless_the_profile_is_entra():
+def test_a_key_is_sent_unless_the_profile_is_entra():
     assert AZURE.credential() == Key("api-key", "")
     assert make_adapter(Azure, endpoint=ENDPOINT, profile="entra").credential() == EntraToken()
 
 
-def test_allowed_tools_are_carried_as_they_are():
+def test_allowed_tools_are_sent_unchanged():
     allowed = {
         "type": "allowed_tools",
         "mode": "auto",
@@ -171,7 +171,7 @@ def test_allowed_tools_are_carried_as_they_are():
 # --- errors ---
 
 
-def test_a_blocked_prompt_is_a_400_that_says_so():
+def test_a_blocked_prompt_is_a_400_with_the_code_content_filter():
     words = "The response was filtered due to the prompt triggering the content policy."
     verdict = {"jailbreak": {"filtered": True, "detected": True}}
     inner = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": verdict}

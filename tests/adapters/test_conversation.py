@@ -1,4 +1,4 @@
-"""A conversation told in turns: which output answers which call."""
+"""Conversations as turns: which output belongs to which call."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def turn_summaries(*items: Item) -> list[tuple[str, list[Item]]]:
     return [(speech.role, speech.items) for speech in split_turns(items)]
 
 
-def test_a_turn_without_calls_is_told_as_it_is():
+def test_a_turn_without_calls_is_unchanged():
     assert split_turns([HI]) == [ConversationTurn("user", [HI])]
 
 
@@ -49,7 +49,7 @@ def test_outputs_follow_their_calls_in_order_whatever_kind_they_are(outputs: lis
 
 
 @pytest.mark.parametrize("more", [[], [make_output("a", "2")]])
-def test_an_id_that_is_used_again_means_the_call_before_the_output(more: list[Item]):
+def test_an_output_with_a_reused_id_belongs_to_the_last_call_before_it(more: list[Item]):
     items = [
         make_call("a"),
         make_output("a"),

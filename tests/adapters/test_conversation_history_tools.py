@@ -1,4 +1,4 @@
-"""Histories whose calls have lost their tools, before the two upstreams that want them shown."""
+"""Conversations with calls whose tools are no longer offered, for Anthropic and Bedrock."""
 
 import json
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def shown_tools(home: ProviderServers, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "fields", [{}, {"tool_choice": "none"}, {"tools": [TOOL, TIME], "tool_choice": NONE}]
 )
-def test_what_was_called_is_shown_where_no_tool_is(
+def test_earlier_calls_are_declared_as_tools_if_there_are_none(
     home: ProviderServers, name: str, fields: dict
 ) -> None:
     home.upstreams[name].play(whole_answer(SCENE_MODULES[name].SCENES["text"]))
@@ -126,7 +126,9 @@ def test_a_call_of_it_never_reaches_the_client(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tools_that_are_offered_are_shown_alone(home: ProviderServers, name: str) -> None:
+def test_offered_tools_are_sent_without_those_of_the_history(
+    home: ProviderServers, name: str
+) -> None:
     home.upstreams[name].play(whole_answer(SCENE_MODULES[name].SCENES["text"]))
     post_response(home.address, model=f"{name}/m", input=HISTORY, tools=[TIME])
     assert "weather" not in json.dumps(shown_tools(home, name))

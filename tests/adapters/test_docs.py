@@ -1,4 +1,4 @@
-"""The pages about the adapters, compared with what the adapters do."""
+"""The pages about the adapters, compared with the adapters."""
 
 import re
 from importlib import import_module
@@ -121,7 +121,7 @@ def test_a_page_names_fields_that_requests_have(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_says_where_every_option_that_is_carried_goes(name: str) -> None:
+def test_a_page_lists_the_field_of_every_supported_option(name: str) -> None:
     rows = table(page(name)["Requests"], "ours", "theirs")
     ours = {word for cell, _ in rows for word in backticked_names(cell)}
     whole = {word.partition(".")[0] for word in ours} | ours
@@ -156,7 +156,7 @@ def events(name: str, scene: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_says_what_every_stop_reason_leads_to(name: str) -> None:
+def test_a_page_lists_the_result_of_every_stop_reason(name: str) -> None:
     reasons = vars(import_module(adapter_class(name).__module__))["REASONS"]
     shown = by_name(table(page(name)["Stop reasons"], "they say", "status", "reason"))
     assert shown == {word: finish_events(name, reason) for word, reason in reasons.items()}
@@ -225,7 +225,7 @@ PROBES: dict[str, dict] = {
 """A request that asks for each feature."""
 
 
-def test_every_feature_can_be_asked_for() -> None:
+def test_every_feature_can_be_requested() -> None:
     assert PROBES.keys() == features.ALL_FEATURES
     for feature, row in features.FEATURES.items():
         assert row.is_requested(
@@ -234,7 +234,7 @@ def test_every_feature_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_says_what_happens_to_everything_that_is_not_carried(name: str) -> None:
+def test_a_page_lists_every_unsupported_feature(name: str) -> None:
     shown = by_name(table(page(name)["Not carried"], "feature", "what happens"))
     missing = features.ALL_FEATURES - adapter(name).features
     assert {feature: cells[0] for feature, cells in shown.items()} == {

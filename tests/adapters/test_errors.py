@@ -1,4 +1,4 @@
-"""Errors, as providers tell them."""
+"""Errors of providers: shapes, codes, statuses, redaction and redirects."""
 
 import pytest
 
@@ -76,7 +76,7 @@ MISSING = {"type": "missing", "loc": ["body", "messages"], "msg": "Field require
         ({"detail": [[[[[[["too deep"]]]]]]]}, ""),
     ],
 )
-def test_the_reason_is_found_wherever_it_stands(value: object, words: str):
+def test_the_message_of_an_error_is_found_wherever_it_is_nested(value: object, words: str):
     assert parse_error(value).message == words
 
 
@@ -94,7 +94,7 @@ def test_the_reason_is_found_wherever_it_stands(value: object, words: str):
         ("text/plain", b"", "answered 503 and did not say why."),
     ],
 )
-def test_a_refusal_in_mere_words_is_quoted_and_a_page_is_not(
+def test_a_plain_text_error_is_quoted_and_a_web_page_is_not(
     kind: type[Adapter], content_type: str, body: bytes, words: str
 ):
     there = make_adapter(kind, name="there", region="eu-west-1")
@@ -161,9 +161,7 @@ LONG = "context_length_exceeded"
         ("Not so.", None, None),
     ],
 )
-def test_words_that_every_client_should_understand_have_a_code(
-    words: str, code: str | None, meant: str | None
-):
+def test_common_error_messages_have_a_code(words: str, code: str | None, meant: str | None):
     assert infer_code(ErrorInfo(words, "t", code, "p")) == ErrorInfo(words, "t", meant, "p")
 
 
@@ -201,7 +199,7 @@ def test_words_that_every_client_should_understand_have_a_code(
         ),
     ],
 )
-def test_a_prompt_that_is_too_long_has_one_code_everywhere(
+def test_a_prompt_that_is_too_long_has_the_same_code_everywhere(
     kind: type[Adapter], status: int, body: dict, type: str
 ):
     with scripted_upstream(json_answer(body, status)) as played:
@@ -213,7 +211,7 @@ def test_a_prompt_that_is_too_long_has_one_code_everywhere(
     assert (answer.status_code, told["type"], told["code"]) == (400, type, LONG)
 
 
-def test_a_client_is_told_the_status_of_an_error_that_it_knows():
+def test_a_client_gets_a_standard_error_status():
     assert [client_status(status) for status in (302, 404, 529, 503, 600)] == [
         502,
         404,
@@ -223,13 +221,13 @@ def test_a_client_is_told_the_status_of_an_error_that_it_knows():
     ]
 
 
-def test_what_looks_like_a_key_is_not_repeated():
+def test_what_looks_like_a_key_is_redacted():
     said = "Bad key sk-abcdefgh1234 for bearer abcdefgh12345678, half a \ud83d."
     assert redact(said) == "Bad key [redacted] for [redacted], half a \ufffd."
     assert redact("x" * 300, 200) == "x" * 200
 
 
-def test_a_header_that_holds_a_secret_is_not_repeated():
+def test_a_header_with_a_secret_is_redacted():
     said = (
         "The Canonical String for this request should have been\n'POST\n/model/x/converse\n\n"
         "host:bedrock-runtime.eu-west-1.amazonaws.com\nX-Amz-Security-Token:FwoGZXIv/+YXdzEJr==\n\n"
@@ -245,19 +243,19 @@ def test_a_header_that_holds_a_secret_is_not_repeated():
 
 
 @pytest.mark.parametrize("name", ["x-api-key", "X-Goog-Api-Key", "api-key"])
-def test_a_header_with_a_key_is_not_repeated(name: str):
+def test_a_header_with_a_key_is_redacted(name: str):
     said = f'Bad headers {{"{name}": "0123456789abcdef", "a": 1}} or {name}=0123456789abcdef.'
     assert redact(said) == 'Bad headers {"[redacted]", "a": 1} or [redacted]'
     assert redact(f"The header {name} is missing.") == f"The header {name} is missing."
 
 
-def test_words_beside_a_header_are_kept():
+def test_text_beside_a_header_is_kept():
     said = "Use a header (i.e. Authorization: Basic YWJjOmRlZg==), or a field. See our page."
     assert redact(said) == "Use a header (i.e. [redacted]), or a field. See our page."
 
 
 @pytest.mark.parametrize("name", ["secret_access_key", "SecretAccessKey", "SESSION_TOKEN"])
-def test_what_programs_say_of_awss_secrets_is_not_repeated(name: str):
+def test_aws_secrets_are_redacted(name: str):
     said = f"Bad aws_{name}=wJalrXUtnFEMI/K7MDENG here"
     assert redact(said) == "Bad aws_[redacted] here"
 
@@ -281,14 +279,14 @@ ASKED = f"{BASE}/responses"
         ("", None),
     ],
 )
-def test_a_redirect_says_which_base_url_would_lead_there(location: str, place: str | None) -> None:
+def test_the_error_of_a_redirect_names_the_new_base_url(location: str, place: str | None) -> None:
     headers = {"location": location}
     assert redirect_target(308, headers, ASKED, BASE) == place
     assert redirect_target(302, headers, f"{ASKED}?a=b", BASE) == place
 
 
 @pytest.mark.parametrize("status", [200, 201, 404, 503])
-def test_only_a_redirect_says_that_somebody_has_moved(status: int) -> None:
+def test_only_a_redirect_has_a_target(status: int) -> None:
     assert redirect_target(status, {"location": ASKED}, ASKED, BASE) is None
 
 

@@ -1,4 +1,4 @@
-"""Models that answer in the place of others, which cannot."""
+"""Fallback to other models of an alias."""
 
 import dataclasses
 import json
@@ -110,7 +110,7 @@ def test_a_long_wait_is_not_worth_it_where_another_may_answer(
     assert len(again.upstreams["anthropic"].requests) == asked
 
 
-def test_but_it_is_where_nobody_else_can(again: ProviderServers) -> None:
+def test_the_last_model_of_an_alias_is_retried_after_its_wait(again: ProviderServers) -> None:
     again.upstreams["anthropic"].play(error(401))
     again.upstreams["openai"].play(error(429, retry_after="3"), whole_answer(TEXT))
     assert post_response(again.address, model="best").status_code == 200
@@ -175,7 +175,9 @@ def test_any_other_400_is_the_requests(patient: ProviderServers, code: str | Non
     assert patient.upstreams["writer"].requests == []
 
 
-def test_a_bad_request_is_the_clients_whoever_is_asked(patient: ProviderServers) -> None:
+def test_a_bad_request_is_reported_to_the_client_without_a_fallback(
+    patient: ProviderServers,
+) -> None:
     patient.upstreams["anthropic"].play(error(400))
     assert post_response(patient.address, model="best").status_code == 400
     assert patient.upstreams["openai"].requests == []
@@ -226,7 +228,7 @@ def test_a_stream_that_breaks_after_its_first_word_does_not(patient: ProviderSer
     assert patient.upstreams["openai"].requests == []
 
 
-def test_a_model_that_cannot_carry_a_request_gives_way_to_one_that_can(
+def test_a_request_falls_back_to_a_model_that_supports_it(
     patient: ProviderServers,
 ) -> None:
     patient.upstreams["google"].play(error(500))
@@ -250,7 +252,7 @@ def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(
     assert [warning["code"] for warning in made["antiphon:warnings"]] == ["fallback"]
 
 
-def test_when_nobody_can_answer_the_last_refusal_counts(patient: ProviderServers) -> None:
+def test_if_all_models_fail_the_last_error_is_returned(patient: ProviderServers) -> None:
     patient.upstreams["anthropic"].play(error(500))
     patient.upstreams["openai"].play(error(401))
     answer = post_response(patient.address, model="best")
@@ -309,7 +311,7 @@ def test_frames_go_on_in_the_message_that_was_begun(patient: ProviderServers, be
     assert len({frame["itemId"] for frame in frames if "itemId" in frame}) == 1
 
 
-def test_what_was_weighed_is_said_though_it_is_no_word(patient: ProviderServers) -> None:
+def test_log_probabilities_of_a_token_without_text_are_kept(patient: ProviderServers) -> None:
     weighed = chunk(content="")
     weighed["choices"][0]["logprobs"] = {"content": [{"token": "a", "logprob": -1, "bytes": [97]}]}
     patient.upstreams["writer"].play(chunks(weighed, BROKE))
@@ -348,7 +350,7 @@ def unused_warnings(response: dict) -> list[str]:
     return [warning["param"] for warning in told if warning["code"] == "unused_parameter"]
 
 
-def test_what_the_model_that_answers_does_not_read_is_said(patient: ProviderServers) -> None:
+def test_the_fallback_model_warns_of_what_it_does_not_support(patient: ProviderServers) -> None:
     patient.upstreams["responses"].play(error(500))
     patient.upstreams["openai"].play(whole_answer(TEXT))
     assert unused_warnings(post_response(patient.address, model="open", odd=1).json()) == ["odd"]
@@ -361,7 +363,9 @@ def test_what_it_reads_is_not(patient: ProviderServers) -> None:
     assert patient.upstreams["responses"].requests[-1].json["odd"] == 1
 
 
-def test_a_server_that_is_asked_in_chat_reads_no_more_than_a_chat(patient: ProviderServers) -> None:
+def test_a_server_called_through_chat_gets_only_what_chat_supports(
+    patient: ProviderServers,
+) -> None:
     there = patient.upstreams["responses"]
     there.play(error(404), whole_answer(TEXT))
     assert unused_warnings(post_response(patient.address, model="responses/r", odd=1).json()) == [
@@ -370,7 +374,7 @@ def test_a_server_that_is_asked_in_chat_reads_no_more_than_a_chat(patient: Provi
     assert there.requests[-1].path.endswith("/chat/completions")
 
 
-def test_who_was_asked_before_is_said_also_of_a_server_that_is_asked_in_chat(
+def test_the_fallback_warning_names_a_server_called_through_chat(
     patient: ProviderServers,
 ) -> None:
     patient.upstreams["openai"].play(error(500))
@@ -382,7 +386,7 @@ def test_who_was_asked_before_is_said_also_of_a_server_that_is_asked_in_chat(
 # --- the log --------------------------------------------------------------------------------------
 
 
-def test_the_log_tells_who_could_not_answer_and_not_why_in_full(
+def test_the_log_names_the_failed_provider_without_the_full_message(
     patient: ProviderServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     patient.upstreams["anthropic"].play(error(500))
@@ -396,7 +400,7 @@ def test_the_log_tells_who_could_not_answer_and_not_why_in_full(
     assert "Not so fast" not in caplog.text
 
 
-def test_the_log_tells_of_an_answer_that_broke_on_its_way(
+def test_a_broken_answer_is_logged(
     patient: ProviderServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     forged = {"error": {"message": "Bad.", "type": "server_error", "code": "x\nERROR forged"}}
@@ -419,7 +423,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/openai/responses", "/v1/chat/completions"])
 @pytest.mark.parametrize("broken", ERRORS)
-def test_an_answer_that_breaks_is_told_whole_with_the_status_that_the_log_tells(
+def test_a_broken_whole_answer_has_the_logged_status_also_when_repeated(
     patient: ProviderServers, caplog: pytest.LogCaptureFixture, broken: str, path: str
 ) -> None:
     error, told = ERRORS[broken]
@@ -437,7 +441,7 @@ def test_an_answer_that_breaks_is_told_whole_with_the_status_that_the_log_tells(
     assert again.json()["error"]["message"] == first.json()["error"]["message"]
 
 
-def test_an_answer_that_stops_coming_is_late_whoever_asks_again(
+def test_a_stalled_answer_is_a_timeout_for_every_request_with_its_key(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with serve_providers(["openai"], idle_seconds=0.2, retries=0) as served:

@@ -1,4 +1,4 @@
-"""The rules that hold for every dialect alike, whatever it carries."""
+"""The rules about features that hold for every adapter."""
 
 import subprocess
 import sys
@@ -89,7 +89,7 @@ FORCED = ("tool_choice", "toolChoice", "toolConfig': {'function", "allowed_tools
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("choice", ["auto", "none"])
 @pytest.mark.parametrize("tools", [[], [TOOL]])
-def test_the_answers_tool_is_offered_where_nothing_can_be_demanded(
+def test_the_answer_tool_is_offered_without_tool_choice(
     name: str, choice: str, tools: list[dict]
 ) -> None:
     lacking = Capabilities(lacks=frozenset({"json_schema", "tools_with_format", "tool_choice"}))
@@ -101,7 +101,7 @@ def test_the_answers_tool_is_offered_where_nothing_can_be_demanded(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tools_that_are_not_allowed_are_not_shown_where_nothing_can_be_chosen(name: str) -> None:
+def test_tools_that_are_not_allowed_are_not_sent_without_tool_choice(name: str) -> None:
     allowed = {"type": "allowed_tools", "tools": [{"type": "function", "name": "time"}]}
     lacking = Capabilities(lacks=frozenset({"tool_choice"}))
     wish = {"tools": [TOOL, TIME], "tool_choice": allowed | {"mode": "auto"}}
@@ -171,14 +171,14 @@ FROM_SYSTEM = [
 
 @pytest.mark.parametrize("role", ["system", "developer"])
 @pytest.mark.parametrize(("name", "piece"), FROM_SYSTEM)
-def test_only_text_comes_from_the_system(name: str, piece: dict, role: str) -> None:
+def test_only_text_is_accepted_in_system_messages(name: str, piece: dict, role: str) -> None:
     error = find_error(name, piece, role=role).payload
     assert "a system message holds only text; send it as the user" in error.message
     assert error.param == "input[0].content[1]"
 
 
 @pytest.mark.parametrize("name", ["google", "ollama", "responses"])
-def test_whoever_can_look_at_what_the_system_shows_does(name: str) -> None:
+def test_images_in_system_messages_are_sent_where_supported(name: str) -> None:
     shown = {"role": "system", "content": [IMAGE]}
     assert "iVBORw0KGgo=" in str(encode_request(adapter(name), input=[shown]).body)
 
@@ -224,7 +224,7 @@ def invalid_item(item: dict, **fields: object) -> Item:
         (invalid_item(PATCH), invalid_item(DONE, output=None), "input[1].output"),
     ],
 )
-def test_an_odd_custom_call_that_is_asked_with_is_refused(
+def test_an_invalid_custom_call_in_the_request_is_rejected(
     name: str, call: Item, output: Item, param: str
 ) -> None:
     request = Request(model="m", input=[call, output])
@@ -242,7 +242,9 @@ def test_a_custom_call_may_have_a_long_id_and_an_empty_input() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("call", [invalid_item(PATCH, name=""), invalid_item(PATCH, input=None)])
-def test_an_odd_custom_call_of_long_ago_is_left_out_with_its_output(name: str, call: Item) -> None:
+def test_an_invalid_custom_call_of_the_history_is_dropped_with_its_output(
+    name: str, call: Item
+) -> None:
     request = Request(model="m", input=[user_message("Hi!")])
     prompt = Prompt("some-model", request, [call, invalid_item(DONE), *request.input])
     sent, _ = encode_prompt(adapter(name), prompt)

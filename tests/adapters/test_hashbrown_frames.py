@@ -1,4 +1,4 @@
-"""Every provider in Hashbrown's frames, through the whole server, on real sockets."""
+"""Every provider in Hashbrown's frames, through the whole server."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def play_scene(home: ProviderServers, name: str, scene: Scene, **options: Any) -
 
 
 @pytest.mark.parametrize(("name", "scene"), SERVER_SCENES)
-def test_frames_mean_what_the_provider_said(home: ProviderServers, name: str, scene: str) -> None:
+def test_frames_have_the_expected_content(home: ProviderServers, name: str, scene: str) -> None:
     told = SCENE_MODULES[name].SCENES[scene]
     frames = generation_frames(play_scene(home, name, told))
     assert summarize_frames(frames, told.expected) == {
@@ -129,7 +129,7 @@ all are: a role comes before the words, an end after them.
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_chunk_is_a_delta_though_it_has_no_words(home: ProviderServers, name: str) -> None:
+def test_every_chunk_is_a_delta_even_without_text(home: ProviderServers, name: str) -> None:
     stream, chunks = WORDLESS[name]
     told = SCENE_MODULES[name].SCENES["text"]
     scene = Scene(stream, b"", told.expected, content_type=told.content_type)
@@ -286,7 +286,9 @@ TROUBLES: dict[str, tuple[ScriptedAnswer, Json]] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_refusal_is_a_lone_error_in_its_providers_words(home: ProviderServers, name: str) -> None:
+def test_an_error_response_is_a_single_error_frame_with_the_providers_message(
+    home: ProviderServers, name: str
+) -> None:
     answer, told = TROUBLES[name]
     home.upstreams[name].play(answer)
     (frame,) = post_frames(home.address, model=f"{name}/m")
@@ -382,7 +384,7 @@ def test_a_stream_that_is_cut_ends_with_an_error_of_the_stream(
 
 
 @pytest.mark.parametrize("before", [b"", openai.frame({"choices": [{"delta": {"content": "Hi"}}]})])
-def test_an_error_that_names_a_param_says_which(home: ProviderServers, before: bytes) -> None:
+def test_an_error_with_a_param_keeps_it(home: ProviderServers, before: bytes) -> None:
     body = b'data: {"error":{"message":"Bad.","type":"oops","param":"messages"}}\n\n'
     home.upstreams["openai"].play(sse_answer(before + body))
     *told, frame = post_frames(home.address, model="openai/m")

@@ -1,4 +1,4 @@
-"""JSON objects, written and read."""
+"""JSON objects and JSON texts of models."""
 
 import pytest
 from msgspec import Struct
@@ -14,7 +14,7 @@ from antiphon.adapters.json_access import (
 )
 
 
-def test_what_says_nothing_is_not_written():
+def test_empty_fields_are_dropped():
     fields = {"none": None, "text": "", "list": [], "object": {}, "zero": 0, "no": False}
     assert drop_empty(fields) == {"zero": 0, "no": False}
     assert drop_none(fields) == {name: fields[name] for name in fields if name != "none"}

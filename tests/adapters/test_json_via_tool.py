@@ -1,4 +1,4 @@
-"""JSON by force: what came is checked against the client's schema, and that alone."""
+"""JSON output by a tool call, validated against the client's schema."""
 
 import json
 from typing import Any
@@ -67,13 +67,13 @@ def test_a_whole_answer_is_judged_too() -> None:
 
 
 @pytest.mark.parametrize("pieces", SIZES)
-def test_an_answer_beside_a_call_is_judged_too(pieces: int) -> None:
+def test_an_answer_beside_a_call_is_validated_too(pieces: int) -> None:
     both = calls(call_start(0, "a", "final_answer", "[1]"), call_start(1, "b", "weather", "{}"))
     assert decode_deltas(both, pieces=pieces, tools=[TOOL]).status == "failed"
 
 
 @pytest.mark.parametrize("pieces", SIZES)
-def test_words_before_a_call_are_no_part_of_the_answer_after_it(pieces: int) -> None:
+def test_text_before_the_answer_call_is_dropped(pieces: int) -> None:
     deltas = ({"content": "Let me see."}, calls(call_start(0, "b", "weather", "{}")))
     answer = calls(call_start(1, "a", "final_answer", '{"x":1}'))
     response = decode_deltas(*deltas, answer, pieces=pieces, tools=[TOOL])
@@ -83,7 +83,7 @@ def test_words_before_a_call_are_no_part_of_the_answer_after_it(pieces: int) -> 
 
 
 @pytest.mark.parametrize("pieces", SIZES)
-def test_a_custom_tool_may_be_called_in_its_place(pieces: int) -> None:
+def test_a_custom_tool_may_be_called_instead(pieces: int) -> None:
     asking = encode_request(
         make_adapter(OpenAI),
         stream=True,
@@ -120,7 +120,7 @@ def test_the_answer_is_the_only_tool_where_none_of_the_others_may_be_called() ->
 
 
 @pytest.mark.parametrize("mode", ["auto", "required", "none"])
-def test_the_guard_lets_the_answer_pass_whatever_else_may_be_called(mode: str) -> None:
+def test_the_tool_choice_filter_passes_the_answer(mode: str) -> None:
     asking = encode_without_schema(tools=[TOOL, TIME], tool_choice=allowed_tools(mode), stream=True)
     guard = ToolChoiceFilter.for_request(asking.prompt.request)
     assert guard
@@ -156,7 +156,7 @@ def test_a_refusal_is_an_answer(pieces: int) -> None:
 
 
 @pytest.mark.parametrize("pieces", SIZES)
-def test_words_are_kept_when_the_answer_breaks_off(pieces: int) -> None:
+def test_text_is_kept_when_the_answer_breaks_off(pieces: int) -> None:
     asking = encode_request(WRITER, stream=True, **JSON)
     said = script.stream({"content": "Part"}).split(b"\n\n")[:2]
     broken = b"\n\n".join([*said, b'data: {"error":{"message":"Oh."}}', b""])

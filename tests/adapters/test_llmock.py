@@ -81,7 +81,7 @@ def find_problems(llmock: LLMock) -> list[str]:
 
 @both_ways
 @every_dialect
-def test_words_come_through(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
+def test_text_is_passed_through(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     llmock.reply(TEXT)
     assert post_and_summarize(
         home, model=f"{dialect}/some-model", stream=stream
@@ -117,7 +117,7 @@ def test_a_call_is_made_and_its_output_is_answered(
 
 @both_ways
 @every_dialect
-def test_words_and_calls_come_together(
+def test_text_and_calls_come_together(
     home: str, llmock: LLMock, dialect: str, stream: bool
 ) -> None:
     llmock.call_tool("get_weather", PARIS, text="Let me look.")
@@ -158,7 +158,7 @@ def test_a_schema_is_obeyed(home: str, llmock: LLMock, dialect: str) -> None:
 
 @both_ways
 @every_dialect
-def test_a_call_that_nobody_can_read_is_passed_on_as_it_is(
+def test_a_call_with_invalid_arguments_is_passed_on_unchanged(
     home: str, llmock: LLMock, dialect: str, stream: bool
 ) -> None:
     """Where arguments are an object on the wire, llmock can only leave them out."""
@@ -172,7 +172,7 @@ def test_a_call_that_nobody_can_read_is_passed_on_as_it_is(
 
 @both_ways
 @every_dialect
-def test_a_call_of_a_tool_that_nobody_offered_is_passed_on(
+def test_a_call_of_an_unknown_tool_is_passed_on(
     home: str, llmock: LLMock, dialect: str, stream: bool
 ) -> None:
     llmock.break_tool_call("unknown_tool")
@@ -313,7 +313,9 @@ def test_a_stream_that_stalls_is_left(llmock_server: LLMockServer, llmock: LLMoc
 
 
 @every_dialect
-def test_we_wait_as_long_as_we_are_asked_to(patient: str, llmock: LLMock, dialect: str) -> None:
+def test_a_retry_waits_as_long_as_the_provider_asks(
+    patient: str, llmock: LLMock, dialect: str
+) -> None:
     llmock.rate_limit(retry_after=0.3).reply(TEXT)
     assert post_and_summarize(patient, model=f"{dialect}/some-model") == ResponseSummary(
         [message_summary(TEXT)]
@@ -356,7 +358,7 @@ def test_we_never_repeat_what_cannot_succeed(
 
 
 @every_dialect
-def test_a_cut_is_told_though_llmock_cannot_see_it(
+def test_a_broken_stream_is_reported_although_llmock_cannot_see_it(
     patient: str, llmock: LLMock, dialect: str
 ) -> None:
     """It wants a cut stream asked for again; what has begun cannot be, and the client is told."""

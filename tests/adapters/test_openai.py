@@ -1,4 +1,4 @@
-"""OpenAI's chat, heard, and what servers that are compatible with it are sent."""
+"""OpenAI's chat answers, and the requests to compatible servers."""
 
 import json
 from typing import Any
@@ -71,7 +71,7 @@ def test_any_cuts_in_the_bytes_give_the_same_parts(data: st.DataObject):
 
 
 @pytest.mark.parametrize(("raw", "reason"), REASONS.items())
-def test_every_reason_to_stop_is_told_with_the_providers_own_word(raw: str, reason: parts.Reason):
+def test_every_finish_keeps_the_providers_reason(raw: str, reason: parts.Reason):
     body = SCENES["text"].stream.replace(b'"stop"', f'"{raw}"'.encode())
     assert parts.Finish(reason, raw) in decode_parts(encode_request(OPENAI, stream=True), body)
 
@@ -79,7 +79,7 @@ def test_every_reason_to_stop_is_told_with_the_providers_own_word(raw: str, reas
 # --- what other servers are sent ---
 
 
-def test_a_compatible_server_is_sent_the_words_that_all_servers_know():
+def test_a_compatible_server_gets_the_field_names_that_all_servers_know():
     asking = encode_request(
         LOCAL,
         instructions="Be brief.",
@@ -125,7 +125,7 @@ def test_a_compatible_server_is_not_sent_what_only_openai_has():
     ]
 
 
-def test_a_compatible_server_reads_of_custom_tools_and_refusals_in_words_it_knows():
+def test_custom_calls_and_refusals_are_converted_for_a_compatible_server():
     said = [
         {"role": "user", "content": [{"type": "input_video", "video_url": "https://a.b/c.mp4"}]},
         {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+1"},
@@ -179,7 +179,7 @@ def test_mistral_is_sent_nothing_that_it_refuses():
         ("http://127.0.0.1:1234/v1", False),
     ],
 )
-def test_openais_own_address_is_told_from_others(url: str | None, own: bool):
+def test_openais_own_address_is_recognised(url: str | None, own: bool):
     adapter = make_adapter(OpenAI, base_url=url)
     assert ("allowed_tools" in adapter.features) == own
     assert adapter.features <= ALL_FEATURES
@@ -198,7 +198,7 @@ def replay_loop(adapter: Adapter, body: bytes, *then: dict) -> list[dict]:
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_thinking_about_a_call_goes_back_in_the_field_it_came_in(field: str):
+def test_reasoning_before_a_call_is_sent_back_in_its_field(field: str):
     body = SCENES["thinking_and_call"].stream.replace(b"reasoning_content", field.encode())
     call = {
         "id": "call_a",
@@ -232,7 +232,7 @@ def test_thinking_that_led_to_no_call_stays_behind_when_the_user_goes_on():
     assert encode_request(LOCAL, input=[*said, HELLO]).body["messages"] == [HELLO, answer, HELLO]
 
 
-def test_mistrals_thinking_goes_back_as_the_piece_of_content_that_it_was():
+def test_mistrals_reasoning_is_sent_back_as_a_content_piece():
     pieces = [
         {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
         {"type": "text", "text": "One moment."},
@@ -287,7 +287,7 @@ LIMITED = {
         (503, b"", "model_error", None, True),
     ],
 )
-def test_a_refusal_keeps_the_providers_own_words(
+def test_a_refusal_keeps_the_providers_text(
     status: int, body: bytes, type: str, code: str | None, retryable: bool
 ):
     error = OPENAI.decode_error(status, {"retry-after": "7"}, body)
@@ -297,11 +297,11 @@ def test_a_refusal_keeps_the_providers_own_words(
     assert "sk-" not in error.payload.message
 
 
-def test_custom_output_type_is_one_that_the_carrier_lets_pass():
+def test_the_output_type_of_custom_tools_passes_the_feature_filter():
     assert {"openai:custom_tool_call", CUSTOM_TOOL_CALL_OUTPUT} == OPENAI.extension_items
 
 
-def test_text_is_told_in_as_many_parts_as_chunks():
+def test_text_has_as_many_parts_as_chunks():
     said = decode_parts(encode_request(OPENAI, stream=True), SCENES["text"].stream)
     words = [part.text for part in said if isinstance(part, parts.Text)]
     assert words == ["", "Hello", ", 🎭", " world!", ""]

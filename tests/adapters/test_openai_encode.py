@@ -1,4 +1,4 @@
-"""OpenAI's chat, asked; its own SDK sends the same requests."""
+"""Requests to OpenAI's chat API, compared with those of its SDK."""
 
 from typing import Any
 
@@ -379,7 +379,7 @@ def test_a_conversation_is_sent_as_openais_sdk_sends_it(said: list, messages: li
     assert our_request(input=said).body == sdk_request(messages=messages)
 
 
-def test_a_custom_tool_is_offered_and_demanded_as_openais_sdk_does_it():
+def test_a_custom_tool_is_offered_and_required_as_openais_sdk_does_it():
     format = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
     asking = our_request(
         tools=[{"type": "custom", "name": "patch", "description": "Patch.", "format": format}],
@@ -431,20 +431,20 @@ def test_where_no_allowed_tool_is_left_none_is_called_or_the_request_is_refused(
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4.1", "ft:gpt-3.5-turbo:acme", "gpt-4"])
-def test_a_model_that_does_not_think_is_not_asked_to(model: str):
+def test_no_effort_is_sent_to_models_without_reasoning(model: str):
     asking = encode_request(OPENAI, upstream_model=model, reasoning={"effort": "high"})
     assert "reasoning_effort" not in asking.body
     assert [(w.code, w.param) for w in asking.warnings] == [("unsupported_parameter", "reasoning")]
     assert encode_request(OPENAI, upstream_model=model, reasoning={"effort": "none"}).warnings == []
 
 
-def test_a_summary_of_thinking_is_not_to_be_had():
+def test_a_reasoning_summary_is_dropped_with_a_warning():
     asking = our_request(reasoning={"effort": "low", "summary": "auto"})
     assert asking.body["reasoning_effort"] == "low"
     assert [w.param for w in asking.warnings] == ["reasoning.summary"]
 
 
-def test_a_hosted_tool_is_left_out_and_said_so():
+def test_a_hosted_tool_is_dropped_with_a_warning():
     asking = our_request(tools=[{"type": "web_search"}, TOOL])
     assert asking.body["tools"] == [FUNCTION]
     assert [(w.code, w.param) for w in asking.warnings] == [("unsupported_tool", "tools[0]")]
@@ -499,14 +499,14 @@ def test_what_would_change_the_meaning_is_refused(fields: dict, param: str):
     assert caught.value.payload.param == param
 
 
-def test_a_model_that_lacks_a_feature_is_asked_in_another_way():
+def test_a_request_is_repeated_without_the_feature_that_a_model_lacks():
     lacks = Capabilities(lacks=frozenset({"json_schema", "temperature"}))
     asking = encode_request(LOCAL, capabilities=lacks, text=FORMAT, temperature=1.0)
     assert asking.body["tool_choice"]["function"]["name"] == "final_answer"
     assert [w.param for w in asking.warnings] == ["temperature"]
 
 
-def test_a_model_that_lacks_parallel_calls_and_effort_is_told_of_neither():
+def test_parallel_calls_and_effort_are_not_sent_to_a_model_that_lacks_them():
     lacks = Capabilities(lacks=frozenset({"parallel_tool_calls", "reasoning"}))
     fields: Any = {"parallel_tool_calls": False, "reasoning": {"effort": "none"}, "tools": [TOOL]}
     asking = encode_request(LOCAL, capabilities=lacks, **fields)

@@ -1,4 +1,4 @@
-"""One conversation through every provider: each reads what all the others said, and no secrets."""
+"""One conversation through all providers: each reads what the others wrote, and no secrets."""
 
 import json
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def test_a_chain_goes_through_all_providers_and_back(home: ProviderServers, stre
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sealed_thinking_goes_back_only_to_where_it_came_from(
+def test_sealed_reasoning_is_sent_back_only_to_its_provider(
     home: ProviderServers, name: str
 ) -> None:
     called = post_turn(

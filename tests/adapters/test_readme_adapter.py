@@ -1,4 +1,4 @@
-"""The adapter that docs/adapters/README.md shows, installed and used as it stands there."""
+"""The adapter of docs/adapters/README.md, installed and used as it is printed there."""
 
 import re
 import tomllib
@@ -95,7 +95,9 @@ def test_an_adapter_of_ones_own_streams_and_answers_whole(site: Path, tmp_path: 
     ]
 
 
-def test_what_it_cannot_carry_is_refused_or_fails(site: Path, tmp_path: Path) -> None:
+def test_unsupported_input_is_rejected_and_a_broken_stream_fails(
+    site: Path, tmp_path: Path
+) -> None:
     image = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
     shown = [{"role": "user", "content": [image]}]
     with serve_acme(site, tmp_path, ndjson_answer(b'{"words":"Hel"}\n')) as (address, acme):
@@ -109,7 +111,7 @@ def test_what_it_cannot_carry_is_refused_or_fails(site: Path, tmp_path: Path) ->
     assert (cut["status"], cut["error"]["code"]) == ("failed", "upstream_cut")
 
 
-def test_the_table_says_what_all_of_ours_carry() -> None:
+def test_the_table_lists_what_all_adapters_support() -> None:
     words = {"a warning": "warning", "a 400": "400", "done here": "here"}
     rows = table(PAGE, "feature", *NAMES)
     assert {feature for feature, *_ in rows} == features.ALL_FEATURES

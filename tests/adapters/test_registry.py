@@ -1,4 +1,4 @@
-"""Adapters by name, and those that installed packages bring."""
+"""Adapters by name, built-in and from installed packages."""
 
 import sys
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_each_of_ours_is_an_adapter_of_its_name() -> None:
         assert isinstance(adapter, Adapter)
 
 
-def test_an_unknown_adapter_is_told_which_there_are() -> None:
+def test_the_error_for_an_unknown_adapter_lists_the_known_ones() -> None:
     with pytest.raises(AdapterError) as caught:
         make_adapter(provider("nobody"))
     assert str(caught.value) == f"there is no adapter 'nobody'. Use one of {', '.join(OURS)}"
@@ -81,7 +81,7 @@ def test_a_package_brings_an_adapter(site: Path) -> None:
     assert find_plugin_problems() == []
 
 
-def test_a_broken_package_is_named_and_troubles_nobody_else(site: Path) -> None:
+def test_a_broken_package_is_named_and_does_not_affect_others(site: Path) -> None:
     install(site, "acme_antiphon", ACME, "acme = acme_antiphon:Acme")
     install(site, "broken", "raise ValueError('no luck')", "broken = broken:Adapter")
     install(site, "absent", "", "absent = absent:Adapter")
@@ -135,7 +135,7 @@ class Luckless(Ollama):
 """
 
 
-def test_an_adapter_that_breaks_when_it_is_asked_leaves_the_answer_to_another(
+def test_an_adapter_that_raises_leads_to_the_fallback(
     site: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     install(site, "luckless", LUCKLESS, "luckless = luckless:Luckless")

@@ -35,9 +35,7 @@ def home() -> Iterator[ProviderServers]:
 
 
 @pytest.mark.parametrize(("name", "scene"), SERVER_SCENES)
-def test_a_stream_means_what_the_provider_said(
-    home: ProviderServers, name: str, scene: str
-) -> None:
+def test_a_stream_has_the_expected_content(home: ProviderServers, name: str, scene: str) -> None:
     played = SCENE_MODULES[name].SCENES[scene]
     for pieces in (0, 7):
         home.upstreams[name].play(stream_answer(played, chunk_size=pieces))
@@ -49,7 +47,7 @@ def test_a_stream_means_what_the_provider_said(
 
 
 @pytest.mark.parametrize(("name", "scene"), SERVER_SCENES)
-def test_a_whole_answer_means_what_the_provider_said(
+def test_a_whole_answer_has_the_expected_content(
     home: ProviderServers, name: str, scene: str
 ) -> None:
     played = SCENE_MODULES[name].SCENES[scene]
@@ -76,7 +74,7 @@ WEIGHED = {"content": [{"token": HALF, "logprob": -0.5, "bytes": None, "top_logp
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_half_an_emoji_beside_the_words_breaks_nothing(home: ProviderServers, stream: bool) -> None:
+def test_half_an_emoji_in_side_data_breaks_nothing(home: ProviderServers, stream: bool) -> None:
     said = {"delta" if stream else "message": CITED}
     choice = {"index": 0, **said, "logprobs": WEIGHED, "finish_reason": "stop"}
     data = json.dumps({"choices": [choice]}).encode()
@@ -132,7 +130,7 @@ NONE: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("name", "body"), NONE)
-def test_a_whole_answer_that_is_none_is_invalid(
+def test_a_body_that_is_not_an_answer_is_invalid(
     home: ProviderServers, name: str, body: object
 ) -> None:
     home.upstreams[name].play(json_answer(body))

@@ -1,4 +1,4 @@
-"""Calls that were cut off: the dialects end them like any other, and only the reason tells."""
+"""Truncated calls: dialects end them like complete ones, and only the finish reason shows it."""
 
 import json
 from collections.abc import Callable
@@ -133,7 +133,7 @@ def test_a_whole_answer_that_ends_in_calls_has_whole_ones(name: str, given: dict
 
 
 @pytest.mark.parametrize("name", ["anthropic", "bedrock"])
-def test_words_after_a_call_without_arguments_show_that_it_is_whole(name: str):
+def test_text_after_a_call_without_arguments_completes_it(name: str):
     call, words = {
         "anthropic": (anthropic.call_deltas(0, *NOW), anthropic.text_deltas(1, "Once upon")),
         "bedrock": (bedrock.call(0, *NOW), bedrock.text(1, "Once upon")),
@@ -194,7 +194,7 @@ ODD = [CUT, "Oslo, I think", "[1]", '{"city":"Oslo"}}', '"Oslo"']
 
 @pytest.mark.parametrize("name", AMID)
 @pytest.mark.parametrize("given", ODD)
-def test_odd_arguments_amid_an_answer_are_the_models_words_and_complete(name: str, given: str):
+def test_invalid_arguments_inside_an_answer_are_kept_and_complete(name: str, given: str):
     adapter, _, (reason, *_) = STREAMS[name]
     body = AMID[name](given, reason)
     response = decode_response(encode_request(adapter, stream=True, tools=[TOOL, TIME]), body)

@@ -1,4 +1,4 @@
-"""Providers in trouble, and clients that leave: what is retried, falls back, or is closed."""
+"""Providers that fail and clients that disconnect: retries, fallbacks and closed connections."""
 
 import dataclasses
 import json
@@ -91,7 +91,7 @@ def test_a_refusal_keeps_its_status_and_names_the_provider(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("body", BODIES)
-def test_a_refusal_without_words_is_still_one(
+def test_an_error_without_a_message_is_still_an_error(
     home: ProviderServers, name: str, body: str, stream: bool
 ) -> None:
     home.upstreams[name].play(BODIES[body])
@@ -118,7 +118,7 @@ UNFINISHED = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("body", UNFINISHED)
 @pytest.mark.parametrize("status", [401, 429, 500])
-def test_a_refusal_whose_reason_does_not_come_keeps_its_status(
+def test_an_error_whose_body_does_not_arrive_keeps_its_status(
     patient: ProviderServers, status: int, body: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("antiphon.engine.provider_model.ERROR_BODY_SECONDS", 0.05)
@@ -178,7 +178,7 @@ def test_half_a_character_in_an_error_is_mended(home: ProviderServers, stream: b
     }
 
 
-def test_an_error_of_endless_words_is_cut(home: ProviderServers) -> None:
+def test_a_very_long_error_message_is_truncated(home: ProviderServers) -> None:
     body = {"error": {"message": "m" * 9999, "type": "t" * 9999, "code": "c" * 9999}}
     home.upstreams["openai"].play(json_answer(body, 500))
     told = post_response(home.address, model="openai/m").json()["error"]
@@ -214,7 +214,7 @@ def test_a_provider_that_is_not_there_is_a_bad_gateway() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_provider_whose_address_is_none_is_a_bad_gateway(name: str) -> None:
+def test_a_provider_with_an_invalid_address_is_a_bad_gateway(name: str) -> None:
     nowhere = configure_provider(name, "http://[::1:8080")
     keys = {name: "secret"}
     with run_server(Settings(providers=[nowhere], keys=keys, retries=0)) as address:
@@ -224,7 +224,7 @@ def test_a_provider_whose_address_is_none_is_a_bad_gateway(name: str) -> None:
     assert told == f"{name}: cannot be reached: its address is not an http(s) URL."
 
 
-def test_a_provider_that_says_nothing_is_a_gateway_timeout() -> None:
+def test_a_silent_provider_is_a_gateway_timeout() -> None:
     with serve_providers(["openai"], retries=0, first_byte_seconds=0.2) as served:
         served.upstreams["openai"].play(ScriptedAnswer(delay=1.0))
         answer = post_response(served.address, model="openai/m")
@@ -306,7 +306,7 @@ def test_an_error_as_the_first_event_of_a_stream_keeps_no_partial_answer(
     assert events[-1]["response"]["output"] == []
 
 
-def test_an_error_in_mid_stream_keeps_what_was_said(home: ProviderServers) -> None:
+def test_an_error_in_the_middle_of_a_stream_keeps_the_text_so_far(home: ProviderServers) -> None:
     begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
     broken = b'data: {"error":{"message":"Bad.","type":"server_error","code":"oops"}}\n\n'
     home.upstreams["openai"].play(sse_answer(begun + broken))
@@ -318,7 +318,7 @@ def test_an_error_in_mid_stream_keeps_what_was_said(home: ProviderServers) -> No
     assert [warning["code"] for warning in failed["antiphon:warnings"]] == ["usage_estimated"]
 
 
-def test_an_error_beside_a_count_of_tokens_ends_the_stream_as_any_other(
+def test_an_error_beside_usage_ends_the_stream(
     home: ProviderServers,
 ) -> None:
     said = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
@@ -355,7 +355,7 @@ def test_a_key_that_is_repeated_in_mid_stream_is_not_quoted(
     assert "secret-openai" not in answer.text
 
 
-def test_only_the_count_is_lost_with_the_last_words_of_a_stream(home: ProviderServers) -> None:
+def test_a_truncated_last_line_loses_only_the_usage(home: ProviderServers) -> None:
     last = TEXT.stream.index(b'"usage": {')
     home.upstreams["openai"].play(sse_answer(TEXT.stream[:last], cut=True))
     response = stream_events(home.address, model="openai/m")[-1]["response"]
@@ -368,7 +368,7 @@ def test_only_the_count_is_lost_with_the_last_words_of_a_stream(home: ProviderSe
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_provider_is_asked_again_before_it_has_begun(
+def test_a_provider_is_retried_before_its_answer_has_begun(
     patient: ProviderServers, status: int, stream: bool
 ) -> None:
     good = stream_answer(TEXT) if stream else whole_answer(TEXT)
@@ -394,7 +394,7 @@ def test_trying_again_ends(patient: ProviderServers) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 422])
-def test_what_will_not_change_is_not_asked_again(patient: ProviderServers, status: int) -> None:
+def test_permanent_errors_are_not_retried(patient: ProviderServers, status: int) -> None:
     patient.upstreams["openai"].play(error(status))
     assert post_response(patient.address, model="openai/m").status_code == status
     assert len(patient.upstreams["openai"].requests) == 1
@@ -407,7 +407,7 @@ def test_a_long_wait_is_left_to_the_client(patient: ProviderServers) -> None:
     assert len(patient.upstreams["openai"].requests) == 1
 
 
-def test_nothing_is_asked_again_after_it_has_begun(patient: ProviderServers) -> None:
+def test_nothing_is_retried_after_the_answer_has_begun(patient: ProviderServers) -> None:
     patient.upstreams["openai"].play(sse_answer(TEXT.stream[:200], cut=True))
     stream_events(patient.address, model="openai/m")
     assert len(patient.upstreams["openai"].requests) == 1
@@ -476,7 +476,7 @@ def name_header(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_call_at_a_time_means_one_call(home: ProviderServers, name: str) -> None:
+def test_one_call_at_a_time_gives_one_call(home: ProviderServers, name: str) -> None:
     scene = SCENE_MODULES[name].SCENES["parallel_calls"]
     home.upstreams[name].play(stream_answer(scene))
     asked = scene.request | {"parallel_tool_calls": False}
@@ -524,7 +524,7 @@ def count_tokens(address: str, model: str) -> dict[str, Any]:
     return httpx.post(f"{address}/v1/responses/input_tokens", json=body).json()
 
 
-def test_a_provider_that_counts_is_asked_and_the_others_are_estimated(
+def test_tokens_are_counted_by_the_provider_or_estimated(
     home: ProviderServers,
 ) -> None:
     home.upstreams["anthropic"].play(json_answer({"input_tokens": 14}))

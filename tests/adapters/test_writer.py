@@ -1,4 +1,4 @@
-"""Writer, both ways; its own SDK reads the same bytes and sends the same requests."""
+"""Writer: the requests and answers of its SDK are the reference."""
 
 import json
 from typing import Any
@@ -68,7 +68,7 @@ def test_writers_own_sdk_sees_the_same(name: str):
     assert summarize_sdk([answer], *end) == scene.expected
 
 
-def test_the_message_that_accompanies_the_last_delta_is_not_told_again():
+def test_a_message_beside_the_last_delta_is_ignored():
     last = chunk({}, "stop")
     last["choices"][0]["message"] = {"role": "assistant", "content": "Hi"}
     body = frame(chunk({"content": "Hi"})) + frame(last) + b"data: [DONE]\n\n"
@@ -234,7 +234,7 @@ def test_json_of_any_shape_is_had_by_a_tool():
     assert "response_format" not in body
 
 
-def test_what_is_left_out_is_said():
+def test_dropped_features_have_a_warning():
     asking = our_request(
         input=[
             {
@@ -310,9 +310,7 @@ def test_an_address_may_name_the_version_of_the_path_or_not(end: str):
         (500, {}, "writer: answered 500 and did not say why.", True),
     ],
 )
-def test_a_refusal_keeps_the_providers_own_words(
-    status: int, body: dict, message: str, retryable: bool
-):
+def test_a_refusal_keeps_the_providers_text(status: int, body: dict, message: str, retryable: bool):
     error = WRITER.decode_error(status, {}, json.dumps(body).encode())
     assert (error.status, error.payload.message) == (status, message)
     assert error.retryable == retryable

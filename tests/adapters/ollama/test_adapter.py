@@ -1,4 +1,4 @@
-"""Ollama, both ways; its own client reads the same bytes and sends the same requests."""
+"""Ollama: the requests and answers of its own client are the reference."""
 
 import base64
 import json
@@ -142,7 +142,7 @@ def without_ids(seen: Summary) -> Summary:
     return Summary(**{**vars(seen), "calls": [("", name, args) for _, name, args in seen.calls]})
 
 
-def test_a_stop_after_calls_is_told_as_calls():
+def test_a_stop_after_calls_finishes_with_tool_calls():
     told = decode_parts(encode_request(OLLAMA, tools=[TOOL]), SCENES["call"].stream)
     assert told[-1] == parts.Finish("tool_calls", "stop")
 
@@ -170,7 +170,7 @@ def test_every_reason_ends_the_response(reason: str):
     assert told[-1] == parts.Finish(REASONS.get(reason, "stop"), reason)
 
 
-def test_log_probabilities_are_told_with_their_bytes():
+def test_log_probabilities_have_bytes():
     weighed = {"token": "Hé", "logprob": -0.1, "top_logprobs": [{"token": "H", "logprob": -2.0}]}
     body = line(message={"content": "Hé"}, logprobs=[weighed], done=False) + last_line()
     response = decode_response(encode_request(OLLAMA, top_logprobs=1), body)
@@ -220,7 +220,7 @@ def test_a_stream_without_its_last_line_was_cut():
 
 @pytest.mark.parametrize("body", [b"<html>", b"\xff\xfe\x00", b"[1]\n", b'{"message":3}\n', b"{"])
 @pytest.mark.parametrize("stream", [True, False])
-def test_bytes_that_cannot_be_read_are_a_failure(body: bytes, stream: bool):
+def test_bytes_that_cannot_be_decoded_are_a_failure(body: bytes, stream: bool):
     response = decode_response(encode_request(OLLAMA), body, stream=stream)
     assert (response.status, response.error.code) == ("failed", "upstream_invalid")  # type: ignore[union-attr]
 
@@ -242,7 +242,7 @@ def test_bytes_that_cannot_be_read_are_a_failure(body: bytes, stream: bool):
         (500, {"error": "boom"}, "model_error", None, "boom"),
     ],
 )
-def test_a_refusal_is_told_in_ollamas_words(
+def test_an_error_keeps_ollamas_message(
     status: int, body: dict, type: str, code: str | None, message: str
 ):
     error = OLLAMA.decode_error(status, {"retry-after": "3"}, json.dumps(body).encode())
@@ -254,7 +254,7 @@ def test_a_refusal_is_told_in_ollamas_words(
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>"])
-def test_a_refusal_without_words_is_told_all_the_same(body: bytes):
+def test_an_error_without_a_message_is_reported(body: bytes):
     error = OLLAMA.decode_error(502, {}, body)
     assert str(error) == "ollama: answered 502 and did not say why."
 
@@ -412,7 +412,7 @@ def test_we_send_what_ollamas_own_client_sends(name: str):
         ("none", "low", 1),
     ],
 )
-def test_gpt_oss_thinks_in_three_levels(effort: str, level: str, warned: int):
+def test_gpt_oss_has_three_levels_of_effort(effort: str, level: str, warned: int):
     request = encode_request(
         OLLAMA, upstream_model="gpt-oss:120b-cloud", reasoning={"effort": effort}
     )
@@ -420,7 +420,7 @@ def test_gpt_oss_thinks_in_three_levels(effort: str, level: str, warned: int):
     assert len(request.warnings) == warned
 
 
-def test_other_models_think_or_do_not_and_the_client_is_told():
+def test_other_models_have_reasoning_on_or_off_with_a_warning():
     request = encode_request(OLLAMA, upstream_model="qwen3:8b", reasoning={"effort": "low"})
     assert request.body["think"] is True
     assert [(w.code, w.param) for w in request.warnings] == [
@@ -428,13 +428,13 @@ def test_other_models_think_or_do_not_and_the_client_is_told():
     ]
 
 
-def test_what_was_not_asked_for_is_not_sent():
+def test_unrequested_options_are_not_sent():
     request = encode_request(OLLAMA, reasoning={"summary": "auto"})
     assert set(request.body) == {"model", "messages", "stream", "truncate"}
     assert [w.param for w in request.warnings] == ["reasoning.summary"]
 
 
-def test_a_history_may_be_cut_only_if_the_client_says_so():
+def test_a_history_is_truncated_only_if_the_client_allows_it():
     assert "truncate" not in encode_request(OLLAMA, truncation="auto").body
 
 
@@ -449,7 +449,7 @@ def test_an_output_has_the_name_of_the_call_before_it_also_if_its_id_comes_again
     assert told == [("weather", "weather"), ("time", "time")]
 
 
-def test_thinking_goes_back_with_its_calls_and_nowhere_else():
+def test_reasoning_is_sent_back_only_with_its_calls():
     response = decode_response(
         encode_request(OLLAMA, tools=[TOOL]), SCENES["thinking_and_call"].stream
     )
@@ -488,7 +488,7 @@ def test_thinking_of_others_is_left_out():
     )
 
 
-def test_a_turn_in_which_nothing_was_said_is_left_out():
+def test_an_empty_turn_is_dropped():
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     silent = {"role": "assistant", "content": ""}
     sent = encode_request(OLLAMA, input=[USER, thought, USER, silent, USER]).body["messages"]
@@ -498,7 +498,7 @@ def test_a_turn_in_which_nothing_was_said_is_left_out():
     assert refused.value.payload.param == "input"
 
 
-def test_thinking_after_words_is_marked_again():
+def test_reasoning_after_text_is_sealed_again():
     body = (
         message_line(thinking="a")
         + message_line("b")
@@ -527,14 +527,14 @@ def test_thinking_after_words_is_marked_again():
         ("3", {"arguments": 3}),
     ],
 )
-def test_odd_arguments_of_other_models_become_objects(arguments: str, sent: dict):
+def test_invalid_arguments_of_other_models_become_objects(arguments: str, sent: dict):
     odd = {"type": "function_call", "call_id": "f/1", "name": "f", "arguments": arguments}
     output = {"type": "function_call_output", "call_id": "f/1", "output": "ok"}
     message = encode_request(OLLAMA, input=[USER, odd, output]).body["messages"][1]
     assert message["tool_calls"] == [{"id": "f/1", "function": {"name": "f", "arguments": sent}}]
 
 
-def test_tools_that_may_not_be_called_are_not_shown():
+def test_tools_that_may_not_be_called_are_not_sent():
     allowed = {
         "type": "allowed_tools",
         "mode": "auto",
@@ -545,7 +545,7 @@ def test_tools_that_may_not_be_called_are_not_shown():
     assert request.body["tools"] == [THEIR_TOOL]
 
 
-def test_json_beside_tools_may_come_through_a_tool_of_its_own():
+def test_json_beside_tools_may_come_from_the_answer_tool():
     request = encode_request(OLLAMA, tools=[TOOL], text=FORMAT)
     assert "format" not in request.body
     assert [t["function"]["name"] for t in request.body["tools"]] == ["weather", "final_answer"]

@@ -1,4 +1,4 @@
-"""What Ollama cannot carry is refused if it changes the meaning, and warned of if it does not."""
+"""What Ollama does not support is rejected or dropped with a warning."""
 
 import json
 
@@ -91,14 +91,14 @@ def test_what_changes_the_meaning_is_refused(fields: dict, param: str):
     assert refused.value.payload.param == param
 
 
-def test_a_model_that_cannot_think_is_not_asked_to():
+def test_no_effort_is_sent_to_a_model_without_reasoning():
     lacking = Capabilities(lacks=frozenset({"reasoning"}))
     request = encode_request(OLLAMA, reasoning={"effort": "high"}, capabilities=lacking)
     assert "think" not in request.body
     assert [w.param for w in request.warnings] == ["reasoning"]
 
 
-def test_a_model_that_says_it_cannot_think_is_asked_again_without_and_from_then_on():
+def test_a_model_without_reasoning_is_called_again_without_an_effort_and_later_too():
     refusal = json_answer({"error": '"gemma3" does not support thinking'}, 400)
     wish = {"model": "ollama/gemma3", "reasoning": {"effort": "low"}}
     with serve_providers(["ollama"]) as served:
@@ -124,7 +124,7 @@ def test_any_other_refusal_is_the_answer(status: int, words: str):
     assert OLLAMA.fallback_adapter(error) is None
 
 
-def test_a_model_that_refuses_once_more_is_not_asked_a_third_time():
+def test_a_request_that_is_rejected_twice_is_not_repeated_again():
     error = OLLAMA.decode_error(400, {}, b'{"error": "x does not support thinking"}')
     other = OLLAMA.fallback_adapter(error)
     assert other

@@ -1,4 +1,4 @@
-"""What servers of the chat dialect say when they refuse, in their own words."""
+"""Error messages of chat servers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Content of a chat that is more than a text: pieces of several kinds, images, sounds."""
+"""Chat content in pieces: text, reasoning, images and audio."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ WORDLESS = {
 
 @pytest.mark.parametrize("name", WORDLESS)
 @pytest.mark.parametrize("between", [None, {"type": "text", "text": "Here: "}])
-def test_pieces_without_words_are_left_out_with_one_warning(name: str, between: dict | None):
+def test_pieces_without_text_are_dropped_with_one_warning(name: str, between: dict | None):
     piece = WORDLESS[name]
     pieces = [piece, between, piece] if between else [piece]
     message, delta = whole({"content": pieces}), stream(*[{"content": [each]} for each in pieces])

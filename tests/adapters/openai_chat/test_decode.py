@@ -1,4 +1,4 @@
-"""A hostile upstream: what servers that speak chat really send, streaming and whole."""
+"""Chat answers of real servers with all their deviations, streamed and whole."""
 
 import json
 
@@ -135,7 +135,7 @@ def test_a_fresh_id_with_every_bit_is_still_one_call():
     assert calls_in(response) == ONE
 
 
-def test_calls_without_ids_or_indexes_are_told_apart_by_their_names_and_whole_arguments():
+def test_calls_without_ids_or_indexes_are_separated_by_names_and_complete_arguments():
     def bit(name: str, arguments: str) -> dict:
         return {"id": "", "function": {"name": name, "arguments": arguments}}
 
@@ -150,12 +150,12 @@ def test_calls_without_ids_or_indexes_are_told_apart_by_their_names_and_whole_ar
     assert len({id for id, *_ in calls_in(response)}) == 3
 
 
-def test_a_call_that_is_only_a_name_is_told_at_the_end():
+def test_a_call_with_only_a_name_is_emitted_at_the_end():
     bare = {"index": 0, "function": {"name": "time"}}
     assert [said[1:] for said in calls_in(decode_deltas(calls(bare)))] == [("time", "{}")]
 
 
-def test_arguments_of_no_call_are_left_out_and_said_so():
+def test_arguments_without_a_call_are_dropped_with_a_warning():
     response = decode_deltas(calls(call_arguments(0, BERLIN)))
     assert calls_in(response) == []
     assert response.warnings
@@ -216,7 +216,7 @@ def test_a_custom_tool_is_called_in_one_item():
 # --- thinking, words, notes ---
 
 
-def test_thinking_words_and_a_call_are_three_items_each_opened_and_closed_once():
+def test_reasoning_text_and_a_call_are_three_items():
     asking = encode_request(CHAT, stream=True, tools=[TOOL])
     events, response = synthesize(asking, decode_parts(asking, SCENES["thinking_and_call"].stream))
     assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
@@ -260,7 +260,7 @@ def test_citations_are_notes_on_the_text():
         assert message.content[0].annotations == expected  # type: ignore[union-attr]
 
 
-def test_logprobs_are_told_also_where_bytes_are_missing():
+def test_log_probabilities_without_bytes_get_those_of_the_token():
     top = {"token": "Ho", "logprob": -2.5, "bytes": None}
     token = {"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": [top]}
     likely: dict = {"content": [token], "refusal": None}
@@ -294,12 +294,12 @@ def decode_with_side_data(
     "logprobs",
     [-0.25, [], "?", {"content": 3}, {"content": [{"token": "Hi", "logprob": None}]}],
 )
-def test_odd_logprobs_do_not_cost_the_words(logprobs: object):
+def test_invalid_logprobs_do_not_lose_the_text(logprobs: object):
     for response in decode_with_side_data({"content": "Hi"}, {"logprobs": logprobs}):
         assert (response.status, response.output_text) == ("completed", "Hi")
 
 
-def test_of_odd_side_data_is_kept_what_fits():
+def test_valid_fields_of_invalid_side_data_are_kept():
     odd = {"token": "x", "logprob": None}
     message = {"content": "Hi", "annotations": [{"url_citation": 3}, CITED, "?"]}
     usage = {"prompt_tokens": 3.0, "completion_tokens": "2", "prompt_tokens_details": "none"}
@@ -315,7 +315,7 @@ def test_of_odd_side_data_is_kept_what_fits():
 
 
 @pytest.mark.parametrize("usage", [[], "?", 3, {"prompt_tokens": {}}, {"completion_tokens": 1.5}])
-def test_odd_usage_does_not_cost_the_words(usage: object):
+def test_invalid_usage_does_not_lose_the_text(usage: object):
     for response in decode_with_side_data({"content": "Hi"}, usage=usage):
         assert (response.status, response.output_text) == ("completed", "Hi")
 
@@ -330,7 +330,7 @@ def test_calls_may_have_numbers_for_ids_and_arguments_of_any_kind(arguments: obj
         assert calls_in(response) == [("7", "weather", written)]
 
 
-def test_words_that_are_none_are_not_passed_over():
+def test_content_that_is_not_text_is_invalid():
     for response in decode_with_side_data({"content": 3}):
         assert response.error
         assert response.error.code == "upstream_invalid"
@@ -339,7 +339,7 @@ def test_words_that_are_none_are_not_passed_over():
 # --- around the answer ---
 
 
-def test_noise_around_the_answer_is_not_heard():
+def test_noise_around_the_answer_is_ignored():
     role = {"role": "assistant", "content": None}
     second = {"index": 1, "delta": {"content": "another"}, "finish_reason": "stop"}
     body = b"".join(
@@ -386,7 +386,7 @@ def test_done_without_a_reason_is_a_normal_end():
     assert decode_whole(json.dumps(message).encode()).status == "completed"
 
 
-def test_an_unheard_of_reason_is_a_stop():
+def test_an_unknown_reason_is_a_stop():
     said = decode_parts(encode_request(CHAT, stream=True), stream({"content": "Hi"}, finish="eos"))
     assert parts.Finish("stop", "eos") in said
 
@@ -441,7 +441,7 @@ ERRORS: list[tuple[bytes, int, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("error", "status", "words", "code"), ERRORS)
-def test_an_error_in_mid_stream_keeps_what_was_said(
+def test_an_error_in_the_middle_of_a_stream_keeps_the_text_so_far(
     error: bytes, status: int, words: str, code: str | None
 ):
     said = decode_parts(
@@ -493,7 +493,7 @@ def test_a_stream_that_is_cut_never_completes(end: str):
 @pytest.mark.parametrize(
     "junk", [b"data: {\n\n", b"data: 7\n\n", b"data: \xff\n\n", b"data: null\n\n"]
 )
-def test_what_cannot_be_read_is_a_failure_and_not_an_exception(junk: bytes):
+def test_invalid_data_is_a_failure_and_not_an_exception(junk: bytes):
     response = decode_stream(BEGUN + junk)
     assert (response.status, response.output_text) == ("failed", "Hel")
     assert response.error
@@ -510,7 +510,7 @@ def test_half_an_emoji_waits_for_its_other_half():
 # --- for those who count deltas ---
 
 
-def test_every_chunk_of_words_is_told_also_an_empty_one():
+def test_every_text_chunk_is_emitted_even_an_empty_one():
     deltas = [{"content": ""}, {"content": "a"}, {"content": None}, {"content": "b"}]
     said = decode_parts(
         encode_request(CHAT, stream=True), b"".join(frame(chunk(d)) for d in deltas) + DONE

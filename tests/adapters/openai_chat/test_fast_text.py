@@ -1,4 +1,4 @@
-"""Chunks that repeat one another but for their words mean what they mean when read in full."""
+"""The text fast path decodes the same parts as the slow path."""
 
 import json
 from itertools import pairwise
@@ -79,7 +79,7 @@ def slow_decoder() -> ChatDecoder:
 
 
 @given(STREAMS, st.lists(st.integers(0, 4000)))
-def test_a_stream_means_the_same_as_when_every_chunk_is_read_in_full(
+def test_the_fast_path_decodes_the_same_parts_as_the_slow_path(
     chunks: list[bytes], cuts: list[int]
 ):
     whole = b"".join(chunks)
@@ -106,7 +106,7 @@ def learned_path(words: str = "Hello", **more: str) -> ChatTextFastPath:
     return refrain
 
 
-def test_words_are_heard_one_by_one_and_in_a_row():
+def test_texts_are_extracted_one_by_one_and_several_at_once():
     refrain = learned_path()
     assert refrain.extract_texts(event(" dear")) == [" dear"]
     assert refrain.extract_texts(event(" wörld") + event("!")) == [" wörld", "!"]
@@ -130,11 +130,11 @@ def test_words_are_heard_one_by_one_and_in_a_row():
         b"data: [DONE]\n\n",
     ],
 )
-def test_what_is_not_quite_alike_is_left_to_be_read_in_full(data: bytes):
+def test_chunks_that_differ_take_the_slow_path(data: bytes):
     assert learned_path().extract_texts(data) is None
 
 
-def test_nothing_is_known_before_something_was_learnt():
+def test_the_fast_path_is_off_before_a_chunk_was_learned():
     assert ChatTextFastPath().extract_texts(event("Hello")) is None
 
 
@@ -143,14 +143,14 @@ def test_a_word_that_stands_elsewhere_too_is_not_taken_for_the_place():
 
 
 @pytest.mark.parametrize("words", [",", ":", "}", "content", "delta", "choices", "id"])
-def test_words_that_json_is_made_of_do_no_harm(words: str):
+def test_text_that_looks_like_json_does_no_harm(words: str):
     decoder = ChatDecoder(CHAT)
     compact = json.dumps(chunk({"content": words}), separators=(",", ":")).encode()
     for _ in range(5):
         assert decoder.feed(b"data: " + compact + b"\n\n") == [Text(words)]
 
 
-def test_a_chunk_that_is_very_long_is_not_learnt():
+def test_a_very_long_chunk_is_not_learned():
     assert (
         learned_path(model="m" * MAX_CHUNK_BYTES).extract_texts(
             event("Hello", model="m" * MAX_CHUNK_BYTES)
@@ -159,14 +159,14 @@ def test_a_chunk_that_is_very_long_is_not_learnt():
     )
 
 
-def test_a_stream_whose_chunks_differ_is_learnt_a_few_times_only():
+def test_a_stream_whose_chunks_differ_is_learned_only_a_few_times():
     decoder = ChatDecoder(CHAT)
     for number in range(9):
         assert decoder.feed(event("a", obfuscation=str(number))) == [Text("a")]
     assert decoder._fast_text.attempts_left == 0  # pyright: ignore[reportPrivateUsage]
 
 
-def test_thinking_that_follows_words_begins_anew():
+def test_reasoning_after_text_is_a_new_item():
     thought = frame(chunk({"reasoning_content": "Hm."}))
     decoder = ChatDecoder(CHAT)
     parts = decode_all(decoder, [event("a"), event("b"), thought, event("c"), thought])
@@ -179,7 +179,7 @@ def test_an_event_that_goes_on_is_read_in_full():
     assert decode_all(ChatDecoder(CHAT), pieces) == decode_all(slow_decoder(), pieces)
 
 
-def test_nothing_is_heard_after_the_end():
+def test_everything_after_the_end_is_ignored():
     decoder = ChatDecoder(CHAT)
     decoder.feed(stream({"content": "a"}, {"content": "b"}))
     assert decoder.done

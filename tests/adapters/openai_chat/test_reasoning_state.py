@@ -1,4 +1,4 @@
-"""What a chat's thinking has to go back with, heard in any order."""
+"""What is sent back with the reasoning of a chat, received in any order."""
 
 import json
 import tracemalloc
@@ -64,7 +64,7 @@ def encode_replay(response: Response) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pieces", [0, 1, 7])
-def test_details_are_sealed_with_the_thinking_before_the_words(pieces: int):
+def test_details_are_sealed_with_the_reasoning_before_the_text(pieces: int):
     words = [{"content": word} for word in ("Fine", ", ", "and ", "you?")]
     bits = [reasoning_with_detail(bit["text"], bit) for bit in BITS]
     response = decode_deltas(*bits, *words, pieces=pieces)
@@ -90,7 +90,7 @@ WORDS = [{"content": word} for word in ("One", "Two", "Three")]
     ],
     ids=["alone", "with words", "with none", "after none"],
 )
-def test_details_amid_the_words_leave_them_one_message(amid: list[dict], pieces: int):
+def test_details_inside_a_text_do_not_split_the_message(amid: list[dict], pieces: int):
     response = decode_deltas(*WORDS, *amid, *WORDS, {"reasoning_details": [LATER]}, pieces=pieces)
     sealed = ("reasoning", {"field": "", "details": [DETAIL, LATER]})
     assert sealed_values(response) == [("message", None), sealed]
@@ -99,7 +99,7 @@ def test_details_amid_the_words_leave_them_one_message(amid: list[dict], pieces:
     assert encode_replay(response)["reasoning_details"] == [DETAIL, LATER]
 
 
-def test_details_amid_the_words_are_told_before_a_call():
+def test_details_inside_a_text_are_emitted_before_a_call():
     response = decode_deltas(
         WORDS[0],
         {"reasoning_details": [DETAIL]},
@@ -110,7 +110,7 @@ def test_details_amid_the_words_are_told_before_a_call():
     assert sealed_values(response) == [("message", None), sealed, ("function_call", None)]
 
 
-def test_details_amid_the_words_are_told_with_the_next_thinking():
+def test_details_inside_a_text_are_emitted_with_the_next_reasoning():
     response = decode_deltas(
         WORDS[0],
         {"reasoning_details": [DETAIL]},
@@ -123,13 +123,13 @@ def test_details_amid_the_words_are_told_with_the_next_thinking():
 
 
 @pytest.mark.parametrize("first", [{}, {"role": "assistant", "content": ""}])
-def test_details_before_any_words_are_told_before_them(first: dict):
+def test_details_before_the_text_are_emitted_before_it(first: dict):
     response = decode_deltas(first, {"reasoning_details": [DETAIL]}, *WORDS)
     sealed = ("reasoning", {"field": "", "details": [DETAIL]})
     assert sealed_values(response) == [sealed, ("message", None)]
 
 
-def test_no_seal_of_a_chat_goes_to_a_model_that_is_asked_in_responses_later():
+def test_no_chat_seal_is_sent_to_the_responses_api_later():
     beside = calls(call_start(0, "a", "weather", "{}") | EXTRA)
     response = decode_deltas({"reasoning": "Hm."}, {"reasoning_details": [DETAIL]}, beside)
     assert [kind for kind, _ in sealed_values(response)] == [
@@ -212,7 +212,7 @@ def test_details_of_another_shape_are_nothing(odd: object):
     ids=["first", "later", "in every bit", "before the id", "alone, at the end"],
 )
 @pytest.mark.parametrize("pieces", [0, 7])
-def test_a_signature_in_any_bit_of_a_call_goes_back_on_it(bits: list[dict], pieces: int):
+def test_a_signature_in_any_fragment_of_a_call_is_sent_back_with_it(bits: list[dict], pieces: int):
     others = calls(call_start(1, "b", "weather", PARIS))
     response = decode_deltas(*map(calls, bits), others, pieces=pieces)
     assert encode_replay(response)["tool_calls"] == [
@@ -235,7 +235,7 @@ def test_signed_calls_that_interleave_keep_their_own_signatures():
 
 
 @pytest.mark.parametrize("odd", ["SIG==", ["SIG=="], {}, 7])
-def test_what_stands_beside_a_call_in_another_shape_is_nothing(odd: object):
+def test_extra_content_of_another_shape_is_ignored(odd: object):
     response = decode_deltas(calls(call_start(0, "a", "weather", BERLIN) | {"extra_content": odd}))
     assert sealed_values(response) == [("function_call", None)]
 
@@ -252,7 +252,7 @@ def test_thinking_after_a_signed_call_is_marked_again():
 
 
 @pytest.mark.parametrize("second", [{}, OTHER], ids=["one is signed", "both are"])
-def test_a_late_signature_goes_back_on_its_own_call_though_another_has_begun(second: dict):
+def test_a_late_signature_is_sent_back_with_its_own_call_although_another_has_begun(second: dict):
     response = decode_deltas(
         calls(call_start(0, "a", "weather", BERLIN)),
         calls(call_start(1, "b", "weather", PARIS) | second),
@@ -329,12 +329,12 @@ def test_a_signature_finds_its_call_though_the_id_is_rewritten_on_its_way_out():
     assert sent["id"] != id
 
 
-def test_a_signed_call_whose_id_is_half_an_emoji_is_told_and_signed():
+def test_a_signed_call_with_half_an_emoji_as_its_id_keeps_its_signature():
     response = decode_deltas(calls(call_start(0, "a\ud83d", "weather", BERLIN) | EXTRA))
     assert encode_replay(response)["tool_calls"] == [call("a\ufffd", "weather", BERLIN) | EXTRA]
 
 
-def test_a_seal_of_another_dialect_says_nothing_here():
+def test_a_seal_of_another_dialect_is_ignored():
     item = {
         "type": "reasoning",
         "summary": [],

@@ -1,4 +1,4 @@
-"""Tool loops through chat servers: what a model said goes back as its server wants to hear it."""
+"""Tool loops through chat servers: earlier turns are sent as each server needs them."""
 
 import json
 import os
@@ -120,7 +120,7 @@ def test_nor_do_they_where_responses_are_spoken(arguments: str):
     ],
     ids=["openai", "azure", "responses"],
 )
-def test_openai_hears_them_as_they_came(adapter: Adapter, arguments: str):
+def test_openai_gets_arguments_unchanged(adapter: Adapter, arguments: str):
     call = {"type": "function_call", "call_id": "call_a", "name": "weather", "arguments": arguments}
     body = encode_request(adapter, input=[HELLO, call, *outputs({"output": [call]})]).body
     sent = body["input"][1] if "input" in body else body["messages"][1]["tool_calls"][0]["function"]
@@ -166,7 +166,7 @@ def check_responses_door(address: str, door: str) -> None:
 
 @pytest.mark.parametrize("door", ["/v1", "/openai/v1", "chat"])
 @pytest.mark.parametrize(("url", "told"), [(DEEPSEEK, "I must look."), (GROQ, None), ("", None)])
-def test_only_deepseek_hears_thinking_that_is_not_sealed(door: str, url: str, told: str | None):
+def test_only_deepseek_gets_reasoning_without_a_seal(door: str, url: str, told: str | None):
     with serve_chat(THINKS, SUNNY, url=url) as (address, there):
         if door == "chat":
             check_chat_door(address)
@@ -199,7 +199,7 @@ CALLS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_signature_goes_back_on_the_call_that_it_came_on(name: str, stream: bool, way: str):
+def test_a_signature_is_sent_back_with_its_call(name: str, stream: bool, way: str):
     calls = CALLS[name]
     whole = whole_answer(script.whole({"tool_calls": calls}, "tool_calls"))
     bits = sse_answer(script.stream(*map(script.calls, calls), finish="tool_calls"))
@@ -237,7 +237,7 @@ BITS = [
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_the_details_of_thinking_go_back_whole(stream: bool, way: str):
+def test_reasoning_details_are_sent_back_complete(stream: bool, way: str):
     message = script.calls(script.call("call_a", "weather", BERLIN)) | {
         "reasoning": "Let me look.",
         "reasoning_details": DETAILS,
@@ -251,7 +251,7 @@ def test_the_details_of_thinking_go_back_whole(stream: bool, way: str):
     assert sent == {"role": "assistant", "content": None} | message
 
 
-def test_what_goes_back_is_what_openais_own_client_gives_back():
+def test_replayed_calls_are_those_of_openais_own_client():
     message = {"reasoning": "Hm.", "reasoning_details": DETAILS} | script.calls(*CALLS["one call"])
     answers = whole_answer(script.whole(message, "tool_calls")), SUNNY
     with scripted_upstream(*answers) as there, openai.OpenAI(**sdk_options(there)) as client:
@@ -295,7 +295,7 @@ def test_a_turn_without_a_word_is_left_out(words: list[str]):
     assert there.requests[0].json["messages"] == [HELLO, HELLO]
 
 
-def test_a_call_stays_though_there_is_no_word_beside_it():
+def test_a_call_without_text_is_kept():
     call = {"type": "function_call", "call_id": "a", "name": "weather", "arguments": BERLIN}
     silent = {"role": "assistant", "content": [{"type": "output_text", "text": ""}]}
     with serve_chat(SUNNY) as (address, there):

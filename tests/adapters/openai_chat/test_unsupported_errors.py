@@ -1,4 +1,4 @@
-"""Servers of the chat dialect that refuse what can be had in another way."""
+"""Chat servers that reject a feature: the request is repeated in another way."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -170,22 +170,20 @@ def test_only_a_refusal_of_the_request_is_one(words: str, status: int) -> None:
     st.text(min_size=1),
     st.sampled_from([words for words, _ in UNSUPPORTED_MESSAGES] + [ONLY_RESPONSES]),
 )
-def test_nothing_is_learnt_from_what_is_quoted(before: str, words: str) -> None:
+def test_nothing_is_learned_from_a_quotation(before: str, words: str) -> None:
     quoted = f"{before} {words}"
     assert unsupported_feature(400, quoted) is None
     assert not requires_responses(400, quoted)
 
 
 @pytest.mark.parametrize(("words", "feature"), UNSUPPORTED_MESSAGES)
-def test_only_an_effort_may_be_found_lacking_at_openais_own_address(
-    words: str, feature: str
-) -> None:
+def test_only_a_missing_effort_is_learned_at_openais_own_address(words: str, feature: str) -> None:
     own = make_adapter(OpenAI)
     assert (own.fallback_adapter(decode_error(own, words)) is not None) == (feature == "reasoning")
 
 
 @pytest.mark.parametrize(("words", "feature"), UNSUPPORTED_MESSAGES)
-def test_what_is_refused_once_more_is_not_asked_again(words: str, feature: str) -> None:
+def test_a_second_rejection_is_final(words: str, feature: str) -> None:
     there = make_adapter(OpenAI, base_url="http://x/v1")
     other = there.fallback_adapter(decode_error(there, words))
     assert isinstance(there, ChatCompletions)
@@ -214,7 +212,7 @@ def test_lacks_add_up_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("status", "words"), [(400, TOOLS_ONLY_IN_RESPONSES), (404, ONLY_RESPONSES)]
 )
-def test_a_model_that_wants_responses_is_asked_there_and_from_then_on(
+def test_a_model_that_needs_responses_is_called_there_and_later_too(
     served: ProviderServers, model: str, status: int, words: str, stream: bool
 ) -> None:
     played = stream_answer(CALLED) if stream else whole_answer(CALLED)
@@ -292,7 +290,7 @@ def test_azure_has_responses_at_its_newer_address(options: dict[str, str]) -> No
     assert [warning.param for warning in asking.warnings] == ["seed"]
 
 
-def test_a_deployment_that_wants_responses_is_asked_there_with_the_same_key(
+def test_a_deployment_that_needs_responses_is_called_there_with_the_same_key(
     served: ProviderServers,
 ) -> None:
     there = play_answers(served, "azure", error_answer(NO_CHAT), whole_answer(CALLED))
@@ -309,7 +307,7 @@ def test_writer_has_no_responses() -> None:
     assert writer.fallback_adapter(decode_error(writer, ONLY_RESPONSES)) is None
 
 
-def test_a_server_that_has_neither_is_not_asked_in_a_circle(
+def test_a_server_with_neither_api_is_not_called_in_a_loop(
     served: ProviderServers, model: str
 ) -> None:
     there = play_answers(
@@ -322,7 +320,9 @@ def test_a_server_that_has_neither_is_not_asked_in_a_circle(
     assert paths == ["/v1/chat/completions", "/v1/responses"] * 2  # nothing has worked yet
 
 
-def test_nor_is_one_that_is_asked_in_responses_first(served: ProviderServers) -> None:
+def test_a_server_called_through_responses_first_is_not_called_in_a_loop(
+    served: ProviderServers,
+) -> None:
     absent = json_answer(NOT_FOUND, 404)
     there = play_answers(served, "responses", absent, error_answer(ONLY_RESPONSES), absent)
     assert post_response(served.address, model="responses/neither").status_code == 404
@@ -330,7 +330,7 @@ def test_nor_is_one_that_is_asked_in_responses_first(served: ProviderServers) ->
     assert paths == ["/v1/responses", "/v1/chat/completions", "/v1/responses"]
 
 
-def test_a_model_that_does_not_think_is_asked_in_responses_for_less() -> None:
+def test_a_model_without_reasoning_gets_a_smaller_responses_request() -> None:
     there = make_adapter(OpenAI)
     eager = there.fallback_adapter(decode_error(there, ONLY_RESPONSES))
     assert eager
@@ -382,7 +382,7 @@ def test_its_json_of_any_shape_is_still_its_own(served: ProviderServers, model: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_schema_beside_tools_is_had_by_a_tool_and_alone_as_before(
+def test_a_schema_with_tools_uses_the_answer_tool_and_without_tools_the_format(
     served: ProviderServers, model: str, stream: bool
 ) -> None:
     there = play_answers(
@@ -402,7 +402,7 @@ def test_a_schema_beside_tools_is_had_by_a_tool_and_alone_as_before(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_tool_that_cannot_be_called_by_its_name_is_the_only_one_to_be_called(
+def test_a_tool_that_cannot_be_chosen_by_name_is_offered_alone(
     served: ProviderServers, model: str, stream: bool
 ) -> None:
     refusals = [error_answer(NO_OBJECT), error_answer(NO_NAMED_CHOICE)]
@@ -417,7 +417,7 @@ def test_a_tool_that_cannot_be_called_by_its_name_is_the_only_one_to_be_called(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("played", [schema_answer, text_answer])
-def test_a_server_without_schemas_and_demands_is_offered_the_tool(
+def test_a_server_without_schemas_and_tool_choice_is_offered_the_tool(
     served: ProviderServers, model: str, played: Any, stream: bool
 ) -> None:
     refusals = [error_answer(NO_SCHEMA), error_answer(NO_TOOL_CHOICE)]
@@ -429,9 +429,7 @@ def test_a_server_without_schemas_and_demands_is_offered_the_tool(
     assert ["tool_choice" in body for body in bodies] == [False, True, False, False]
 
 
-def test_a_call_that_is_demanded_of_it_is_refused_with_the_param(
-    served: ProviderServers, model: str
-) -> None:
+def test_a_required_call_is_rejected_with_the_param(served: ProviderServers, model: str) -> None:
     play_answers(served, "openai", error_answer(NO_TOOL_CHOICE))
     answered = post_response(served.address, model=model, tools=[TOOL], tool_choice="required")
     assert answered.status_code == 400
@@ -455,7 +453,7 @@ BODIES = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("server", BODIES)
-def test_a_model_that_refuses_an_effort_is_asked_without_and_from_then_on(
+def test_a_rejected_effort_is_not_sent_again(
     served: ProviderServers, model: str, server: str, stream: bool
 ) -> None:
     name = "azure" if server == "azure" else "openai"
@@ -503,7 +501,7 @@ def test_a_model_may_lack_both(served: ProviderServers, model: str, stream: bool
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_that_is_demanded_is_the_servers_to_refuse_whatever_it_refused_before(
+def test_a_required_call_is_sent_even_if_the_server_rejected_one_before(
     served: ProviderServers, model: str, stream: bool
 ) -> None:
     refusals = [error_answer(NO_SCHEMA), error_answer(NO_TOOL_CHOICE)]
@@ -519,7 +517,7 @@ def test_a_call_that_is_demanded_is_the_servers_to_refuse_whatever_it_refused_be
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_responses_cannot_carry_is_asked_in_chat_whatever_it_refused_before(
+def test_what_responses_does_not_support_is_sent_to_chat(
     served: ProviderServers, model: str, stream: bool
 ) -> None:
     there = play_answers(served, "openai", error_answer(OLD_API_VERSION), whole_answer(CALLED))
@@ -564,7 +562,7 @@ def test_what_two_requests_find_out_at_once_adds_up(served: ProviderServers, mod
     assert not {"reasoning_effort", "response_format"} & there.requests[-1].json.keys()
 
 
-def test_another_model_of_the_same_server_is_asked_as_before(
+def test_another_model_of_the_same_server_is_not_affected(
     served: ProviderServers, model: str
 ) -> None:
     there = play_answers(served, "openai", error_answer(NO_EFFORT), text_answer(False, "Hi"))

@@ -1,4 +1,4 @@
-"""Tokens, as servers that speak chat count them: when they say so, and what they leave out."""
+"""Token counts of chat servers."""
 
 import json
 
@@ -58,7 +58,7 @@ def test_groq_counts_aside(count: object):
 
 
 @pytest.mark.parametrize("aside", ["?", [], None, {"usage": "?"}, {"error": None}])
-def test_odd_words_aside_do_not_cost_the_answer(aside: object):
+def test_invalid_side_data_does_not_lose_the_answer(aside: object):
     response = decode_stream(stream({"content": "Hi"}) + frame(chunk({}, x_groq=aside)))
     assert (response.status, response.output_text) == ("completed", "Hi")
     response = decode_stream(frame(chunk({"content": "Hi"}, "stop", x_groq=aside)))
