@@ -1,7 +1,7 @@
 """The smallest values of openai-python's own types: what OpenAI's server may send.
 
 A value is made of what its type requires and nothing else, and openai-python has accepted it. So
-whatever a new release of that client adds is tried without a word from us.
+whatever a new release of that client adds is tried without a change here.
 """
 
 import types
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 from pydantic import BaseModel
 
-SCALARS: dict[object, object] = {str: "said", int: 0, float: 0.0, bool: True, object: "said"}
+SCALARS: dict[object, object] = {str: "text", int: 0, float: 0.0, bool: True, object: "text"}
 UNIONS = (Union, types.UnionType)
 
 

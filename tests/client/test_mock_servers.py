@@ -1,7 +1,7 @@
 """Servers that others have written: the client and its agent loop against aimock and llmock.
 
-aimock numbers no events and remembers nothing; llmock keeps to the letter, and has no socket. Both
-play OpenAI, and what is true of them is true of many a server.
+aimock sends no sequence numbers and stores nothing; llmock follows the specification and has no
+WebSocket. Both imitate OpenAI, as many servers do.
 """
 
 from collections.abc import Iterator

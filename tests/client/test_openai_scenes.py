@@ -23,13 +23,13 @@ def summarize(response: Response) -> Summary:
     assert usage is not None
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
     messages = [item for item in response.output if isinstance(item, Message)]
-    thoughts = [item for item in response.output if isinstance(item, Reasoning)]
+    reasoning_items = [item for item in response.output if isinstance(item, Reasoning)]
     refusals = [part for item in messages for part in item.content if part.type == "refusal"]
     details = response.incomplete_details
     return Summary(
         text=response.output_text,
         calls=[(call.call_id, call.name, json.loads(call.arguments)) for call in calls],
-        reasoning="".join(part.text for item in thoughts for part in item.summary),  # type: ignore[union-attr]
+        reasoning="".join(part.text for item in reasoning_items for part in item.summary),  # type: ignore[union-attr]
         refusal="".join(part.refusal for part in refusals),  # type: ignore[union-attr]
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,

@@ -79,10 +79,10 @@ async def test_an_event_of_the_specification_is_typed(name, made):
     events, response = await stream_events(
         lifecycle_event("created"), sent, lifecycle_event("completed")
     )
-    *_, told, last = events
-    assert type(told) is not ExtensionEvent
-    assert told.type == name.replace("reasoning_text", "reasoning")
-    written = to_builtins(told)
+    *_, found, last = events
+    assert type(found) is not ExtensionEvent
+    assert found.type == name.replace("reasoning_text", "reasoning")
+    written = to_builtins(found)
     assert isinstance(written, dict)
     assert scalar_fields(written) == scalar_fields(sent)
     assert (last.type, response.status) == ("response.completed", "completed")
@@ -124,10 +124,8 @@ async def test_all_events_come_through_in_one_stream():
     events, response = await stream_events(
         lifecycle_event("created"), *sent, lifecycle_event("completed")
     )
-    strange = [event.type for event in events if isinstance(event, ExtensionEvent)]
-    assert [name for name in strange if name in OPENAI_ONLY] == [
-        n for n in names if n in OPENAI_ONLY
-    ]
+    own = [event.type for event in events if isinstance(event, ExtensionEvent)]
+    assert [name for name in own if name in OPENAI_ONLY] == [n for n in names if n in OPENAI_ONLY]
     assert response.status == "completed"
 
 
@@ -164,8 +162,8 @@ async def test_an_item_is_kept_unchanged(name, made):
         assert type(kept) in get_args(Item)
     fields = to_builtins(kept)
     assert isinstance(fields, dict)
-    told = {key: value for key, value in item.items() if value is not None and key != "type"}
-    assert {key: fields.get(key) for key in told} == told
+    found = {key: value for key, value in item.items() if value is not None and key != "type"}
+    assert {key: fields.get(key) for key in found} == found
 
 
 async def test_a_model_without_reasoning_is_not_asked_for_encrypted_reasoning():

@@ -196,19 +196,19 @@ def test_every_status_has_its_finish_reason(status: str, reason: str | None, fin
 
 
 def test_a_message_keeps_its_phase():
-    (said, _) = decode_response(
+    (decoded, _) = decode_response(
         encode_request(ADAPTER, tools=[TOOL]), SCENES["text_and_call"].stream
     ).output
-    assert isinstance(said, Message)
-    assert said.phase == "commentary"
+    assert isinstance(decoded, Message)
+    assert decoded.phase == "commentary"
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_annotations_of_any_type_are_emitted_once(streamed: bool):
     item = message(content=[CITED_MESSAGE])
     events = events_of(item) if streamed else events_of(item)[-1:]
-    (said,) = items_without_ids(decode_stream(stream(events, response(item))))
-    types = [note["type"] for note in said["content"][0]["annotations"]]
+    (decoded,) = items_without_ids(decode_stream(stream(events, response(item))))
+    types = [note["type"] for note in decoded["content"][0]["annotations"]]
     assert types == [
         "url_citation",
         "openai:file_citation",
@@ -221,8 +221,8 @@ def test_log_probabilities_without_bytes_get_the_bytes_of_their_token():
     weighed = [{"token": "Hé", "logprob": -0.1, "top_logprobs": [{"token": "H", "logprob": -2}]}]
     events = events_of(message("Hé"))
     events[2] |= {"logprobs": weighed}
-    (said,) = items_without_ids(decode_stream(stream(events, response(message("Hé")))))
-    assert said["content"][0]["logprobs"] == [
+    (decoded,) = items_without_ids(decode_stream(stream(events, response(message("Hé")))))
+    assert decoded["content"][0]["logprobs"] == [
         {
             "token": "Hé",
             "logprob": -0.1,
@@ -239,8 +239,8 @@ def test_raw_reasoning_is_read_in_every_spelling(name: str):
     body = stream(events, response(item)).replace(b"reasoning_text.d", f"{name}.d".encode())
     result = decode_stream(body)
     assert not warning_message(result)
-    (thinking,) = items_without_ids(result)
-    assert thinking["content"] == [{"type": "reasoning_text", "text": "Hm. Well."}]
+    (reasoning,) = items_without_ids(result)
+    assert reasoning["content"] == [{"type": "reasoning_text", "text": "Hm. Well."}]
 
 
 OTHER_ITEMS = [
@@ -266,8 +266,8 @@ def test_items_of_other_types_are_emitted_whole(item: dict, type: str, streamed:
 
 
 def test_what_follows_a_hosted_call_waits_for_it():
-    hosted, said = events_of(SEARCH), events_of(message("Hi"), 1)
-    events = [hosted[0], said[0], said[1], hosted[1], *said[2:]]
+    hosted, decoded = events_of(SEARCH), events_of(message("Hi"), 1)
+    events = [hosted[0], decoded[0], decoded[1], hosted[1], *decoded[2:]]
     result = decode_stream(stream(events, response(SEARCH, message("Hi"))))
     assert [item.type for item in result.output] == ["openai:web_search_call", "message"]
 
@@ -302,12 +302,12 @@ def test_content_that_is_neither_text_nor_refusal_is_left_out_with_a_warning(str
 @pytest.mark.parametrize("deltas", [["H", "i"], ["H"], []])
 def test_string_content_is_one_text_part(deltas: list[str]):
     item = message("Hi") | {"content": "Hi"}
-    said = [fields for fields in events_of(message("Hi"), deltas=deltas) if "delta" in fields]
+    decoded = [fields for fields in events_of(message("Hi"), deltas=deltas) if "delta" in fields]
     for result in (
         decode_stream(
-            stream([*said, event("output_item.done", item=item, output_index=0)], response())
+            stream([*decoded, event("output_item.done", item=item, output_index=0)], response())
         ),
-        decode_stream(stream(said, response(item))),
+        decode_stream(stream(decoded, response(item))),
         decode_response(encode_request(ADAPTER), json.dumps(response(item)).encode(), stream=False),
     ):
         assert [content["text"] for content in items_without_ids(result)[0]["content"]] == ["Hi"]
@@ -351,11 +351,11 @@ def test_any_chunking_gives_the_same_parts(cuts: list[int]):
 
 
 def comparable(response: Response) -> list[object]:
-    """Return what two tellings of one response share.
+    """Return what a response and its decoded copy have in common.
 
-    Ids and our prefix to errors differ. The mark of raw thinking is ours. Pieces without words are
-    not told again, a phase only with words, and how far the items of a broken response got is not
-    for us to say.
+    Ids differ, and errors get a prefix. The mark of raw reasoning is Antiphon's. Parts without text
+    are not emitted again, a phase only with text. The status of items of a failed response may
+    differ.
     """
     output = items_without_ids(response)
     for item in output:

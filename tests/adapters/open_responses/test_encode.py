@@ -209,11 +209,11 @@ def test_an_approval_names_the_id_of_the_request_that_is_sent_with_it():
     (kept,) = result.output
     assert str(kept.id).startswith("mcpr_")
     assert kept.id != item["id"]
-    said = {"type": "mcp_approval_response", "approval_request_id": kept.id, "approve": True}
-    sent = encode_request(ADAPTER, input=[USER, to_builtins(kept), {"id": "item_1", **said}]).body[
-        "input"
-    ]
-    assert sent[1:] == [{"type": "mcp_approval_request", "id": kept.id, **wanted}, said]
+    approval = {"type": "mcp_approval_response", "approval_request_id": kept.id, "approve": True}
+    sent = encode_request(
+        ADAPTER, input=[USER, to_builtins(kept), {"id": "item_1", **approval}]
+    ).body["input"]
+    assert sent[1:] == [{"type": "mcp_approval_request", "id": kept.id, **wanted}, approval]
 
 
 def test_encrypted_reasoning_is_requested_once_beside_the_clients_includes():

@@ -70,11 +70,11 @@ def with_random_ids() -> list[dict]:
 
 def items_added_late() -> list[dict]:
     """Return events in which each item's first delta comes before the item."""
-    told = list(TWO_EVENTS)
-    for number in range(len(told) - 1, 0, -1):
-        if told[number]["type"].endswith(".delta") and "added" in told[number - 1]["type"]:
-            told[number - 1], told[number] = told[number], told[number - 1]
-    return told
+    events = list(TWO_EVENTS)
+    for number in range(len(events) - 1, 0, -1):
+        if events[number]["type"].endswith(".delta") and "added" in events[number - 1]["type"]:
+            events[number - 1], events[number] = events[number], events[number - 1]
+    return events
 
 
 INVALID_STREAMS = {
@@ -262,8 +262,8 @@ def test_a_truncated_call_is_incomplete_whatever_status_its_server_sends(
 ):
     calls = [*TWO_CALLS[:before], call("time", arguments, "3")]
     final = response(*calls, **TRUNCATED)
-    told = [fields for place, item in enumerate(calls) for fields in events_of(item, place)]
-    streams = [told[:-1], [], *([told] if arguments else [])]
+    sent = [fields for place, item in enumerate(calls) for fields in events_of(item, place)]
+    streams = [sent[:-1], [], *([sent] if arguments else [])]
     results = [decode_stream(stream(events, final)) for events in streams]
     results.append(
         decode_response(encode_request(ADAPTER), json.dumps(final).encode(), stream=False)
@@ -289,8 +289,8 @@ def test_a_whole_call_of_a_truncated_response_is_completed(arguments: str):
 def test_arguments_of_a_completed_response_need_not_be_json():
     item = call("time", "Oslo", "3")
     for events in (events_of(item), []):
-        (told,) = items_without_ids(decode_stream(stream(events, response(item))))
-        assert (told["status"], told["arguments"]) == ("completed", "Oslo")
+        (decoded,) = items_without_ids(decode_stream(stream(events, response(item))))
+        assert (decoded["status"], decoded["arguments"]) == ("completed", "Oslo")
 
 
 def test_a_text_that_contradicts_its_deltas_is_dropped():
@@ -351,7 +351,7 @@ def test_an_error_in_the_stream_is_a_failure(error: dict, before: int):
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n"])
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (
             {"message": "Slow.", "type": "requests", "code": "rate_limit_exceeded"},
@@ -362,13 +362,13 @@ def test_an_error_in_the_stream_is_a_failure(error: dict, before: int):
     ],
 )
 def test_an_error_without_a_type_keeps_its_message_and_code(
-    error: object, told: tuple, end: bytes, strict: bool
+    error: object, expected: tuple, end: bytes, strict: bool
 ):
     there = make_adapter(OpenResponses, strict=strict)
     body = b"data: " + json.dumps({"error": error}).encode() + b"\n\n" + end
     (last,) = decode_parts(encode_request(there, stream=True), body)
     assert isinstance(last, parts.Failure)
-    assert (last.status, last.error.message, last.error.type, last.error.code) == told
+    assert (last.status, last.error.message, last.error.type, last.error.code) == expected
 
 
 def test_an_error_before_a_failed_response_is_one_failure_with_its_usage():
@@ -388,9 +388,9 @@ def test_an_error_before_a_failed_response_is_one_failure_with_its_usage():
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
 def test_the_decoder_is_done_at_the_end_of_the_response(status: str):
     decoder = encode_request(ADAPTER, stream=True).decoder
-    heard = decoder.feed(stream(TWO_EVENTS, response(*TWO_ITEMS, status=status)))
-    assert isinstance(heard[-1], parts.Finish | parts.Failure)
-    assert parts.Usage(26, 5, 0, 0) in heard
+    decoded = decoder.feed(stream(TWO_EVENTS, response(*TWO_ITEMS, status=status)))
+    assert isinstance(decoded[-1], parts.Finish | parts.Failure)
+    assert parts.Usage(26, 5, 0, 0) in decoded
     assert decoder.done
     assert decoder.feed(stream([FLAT_ERROR], response(*TWO_ITEMS, status="failed"))) == []
     assert decoder.close() == []
@@ -469,21 +469,21 @@ SAMPLE_EVENTS = [
 @st.composite
 def corrupted_events(draw: st.DrawFn) -> list[dict]:
     """Draw events in any order, with some of their fields missing or nonsense."""
-    told = []
+    corrupted = []
     for drawn in draw(st.lists(st.sampled_from(SAMPLE_EVENTS), max_size=10)):
         fields = json.loads(json.dumps(drawn))
         inner = [fields, fields.get("item"), fields.get("response"), fields.get("part")]
         for spoiled in filter(None, inner):
             if draw(st.booleans()):
                 spoiled[draw(st.sampled_from(sorted(spoiled)))] = draw(JUNK)
-        told.append(fields | {"type": drawn["type"]})
-    return told
+        corrupted.append(fields | {"type": drawn["type"]})
+    return corrupted
 
 
 @given(events=corrupted_events(), strict=st.booleans())
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_corrupted_events_never_raise(events: list[dict], strict: bool):
-    result = decode_stream(sse_bytes(events), strict=strict)  # which judges what it tells
+    result = decode_stream(sse_bytes(events), strict=strict)  # which checks its own stream
     assert result.status in ("completed", "incomplete", "failed")
 
 

@@ -50,7 +50,7 @@ class LenientReader:
 
     Without a slug, types stay as the server wrote them. With a slug, every type that is not in the
     specification gets it; so does a value that lacks what its type requires, with all its fields.
-    The values are then legal, and say nothing that the server did not say.
+    The values are then legal, and nothing in them is made up.
     """
 
     def __init__(self, slug: str | None = None) -> None:

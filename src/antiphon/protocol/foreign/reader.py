@@ -176,7 +176,7 @@ class ForeignReader:
         kind = EVENT_CLASSES.get(name)
         if kind is ErrorEvent:
             return ErrorEvent(sequence_number=number, error=self._read_error(fields)), None
-        # An event without its object or text would be read as one that says nothing.
+        # Without its object or text, an event would be read as an empty one.
         if kind is None or not _has_required_fields(kind, fields):
             return _unknown_event(raw, fields, number), None
         lenient, names = self._lenient, kind.__struct_fields__

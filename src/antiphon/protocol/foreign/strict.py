@@ -113,7 +113,7 @@ class ForeignChecker:
             is_known = raw["type"] in EVENT_TYPES
             event = decode_event(values) if is_known else decode(ExtensionEvent, values)
         except InvalidValueError as error:
-            # Nobody can tell what later events break from what follows of this one.
+            # The state is unknown from here on: later events would seem to break rules.
             self._is_checking = False
             self._add("shape", self._shape_problem(as_string(raw["type"]), str(error)))
             return
