@@ -68,6 +68,7 @@ def encode_body(prompt: Prompt) -> JsonObject:
     claude = lookup_claude(prompt.model)
     conversation = MessagesEncoder(prompt, claude)
     plan = plan_thinking(prompt, claude, calls_without_thinking=conversation.calls_without_thinking)
+    sampling = encode_sampling(prompt, claude, thinks=plan.thinks)
     instruction = tool_call_instruction(prompt, claude)
     body: JsonObject = {
         "model": prompt.model,
@@ -80,8 +81,7 @@ def encode_body(prompt: Prompt) -> JsonObject:
         "output_config": drop_empty({"effort": plan.effort, "format": _encode_format(prompt)}),
         "stream": prompt.stream or None,
     }
-    body |= encode_sampling(prompt, claude, thinks=plan.thinks)
-    return drop_empty(body | _encode_options(prompt))
+    return drop_empty(body | sampling | _encode_options(prompt))
 
 
 def _encode_options(prompt: Prompt) -> JsonObject:
